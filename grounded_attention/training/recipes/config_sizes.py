@@ -2,20 +2,22 @@
 """Bounds of the fields of a model configuration, which may be a stranger's file, before a model is made."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .recipe import RecipeError
 
-SWITCH, SECTION = (bool, "true or false"), (Mapping, "a section of labels")
-GENERAL: dict[str, tuple[type, str]] = {
-    **dict.fromkeys(("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder"), SWITCH),
-    "output_hidden_states": (int, "true or false"),
-    "architectures": (str, "a list of names of classes"),
-    "chunk_size_feed_forward": (int, "a whole number"),
-    **dict.fromkeys(("id2label", "label2id"), SECTION),
+SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
+# Fields of every configuration, whose types transformers itself does not check -> what they may be, and its name.
+GENERAL: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(SWITCHES, (lambda value: isinstance(value, bool | None), "true or false")),
+    "output_hidden_states": (lambda value: isinstance(value, int | None) or _is_list(value, int), "true or false"),
+    "architectures": (lambda value: value is None or _is_list(value, str), "a list of names of classes"),
+    "chunk_size_feed_forward": (lambda value: isinstance(value, int), "a whole number"),
+    **dict.fromkeys(
+        ("id2label", "label2id"), (lambda value: isinstance(value, Mapping | None), "a section of labels")
+    ),
 }
-LISTS = ("output_hidden_states", "architectures")
 # Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
 MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**25, 2**38
 # Names of numbers that are no sizes: RoPE's theta is 1e9 in Mistral Small.
@@ -24,7 +26,9 @@ SCALES, MAX_SCALE = ("theta", "clipping"), 2**40
 
 def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
     """Checks the fields of a model configuration before a model is made."""
-    _check_general(config, prefix)
+    for name, (fits, expected) in GENERAL.items():
+        if name in config and not fits(config[name]):
+            raise RecipeError(f"{prefix}{name} must be {expected}, found {config[name]!r:.200}")
     for name, value in config.items():
         if isinstance(value, Mapping):
             check_sizes(value, f"{prefix}{name}.")
@@ -40,17 +44,6 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
         raise RecipeError(f"{prefix}hidden_size: the model would have about {weights:.0e} weights; give smaller sizes")
 
 
-def _check_general(config: Mapping[str, Any], prefix: str) -> None:
-    """Checks the types of fields of every configuration, which transformers itself does not check."""
-    for name, (kind, expected) in GENERAL.items():
-        value = config.get(name)
-        values = value if isinstance(value, list) and name in LISTS else [value]
-        wrong = name == "architectures" and isinstance(value, str)  # several names, though each is a text
-        absent = value is None and (name != "chunk_size_feed_forward" or name not in config)
-        if wrong or not (absent or all(isinstance(each, kind) for each in values)):
-            raise RecipeError(f"{prefix}{name} must be {expected}, found {value!r:.200}")
-
-
 def _check_field(name: str, value: float, prefix: str) -> None:
     if ("dropout" in name or name.endswith("_prob")) and not 0 <= value <= 1:
         raise RecipeError(f"{prefix}{name} must be a probability from 0 to 1, found {value}")
@@ -63,6 +56,10 @@ def _check_field(name: str, value: float, prefix: str) -> None:
 
 def _sum(config: Mapping[str, Any], part: str) -> float:
     return sum(value for name, value in config.items() if part in str(name) and _is_number(value))
+
+
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
 def _is_number(value: Any) -> bool:
