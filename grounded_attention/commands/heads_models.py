@@ -111,19 +111,22 @@ def _load_model(path: str, config: Any, auto: Any) -> tuple[Any, dict[str, Any]]
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
     """The checkpoint's processor; for transformers' models a processor with the same input layout as theirs."""
     width = regions.feature_size
-    processor, spatial = None, False
     if config.model_type in FAMILIES:
         processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
-        wanted, fits = processor.region_feature_size, getattr(config, "vision_config", None) is not None
-    else:
-        wanted = getattr(config, FEATURE_SIZE[config.model_type])
-        fits = spatial = config.model_type == "visual_bert" and wanted == width + SPATIAL
-    if width != wanted and not fits:
-        raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {width}")
-    if processor is not None:
+        if getattr(config, "vision_config", None) is None:
+            _check_width(processor.region_feature_size, regions)
         return processor
+    wanted = getattr(config, FEATURE_SIZE[config.model_type])
+    spatial = config.model_type == "visual_bert" and wanted == width + SPATIAL
+    _check_width(wanted - SPATIAL * spatial, regions)
     words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
     return VisualBERTProcessor(words, region_feature_size=width, spatial_features=spatial)
+
+
+def _check_width(wanted: int, regions: RegionTable) -> None:
+    if wanted != regions.feature_size:
+        found = f"--regions {regions.path} has {regions.feature_size}"
+        raise ValueError(f"the model reads {wanted} values per region, but {found}")
 
 
 def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:

@@ -69,15 +69,15 @@ def image_id(number: int) -> str:
 
 def draw_described_scene(name: str, combinations: Combinations) -> tuple[Scene, tuple[Caption, ...]]:
     """Returns the first scene drawn under this name that the annotators can describe, with their captions."""
-    attempts = (random.Random(f"{name}/{attempt}") for attempt in count())
-    while True:
-        rng = next(attempts)
+    for attempt in count():
+        rng = random.Random(f"{name}/{attempt}")
         scene = draw_scene(rng, combinations)
         if combinations is Combinations.HELD_OUT and not any(map(holds_out, scene.objects)):
             continue
         captions = annotators.describe(scene, rng, combinations)
         if captions is not None:
             return scene, tuple(captions)
+    raise AssertionError("unreachable: the loop has no end")
 
 
 @lru_cache(maxsize=64)

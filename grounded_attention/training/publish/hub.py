@@ -222,9 +222,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
             kept[name] = path
     if CARD in kept:
         kept[CARD] = move_card(read_text(directory / CARD), repo.id, repo.revision).encode()
-    waits = iter((*WAITS, None))
-    while True:
-        wait = next(waits)
+    for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)
         except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
@@ -237,6 +235,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
             wait = max(wait, asked)
             print(f"warning: push to {repo.id}: {explain_failure(error)}; retry in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
+    raise AssertionError("unreachable")
 
 
 def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:
