@@ -167,7 +167,7 @@ def open_picture(path: str | Path) -> Image.Image:
     except ValueError as error:
         kinds = "give a JPEG, PNG or WebP file"
         problem = f"is not a picture that can be read: {kinds}"
-        if "pixels" in str(error):
+        if "pixels" in str(error).lower():  # also in the name of the variable that allows more
             problem = f"has too many pixels, or none: {kinds} of a usual size"
         raise VisitorError(f"{Path(path).name} {problem}.") from error
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))

@@ -318,6 +318,10 @@ def test_damaged_npy_files(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"a\.npy: (not a NumPy array|the array is cut)"):
             load_npy(path)
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, np.ones(3), version=(3, 0))
+    with pytest.raises(DataError, match=r"version \(3, 0\) of the format"):
+        load_npy(path)
     huge = whole.replace(b"(3, 4), }        ", b"(999999999, 4), }")
     assert huge != whole and len(huge) == len(whole)
     path.write_bytes(huge)

@@ -97,7 +97,10 @@ def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     head = io.BytesIO(file.read(MAX_HEADER))  # NumPy reads as many bytes as a header claims, and then refuses it
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    header = read[np.lib.format.read_magic(head)](head)
+    version = np.lib.format.read_magic(head)
+    if version not in read:
+        raise ValueError(f"version {version} of the format")
+    header = read[version](head)
     file.seek(head.tell())
     return header
 
