@@ -64,8 +64,8 @@ class Experiment:
     With a `config`, runs of the task VGP leave it behind, and figures of two layers with two heads.
     """
 
-    def __init__(self, fails_at=None, config=None):
-        self.recipes, self.fails_at, self.config = [], fails_at, config
+    def __init__(self, fails_at=None, config=None, error=KeyboardInterrupt):
+        self.recipes, self.fails_at, self.config, self.error = [], fails_at, config, error
 
     @property
     def names(self):
@@ -76,7 +76,7 @@ class Experiment:
         identity = {"task": recipe.task, "methods": recipe.methods}
         (Path(recipe.output_dir) / "recipe.json").write_text(json.dumps(identity))  # all checks have passed
         if name == self.fails_at:
-            raise KeyboardInterrupt
+            raise self.error
         self.recipes.append(recipe)
         directory = Path(recipe.output_dir) / recipe.methods[0]
         directory.mkdir(parents=True, exist_ok=True)
