@@ -15,7 +15,7 @@ from grounded_attention.space.loading import LONGEST_TEXT, Capture, Captures, Vi
 from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, read_scenes
 from grounded_attention.space.small_checkpoints import write_small
 from grounded_attention.space.view import PHRASES, VisitorChoice, grounded_phrases, view_html
-from grounded_attention.utils import bounded_reading
+from grounded_attention.utils import open_images
 from tests.helpers.tiny_vlm_files import save_llava
 
 CAPTION = 'a <b>red</b> ball & the "small" cube'
@@ -181,7 +181,10 @@ def test_files_that_are_no_pictures(tmp_path):
 
 
 def test_a_small_file_that_needs_much_memory_has_too_many_pixels(tmp_path, monkeypatch):
-    Image.new("RGBA", (4200, 4200), (9, 9, 9, 9)).save(tmp_path / "large.png")
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**20)
+    def convert(*_):
+        raise MemoryError
+
+    Image.new("RGB", (4200, 4200)).save(tmp_path / "large.png")
+    monkeypatch.setattr(open_images, "_upright", convert)
     with pytest.raises(VisitorError, match=r"^large\.png has too many pixels"):
         open_picture(tmp_path / "large.png")
