@@ -77,6 +77,9 @@ def find_run(options: argparse.Namespace) -> Run:
     recipe = read_run(folder, remedy)
     data = replace(recipe.data, scenes=None)
     if options.data_dir is not None:
+        trained, images = Path(str(data.data_dir)), Path(data.images or "")
+        if data.images and images.is_relative_to(trained):
+            data.images = str(Path(options.data_dir, images.relative_to(trained)))
         data.data_dir, data.source = options.data_dir, None
         data.regions = str(Path(options.data_dir, "regions"))
     task_options = check_options(TASKS[recipe.task], recipe.options, f"{folder / RECIPE}: options")

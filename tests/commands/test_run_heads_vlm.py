@@ -41,6 +41,15 @@ def finished(tmp_path_factory):
         yield scenes, output
 
 
+def test_images_that_moved_with_the_data_are_found(finished, tmp_path):
+    scenes, output = finished
+    moved = tmp_path / "moved"
+    moved.symlink_to(scenes)
+    run = run_heads_work.find_run(run_heads.build_parser().parse_args([str(output), "--data-dir", str(moved)]))
+    image = next((scenes / "flickr30k-images").iterdir())
+    assert run.picture_path(image.stem) == moved / "flickr30k-images" / image.name
+
+
 def test_the_table_has_all_models_and_baselines(finished):
     _, output = finished
     rows = json.loads((output / "heads" / "heads_run.json").read_text())["rows"]
