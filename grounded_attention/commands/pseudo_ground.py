@@ -68,7 +68,7 @@ def _work(options: argparse.Namespace) -> str | None:
         if other := options.captions or options.data_dir or options.config or (options.options or [None])[0]:
             raise ValueError(f"{other}: captions are the texts of --data; remove it")
     else:
-        refuse_row_options(options, "columns", "boxes", "max_rows")
+        refuse_row_options(options, "columns", "boxes")
         if None in (options.captions, options.data_dir, options.images):
             raise ValueError("give --captions, --data-dir and --images, or --data")
     from .pseudo_ground_work import work
@@ -85,7 +85,8 @@ def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     add("--data-dir", type=Path, help="folder of the data set")
     add("--config", help="configuration of the builder")
     add("--split", action="append", help="split to label; may be repeated; default: all")
-    add("--limit", type=positive, metavar="N", help="label only the first captions")
+    limit_help = "label only the first captions; of --data so many rows are read"
+    add("--limit", dest="max_rows", type=positive, metavar="N", help=limit_help)
     add(
         "--images",
         type=Path,

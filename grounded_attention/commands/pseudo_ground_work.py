@@ -93,7 +93,7 @@ def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[da
     with state.main_process_first():
         builder.download_and_prepare(num_proc=options.num_proc)
         try:
-            rows = caption_rows(builder.as_dataset(), options.limit)
+            rows = caption_rows(builder.as_dataset(), options.max_rows)
         except ValueError as error:
             raise DataError(str(error), where=f"--captions {options.captions or FORM}") from error
     facts = {
@@ -101,7 +101,7 @@ def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[da
         "config": builder.config.name,
         "options": builder_options,
         "splits": list(builder.info.splits),
-        "limit": options.limit,
+        "limit": options.max_rows,
         "count": len(rows),
         "digest": captions_digest(rows),
         "images": Path(options.images or options.data).name,

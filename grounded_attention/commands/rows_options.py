@@ -19,10 +19,10 @@ def add_rows_options(add: Any) -> None:
 
 def add_source_options(parser: argparse.ArgumentParser, takes: str, some: bool = False) -> None:
     """Adds `--data` and its options, without those that the parser has already."""
-    known = {name for action in parser._actions for name in action.option_strings}
+    known = {action.dest for action in parser._actions}
 
     def add(*names: str, **settings: Any) -> None:
-        if names[0] not in known:
+        if names[0].lstrip("-").replace("-", "_") not in known:
             parser.add_argument(*names, **settings)
 
     add("--data", metavar="SOURCE", help=f"rows as for `data show`: {takes}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.bounded_files import read_json, read_text
+from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import whole_file, write_text
 
@@ -92,7 +93,7 @@ def _introduction(result: "HeadTable") -> Iterator[str]:
     attending = whole.get(word, f"its {word} sub-word attends")
     gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
     if (covered := about.get("coverage_threshold")) is None:
-        right = f"with an overlap (IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}"
+        right = f"with an overlap (IoU) of at least {about.get('iou_threshold', IOU_THRESHOLD):g} with {gold}"
     else:
         right = f"if {gold} covers at least {covered:.0%} of it; a box that covers so much of no token has one, too"
     yield f"The answer of a head to a phrase is the {result.region} that {attending} to most. It is right {right}."

@@ -237,6 +237,15 @@ def test_a_recipe_opens_the_labels_and_the_collator_joins_them(scenes, labels, t
     assert data.text_alone().pseudo_labels is None
 
 
+def test_rows_of_a_limited_split_are_the_same_for_every_seed(scenes, labels, tmp_path):
+    drawn = [
+        prepare_data(recipe_of(scenes, tmp_path, labels, "data.limit={train: 5}", f"seed={seed}")).splits["train"]
+        for seed in (1, 2)
+    ]
+    everything = prepare_data(recipe_of(scenes, tmp_path, labels)).splits["train"]["caption_id"]
+    assert drawn[0]["caption_id"] == drawn[1]["caption_id"] != everything[:5] and len(drawn[0]) == 5
+
+
 def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, tmp_path, monkeypatch, capsys):
     recipe_of(scenes, tmp_path, labels)
     content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())

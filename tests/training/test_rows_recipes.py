@@ -181,8 +181,9 @@ def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_p
     table, labels = str(tmp_path / "regions"), str(tmp_path / "labels")
     assert extract_regions.main([*given, "--detector", "rows", "--features", "scenes", "--output", table]) == 0
     assert "xyxy pixels" in (printed := capsys.readouterr()).err and json.loads(printed.out)["images"] == 12
-    assert pseudo_ground.main([*given, "--grounder", "scenes", "--phrases", "given", "--output", labels]) == 0
-    assert json.loads(capsys.readouterr().out)["captions"] == 12
+    label = [*given, "--grounder", "scenes", "--phrases", "given", "--output"]
+    assert pseudo_ground.main([*label, labels]) == 0 == pseudo_ground.main([*label, f"{labels}_3", "--limit", "3"])
+    assert [json.loads(line)["captions"] for line in capsys.readouterr().out.splitlines()] == [12, 3]
     builder = "flickr30k_entities"
     data = Data(source=str(source), boxes="xyxy pixels", builder=builder, regions=table, pseudo_labels=labels)
     prepared = prepare_data(Recipe(task="pretraining", methods=["direct"], data=data))
