@@ -57,7 +57,7 @@ def _cell(results: Mapping[str, Any], row: str, column: str, best: Sequence[str]
     cell = results["figures"][row].get(column)
     if cell is None:
         return MISSING
-    mean, seeds = _percent(cell["mean"]), _by_seed(results, cell["seeds"])
+    mean, seeds = _percent(cell["mean"]), [cell["seeds"].get(str(seed)) for seed in results["seeds"]]
     return f"{f'**{mean}**' if row in best else mean} ({' '.join(map(_percent_or_dash, seeds))})"
 
 
@@ -231,10 +231,6 @@ def _percent_or_dash(value: float | None) -> str:
 def _points(value: float) -> str:
     text = f"{100 * value:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
-
-
-def _by_seed(results: Mapping[str, Any], seeds: Mapping[str, float]) -> list[float | None]:
-    return [seeds.get(str(seed)) for seed in results["seeds"]]
 
 
 # The chart

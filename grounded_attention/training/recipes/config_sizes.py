@@ -36,7 +36,7 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
             raise RecipeError(f"{prefix}{name} must be a finite number, found {value}")
         elif _is_number(value):
             _check_field(str(name), value, prefix)
-    layers = _sum(config, "layers")
+    layers = sum(value for name, value in config.items() if "layers" in str(name) and _is_number(value))
     widths = [value for name, value in config.items() if str(name).endswith("hidden_size") and _is_number(value)]
     width, words = max(widths, default=0), config.get("vocab_size", 0)
     weights = width * (12 * width * layers + (words if _is_number(words) else 0))
@@ -52,10 +52,6 @@ def _check_field(name: str, value: float, prefix: str) -> None:
     limit = MAX_LAYERS if "layers" in name else MAX_SCALE if name.endswith(SCALES) else MAX_SIZE
     if abs(value) > limit:
         raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
-
-
-def _sum(config: Mapping[str, Any], part: str) -> float:
-    return sum(value for name, value in config.items() if part in str(name) and _is_number(value))
 
 
 def _is_list(value: Any, kind: type) -> bool:
