@@ -6,7 +6,7 @@ predictions_SPLIT.json; other tasks: one line per prediction, predictions_SPLIT.
 needs neither network nor scripts. With --track each split is scored once on each table, and file names end in
 _SPLIT_TRACK.
 
-The figures equal those that training measures on the same rows. --set takes keys of recipes: data.builder,
+The numbers equal those that training measures on the same rows. --set takes keys of recipes: data.builder,
 data.options.NAME (options of the builder), options.NAME (options of the task).
 
 examples:
@@ -107,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of a recipe, see above")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
-    add("--json", action="store_true", help="print the figures as JSON")
+    add("--json", action="store_true", help="print the numbers as JSON")
     return parser
 
 

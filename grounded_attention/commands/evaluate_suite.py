@@ -31,7 +31,7 @@ PROBES = CardSection(
     "<!-- probes: grounded-attention evaluate --suite ... --card puts its section here -->",
     "<!-- end of the probes -->",
 )
-Figures = Mapping[str, Mapping[str, Estimate]]
+Numbers = Mapping[str, Mapping[str, Estimate]]
 
 
 def work(options: argparse.Namespace) -> str:
@@ -64,13 +64,13 @@ def work(options: argparse.Namespace) -> str:
     return f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
-def table(estimates: Figures, shown: Callable[[str], str] = str) -> str:
-    """The figures, a line each; `shown` writes names of files and groups."""
+def table(estimates: Numbers, shown: Callable[[str], str] = str) -> str:
+    """The numbers, a line each; `shown` writes names of files and groups."""
     lines = [
         [shown(probe), shown(name.replace("_", " ")), f"{each.value:.1%}", interval_text((each.low, each.high)),
          str(each.count)]
-        for probe, figures in estimates.items()
-        for name, each in figures.items()
+        for probe, numbers in estimates.items()
+        for name, each in numbers.items()
     ]  # fmt: skip
     return markdown_table(HEADER, lines, 2, aligned=True)
 
@@ -81,8 +81,8 @@ def section(folder: Path) -> str:
     for path in sorted(folder.glob("suite_*.json")):
         told = read_json(path)
         estimates = {
-            probe: {name: _estimate(each) for name, each in figures.items()}
-            for probe, figures in told["figures"].items()
+            probe: {name: _estimate(each) for name, each in numbers.items()}
+            for probe, numbers in told["figures"].items()
         }
         parts += [f"### {told['suite'].capitalize()}", table(estimates, markdown_text)]
     if "### Evidence" in parts:
@@ -98,12 +98,12 @@ def _estimate(told: Mapping[str, Any]) -> Estimate:
     return Estimate(told["value"], low, high, told["count"])
 
 
-def _plain(estimates: Figures) -> dict[str, dict[str, dict[str, float]]]:
-    return {probe: {name: asdict(each) for name, each in figures.items()} for probe, figures in estimates.items()}
+def _plain(estimates: Numbers) -> dict[str, dict[str, dict[str, float]]]:
+    return {probe: {name: asdict(each) for name, each in numbers.items()} for probe, numbers in estimates.items()}
 
 
-def write(estimates: Figures, settings: Settings, sources: Sequence[str], folder: Path) -> None:
-    """Writes the figures; those of probes on the Hub also as the Hub reads them."""
+def write(estimates: Numbers, settings: Settings, sources: Sequence[str], folder: Path) -> None:
+    """Writes the numbers; those of probes on the Hub also as the Hub reads them."""
     about = {**asdict(settings), "probes": list(sources), "figures": _plain(estimates)}
     write_text(folder / f"suite_{settings.suite}.json", to_json(about, indent=2) + "\n")
     date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -116,9 +116,9 @@ def write(estimates: Figures, settings: Settings, sources: Sequence[str], folder
             date=date,
             notes=f"95 % interval over images: {interval_text((each.low, each.high))}; {each.count} items",
         )
-        for probe, figures in estimates.items()
+        for probe, numbers in estimates.items()
         if probe in sources and not find_files(probe)
-        for name, each in figures.items()
+        for name, each in numbers.items()
     ]
     if entries:
         text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)

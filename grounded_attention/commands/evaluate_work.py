@@ -168,7 +168,7 @@ def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Nam
     if options.checkpoint:
         layers = layer_names(find_calls(read_model_config(options.checkpoint)))
     measured = [
-        Measured(" on ".join(filter(None, (part.split, part.track))), part.figures, part.judged, remarks, layers)
+        Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks, layers)
         for part in parts
     ]
     scored = options.checkpoint or options.predictions
@@ -186,10 +186,10 @@ def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Nam
 
 
 def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
-    """Split -> its figures; with tracks the names are `<track>_<figure>`."""
+    """Split -> its numbers; with tracks the names are `<track>_<metric>`."""
     by_split: dict[str, dict[str, Any]] = {}
     for part in parts:
-        named = {f"{part.track}_{name}" if part.track else name: value for name, value in part.figures.items()}
+        named = {f"{part.track}_{name}" if part.track else name: value for name, value in part.numbers.items()}
         by_split.setdefault(part.split, {}).update(named)
     return by_split
 
@@ -242,11 +242,11 @@ def evaluate(options: argparse.Namespace) -> str:
     folder = write(parts, data, options)
     if options.json:
         return json.dumps(metrics(parts))
-    lines = [f"{part.name}: {name} {_format_figure(value)}" for part in parts for name, value in part.figures.items()]
+    lines = [f"{part.name}: {name} {_format_number(value)}" for part in parts for name, value in part.numbers.items()]
     return "\n".join([*(line for line in lines if not line.endswith(" ")), f"written: {folder}/report.html"])
 
 
-def _format_figure(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value) if isinstance(value, int) else ""
 
 

@@ -13,7 +13,7 @@ what a vision-language model, or a pre-trained model of this project, loses with
 measures a second model and reports which heads changed from that model to --model. To use several processes: torchrun
 --nproc_per_node N -m grounded_attention heads.
 
-The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv and figures, and
+The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv, pictures, and
 with --explore heads.html, a page to click through. heads.json beside a model, or `grounded-attention ground --heads`,
 grounds phrases with these heads. --publish adds them to an atlas of heads on the Hub. --card puts what was measured
 into the card of a model that train.py made.

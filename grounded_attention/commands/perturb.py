@@ -139,7 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="a key of a recipe: data.builder, data.options.*, options.*",
     )
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
-    add("--json", action="store_true", help="print the figures as JSON")
+    add("--json", action="store_true", help="print the numbers as JSON")
     return parser
 
 

@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--questions", type=not_negative, default=400, metavar="N", help="vision-language: questions a kind (400)")
     add("--output", metavar="DIR", help="output folder (default: heads in RUN)")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
-    add("--json", action="store_true", help="print the figures as JSON")
+    add("--json", action="store_true", help="print the numbers as JSON")
     return parser
 
 

@@ -58,11 +58,11 @@ ACCURATE = "vqa_accuracy"
 
 @dataclass(frozen=True)
 class Answers:
-    """What the models answer: rows of the table, what it says, figures of each model, and the table by type."""
+    """What the models answer: rows of the table, what it says, numbers of each model, and the table by type."""
 
     rows: Mapping[str, tuple[float, ...]]
     note: str
-    figures: Mapping[str, Any]
+    numbers: Mapping[str, Any]
     by_type: Sequence[Sequence[str]]  # the first row is the head
 
     def tables(self) -> tuple[str, str]:
@@ -95,9 +95,9 @@ def answer(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Any:
     return scored
 
 
-def mean_hallucination(figures: Mapping[str, Any]) -> float:
+def mean_hallucination(numbers: Mapping[str, Any]) -> float:
     """The accuracy of yes and no, averaged over the samplings."""
-    return fmean(v for k, v in figures.items() if k.startswith(HALLUCINATION) and k.endswith(ACCURACY))
+    return fmean(v for k, v in numbers.items() if k.startswith(HALLUCINATION) and k.endswith(ACCURACY))
 
 
 def usual_answer_accuracy(rows: Any, asked: Any) -> float:
@@ -137,7 +137,7 @@ def _of_examples(items: Mapping[str, Sequence], wanted: Set[str]) -> dict[str, l
 def table_rows(
     rankings: Mapping[str, HeadRanking], answered: Mapping[str, tuple[float, float]], usual: float
 ) -> dict[str, tuple[float, ...]]:
-    """Row of the table -> its figures in [0, 1], in the order of `COLUMNS`."""
+    """Row of the table -> its numbers in [0, 1], in the order of `COLUMNS`."""
     rows: dict[str, tuple[float, ...]] = {}
     for name, ranking in rankings.items():
         together, best = _score(ranking, name_heads(ranking.heads)), _best(ranking)
@@ -169,13 +169,13 @@ def measure_answers(run: Run, rankings: Mapping[str, HeadRanking], count: int, o
     """The answers of all models to `count` questions of each kind."""
     questions = prepare_questions(run, QUESTIONS, ANSWERED, count)
     objects = prepare_questions(run, OBJECTS, REPORTED, count, **OBJECT_OPTIONS)
-    figures, items, answered = {}, {}, {}
+    numbers, items, answered = {}, {}, {}
     for name in (*rankings, *([run.text_only] if run.text_only else [])):
         if not options.quiet:
             print(f"answers: {name}", file=sys.stderr)
         said, objected = answer(run, name, *questions), answer(run, name, *objects)
-        items[name], figures[name] = said.items, {"vqa": said.figures, "objects": objected.figures}
-        answered[name] = (said.figures[ACCURATE], mean_hallucination(objected.figures))
+        items[name], numbers[name] = said.items, {"vqa": said.numbers, "objects": objected.numbers}
+        answered[name] = (said.numbers[ACCURATE], mean_hallucination(objected.numbers))
     builder = BUILDERS[QUESTIONS](data_dir=run.data.data_dir, splits=["train", ANSWERED])
     builder.download_and_prepare()
     training, asked = builder.as_dataset("train"), builder.as_dataset(ANSWERED)
@@ -184,4 +184,4 @@ def measure_answers(run: Run, rankings: Mapping[str, HeadRanking], count: int, o
     rows = table_rows(rankings, answered, usual_answer_accuracy(training, asked))
     report = (ranking := next(iter(rankings.values()))).reported_on.counts
     note = CAPTION.format(count=len(ranking.heads), phrases=report.total, images=len(report.image_ids))
-    return Answers(rows, note, figures, by_question_type(items, training, asked))
+    return Answers(rows, note, numbers, by_question_type(items, training, asked))

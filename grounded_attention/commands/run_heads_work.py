@@ -62,7 +62,7 @@ NOT_SHOWN = (
     "A head that looks at a region does not show that the answer of the model depends on it. The comparison of maps "
     "measures this dependence; an answer that is no better with the regions than without them depends on none. An "
     "accurate head that is not active puts little of its attention on any region. The tests sample images, not "
-    "training runs: each model has one seed, and another seed may change a figure by more than its interval."
+    "training runs: each model has one seed, and another seed may change a number by more than its interval."
 )
 SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; results may differ on photographs."
 
@@ -214,7 +214,7 @@ def write(
     run: Run, methods: Mapping[str, Measured], folder: Path, relations: str, answers: Answers | None
 ) -> list[str]:
     """Writes the output folder and the sections of the model cards; returns warnings about the cards."""
-    for name, measured in with_progress(methods.items(), "figures of models", len(methods)):
+    for name, measured in with_progress(methods.items(), "numbers of models", len(methods)):
         _write_method(measured, folder / name)
     tables = {name: measured.table for name, measured in methods.items()}
     chosen_on, reported = run.splits
@@ -354,7 +354,7 @@ def _json(
     content: dict[str, Any] = {"page": str(page), "heads_chosen_on": splits[0], "split": splits[1], "methods": methods}
     if answers is not None:
         rows = {name: dict(zip(COLUMNS, row, strict=True)) for name, row in answers.rows.items()}
-        content |= {"rows": rows, "answers": answers.figures, "by_question_type": answers.by_type}
+        content |= {"rows": rows, "answers": answers.numbers, "by_question_type": answers.by_type}
     return content
 
 
@@ -389,7 +389,7 @@ def work(options: argparse.Namespace) -> str:
     if run.task == TASK and options.questions and run.scenes:
         rankings = {name: measured.ranking for name, measured in methods.items()}
         answers = measure_answers(run, rankings, options.questions, options)
-    print("figures and page", file=sys.stderr)
+    print("pictures and page", file=sys.stderr)
     for warning in write(run, methods, folder, relations, answers):
         print(warning, file=sys.stderr)
     if answers is not None:

@@ -43,7 +43,7 @@ class AttentionGrounding(StreamingMetric):
     Args:
         rollout (`bool`, *optional*, defaults to `True`): whether to measure attention rollout, which needs the
             head-averaged map (B, N, N) of every layer.
-        keep (`bool`, *optional*, defaults to `False`): whether to keep the figures of each example, see `items`.
+        keep (`bool`, *optional*, defaults to `False`): whether to keep the numbers of each example, see `items`.
     """
 
     def __init__(self, rollout: bool = True, keep: bool = False) -> None:
@@ -115,7 +115,7 @@ class AttentionGrounding(StreamingMetric):
         return HeadCounts(("all",), items=np.maximum(sums.pop("items"), 1), baseline=np.zeros(1), **sums)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Computes the figures of a state.
+        """Computes the numbers of a state.
 
         Args:
             state (`Mapping[str, Tensor]`): sums from `state`, added over processes.
@@ -129,7 +129,7 @@ class AttentionGrounding(StreamingMetric):
         counts = self.counts(state)
         tokens, by_head = counts.total, torch.from_numpy(counts.accuracy)
         rollout = (state["rollout"] / tokens).tolist() if "rollout" in state else None
-        figures = {
+        numbers = {
             "text_to_region_tokens": int(state["tokens"]),
             "text_to_region_chance": counts.chance_accuracy,
             "text_to_region_all_heads": by_head.mean().item(),
@@ -139,8 +139,8 @@ class AttentionGrounding(StreamingMetric):
             "text_to_region_share_by_head": counts.mean_share.tolist(),
         }
         if self._layers != list(range(len(self._layers))):
-            figures[LAYERS] = self._layers
-        return figures if rollout is None else {**figures, ROLLOUT: rollout}
+            numbers[LAYERS] = self._layers
+        return numbers if rollout is None else {**numbers, ROLLOUT: rollout}
 
 
 def _hits(scores: Tensor, gold: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def _hits(scores: Tensor, gold: Tensor) -> Tensor:
 
 
 def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
-    """The headline figures: layer and head are chosen on one split and reported on another."""
+    """The headline numbers: layer and head are chosen on one split and reported on another."""
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
     layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
     numbers = chosen_on.get(LAYERS, range(len(by_head)))

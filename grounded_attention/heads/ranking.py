@@ -171,7 +171,7 @@ class HeadRanking:
             f"{len(self.heads)} heads by {markdown_text(str(options['rank']))}, on {choice.total} "
             f"phrases of {len(choice.image_ids)} images; reported on {report.total} phrases of "
             f"{len(report.image_ids)} images"
-            + (" (**the same: the figures flatter the chosen heads**)." if self.about.get("same_split") else ".")
+            + (" (**the same: the numbers flatter the chosen heads**)." if self.about.get("same_split") else ".")
         )
         if skipped := self.reported_on.about["phrases"].get("out_of_sight"):
             lines.append(f"{skipped} phrases are not scored: no image token shows their boxes.")

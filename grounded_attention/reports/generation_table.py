@@ -8,7 +8,7 @@ from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.utils.plain_text import markdown_table
 
 MISSING = "–"
-# Figure -> heading, in this order; without the figures that no model has.
+# Number -> heading, in this order; without the numbers that no model has.
 COLUMNS = {
     "answer_perplexity": "perplexity",
     "answers_accuracy": "exact",
@@ -40,9 +40,9 @@ NOTES = {
 
 def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Makes a Markdown table, aligned for a terminal."""
-    lines = [(name, split, figures) for name, splits in models.items() for split, figures in _measured(splits)]
-    columns = [name for name in COLUMNS if any(name in figures for _, _, figures in lines)]
-    rows = [[name, split, *(_shown(figures.get(column)) for column in columns)] for name, split, figures in lines]
+    lines = [(name, split, numbers) for name, splits in models.items() for split, numbers in _measured(splits)]
+    columns = [name for name in COLUMNS if any(name in numbers for _, _, numbers in lines)]
+    rows = [[name, split, *(_shown(numbers.get(column)) for column in columns)] for name, split, numbers in lines]
     text = markdown_table(["model", "split", *(COLUMNS[name] for name in columns)], rows, 2, aligned=True)
     notes = "; ".join(note for name, note in NOTES.items() if name in columns)
     return f"{text}\n\n{notes[:1].upper()}{notes[1:]}."
@@ -50,12 +50,12 @@ def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> s
 
 def _measured(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The splits with answers; their grounding has the head that is best on validation."""
-    for split, figures in splits.items():
-        if "answer_perplexity" not in figures:
+    for split, numbers in splits.items():
+        if "answer_perplexity" not in numbers:
             continue
-        chosen_on = splits.get("validation", figures)
-        grounded = "text_to_region_by_head" in figures and "text_to_region_by_head" in chosen_on
-        yield split, {**figures, **(summarise(chosen_on, figures) if grounded else {})}
+        chosen_on = splits.get("validation", numbers)
+        grounded = "text_to_region_by_head" in numbers and "text_to_region_by_head" in chosen_on
+        yield split, {**numbers, **(summarise(chosen_on, numbers) if grounded else {})}
 
 
 def _shown(value: Any) -> str:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The HTML page of one evaluation: figures with their meaning, tables by category, and failures.
+"""The HTML page of one evaluation: numbers with their meaning, tables by category, and failures.
 
 The page is one file. It loads nothing and runs no script, enforced by its policy (`html_page`).
 """
@@ -12,7 +12,7 @@ from typing import Any
 from .colours import GREY, scale_colours
 from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
 from .html_page import html_page
-from .report_figures import Figure, Grid, to_figures, to_grids
+from .report_numbers import Grid, Number, to_grids, to_numbers
 from .report_pictures import TEXT_HEIGHT, Picture, draw, empty_frame
 
 MOST_KINDS = 40
@@ -46,7 +46,7 @@ class Measured:
     """The results of one split on one track."""
 
     heading: str
-    figures: Mapping[str, Any]
+    numbers: Mapping[str, Any]
     judged: Sequence[Judged] = ()
     remarks: Sequence[str] = ()
     layers: Sequence[str] = ()
@@ -82,29 +82,29 @@ def _part(part: Measured, report: Report) -> str:
         [
             f"<h2>{escape(part.heading)}</h2>",
             *(f"<p>{escape(line)}</p>" for line in part.remarks),
-            _figures(to_figures(part.figures, plain)),
-            *(_grid(grid, part.layers) for grid in to_grids(part.figures)),
+            _numbers(to_numbers(part.numbers, plain)),
+            *(_grid(grid, part.layers) for grid in to_grids(part.numbers)),
             *(_group(name, items, report, len(groups) > 1) for name, items in groups.items()),
         ]
     )
 
 
-# Figures
+# Numbers
 
 
-def _figures(figures: Sequence[Figure]) -> str:
-    if not figures:
-        return "<p>No figures, because the gold answers are unknown.</p>"
-    head = ("figure", "", "", *BASELINE_NAMES.values(), "count", "meaning")
-    return _table(head, [_figure(figure) for figure in figures], numbers=(1, 3, 4, 5))
+def _numbers(numbers: Sequence[Number]) -> str:
+    if not numbers:
+        return "<p>No numbers, because the gold answers are unknown.</p>"
+    head = ("metric", "", "", *BASELINE_NAMES.values(), "count", "meaning")
+    return _table(head, [_number(number) for number in numbers], numbers=(1, 3, 4, 5))
 
 
-def _figure(figure: Figure) -> list[str]:
-    share = isinstance(figure.value, float) and 0 <= figure.value <= 1
-    beside = [_share(figure.baselines.get(name)) for name in BASELINE_NAMES]
-    value = _share(figure.value) if isinstance(figure.value, float) else str(figure.value)
-    count = "" if figure.count is None else str(figure.count)
-    return [escape(figure.name), value, _bar(figure.value) if share else "", *beside, count, escape(figure.meaning)]
+def _number(number: Number) -> list[str]:
+    share = isinstance(number.value, float) and 0 <= number.value <= 1
+    beside = [_share(number.baselines.get(name)) for name in BASELINE_NAMES]
+    value = _share(number.value) if isinstance(number.value, float) else str(number.value)
+    count = "" if number.count is None else str(number.count)
+    return [escape(number.name), value, _bar(number.value) if share else "", *beside, count, escape(number.meaning)]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:

@@ -52,20 +52,20 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
 
 
 def _panel(
-    axes: Axes, figures: Mapping[str, Any], labelled: Mapping[str, str], points: list[Mapping[str, Any]]
+    axes: Axes, numbers: Mapping[str, Any], labelled: Mapping[str, str], points: list[Mapping[str, Any]]
 ) -> None:
     for number, (label, row) in enumerate(labelled.items()):
-        known = figures.get(row, {})
+        known = numbers.get(row, {})
         known_points = [(p["rows"], known[p["column"]]) for p in points if p["column"] in known]
         if not known_points:
             continue
         sizes = [rows for rows, _ in known_points]
-        seeds = [[100 * value for value in figure["seeds"].values()] for _, figure in known_points]
+        seeds = [[100 * value for value in number["seeds"].values()] for _, number in known_points]
         colour = COLOURS[number % len(COLOURS)]
         axes.fill_between(sizes, [min(s) for s in seeds], [max(s) for s in seeds], color=colour, alpha=0.13, lw=0)
         axes.plot(
             sizes,
-            [100 * figure["mean"] for _, figure in known_points],
+            [100 * number["mean"] for _, number in known_points],
             color=colour,
             marker=MARKERS[number % len(MARKERS)],
             ls=LINES[number % len(LINES)],

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The results of a study: Markdown tables of figures, differences and costs, and a chart of the differences.
+"""The results of a study: Markdown tables of numbers, differences and costs, and a chart of the differences.
 
 The input of both is the content of the study's `results.json`:
 
@@ -10,7 +10,7 @@ The input of both is the content of the study's `results.json`:
         "interval": true, "seeds": [1], "by_seed": {"1": 0.1}, "claimed"}}}}},
      "costs": {row: {stage: {"parameters", "train_rows", "seconds", "train_seconds", "runs"}}}}
 
-Figures are in [0, 1]. They are shown in percent, differences in percentage points. A missing row or figure is shown as
+Numbers are in [0, 1]. They are shown in percent, differences in percentage points. A missing row or number is shown as
 a dash.
 """
 
@@ -33,8 +33,8 @@ PANELS_ACROSS = 4
 
 
 def study_table(results: Mapping[str, Any]) -> str:
-    """Makes the table: figures of every row and seed, differences to other rows, and notes on their meaning."""
-    sections = [_figures_table(results)]
+    """Makes the table: numbers of every row and seed, differences to other rows, and notes on their meaning."""
+    sections = [_numbers_table(results)]
     sections += [text for other in _others(results) if (text := _differences_table(results, other))]
     sections += [text] if (text := _costs_table(results)) else []
     notes = [_read(results), *_claims(results), *_spread(results), *_missing(results), *_costs(results)]
@@ -42,7 +42,7 @@ def study_table(results: Mapping[str, Any]) -> str:
     return "\n\n".join([*sections, "\n".join(f"- {note}" for note in notes)]) + "\n"
 
 
-def _figures_table(results: Mapping[str, Any]) -> str:
+def _numbers_table(results: Mapping[str, Any]) -> str:
     names = [column["name"] for column in results["columns"]]
     best = {name: _best(results, name) for name in names}
     rows = [[row, *(_cell(results, row, name, best[name]) for name in names)] for row in results["rows"]]
@@ -196,8 +196,8 @@ def _spread(results: Mapping[str, Any]) -> list[str]:
     differences = [
         difference
         for of_row in results["figures"].values()
-        for figure in of_row.values()
-        for difference in figure["differences"].values()
+        for number in of_row.values()
+        for difference in number["differences"].values()
     ]
     if all(difference["interval"] for difference in differences):
         return []

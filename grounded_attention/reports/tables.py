@@ -44,7 +44,7 @@ def best_method(results: Mapping[str, Any]) -> str:
     best = sorted(methods, key=lambda name: name == METHODS[0])  # the unsupervised one last
     for path in (*_MAIN, *accuracies, *_LAST):
         sign = -1 if path[-1].endswith("perplexity") else 1
-        known = {name: sign * value for name in best if (value := _figure(methods[name], path)) is not None}
+        known = {name: sign * value for name in best if (value := _number(methods[name], path)) is not None}
         best = [name for name in known if known[name] == max(known.values())] or best
     return best[0]
 
@@ -69,7 +69,7 @@ def comparison_table(results: Mapping[str, Any]) -> str:
 
 def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:
     """Prints the same table aligned for a terminal; a star marks the best method of each column."""
-    # Figures without a star get a space instead, so that the decimal points are aligned.
+    # Numbers without a star get a space instead, so that the decimal points are aligned.
     rows = [
         [row[0], *(cell if cell.endswith("*") else cell + " " for cell in row[1:])] for row in _rows(results, "{}*")
     ]
@@ -88,14 +88,14 @@ def _aligned(row: list[str], widths: list[int]) -> str:
 
 
 def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
-    """Name and formatted figures of every row; `best` is the format of the best figures of a column."""
+    """Name and formatted numbers of every row; `best` is the format of the best numbers of a column."""
     if not isinstance(results.get("methods"), Mapping):
         raise ValueError(
             f'the results contain {sorted(results)}; expected an entry "methods" with one entry per method'
         )
     methods = _ordered(results["methods"], METHODS)
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
-    # Figures are compared as printed, so two methods with the same printed figure are both the best.
+    # Numbers are compared as printed, so two methods with the same printed number are both the best.
     printed = {name: [_printed(row, path) for path in _COLUMNS] for name, row in methods.items()}
     tops = [max(column) for column in zip(*printed.values(), strict=True)]
     rows = []
@@ -113,15 +113,15 @@ def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _chance(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Chance of the grounding columns as reported by the methods, plus the figures of a baseline "chance"."""
+    """Chance of the grounding columns as reported by the methods, plus the numbers of a baseline "chance"."""
     measured = (results.get("baselines") or {}).get("chance") or {}
-    reported = (_figure(row or {}, ("text_to_region_accuracy", "chance")) for row in results["methods"].values())
+    reported = (_number(row or {}, ("text_to_region_accuracy", "chance")) for row in results["methods"].values())
     chance = next((value for value in reported if value is not None), None)
     grounding = {path[-1]: chance for path in _COLUMNS if path[0] == "text_to_region_accuracy"}
     return {"text_to_region_accuracy": grounding, **measured}
 
 
-def _figure(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+def _number(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
     value: Any = row
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -129,6 +129,6 @@ def _figure(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
 
 
 def _printed(row: Mapping[str, Any], path: tuple[str, ...]) -> str:
-    """The figure with three decimals, which sort as strings like the figures in [0, 1]; empty if missing."""
-    value = _figure(row, path)
+    """The number with three decimals, which sort as strings like the numbers in [0, 1]; empty if missing."""
+    value = _number(row, path)
     return "" if value is None else f"{value:.3f}"

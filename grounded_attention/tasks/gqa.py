@@ -144,7 +144,7 @@ class GQA(AnsweringTask):
                 f"the answers of the split {split} are not published; only the evaluation server can score it"
             )
         try:
-            figures = gqa_scores(dict(predictions), rows)
+            numbers = gqa_scores(dict(predictions), rows)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         judged = [
@@ -155,7 +155,7 @@ class GQA(AnsweringTask):
             "image_id": [one.image_id for one in judged],
             "answer": [one.predicted for one in judged],
         }
-        named: dict[str, Any] = {f"{GROUP}_{name}": value for name, value in figures.items()}
+        named: dict[str, Any] = {f"{GROUP}_{name}": value for name, value in numbers.items()}
         return ScoredFile({**named, f"{GROUP}_count": len(judged)}, judged, items)
 
 

@@ -63,7 +63,7 @@ def corners(box: Tensor) -> tuple[float, float, float, float]:
 
 
 class Judge(StreamingMetric):
-    """Collects all predictions during an evaluation: a metric without figures.
+    """Collects all predictions during an evaluation: a metric without numbers.
 
     Args:
         judge (`JudgeTask`): `Task.judge`.
@@ -85,7 +85,7 @@ class Judge(StreamingMetric):
         self._seen += size
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Returns no figures."""
+        """Returns no numbers."""
         return {}
 
 

@@ -88,7 +88,7 @@ class Examples:
 class ScoredFile:
     """The scores of an official file of predictions."""
 
-    figures: dict[str, Any]
+    numbers: dict[str, Any]
     judged: list[Judged]
     items: dict[str, list]
 
@@ -221,7 +221,7 @@ class Task(ABC):
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         """Makes a batch: inputs of the model, and what losses and metrics read."""
 
-    # Losses and figures
+    # Losses and numbers
 
     @property
     @abstractmethod

@@ -138,10 +138,10 @@ class VQA(AnsweringTask):
             else {}
         )
         predicted = [one.predicted for one in judged]
-        figures = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
+        numbers = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
         named = {
             f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k: v
-            for k, v in figures.items()
+            for k, v in numbers.items()
         }
         items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
         return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)

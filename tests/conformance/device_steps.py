@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Computes on the CPU and on another device, and compares: models with gradients, trainings, an audit, the pipeline.
 
-`python -m tests.conformance.device_steps FOLDER DEVICE`; DEVICE may be `pretend` (`tests/helpers/pretend_gpu.py`).
+`python -m tests.conformance.device_steps FOLDER DEVICE`; DEVICE may be `pretend` (`tests/conformance/pretend_gpu.py`).
 Prints a line for each case that passed; the first difference or error ends it.
 """
 
@@ -266,7 +266,7 @@ def run_pipeline(device: str, folder: Path) -> dict[str, list[float]]:
 
 def count_waits(method: str, device: str, folder: Path) -> float:
     """How often a training step waits for a value of the pretended device."""
-    from tests.helpers.pretend_gpu import WAITS
+    from tests.conformance.pretend_gpu import WAITS
 
     counts = []
     for steps in (2, 6):
@@ -317,7 +317,7 @@ def main(folder: Path, device: str) -> None:
 if __name__ == "__main__":
     context: Any = nullcontext()
     if sys.argv[2] == "pretend":
-        from tests.helpers.pretend_gpu import pretend_gpu
+        from tests.conformance.pretend_gpu import pretend_gpu
 
         context = pretend_gpu()
     with context:

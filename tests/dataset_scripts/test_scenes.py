@@ -23,7 +23,7 @@ from grounded_attention.dataset_scripts.scenes.dataset import scene_record, writ
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.writers import annotation
-from tests.helpers.scene_numbers import scene_numbers
+from tests.dataset_scripts.scene_numbers import scene_numbers
 
 IMAGES, SEED = 60, 5
 

@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers, write_scenes
 from grounded_attention.dataset_scripts.scenes.phrases import Content, names_held_out
 from grounded_attention.dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES
-from tests.helpers.held_out_words import named, named_in_full_answer, named_with_answer
+from tests.dataset_scripts.held_out_words import named, named_in_full_answer, named_with_answer
 
 IMAGES, SEED = 60, 4
 HELD_OUT = {

@@ -9,7 +9,7 @@ from transformers import AutoModel
 from grounded_attention.modeling import FastRCNNConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import mask_region_pixels
 from tests.helpers.tiny_vl_bert import make_model, tiny_config
-from tests.helpers.tiny_vl_bert_pixels import HEIGHT, VISION, WIDTH, F, as_features, make_inputs, make_pixel_model
+from tests.modeling.tiny_vl_bert_pixels import HEIGHT, VISION, WIDTH, F, as_features, make_inputs, make_pixel_model
 
 CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

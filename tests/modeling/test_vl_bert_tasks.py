@@ -15,8 +15,8 @@ from grounded_attention.modeling import (
     VLBertForVisualQuestionAnswering,
 )
 from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
-from tests.helpers.tiny_vl_bert_pixels import as_features, make_pixel_model
-from tests.helpers.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
+from tests.modeling.tiny_vl_bert_pixels import as_features, make_pixel_model
+from tests.modeling.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
 
 C = 3
 ANSWERS = ["yes", "two dogs", "no"]

@@ -13,7 +13,7 @@ from PIL import Image
 
 from grounded_attention.reports.failures import GOLD, PREDICTED, Alternative, Box, Judged, baselines, choose
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
-from grounded_attention.reports.report_figures import to_figures
+from grounded_attention.reports.report_numbers import to_numbers
 from grounded_attention.reports.report_pictures import TEXT_HEIGHT, draw, embed, empty_frame
 from tests.helpers.browser import open_browser
 
@@ -87,7 +87,7 @@ def test_baselines_are_those_of_the_best_single_answer_and_of_chance():
 
 def test_baselines_and_counts_are_attached_to_their_accuracy():
     figures = {"a_accuracy": 0.5, "a_majority": 0.4, "a_chance": 0.2, "a_count": 7, "b_accuracy": 1.0, "b_bound": 3}
-    first, second, third = to_figures(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
+    first, second, third = to_numbers(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
     assert first.baselines == {"majority": 0.4, "chance": 0.2} and first.count == 7
     assert second.baselines == {"chance": 0.1} and second.count is None
     assert third.value == 3 and third.baselines == {}
@@ -160,7 +160,7 @@ def test_choices_are_marked():
         1, choices=(Alternative("a", True, False), Alternative("b", False, True), Alternative("c", False, False))
     )
     text = "".join(parse(page(parts=[Measured("test", {}, [one])])).text)
-    assert "a — gold" in text and "b — predicted" in text and "No figure" in text
+    assert "a — gold" in text and "b — predicted" in text and "No numbers" in text
 
 
 def test_the_images_of_the_page_are_known_before_it_is_built():

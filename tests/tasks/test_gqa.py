@@ -103,7 +103,7 @@ def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
     answers = TASK.read_predictions(path)
     assert TASK.prediction_options(answers) == {"answers": ["light blue", "no", "yes"]}
     scored = TASK.score_predictions(path, answers, "validation", rows())
-    assert scored.figures.items() <= measured().items()
+    assert scored.numbers.items() <= measured().items()
     assert [one.score for one in scored.judged] == [1.0, 0.0, None]
     assert scored.items == {
         "example_id": ["00", "01", "02"],

@@ -13,7 +13,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.vcr import VCROptions, join_runs, score
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor
-from tests.helpers.vcr_rows import regions, row
+from tests.tasks.vcr_rows import regions, row
 
 TASK = TASKS["vcr"]
 

@@ -19,9 +19,9 @@ from grounded_attention.modeling import VisualBERTConfig, VLBertConfig
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator, check_regions
-from tests.helpers import vcr_rows
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS
+from tests.tasks import vcr_rows
 
 BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 1.0, 0.5], [0.0, 0.5, 0.5, 1.0], [0.5, 0.5, 1.0, 1.0]]
 ANSWERS = ["a", "b", "c d"]

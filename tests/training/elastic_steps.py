@@ -14,8 +14,8 @@ from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainer, GroundingTrainingArguments
 from grounded_attention.utils.process_group import leave_group
-from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import logged, make_trainer
+from tests.training.not_finite import spoil_gradient, spoil_loss
 
 STEPS, STOP = 6, 3  # with 8 rows in a step, an epoch has 2 steps
 ALONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}

@@ -19,11 +19,11 @@ from grounded_attention.training.loop.resume import (
 from grounded_attention.training.loop.trainer import unit_names
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError
-from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import assert_same
 from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.two_processes import run_two
 from tests.training.elastic_steps import ALONE, LARGE, STEPS, STOP, TOGETHER, elastic_trainer, train
+from tests.training.not_finite import spoil_gradient, spoil_loss
 
 CHECKPOINT = f"checkpoint-{STOP}"
 

@@ -35,7 +35,7 @@ class Trained:
         (self.folder / "steps.json").write_text(json.dumps(self.steps))
         paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(self.folder / "cache")}
         environment = {**self.hub.environment(self.folder / "home"), **paths}
-        script = "from tests.helpers.train_on_hub import main; main()"
+        script = "from tests.training.train_on_hub import main; main()"
         done = run_python(script, [self.folder / "steps.json"], cwd=ROOT, env=environment, timeout=400)
         assert done.returncode == 0, done.stderr[-3000:]
         for step, line in zip(self.steps, done.stdout.splitlines(), strict=True):

@@ -13,8 +13,8 @@ from grounded_attention.training.loop.data import COUNTS, ROW_KEYS
 from grounded_attention.training.loop.finite_steps import MAX_NAMED, NotFiniteError, named, skipped_steps, spread_nan
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe
-from tests.helpers.not_finite import ROW, spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
+from tests.training.not_finite import ROW, spoil_gradient, spoil_loss
 
 NAN, INF = float("nan"), float("inf")
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from tests.helpers.tiny_trainer import METHODS, assert_same
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
-from tests.helpers.train_steps import run_case
 from tests.helpers.two_processes import run_two
 from tests.helpers.warm_python import run_python
+from tests.training.train_steps import run_case
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
@@ -29,7 +29,7 @@ def two_processes(tmp_path_factory):
     cases = [case.format(m) for case in (SPLIT, ACCUMULATED) for m in METHODS]
     cases += [GROUPED.format(case.format("direct")) for case in (SPLIT, ACCUMULATED)] + list(EVALUATIONS)
     cases += [MAPPED.format(SPLIT.format("direct"))]
-    run_two("tests.helpers.train_steps", output, *cases)
+    run_two("tests.training.train_steps", output, *cases)
     return output
 
 
@@ -52,7 +52,7 @@ elastic_launch(config, start)(folder, case)
 def test_torchrun_starts_the_same(two_processes, tmp_path):
     case = SPLIT.format("direct")
     options = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--nproc_per_node", "2"]
-    options += ["-m", "tests.helpers.train_steps", str(tmp_path), case]
+    options += ["-m", "tests.training.train_steps", str(tmp_path), case]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = run_python(TORCHRUN, options, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -62,7 +62,7 @@ def run(recipe: Recipe) -> Outcome:
     data = prepare_data(recipe)
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
-        say(f"the split {name} is used for training: its figures are not those of unseen rows")
+        say(f"the split {name} is used for training: its numbers are not those of unseen rows")
     for line in TASKS[recipe.task].configure(data.options).remarks(data.splits):
         say(line)
     processor = make_processor(recipe.model)
@@ -229,19 +229,19 @@ def _choose_heads(recipe: Recipe, measured: dict[str, Any] | None) -> tuple[Reci
 
 
 def _measure_before(recipe: Recipe, data: PreparedData, processor: Any) -> dict[str, Any]:
-    """The figures of a vision-language checkpoint before training, as `before`. An earlier measurement is reused."""
+    """The numbers of a vision-language checkpoint before training, as `before`. An earlier measurement is reused."""
     if not TASKS[recipe.task].image_tokens or recipe.model.source is None:
         return {}
     path = Path(recipe.output_dir) / BEFORE_FILE
-    figures = read_json(path)
-    if figures is None:
-        say(f"{BEFORE}: the figures of the checkpoint")
+    numbers = read_json(path)
+    if numbers is None:
+        say(f"{BEFORE}: the numbers of the checkpoint")
         with named("before"), TemporaryDirectory(prefix="before_") as folder:
             trainer = make_trainer(recipe, "none", data, processor, Path(folder))
-            figures = measure_all(trainer, data, Path(folder))
+            numbers = measure_all(trainer, data, Path(folder))
         if PartialState().is_main_process:
-            write_json(path, figures)
-    return {"before": figures}
+            write_json(path, numbers)
+    return {"before": numbers}
 
 
 def _result(recipe: Recipe, name: str, data: PreparedData, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
@@ -269,15 +269,15 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
     with named(name):
         duration = fit(trainer, recipe.resume, directory)
-        figures = measure_all(trainer, data, directory)
-    result = {**_headline(figures), "figures": figures, "train_seconds": duration.seconds}
+        numbers = measure_all(trainer, data, directory)
+    result = {**_headline(numbers), "figures": numbers, "train_seconds": duration.seconds}
     skipped = skipped_steps(trainer.state.log_history)
     if skipped:
         say(f"  {skipped} of {trainer.state.global_step} steps were left out, see `skipped_rows` in history.json")
         result["skipped_steps"] = skipped
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
-        write_card(_described(recipe, name, trainer, processor, figures, duration), data, directory)
+        write_card(_described(recipe, name, trainer, processor, numbers, duration), data, directory)
     seal_folder(trainer, directory)
     return result
 
@@ -288,32 +288,32 @@ def _finished(directory: Path) -> dict[str, Any] | None:
 
 
 def _described(
-    recipe: Recipe, name: str, trainer: GroundingTrainer, processor: Any, figures: Any, duration: "TrainingTime"
+    recipe: Recipe, name: str, trainer: GroundingTrainer, processor: Any, numbers: Any, duration: "TrainingTime"
 ) -> Trained:
     """The input of the model card."""
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     steps = trainer.state.global_step
     before = read_json(Path(recipe.output_dir) / BEFORE_FILE)
     return Trained(
-        recipe, name, model, processor, trainer.method, figures, duration.seconds, steps, duration.after_step, before
+        recipe, name, model, processor, trainer.method, numbers, duration.seconds, steps, duration.after_step, before
     )
 
 
-def _headline(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the comparison table; layer and head are chosen on validation and reported on test."""
-    measured = reported(figures)
+def _headline(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of the comparison table; layer and head are chosen on validation and reported on test."""
+    measured = reported(numbers)
     accuracies = {k: v for k, v in measured.items() if k.endswith("_accuracy") and isinstance(v, float)}
     if "text_to_region_by_head" not in measured:
         return accuracies
-    return accuracies | {"text_to_region_accuracy": summarise(figures["validation"], measured)}
+    return accuracies | {"text_to_region_accuracy": summarise(numbers["validation"], measured)}
 
 
 def _gather(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Methods and baselines; baselines without training are equal for all methods, so those of the first are used."""
-    figures = reported(next(iter(results.values()))["figures"])
+    numbers = reported(next(iter(results.values()))["figures"])
     plain = {
         kind: {
-            k.replace(kind, "accuracy"): v for k, v in figures.items() if k.endswith("_" + kind) and "_to_" not in k
+            k.replace(kind, "accuracy"): v for k, v in numbers.items() if k.endswith("_" + kind) and "_to_" not in k
         }
         for kind in ("majority", "chance")
     }

@@ -31,49 +31,49 @@ def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) 
 
 
 def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, directory: Path) -> dict[str, Any]:
-    figures: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     items: dict[str, list] = {}
     tracks: dict[str, Any] = {**data.tracks} or {"": None}
     for track, regions in tracks.items():
         title = f"evaluate {split}" + (f", {track}" if track else "")
         measured, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
-        figures |= {_on(track, name): value for name, value in measured.items()}
+        numbers |= {_on(track, name): value for name, value in measured.items()}
         items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
         if kept and trainer.is_world_process_zero():
             trainer.task.export(kept, directory / "_".join(filter(None, ("predictions", split, track))))
     if items and trainer.is_world_process_zero():
         write_json(directory / f"items_{split}.json", items)
-    return figures
+    return numbers
 
 
 def _on(track: str, name: str) -> str:
     return f"{track}_{name}" if track else name
 
 
-def reported_split(figures: Mapping[str, dict[str, Any]]) -> str:
-    """The split whose figures are reported: test if it is scored, else validation, else any; "" if none is."""
-    order = [*REPORTED, *(name for name in figures if name not in REPORTED)]
-    return next((name for name in order if name in figures and _is_scored(figures[name])), "")
+def reported_split(numbers: Mapping[str, dict[str, Any]]) -> str:
+    """The split whose numbers are reported: test if it is scored, else validation, else any; "" if none is."""
+    order = [*REPORTED, *(name for name in numbers if name not in REPORTED)]
+    return next((name for name in order if name in numbers and _is_scored(numbers[name])), "")
 
 
-def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the reported split."""
-    return figures.get(reported_split(figures), {})
+def reported(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of the reported split."""
+    return numbers.get(reported_split(numbers), {})
 
 
 def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, tuple[int, int]]:
-    """Method -> layer and head that are best on validation, as tables name them; `methods` has figures by split."""
+    """Method -> layer and head that are best on validation, as tables name them; `methods` has numbers by split."""
     validated = {
         name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})
     }
-    return {name: tuple(summarise(figures, figures)["head"]) for name, figures in validated.items()}
+    return {name: tuple(summarise(numbers, numbers)["head"]) for name, numbers in validated.items()}
 
 
-def _is_scored(figures: Mapping[str, Any]) -> bool:
-    return any(name.endswith(("_accuracy", "_by_head")) for name in figures)
+def _is_scored(numbers: Mapping[str, Any]) -> bool:
+    return any(name.endswith(("_accuracy", "_by_head")) for name in numbers)
 
 
-def scored_splits(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures to show: all scored splits if the data set has special test splits, otherwise one split."""
-    own = [name for name in figures if name not in REPORTED and _is_scored(figures[name])]
-    return {name: split for name, split in figures.items() if _is_scored(split)} if own else {"": reported(figures)}
+def scored_splits(numbers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The numbers to show: all scored splits if the data set has special test splits, otherwise one split."""
+    own = [name for name in numbers if name not in REPORTED and _is_scored(numbers[name])]
+    return {name: split for name, split in numbers.items() if _is_scored(split)} if own else {"": reported(numbers)}

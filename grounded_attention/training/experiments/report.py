@@ -40,7 +40,7 @@ from .pictures import draw_pictures
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
-    """Prints the table, and writes `table.md` and the figures to the output folder; only in the main process."""
+    """Prints the table, and writes `table.md` and the pictures to the output folder; only in the main process."""
     if not PartialState().is_main_process:
         return
     results, output = outcome.results, Path(recipe.output_dir)
@@ -55,7 +55,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     page = write_run_page(results, recipe, table, examples)
     if sentence := _conclusion(results)[0]:
         print(sentence)
-    print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
+    print(f"written: {output}/ (results.json, table.md, pictures; one checkpoint directory per method)")
     print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(recipe, results))]))
 
 
@@ -65,15 +65,15 @@ def _table(results: dict[str, Any]) -> str:
         print_table(results)
         return comparison_table(results)
     trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
-    figures = {name: result["figures"] for name, result in trained.items()}
-    if any("answer_perplexity" in measured for splits in figures.values() for measured in splits.values()):
-        table = generation_table({BEFORE: results["before"], **figures} if "before" in results else figures)
+    numbers = {name: result["figures"] for name, result in trained.items()}
+    if any("answer_perplexity" in measured for splits in numbers.values() for measured in splits.values()):
+        table = generation_table({BEFORE: results["before"], **numbers} if "before" in results else numbers)
         print(table)
         return table
     shown = {
-        ", ".join(filter(None, (name, split))): figures
+        ", ".join(filter(None, (name, split))): numbers
         for name, result in trained.items()
-        for split, figures in scored_splits(result["figures"]).items()
+        for split, numbers in scored_splits(result["figures"]).items()
     }
     table = accuracy_table(shown)
     print(table)
@@ -107,12 +107,12 @@ def _heads(results: dict[str, Any], output: Path) -> None:
     measured = {name: result["figures"] for name, result in results["methods"].items()}
     if "before" in results:
         measured = {BEFORE: results["before"], **measured}
-    figures = {name: reported(splits) for name, splits in measured.items()}
+    numbers = {name: reported(splits) for name, splits in measured.items()}
     accuracy = {
-        name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
+        name: np.array(f["text_to_region_by_head"]) for name, f in numbers.items() if "text_to_region_by_head" in f
     }
     if accuracy:
-        chance = figures[next(iter(accuracy))]["text_to_region_chance"]
+        chance = numbers[next(iter(accuracy))]["text_to_region_chance"]
         layers = layer_labels(find_calls(read_model_config(str(output / next(iter(results["methods"]))))))
         heads_figure(accuracy, chance, output / "heads.png", layers, chosen_heads(measured))
         history = {name: measured_heads(_history(output / name)) for name in accuracy if name != BEFORE}
@@ -154,10 +154,10 @@ HEADS = {
 def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] | None]:
     """A sentence about the heads that were chosen on validation; method, layer and head of the best of them."""
     grounding = {name: result.get("text_to_region_accuracy", {}) for name, result in results["methods"].items()}
-    grounding = {name: figures for name, figures in grounding.items() if "head" in figures}
+    grounding = {name: numbers for name, numbers in grounding.items() if "head" in numbers}
     if not grounding:
         return "", None
-    heads = {name: ("{}-{}".format(*figures["head"]), figures["best_head"]) for name, figures in grounding.items()}
+    heads = {name: ("{}-{}".format(*numbers["head"]), numbers["best_head"]) for name, numbers in grounding.items()}
     best = max(heads, key=lambda name: heads[name][1])
     split = reported_split(results["methods"][best]["figures"])
     sentence = conclusion(heads, grounding[best]["chance"], f"words of {split} images")
@@ -235,7 +235,7 @@ def _times(results: Mapping[str, Any]) -> str:
 
 
 def environment() -> list[tuple[str, str]]:
-    """(name, value) of what figures and times depend on."""
+    """(name, value) of what numbers and times depend on."""
     rows = [(name, importlib.metadata.version(name)) for name in PACKAGES]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     return [

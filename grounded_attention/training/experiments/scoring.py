@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Scores a saved checkpoint, or a file of answers, on prepared data; gives figures and predictions."""
+"""Scores a saved checkpoint, or a file of answers, on prepared data; gives numbers and predictions."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class Scored:
 
     split: str
     track: str
-    figures: dict[str, Any]
+    numbers: dict[str, Any]
     judged: list[Judged]
     items: Mapping[str, list]
 
@@ -130,8 +130,8 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any, heads:
     measured = [AttentionGrounding(not task.image_tokens and not heads, heads)] if grounded or heads else []
     trainer.metrics = lambda: [*task.metrics(), *measured, judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")
-    figures, items = trainer.measure(rows, title, items=True, regions=regions)
-    return Scored(split, track, figures, with_scores(judge.judged, items), items)
+    numbers, items = trainer.measure(rows, title, items=True, regions=regions)
+    return Scored(split, track, numbers, with_scores(judge.judged, items), items)
 
 
 def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
@@ -156,7 +156,7 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     """Scores an official file of predictions."""
     scored = task.score_predictions(path, task.read_predictions(path), split, rows)
-    return Scored(split, "", scored.figures, scored.judged, scored.items)
+    return Scored(split, "", scored.numbers, scored.judged, scored.items)
 
 
 def explainable() -> list[str]:

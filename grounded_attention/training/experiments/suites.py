@@ -132,7 +132,7 @@ def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
-    """The name of each probe, and its figures."""
+    """The name of each probe, and its numbers."""
     is_vlm = read_model_config(settings.checkpoint).model_type in VLM.reads
     for probe in probes:
         rows = _limited(probe.rows, settings)
@@ -202,8 +202,8 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
     for group in dict.fromkeys(groups) if len(set(groups)) > 1 else ():
         places = [place for place, each in enumerate(groups) if each == group]
         answered, right, shown = ([column[place] for place in places] for column in (said, gold, images))
-        figures = verdict_metrics(answered, right, shown, probe.positive)
-        estimates |= {f"{name}, {group}": figures[name] for name in ("accuracy", "f1")}
+        numbers = verdict_metrics(answered, right, shown, probe.positive)
+        estimates |= {f"{name}, {group}": numbers[name] for name in ("accuracy", "f1")}
     return estimates
 
 

@@ -72,17 +72,17 @@ def make_trainer(
 
 
 def check_best_metric(trainer: GroundingTrainer, key: str) -> None:
-    """Raises `RecipeError` if no evaluation, on a batch or else on all rows, gives the figure that chooses a model."""
+    """Raises `RecipeError` if no evaluation, on a batch or else on all rows, gives the metric that chooses a model."""
     arguments, rows = trainer.args, cast(Any, trainer.eval_dataset)
     name, key = arguments.metric_for_best_model, f"{key}.metric_for_best_model"
     if name is None or arguments.eval_strategy == "no":
         return
     for part in (rows.select(range(min(len(rows), arguments.eval_batch_size))), rows):
-        figures = trainer.measure(part, key)
-        known = sorted(figure for figure, value in figures.items() if isinstance(value, int | float))
+        numbers = trainer.measure(part, key)
+        known = sorted(name for name, value in numbers.items() if isinstance(value, int | float))
         if name.removeprefix("eval_") in known:
             return
-    raise RecipeError(f"{key} is {name!r}, expected a figure of the evaluation: {', '.join(known)}")
+    raise RecipeError(f"{key} is {name!r}, expected a metric of the evaluation: {', '.join(known)}")
 
 
 def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:

@@ -133,17 +133,17 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
     """Measures the grounding accuracy of every head on at most `MEASURED_ROWS` training rows."""
     rows = limit_rows(trainer.train_dataset, MEASURED_ROWS, seed)
     trainer.metrics = lambda: [AttentionGrounding(rollout=False)]
-    figures = trainer.measure(rows, "measure heads")
-    if not figures["text_to_region_tokens"]:
+    numbers = trainer.measure(rows, "measure heads")
+    if not numbers["text_to_region_tokens"]:
         raise RecipeError(
             f"{KEY}: no word of {len(rows)} training rows is grounded in a region, so no head can be chosen"
         )
     return {
         "rows": len(rows),
-        "tokens": figures["text_to_region_tokens"],
-        "chance": figures["text_to_region_chance"],
-        "accuracy": figures["text_to_region_by_head"],
-        **({"layers": figures[LAYERS]} if LAYERS in figures else {}),
+        "tokens": numbers["text_to_region_tokens"],
+        "chance": numbers["text_to_region_chance"],
+        "accuracy": numbers["text_to_region_by_head"],
+        **({"layers": numbers[LAYERS]} if LAYERS in numbers else {}),
     }
 
 

@@ -149,7 +149,7 @@ class ShuffledTargets:
         return self._known[image_id]
 
     def _draw(self, image_id: str) -> Sequence[np.ndarray]:
-        # The word is part of the seed: another word would draw other donors and change published figures.
+        # The word is part of the seed: another word would draw other donors and change published numbers.
         rng = keyed_generator(self.seed, "lender", image_id)
         for _ in range(DRAWS):
             row = self.split[int(rng.integers(len(self.split)))]

@@ -42,7 +42,7 @@ def prepare_resume(trainer: Any, checkpoint: Path) -> None:
     check_sharding(before, now["sharded"], checkpoint)
     changed = differences(before, now)
     if changed:
-        lines.append(f"was written with other software, so figures may differ: {'; '.join(changed)}")
+        lines.append(f"was written with other software, so numbers may differ: {'; '.join(changed)}")
     if before["processes"] != now["processes"]:
         batch, accumulation = share_batch(before, now["processes"], checkpoint)
         arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps = batch, accumulation

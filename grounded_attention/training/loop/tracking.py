@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pictures for TensorBoard and trackio: the accuracy of all heads at each evaluation, and examples of attention.
 
-The figures of the logs (every loss component, every accuracy) are sent by transformers' own callbacks.
+The numbers of the logs (every loss component, every accuracy) are sent by transformers' own callbacks.
 """
 
 import tempfile

@@ -235,12 +235,12 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     # Evaluation
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Computes the metrics of the task on a split in a stream; logs and returns `<prefix>_<figure>`."""
-        figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
-        scalars = {f"{metric_key_prefix}_{k}": v for k, v in figures.items() if isinstance(v, int | float)}
+        """Computes the metrics of the task on a split in a stream; logs and returns `<prefix>_<metric>`."""
+        numbers = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
+        scalars = {f"{metric_key_prefix}_{k}": v for k, v in numbers.items() if isinstance(v, int | float)}
         self.log(scalars)
-        if HEADS in figures and metric_key_prefix == "eval":  # no scalar; kept in the logs, for figures over time
-            self.state.log_history.append({"step": self.state.global_step, HEADS: figures[HEADS]})
+        if HEADS in numbers and metric_key_prefix == "eval":  # no scalar; kept in the logs, for pictures over time
+            self.state.log_history.append({"step": self.state.global_step, HEADS: numbers[HEADS]})
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
 
@@ -256,7 +256,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     def measure(
         self, dataset: Any, description: str = "evaluate", *, items: bool = False, regions: Any = None
     ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, list]]:
-        """Computes all figures of the metrics on a data set; each example counts once with any number of processes.
+        """Computes all numbers of the metrics on a data set; each example counts once with any number of processes.
 
         Args:
             dataset (`Any`): the rows.
@@ -288,8 +288,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
                 advance()
             self._keep_pace(model, loader, collator, dataset)
         self._name_cut_rows()
-        figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
-        return (figures, _gathered_items(metrics)) if items else figures
+        numbers = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
+        return (numbers, _gathered_items(metrics)) if items else numbers
 
     def _keep_pace(self, model: torch.nn.Module, loader: DataLoader, collator: Collator, dataset: Any) -> None:
         """Runs the batches that the first process has more than this one: all processes gather sharded weights."""
@@ -377,7 +377,7 @@ class _Continuation(TrainerCallback):
 
 @contextmanager
 def without_autocast(model: nn.Module) -> Iterator[None]:
-    """Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end
+    """Removes the autocast that Accelerate puts around the `forward` of a model in training. So the numbers at the end
     of a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it.
     """
     plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")

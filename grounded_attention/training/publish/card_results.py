@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figures of a run for its card: tables, `model-index`, `.eval_results`."""
+"""The numbers of a run for its card: tables, `model-index`, `.eval_results`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,36 +16,36 @@ ACCURACY, HEADS = "_accuracy", "text_to_region"
 # Of the table of results; `with_text_only` adds one.
 COLUMNS = ("accuracy", "split", "this model", "majority", "chance")
 WORDS_ALONE = "words alone"
-HEAD_FIGURES = {
+HEAD_NUMBERS = {
     "all_heads": "mean over all heads",
     "best_layer": "best layer",
     "best_head": "best head",
     "rollout": "rollout",
 }
 
-Figures = Mapping[str, Mapping[str, Any]]
+Numbers = Mapping[str, Mapping[str, Any]]
 
 
-def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
-    """Yields (split, figure, value) for every accuracy of the reported splits."""
-    for name, measured in scored_splits({name: dict(values) for name, values in figures.items()}).items():
+def headline_numbers(numbers: Numbers) -> Iterator[tuple[str, str, float]]:
+    """Yields (split, metric, value) for every accuracy of the reported splits."""
+    for name, measured in scored_splits({name: dict(values) for name, values in numbers.items()}).items():
         if not measured:  # only losses were measured
             return
-        split = name or next(split for split, values in figures.items() if values == measured)
+        split = name or next(split for split, values in numbers.items() if values == measured)
         floats = {key: value for key, value in measured.items() if isinstance(value, float)}
         yield from ((split, key, value) for key, value in floats.items() if key.endswith(ACCURACY))
-        if f"{HEADS}_by_head" in measured and "validation" in figures:
-            chosen = summarise(figures["validation"], measured)
-            yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES if key in chosen)
+        if f"{HEADS}_by_head" in measured and "validation" in numbers:
+            chosen = summarise(numbers["validation"], measured)
+            yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_NUMBERS if key in chosen)
 
 
-def result_table(figures: Figures) -> str:
-    """A Markdown table with one row per figure, and the most frequent class and chance where they are known."""
+def result_table(numbers: Numbers) -> str:
+    """A Markdown table with one row per metric, and the most frequent class and chance where they are known."""
     rows = []
-    for split, name, value in headline_figures(figures):
-        beside = figures.get(split, {})
+    for split, name, value in headline_numbers(numbers):
+        beside = numbers.get(split, {})
         if name.startswith(f"{HEADS}_"):
-            title = f"words attend to a gold region, {HEAD_FIGURES[name.removeprefix(f'{HEADS}_')]}"
+            title = f"words attend to a gold region, {HEAD_NUMBERS[name.removeprefix(f'{HEADS}_')]}"
             others = [None, beside.get(f"{HEADS}_chance")]
         else:
             stem = name.removesuffix(ACCURACY)
@@ -54,10 +54,10 @@ def result_table(figures: Figures) -> str:
     if not rows:
         return "Only the losses were measured, see `history.json`."
     shown = markdown_table(COLUMNS, rows)
-    return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_FIGURES["best_head"] in row[0] for row in rows) else shown
+    return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_NUMBERS["best_head"] in row[0] for row in rows) else shown
 
 
-def with_text_only(card: str, figures: Figures) -> str:
+def with_text_only(card: str, numbers: Numbers) -> str:
     """Adds a column to the table of results of a card: the accuracies of the model that reads words alone."""
     lines = card.split("\n")
     head = markdown_table(COLUMNS, []).split("\n")[0]
@@ -69,14 +69,14 @@ def with_text_only(card: str, figures: Figures) -> str:
         if not lines[place].startswith("| "):
             break
         title, split, *_ = (cell.strip() for cell in lines[place].strip("|").split("|"))
-        value = figures.get(split, {}).get(title.replace(" ", "_") + ACCURACY)
+        value = numbers.get(split, {}).get(title.replace(" ", "_") + ACCURACY)
         lines[place] += f" {_shown(value)} |"
     return "\n".join(lines)
 
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
     """States on which rows layers and heads were chosen."""
-    rollout = any(HEAD_FIGURES["rollout"] in title for title, *_ in rows)
+    rollout = any(HEAD_NUMBERS["rollout"] in title for title, *_ in rows)
     chosen = "Best layer, best head and the rollout's layer" if rollout else "Best layer and best head"
     if all(split == "validation" for _, split, *_ in rows):
         return f"{chosen} were chosen on the same rows that they are reported on."
@@ -107,23 +107,23 @@ def head_table(grounding: Mapping[str, Any]) -> str:
     return f"{text}\n\n{markdown_table(head, rows)}"
 
 
-def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
-    """The figures for `model-index`; `None` if there are none."""
+def eval_results(numbers: Numbers, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
+    """The numbers for `model-index`; `None` if there are none."""
     results = [
         EvalResult(
             task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
         )
-        for split, name, value in headline_figures(figures)
+        for split, name, value in headline_numbers(numbers)
     ]
     return results or None
 
 
-def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
-    """The figures for `.eval_results`, which needs a Hub data set; empty without one."""
+def eval_entries(numbers: Numbers, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
+    """The numbers for `.eval_results`, which needs a Hub data set; empty without one."""
     if dataset_id is None:
         return []
     entries = [
         EvalResultEntry(dataset_id, f"{split}_{name}", round(value, 4), dataset_revision=commit)
-        for split, name, value in headline_figures(figures)
+        for split, name, value in headline_numbers(numbers)
     ]
     return eval_result_entries_to_yaml(entries)

@@ -60,7 +60,7 @@ LEFT_OUT = (
     "items_*.json",
     "predictions_*.json",
 )
-# Files of an earlier commit that a new commit deletes: old weights, and figures of other weights.
+# Files of an earlier commit that a new commit deletes: old weights, and numbers of other weights.
 STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)
 
 

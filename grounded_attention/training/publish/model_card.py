@@ -38,7 +38,7 @@ from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
-from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
+from .card_results import eval_entries, eval_results, head_table, headline_numbers, result_table
 from .card_snippets import (
     EVAL_RESULTS,
     FIGURE,
@@ -68,7 +68,7 @@ class Trained:
     model: PreTrainedModel
     processor: Any
     method: SupervisionMethod
-    figures: Mapping[str, dict[str, Any]]
+    numbers: Mapping[str, dict[str, Any]]
     seconds: float
     steps: int
     continued_at: int = 0
@@ -81,17 +81,17 @@ class Trained:
 
     @property
     def reported(self) -> dict[str, Any]:
-        """The figures of the reported split."""
-        return reported(self.figures)
+        """The numbers of the reported split."""
+        return reported(self.numbers)
 
 
 def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
-    """Writes the card (README.md), its figure, and `.eval_results/` if the rows have a Hub data set."""
+    """Writes the card (README.md), its picture, and `.eval_results/` if the rows have a Hub data set."""
     heads = trained.reported.get("text_to_region_by_head")
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
         layers = layer_labels(find_calls(trained.model))
-        measured = {trained.method.name: trained.figures}
+        measured = {trained.method.name: trained.numbers}
         if trained.before is not None:
             measured = {BEFORE: trained.before, **measured}
         panels = {name: reported(splits)["text_to_region_by_head"] for name, splits in measured.items()}
@@ -104,7 +104,7 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
     )
     with whole_file(directory / CARD) as draft:
         card.save(draft)
-    entries = eval_entries(trained.figures, *_measured_on(trained.recipe, data))
+    entries = eval_entries(trained.numbers, *_measured_on(trained.recipe, data))
     if entries:
         write_text(directory / EVAL_RESULTS, yaml.safe_dump(entries, sort_keys=False))
     return directory / CARD
@@ -134,7 +134,7 @@ def card_metadata(trained: Trained, data: PreparedData) -> ModelCardData:
     return ModelCardData(
         **_metadata(recipe, trained.name, data),
         model_name=recipe.card.name or _title(recipe, trained.name, trained.class_name),
-        eval_results=eval_results(trained.figures, TASKS[recipe.task], hub or builder, builder),
+        eval_results=eval_results(trained.numbers, TASKS[recipe.task], hub or builder, builder),
     )
 
 
@@ -198,7 +198,7 @@ def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | 
 def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
     """The variables of the template `model_cards/trained.md`, or `TEMPLATE` for a vision-language model."""
     heads, tokens = head_table(trained.reported), TASKS[trained.recipe.task].image_tokens
-    measured = {**({BEFORE: trained.before} if trained.before else {}), "this model": trained.figures}
+    measured = {**({BEFORE: trained.before} if trained.before else {}), "this model": trained.numbers}
     limits = VLM_LIMITS if tokens else LIMITS
     kinds, source = data.splits["train"].unique("kind") if tokens else [], _as_given(trained.recipe).model.source
     return {
@@ -207,7 +207,7 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "about": _about(trained, data),
         "processor": OWN_PROCESSOR,
         **(vlm_content(trained, source, kinds, data.options) if tokens else _use(trained)),
-        "results": generation_table(measured) if tokens else result_table(trained.figures),
+        "results": generation_table(measured) if tokens else result_table(trained.numbers),
         "heads": heads,
         "figure": FIGURE,
         "training": _training(trained),
@@ -292,7 +292,7 @@ def _which_of_several(trained: Trained) -> str:
 
 
 def _controls(trained: Trained) -> Iterator[str]:
-    """Sentences about controls and comparisons for the figures."""
+    """Sentences about controls and comparisons for the numbers."""
     recipe = trained.recipe
     method = _method(recipe, trained.name)
     if trained.name == START:
@@ -317,7 +317,7 @@ def _controls(trained: Trained) -> Iterator[str]:
         yield f"Supervised heads: `{recipe.supervision.heads}`."
     if getattr(trained.model.config, "box_layer", None) is not None:
         yield "In addition, words were trained to predict the boxes of their regions."
-    if any(headline_figures(trained.figures)):
+    if any(headline_numbers(trained.numbers)):
         yield (
             "The table also shows the most frequent class (majority) and chance, where they are known. "
             "This is one run with one seed: small differences between models may be due to chance."

@@ -239,7 +239,7 @@ def _check_column(column: Column, study: Study, place: str) -> None:
         check_names([column.track], tracks, "track=", f"{place}: ")
     elif tracks:
         raise RecipeError(
-            f"{place}: track is missing, but the task {column.task} has figures only for tracks: give one of "
+            f"{place}: track is missing, but the task {column.task} is scored only on tracks: give one of "
             f"{', '.join(tracks)}"
         )
     builder = data.builder or TASKS[recipe.task].builder

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figures of the finished cells of a study, and the significant differences between its rows."""
+"""The numbers of the finished cells of a study, and the significant differences between its rows."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ from .study_recipe import FINE_TUNING, Column, Study
 
 BASELINES = ("majority", "chance", "upper_bound")
 GROUNDING = "text_to_region_"
-# Figures of the best of several layers or heads, which is chosen on another split.
+# Numbers of the best of several layers or heads, which is chosen on another split.
 CHOSEN = tuple(GROUNDING + kind for kind in ("all_heads", "best_layer", "best_head", "rollout"))
 Items = Mapping[str, list]
 
 
 def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, Any]:
-    """All figures of the finished cells."""
+    """All numbers of the finished cells."""
     cells = list(cells)
     judged = {(c.row, c.seed, c.stage): c for c in cells if c.row is not None and states[c.name] == FINISHED}
-    figures: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
+    numbers: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
     compared = {row: [other for other in study.against_of(row) if other in study.rows] for row in study.rows}
     columns = []
     for column in study.columns:
@@ -41,7 +41,7 @@ def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]
         for row in study.rows:
             if runs[row]:
                 others = {other: runs[other] for other in compared[row]}
-                figures[row][column.name] = _figure(runs[row], others)
+                numbers[row][column.name] = _number(runs[row], others)
     costs = study_costs(study, cells, states)
     return {
         "study": study.name,
@@ -52,7 +52,7 @@ def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]
         "fewest_seeds": FEWEST_SEEDS,
         "cells": {"finished": sum(state == FINISHED for state in states.values()), "all": len(states)},
         "columns": columns,
-        "figures": figures,
+        "figures": numbers,
         "curves": {name: _points(study, columns, costs) for name, columns in study.curves.items()},
         "groups": study.groups,
         "costs": costs,
@@ -74,7 +74,7 @@ def _score_name(column: Column, score: str) -> str:
 
 
 def _runs(study: Study, row: str, column: Column, judged: Mapping[Any, Cell]) -> dict[int, Items]:
-    """Seed -> the items of the column, with `score`; a figure without items has one score, without ids."""
+    """Seed -> the items of the column, with `score`; a metric without items has one score, without ids."""
     wanted = ((seed, judged.get((row, seed, column.task))) for seed in study.seeds)
     return {seed: _scores(cell, column) for seed, cell in wanted if cell is not None and _has_column(study, cell)}
 
@@ -98,32 +98,32 @@ def _scores(cell: Cell, column: Column) -> Items:
         counted = [number for number, value in enumerate(items[name]) if value is not None]
         columns = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
         return {key: [values[number] for number in counted] for key, values in columns.items()}
-    figures = _figures(cell, column.split)
-    if isinstance(figures.get(name), float):
-        return {"score": [figures[name]]}
-    known = ", ".join(sorted({*items, *(key for key, value in figures.items() if isinstance(value, float))}))
+    numbers = _numbers(cell, column.split)
+    if isinstance(numbers.get(name), float):
+        return {"score": [numbers[name]]}
+    known = ", ".join(sorted({*items, *(key for key, value in numbers.items() if isinstance(value, float))}))
     raise RecipeError(
-        f"column {column.name!r}: no score {name!r} in {path}, and no such figure of the split {column.split} in "
+        f"column {column.name!r}: no score {name!r} in {path}, and no such metric of the split {column.split} in "
         f"results.json beside it; found {known or 'none'}"
     )
 
 
-def _figures(cell: Cell, split: str) -> dict[str, Any]:
-    """The figures of a split. The best layer and head are those of the validation split, if that is measured."""
+def _numbers(cell: Cell, split: str) -> dict[str, Any]:
+    """The numbers of a split. The best layer and head are those of the validation split, if that is measured."""
     by_split = read_json(cell.checkpoint / "results.json")["figures"]
-    figures, validation = by_split.get(split, {}), by_split.get("validation", {})
-    if all(GROUNDING + "rollout_by_layer" in measured for measured in (figures, validation)):
-        chosen = summarise(validation, figures)
-        return figures | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
-    return figures
+    numbers, validation = by_split.get(split, {}), by_split.get("validation", {})
+    if all(GROUNDING + "rollout_by_layer" in measured for measured in (numbers, validation)):
+        chosen = summarise(validation, numbers)
+        return numbers | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
+    return numbers
 
 
 def _mean(items: Items) -> float:
-    """The mean of the items, or the figure without items."""
+    """The mean of the items, or the metric without items."""
     return ItemScores.collect([items], "score").mean if "example_id" in items else items["score"][0]
 
 
-def _figure(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
+def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
     means = {seed: _mean(items) for seed, items in runs.items()}
     compared = {}
     for other, their in others.items():
@@ -173,10 +173,10 @@ def _describe(
 
 def _baselines(cell: Cell, column: Column) -> dict[str, float]:
     """Baselines without training that the task reports for the score of the column."""
-    figures = _figures(cell, column.split)
+    numbers = _numbers(cell, column.split)
     stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
     names = {kind: _score_name(column, stem + kind) for kind in BASELINES}
-    return {kind: figures[name] for kind, name in names.items() if isinstance(figures.get(name), float)}
+    return {kind: numbers[name] for kind, name in names.items() if isinstance(numbers.get(name), float)}
 
 
 def count_parameters(checkpoint: Path) -> int:
@@ -235,10 +235,10 @@ def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) 
         if study.start_each_seed and cell.seed != study.seeds[0]:
             continue
         if cell.stage == FINE_TUNING and cell.row is not None and states[cell.name] == FINISHED:
-            figures = reported(read_json(cell.checkpoint / "results.json")["figures"])
-            if "text_to_region_by_head" in figures:
+            numbers = reported(read_json(cell.checkpoint / "results.json")["figures"])
+            if "text_to_region_by_head" in numbers:
                 rows = measured.setdefault(start_name(study, cell.row), {})
-                rows.setdefault(cell.row, []).append((cell, figures))
+                rows.setdefault(cell.row, []).append((cell, numbers))
     return {start: _heads(rows) for start, rows in measured.items()}
 
 
@@ -251,10 +251,10 @@ def start_name(study: Study, row: str) -> str:
 
 
 def _heads(rows: Mapping[str, list[tuple[Cell, Mapping[str, Any]]]]) -> dict[str, Any]:
-    cell, figures = next(iter(rows.values()))[0]
+    cell, numbers = next(iter(rows.values()))[0]
     accuracy = {
         row: np.mean([measured["text_to_region_by_head"] for _, measured in runs], axis=0).tolist()
         for row, runs in rows.items()
     }
     labels = layer_labels(find_calls(AutoConfig.from_pretrained(cell.checkpoint)))
-    return {"layers": labels, "chance": figures["text_to_region_chance"], "accuracy": accuracy}
+    return {"layers": labels, "chance": numbers["text_to_region_chance"], "accuracy": accuracy}

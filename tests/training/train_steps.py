@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Trains and evaluates the tiny model in several cases, in two processes or called by the tests.
 
-`python -m tests.helpers.train_steps OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
+`python -m tests.training.train_steps OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
 optionally followed by `:group_by_length` or `:mapped` (learning rates), or `evaluate:rows`. Writes the logged losses
 or the figures to `OUTPUT/<case>.json`, and the weights after two steps to `OUTPUT/<case>.safetensors`.
 """

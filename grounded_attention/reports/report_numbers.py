@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Prepares the figures of a metric for readers: the meaning of each, and its baselines."""
+"""Prepares the numbers of a metric for readers: the meaning of each, and its baselines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ BASELINES = ("majority", "chance")
 
 
 @dataclass(frozen=True)
-class Figure:
+class Number:
     """One number of a report."""
 
     name: str
@@ -59,24 +59,24 @@ class Grid:
     values: tuple[tuple[float, ...], ...]
 
 
-def to_figures(figures: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[Figure]:
-    """Makes figures of all plain numbers; baselines and counts are attached to their accuracy."""
-    folded = {key for name in figures for key in _beside(name) if key in figures}
-    plain = {k: v for k, v in figures.items() if isinstance(v, int | float) and k not in folded}
-    return [Figure(name, value, _meaning(name), *_context(name, figures, baselines)) for name, value in plain.items()]
+def to_numbers(numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[Number]:
+    """Takes all plain numbers; baselines and counts are attached to their accuracy."""
+    folded = {key for name in numbers for key in _beside(name) if key in numbers}
+    plain = {k: v for k, v in numbers.items() if isinstance(v, int | float) and k not in folded}
+    return [Number(name, value, _meaning(name), *_context(name, numbers, baselines)) for name, value in plain.items()]
 
 
-def to_grids(figures: Mapping[str, Any]) -> list[Grid]:
-    """Makes grids of the figures with one number per layer and head."""
+def to_grids(numbers: Mapping[str, Any]) -> list[Grid]:
+    """Makes grids of the numbers with one number per layer and head."""
     return [
         Grid(name, tuple(tuple(row) for row in value))
-        for name, value in figures.items()
+        for name, value in numbers.items()
         if isinstance(value, list) and value and all(isinstance(row, list) for row in value)
     ]
 
 
 def _beside(name: str) -> list[str]:
-    """Names of the baselines and counts of a figure."""
+    """Names of the baselines and counts of a metric."""
     stem = name.removesuffix("_accuracy")
     if stem != name:
         return [f"{stem}_{kind}" for kind in (*BASELINES, "count")]
@@ -84,11 +84,11 @@ def _beside(name: str) -> list[str]:
 
 
 def _context(
-    name: str, figures: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]
+    name: str, numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]
 ) -> tuple[dict[str, float], int | None]:
-    beside = {key.rpartition("_")[2]: figures[key] for key in _beside(name) if key in figures}
+    beside = {key.rpartition("_")[2]: numbers[key] for key in _beside(name) if key in numbers}
     count = beside.pop("count", None)
-    if isinstance(figures[name], int):
+    if isinstance(numbers[name], int):
         return {}, None  # a count has no baseline
     return {**baselines.get(name.removesuffix("_accuracy"), {}), **beside}, count
 
