@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, max_pool2d, pad
+from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, pad
 
 from grounded_attention.utils.plain_text import check_one_of
 
@@ -128,18 +128,26 @@ def smooth(maps: Tensor) -> Tensor:
 
 
 def label_components(cells: Tensor) -> Tensor:
-    """Numbers the connected components of cells, where diagonal neighbours are connected."""
+    """Numbers the connected components of cells, where diagonal neighbours are connected: by their last cell, from 1.
+
+    Each cell names a cell of its component. A named cell takes over the largest name beside all that name it, and
+    names are followed from one to the next, so few rounds are enough for any shape.
+    """
     count = cells.shape[1] * cells.shape[2]
-    numbers = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:])
-    # max_pool2d has no whole numbers on every device; float32 holds these exactly.
-    labels = (numbers * cells).float()
+    names = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:]) * cells
     while True:
-        spread = (max_pool2d(labels[:, None], 3, stride=1, padding=1)[:, 0] * cells).flatten(1)
-        # The cell that a label names has this label or a larger one: taken at once, it saves most of the rounds.
-        larger = pad(spread, (1, 0)).gather(1, spread.long()).view_as(labels)
-        if torch.equal(larger, labels):
-            return labels.long()
-        labels = larger
+        # No device lacks the maximum of float32, which holds these whole numbers exactly.
+        beside = pad(names.float(), (1, 1, 1, 1))
+        for axis, size in enumerate(cells.shape[1:], 1):
+            beside = torch.stack([beside.narrow(axis, start, size) for start in range(3)]).amax(0)
+        index, largest = names.flatten(1), (beside * cells).flatten(1)
+        named = largest.new_zeros(len(cells), count + 1).scatter_reduce_(1, index, largest, "amax").long()
+        for _ in range(4):
+            named = named.gather(1, named)
+        larger = named.gather(1, index).view_as(names)
+        if torch.equal(larger, names):
+            return names
+        names = larger
 
 
 def spatial_entropy(maps: Tensor, means: float = 1.0, noise: float = 0.0) -> Tensor:
