@@ -24,6 +24,16 @@ _MODULES = tempfile.TemporaryDirectory(prefix="checkpoint_code_")
 os.environ["HF_MODULES_CACHE"] = _MODULES.name
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """No garbage collection while ten thousand tests are found: they stay."""
+    gc.disable()
+    found = yield
+    gc.freeze()
+    gc.enable()
+    return found
+
+
 @pytest.fixture(autouse=True, scope="module")
 def frozen_heap() -> None:
     """Leaves libraries out of garbage collections."""

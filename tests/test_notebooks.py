@@ -30,6 +30,11 @@ FEWER_STEPS = {
         "logging_steps=25": "logging_steps=2",
     },
     "hub_data_to_qwen_vl": HUNDRED,
+    "your_own_data": {
+        "max_steps=120": "max_steps=8",
+        "warmup_steps=10": "warmup_steps=1",
+        "logging_steps=10": "logging_steps=2",
+    },
     "your_own_data_set": HUNDRED,
     "train_and_compare": {
         '"training.max_steps": "80"': '"training.max_steps": "8"',
