@@ -58,6 +58,7 @@ def test_cells_are_trained_once_and_feed_each_other(study, tmp_path):
     tuned = str(run / "direct" / "seed2" / "fine_tuning" / "direct")
     assert sources["direct/seed2/vqa"] == sources["direct/seed2/refs"] == tuned
     assert all(recipe.seed == 2 for name, recipe in by_name.items() if "seed2" in name)
+    assert {recipe.data.limit_seed for recipe in experiment.recipes} == {0}, "every seed is judged on the same items"
     assert by_name["direct/seed1/fine_tuning"].supervision.weight == 3.0
     assert by_name["direct/seed1/vqa"].supervision.weight == 1.0
 

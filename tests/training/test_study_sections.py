@@ -116,6 +116,7 @@ def test_a_task_on_several_numbers_of_rows(study, tmp_path):
     by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
     limits = [by_name[f"direct/seed2/vqa@{size}"].data.limit for size in ("500", "2000", "all")]
     assert limits == [{"train": 500}, {"train": 2000}, {}]
+    assert {recipe.data.limit_seed for recipe in experiment.recipes} == {0}, "every seed has the same rows"
     found = results(tmp_path)
     names = ["VQA @500", "VQA @2000", "VQA @all"]
     assert [each["name"] for each in found["columns"]] == [*names, "few"]

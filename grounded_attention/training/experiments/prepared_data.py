@@ -103,7 +103,8 @@ def prepare_data(recipe: Recipe) -> PreparedData:
         with recipe_key_errors(f"data.builder {data.builder or task.builder}"):
             rows = task.to_rows(rows, grounded)
         _check_columns(task, data, rows)
-        splits[name] = limit_rows(rows, data.limit.get(name), seed=0)  # the same rows for every seed
+        seed = recipe.seed if data.limit_seed is None else data.limit_seed
+        splits[name] = limit_rows(rows, data.limit.get(name), seed)
     _check_tables(splits, regions, tracks, task.empty_images)
     if labels is not None:
         with recipe_key_errors("data.pseudo_labels"):

@@ -87,6 +87,7 @@ class Data(Section):
     images: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, Count] = field(default_factory=dict)
+    limit_seed: Seed | None = None
     train_splits: list[str] = field(default_factory=lambda: ["train"])
     scenes: ScenesData | None = None
 

@@ -48,9 +48,7 @@ class Cell:
     def fingerprint(self) -> str:
         """SHA-256 of its recipe and of the recipes of all cells before it."""
         above = self.parent.fingerprint if self.parent else ""
-        recipe = identity(self.recipe)
-        recipe["data"]["limit_seed"] = 0  # a key that `data` had; cells of earlier versions stay usable
-        content = json.dumps([recipe, self.zero_visual_scales, above], sort_keys=True, default=str)
+        content = json.dumps([identity(self.recipe), self.zero_visual_scales, above], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property

@@ -183,7 +183,7 @@ def _start(start: Any, sections: Sections, source: str, prefix: str) -> Recipe:
 
 
 def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
-    """Makes a recipe with one method."""
+    """Makes a recipe with one method; a limited split has the same rows for every seed."""
     recipe: Recipe = build(Recipe, content, source, prefix)
     check_one_method(recipe, source, prefix)
     if recipe.training.get("push_to_hub"):
@@ -191,7 +191,8 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
             f"{source}: {prefix}training.push_to_hub: the models of a study are not pushed; to push one of them, run "
             "its recipe alone"
         )
-    return recipe
+    seed = 0 if recipe.data.limit_seed is None else recipe.data.limit_seed
+    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, limit_seed=seed))
 
 
 # Columns
