@@ -3,6 +3,7 @@
 
 import json
 import random
+import sys
 
 import datasets
 import numpy as np
@@ -43,6 +44,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("suites")
     cache, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, folder / "cache"
     scenes = tiny_scenes(folder / "scenes")
+    set_seed(0)
     save_llava(scenes / "vocab.txt", folder / "vlm")
     processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
     more = {"vqa": {"answers": ["yes", "no", "red"]}, "pretraining": {"relationship_head": True}}
@@ -305,6 +307,36 @@ def test_amber_counts_inventions(files, tmp_path, capsys):
     assert (figures["accuracy"]["value"], figures["recall"]["value"], figures["yes_share"]["value"]) == (0.5, 0, 1)
     assert (figures["accuracy, relation"]["value"], figures["f1, attribute-state"]["count"]) == (1.0, 1)
     assert figures["accuracy, attribute-state"]["value"] == 0.0
+
+
+def test_amber_reads_descriptions(files, tmp_path, monkeypatch, capsys):
+    """Through the whole command; nouns and vectors are stubs. Without its authors' tools a line says so."""
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (8, 6)).save(tmp_path / "pictures" / "p.png")
+    (tmp_path / "query").mkdir()
+    asked = [{"id": n, "image": "p.png", "query": "Describe this image."} for n in (1, 2)]
+    asked.append({"id": 5, "image": "p.png", "query": "Is there a dog in the image?"})
+    (tmp_path / "query" / "query_all.json").write_text(json.dumps(asked))
+    about = [{"id": n, "type": "generative", "truth": ["dog"], "hallu": ["cat"]} for n in (1, 2)]
+    about.append({"id": 5, "type": "relation", "truth": "yes", "hallu": []})
+    (tmp_path / "annotations.json").write_text(json.dumps(about))
+    (tmp_path / "relation.json").write_text(json.dumps({"dog": ["puppy"], "cat": []}))
+    (tmp_path / "safe_words.txt").write_text("sign\nlight")
+    told = ("--images", tmp_path / "pictures", "--json", "--output", tmp_path / "out")
+    given = ("--probe", tmp_path, *told)
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    assert run(files, "vlm", "hallucination", *given) == 0
+    seen = capsys.readouterr()
+    assert "2 free descriptions are left out" in seen.err and "chair" not in seen.out
+    monkeypatch.setattr(suites, "load_word_tools", lambda: (lambda text: ["puppy", "cat", "cat"], str.__eq__))
+    assert run(files, "vlm", "hallucination", *given) == 0
+    [figures] = json.loads(capsys.readouterr().out).values()
+    found = {name: (figures[name]["value"], figures[name]["count"]) for name in ("chair", "cover", "hal", "cog")}
+    assert found == {"chair": (pytest.approx(2 / 3), 2), "cover": (1, 2), "hal": (1, 2), "cog": (1, 2)}
+    assert run(files, "vlm", "hallucination", *given, "--limit", 1) == 0
+    assert [each["chair"]["count"] for each in json.loads(capsys.readouterr().out).values()] == [1]
+    (tmp_path / "relation.json").write_text("[]")
+    assert run(files, "vlm", "hallucination", *given) == 2 and "relation.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Probes against golden cases that were counted by hand by the authors' rules."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
 from grounded_attention.metrics.significance import estimate_ratio
 
@@ -72,6 +76,46 @@ def test_yes_or_no():
     amber = {"accuracy": 0.6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "yes_share": 0.4}
     assert values(verdict_metrics(predicted, gold, images)) == pope
     assert values(verdict_metrics(predicted, gold, images, positive="no")) == amber
+
+
+RELATED = {"person": ["man", "girl"], "girl": ["child"], "dog": [], "cat": ["kitten"], "car": ["vehicle"], "sky": []}
+RELATED |= {"orange": []}
+
+
+def test_nouns_of_descriptions():
+    """Counted by hand as AMBER's script does; a kitten is like a cat and like a dog."""
+    alike = {("kitten", "cat"), ("kitten", "dog"), ("cat", "kitten")}
+    rows = [
+        # "tree" is no word of AMBER; an orange is always right; the sky and the cat are wrong.
+        Described("a", ["man", "dog", "sky", "tree", "orange", "cat"], ["person", "dog"], ["cat", "car"]),
+        Described("b", ["kitten"], ["dog"], ["cat"]),  # is the invention, and names the dog: so it is not wrong
+        Described("c", [], ["car"], []),
+        Described("d", ["person", "vehicle", "vehicle"], ["sky", "person"], ["dog"]),
+        Described("e", ["girl"], ["person", "girl"], ["sky"]),  # names the first object that has the word: a person
+    ]
+    found = values(description_metrics(rows, RELATED, ["orange"], lambda *pair: pair in alike))
+    assert found == {"chair": 4 / 10, "cover": 5 / 8, "hal": 2 / 5, "cog": 2 / 5}
+    with pytest.raises(ValueError, match="zebra"):
+        description_metrics([Described("a", [], ["zebra"], [])], RELATED, [], str.__eq__)
+
+
+def test_word_tools_are_those_of_the_authors(monkeypatch):
+    tagged = {"The": "DT", "dogs": "NNS", "Ann": "NNP", "ran": "VBD"}
+    lemmatizer = SimpleNamespace(lemmatize=lambda word: word.removesuffix("s"))
+    nltk = SimpleNamespace(word_tokenize=str.split, pos_tag=lambda words: [(each, tagged.get(each)) for each in words])
+    nltk.stem = SimpleNamespace(WordNetLemmatizer=lambda: lemmatizer)
+    tagged |= dict.fromkeys(("a", "red", "ball"), "NN")
+    numbers = {"dog": 0.0, "cat": 0.8, "wolf": 0.9}
+    parse = {word: SimpleNamespace(similarity=lambda other, own=own: other.own - own, own=own)
+             for word, own in numbers.items()}  # fmt: skip
+    monkeypatch.setitem(sys.modules, "nltk", nltk)
+    monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(load={"en_core_web_lg": parse.get}.get))
+    nouns, similar = load_word_tools()
+    assert nouns("The dogs Ann ran") == ["dog", "Ann"]
+    assert similar("dog", "wolf") and not similar("dog", "cat")  # above 0.8
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(ValueError, match="spacy download en_core_web_lg"):
+        load_word_tools()
 
 
 def test_boxes_with_and_without_wrong_references():

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whats_up import RELATIONS
 
+from .pictures import Pictures
 from .raw import RawRow, RowError, as_path, first_of, structured
 from .referring import images_of, make_row
 from .sources import Record, Source
@@ -117,24 +119,46 @@ def is_amber(folder: Path) -> bool:
 
 
 def open_amber(folder: Path) -> Source:
-    """AMBER's `data` folder: queries and annotations are joined by id; those for a free description are left out."""
-    whole = folder / "query" / "query_all.json"
-    files = [whole] if whole.is_file() else sorted((folder / "query").glob("*.json"))
+    """AMBER's `data` folder: the questions of yes or no."""
 
     def read() -> Iterator[Record]:
-        annotations = folder / "annotations.json"
-        known = {each["id"]: each for _, _, each in json_elements(annotations, "expected id, type, truth and hallu")}
-        for path in files:
-            for _, index, query in json_elements(path, "expected id, image and query"):
-                about = known.get(query.get("id"))
-                if about is None:
-                    raise DataError(
-                        "no annotation of a query", file=path, where=f"element {index}", found=query.get("id"),
-                        expected=f"an id of {annotations}",
-                    )  # fmt: skip
-                kind = re.sub(r"^discriminative-", "", str(about.get("type")))
-                joined = {"image": query.get("image"), "query": query.get("query"), "id": query["id"]}
-                if str(about.get("truth")).lower() in ("yes", "no"):
-                    yield path, f"element {index}", {**joined, "truth": about["truth"], "hallu": "", "type": kind}
+        for path, index, query, about in _amber_queries(folder):
+            kind = re.sub(r"^discriminative-", "", str(about.get("type")))
+            joined = {"image": query.get("image"), "query": query.get("query"), "id": query["id"]}
+            if str(about.get("truth")).lower() in ("yes", "no"):
+                yield path, f"element {index}", {**joined, "truth": about["truth"], "hallu": "", "type": kind}
 
     return Source(str(folder), {"": [read]}, folder, kind="AMBER")
+
+
+def amber_descriptions(folder: Path, images: str | None) -> list[dict[str, Any]]:
+    """AMBER's queries for a free description: a path, the question, and the objects of its `truth` and `hallu`."""
+    pictures = Pictures(folder, images, is_foreign=False)
+    return [
+        {"file": pictures.find(query.get("image"), path), "query": query["query"], **about}
+        for path, _, query, about in _amber_queries(folder)
+        if isinstance(about.get("truth"), list) and isinstance(about.get("hallu"), list)
+    ]
+
+
+def amber_words(folder: Path) -> tuple[Mapping[str, list[str]], list[str]]:
+    """The words of each object (`relation.json`), and words that are always right (`safe_words.txt`)."""
+    related = read_json(folder / "relation.json")
+    if not isinstance(related, Mapping) or not all(isinstance(each, list) for each in related.values()):
+        raise DataError("bad words", file=folder / "relation.json", expected="a list of words for each object")
+    return related, read_text(folder / "safe_words.txt").split()
+
+
+def _amber_queries(folder: Path) -> Iterator[tuple[Path, int, Mapping[str, Any], Mapping[str, Any]]]:
+    """File, place, query and annotation, joined by id."""
+    whole, annotations = folder / "query" / "query_all.json", folder / "annotations.json"
+    known = {each["id"]: each for _, _, each in json_elements(annotations, "expected id, type, truth and hallu")}
+    for path in [whole] if whole.is_file() else sorted((folder / "query").glob("*.json")):
+        for _, index, query in json_elements(path, "expected id, image and query"):
+            about = known.get(query.get("id"))
+            if about is None:
+                raise DataError(
+                    "no annotation of a query", file=path, where=f"element {index}", found=query.get("id"),
+                    expected=f"an id of {annotations}",
+                )  # fmt: skip
+            yield path, index, query, about

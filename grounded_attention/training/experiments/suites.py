@@ -4,7 +4,9 @@ the probe (`metrics/probes.py`)."""
 
 import math
 import os
+import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,10 +19,11 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.row_forms import HUMANS
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.rows import grounded_rows
-from grounded_attention.dataset_scripts.rows.probes import is_amber
+from grounded_attention.dataset_scripts.rows.probes import amber_descriptions, amber_words, is_amber
 from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, EVIDENCE, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import MANIFEST
 from grounded_attention.families import VLM
+from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
 from grounded_attention.metrics.evidence import VIEWS, WHOLE, evidence_metrics
 from grounded_attention.metrics.gqa_scores import GROUNDED
 from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
@@ -38,6 +41,7 @@ from .scoring import read_config, score_splits
 
 GROUNDING, HALLUCINATION = "grounding", "hallucination"
 LENGTH = {GROUNDING: 48, HALLUCINATION: 4, EVIDENCE: 8}  # tokens of an answer
+DESCRIPTION = 256  # and of a free description
 ASKED = 'Does this image show "{}"? Answer yes or no.'
 DESCRIBE = "Describe the image."
 CAPTION = "caption"  # the other way to match
@@ -64,6 +68,8 @@ class Probe:
     rows: datasets.Dataset
     images: str
     positive: str = YES
+    amber: Path | None = None  # AMBER's folder, and what it asks to be described
+    descriptions: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,10 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen}, **told)
     made.download_and_prepare()
     # AMBER looks for inventions: there the answer no is the positive one.
-    return Probe(name, made.as_dataset("train"), os.sep, NO if is_amber(root) else YES)
+    rows = made.as_dataset("train")
+    if suite == HALLUCINATION and is_amber(root):
+        return Probe(name, rows, os.sep, NO, root, amber_descriptions(root, images))
+    return Probe(name, rows, os.sep)
 
 
 def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -204,7 +213,32 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
         answered, right, shown = ([column[place] for place in places] for column in (said, gold, images))
         numbers = verdict_metrics(answered, right, shown, probe.positive)
         estimates |= {f"{name}, {group}": numbers[name] for name in ("accuracy", "f1")}
-    return estimates
+    return estimates | (_descriptions(settings, probe, is_vlm) if probe.descriptions else {})
+
+
+def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, Estimate]:
+    """AMBER's free descriptions; where they cannot be made or judged they are left out, and the terminal says so."""
+    asked = list(probe.descriptions)
+    if settings.limit is not None and settings.limit < len(asked):
+        asked = random.Random(settings.seed).sample(asked, settings.limit)
+    try:
+        if not is_vlm:
+            raise ValueError("a model of regions writes no text")
+        nouns, similar = load_word_tools()
+    except ValueError as error:
+        print(f"{probe.name}: {len(asked)} free descriptions are left out: {error}", file=sys.stderr)
+        return {}
+    rows = [
+        {"example_id": str(number), "image_id": each["file"], "file_name": each["file"].lstrip(os.sep),
+         "question": each["query"], "answers": [", ".join(each["truth"]) or "nothing"]}
+        for number, each in enumerate(asked)
+    ]  # fmt: skip
+    items = _score(settings, probe, "grounded_generation", datasets.Dataset.from_list(rows), {"generate": DESCRIPTION})
+    described = [
+        Described(each["file"], nouns(str(items[str(number)]["generated"])), each["truth"], each["hallu"])
+        for number, each in enumerate(asked)
+    ]
+    return description_metrics(described, *amber_words(probe.amber or Path()), similar)
 
 
 def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
