@@ -18,6 +18,7 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.utils import is_flash_attn_2_available
 
 from grounded_attention.heads.reading import get_observer
+from grounded_attention.lens.look import MOST_HEADS
 from grounded_attention.lens.sequences import reading
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.supervise import find_language_model, supervise
@@ -124,7 +125,8 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
     def look() -> Any:
         with reading(model, start, rows, places, layers) as reader:
             answer()
-        return reader.result()
+        # Where it chooses heads, and what it shows of them: here each head is in another layer.
+        return reader.of([start - 1]), reader.of([*rows, *range(start, start + ANSWER - 1)], layers[-MOST_HEADS:])
 
     @torch.no_grad()
     def forward() -> Any:

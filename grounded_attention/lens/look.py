@@ -28,7 +28,7 @@ from . import FORMS
 from .crop import SIDE, crop_box
 from .forms import find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import (
-    Rows,
+    RowReader,
     Sequenced,
     add_answer,
     generate,
@@ -292,23 +292,22 @@ def _read(
     prompt: Sequenced,
     inputs: Mapping[str, Any],
     rows: Sequence[int],
-    known: Rows | None = None,
+    known: RowReader | None = None,
 ) -> tuple[ChosenHeads, Tensor]:
     """The heads to show, and their attention from rows, (K, Q, R); `known` was read while the model answered."""
     columns, end = prompt.batch["region_positions"][0], prompt.prompt_length - 1
-    read = None if known is None else known.of(rows)
+    read = None
     if not chosen.heads:
-        if read is not None and known is not None:
-            every = cast(dict[int, Tensor], known.of([end]))
-        else:
+        every = known and known.of([end])
+        if not every:
             # One pass serves the choice too, where the rows of all heads fit.
             together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
             every = read_rows(model, inputs, [end, *together], columns)
             read = {layer: each[:, 1:] for layer, each in every.items()} if together else None
         pairs = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
         chosen = replace(chosen, heads=pairs)
-    if read is None:
-        read = read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen.heads})
+    layers = {layer for layer, _ in chosen.heads}
+    read = read or (known and known.of(rows, layers)) or read_rows(model, inputs, rows, columns, layers)
     attention = torch.stack([read[layer][head] for layer, head in chosen.heads])
     if not attention.isfinite().all():
         raise ValueError("the attention of the model is NaN or infinite: load it in bfloat16 or float32")

@@ -4,7 +4,7 @@
 Shape letters: N sequence, Q rows, R image tokens, L layers, H heads.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
@@ -19,10 +19,10 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.videos import Video
 from grounded_attention.supervision import supervise
-from grounded_attention.supervision.attention_function import SupervisedAttention, attend_late_rows, layer_numbers
+from grounded_attention.supervision.attention_function import late_states, layer_numbers
 from grounded_attention.supervision.method import observed_layers
-from grounded_attention.supervision.row_plans import RowPlans
-from grounded_attention.supervision.row_states import AttentionPair
+from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
+from grounded_attention.supervision.row_states import AttentionPair, RowStates
 from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.supervision.supervise import (
     PREFIX_MODELS,
@@ -146,115 +146,110 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
 ONE_SEQUENCE = {"max_new_tokens", "min_new_tokens", "suppress_tokens", "do_sample", "temperature", "top_k", "top_p"}
 
 
-class Rows(NamedTuple):
-    """The attention of rows of a sequence: their `positions`, and layer -> (H, Q, R) float32 on the CPU."""
-
-    positions: tuple[int, ...]
-    layers: dict[int, Tensor]
-
-    def of(self, wanted: Sequence[int]) -> dict[int, Tensor] | None:
-        """Layer -> the rows at these positions; `None` if one was not read."""
-        if not {*wanted} <= {*self.positions}:
-            return None
-        places = [self.positions.index(row) for row in wanted]
-        return {layer: each[:, places] for layer, each in self.layers.items()}
-
-
-class _Late(NamedTuple):
-    """Queries of a layer whose attention is read after the last pass: their places, the last keys, how they score."""
+class _Part(NamedTuple):
+    """Rows that one pass has in a layer: their places, what they are computed from but for the keys, and how many."""
 
     places: list[int]
-    queries: list[Tensor]
-    key: Tensor
-    rule: tuple[Any, ...]
+    states: RowStates
+    keys: int
 
 
-class _RowReader:
-    """Reads rows while a model generates: of the prompt, up to `start`, the asked ones, of the answer all.
+class RowReader:
+    """Keeps what rows are computed from while a model generates, and computes those that are asked for afterwards.
 
-    A token of the answer sees all before it, and the last pass has the keys of all: until then its query is kept, and
-    a step of generation takes no longer. A GPU is not waited for before the end.
+    Of the prompt, up to `start`, it has the given rows and the last one, of the answer all. Queries are small, and the
+    cache of the last pass has the keys of all: a step of generation takes no longer, and a GPU is not waited for.
     """
 
     def __init__(self, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]):
-        self.rows, self.columns, self.start = sorted({*rows}), columns[None], start
-        self.read: dict[int, list[tuple[list[int], Tensor]]] = {layer: [] for layer in layers}
-        self._late: dict[int, _Late] = {}
-        self._seen = dict.fromkeys(self.read, 0)
-        self._pass: tuple[int, list[int], tuple, RowPlans] = (-1, [], (), RowPlans())
-        self.complete = True
+        self._start, self._columns = start, columns[None]
+        # The last row apart, since heads are chosen by it alone.
+        self._prompt = [sorted({*rows} - {start - 1}), [start - 1]]
+        self._seen = dict.fromkeys(layers, 0)
+        self._parts: dict[int, list[_Part]] = {layer: [] for layer in self._seen}
+        self._late: dict[int, tuple[list[int], list[Tensor], tuple[Any, ...]]] = {}
+        self._keys: dict[int, Tensor] = {}
+        self._pass: tuple[Any, list[tuple[list[int], AttentionQuery]], RowPlans] = (None, [], RowPlans())
+        self._complete = True
 
-    def keep(self, layer: int, query: Tensor, key: Tensor, rule: tuple[Any, ...]) -> bool:
-        """Keeps the query of one token of the answer that sees all `key`; False if this is not what the pass has."""
-        first = self._seen.get(layer, 0)
-        if layer not in self.read or first < self.start or (query.shape[2], key.shape[2]) != (1, first + 1):
-            return False
-        self._seen[layer] = first + 1
-        late = self._late[layer] = self._late.get(layer, _Late([], [], key, rule))._replace(key=key)
-        late.places.append(first)
-        late.queries.append(query)
-        return True
+    def keep(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        late: tuple[Any, ...] | None,
+        read: Callable[..., list[RowStates]],
+    ) -> None:
+        """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
+        if layer not in self._seen:
+            return
+        first, length = self._seen[layer], key.shape[2]
+        self._complete = self._complete and length == first + query.shape[2]  # or the cache has not kept all keys
+        self._seen[layer], self._keys[layer] = length, key
+        if late and first >= self._start and query.shape[2] == 1:
+            places, queries, _ = self._late.setdefault(layer, ([], [], late))
+            places.append(first)
+            queries.append(query)
+            return
+        if self._pass[0] != (length, key.device):  # the first layer of this pass on this device
+            parts = self._prompt if first < self._start else [[*range(first, length)]]
+            inside = [[row for row in part if first <= row < length] for part in parts]
+            columns = self._columns.to(key.device)
+            asked = [(part, (torch.tensor([part], device=key.device) - first, columns)) for part in inside if part]
+            self._pass = (length, key.device), asked, RowPlans()
+        _, asked, plans = self._pass
+        for part, one in asked if self._complete else ():
+            (states,) = read((one,), plans)
+            kept = states._replace(rows=states.rows.clone(), keys=key.new_empty(0))  # no parts of large tensors
+            self._parts[layer].append(_Part(part, kept, length))
 
-    def ask(self, layer: int, length: int, keys: int) -> tuple[tuple, RowPlans]:
-        """The rows of a pass of `length` tokens; none in a layer whose cache has not kept all `keys`."""
-        first = self._seen.get(layer, 0)
-        end = first + length
-        if layer not in self.read or keys != end:
-            self.complete = self.complete and layer not in self.read
-            return (), RowPlans()
-        self._seen[layer] = end
-        if self._pass[0] != end:  # the first layer of this pass
-            rows = [row for row in self.rows if first <= row < end] if first < self.start else [*range(first, end)]
-            asked = ((torch.tensor([rows], device=self.columns.device) - first, self.columns),) if rows else ()
-            self._pass = (end, rows, asked, RowPlans())
-        return self._pass[2:]
+    def of(self, wanted: Sequence[int], layers: Iterable[int] | None = None) -> dict[int, Tensor] | None:
+        """Layer -> attention of rows (H, Q, R), float32 on the CPU; `None` if not all of them were kept."""
+        read = {}
+        for layer in self._seen if layers is None else layers:
+            index: dict[int, int] = {}
+            found = []
+            for places, states in self._states(layer) if self._complete else ():
+                if not {*places}.isdisjoint(wanted):
+                    index |= {row: len(index) + number for number, row in enumerate(places)}
+                    found.append(_attention(states.pair()))
+            if not {*wanted} <= index.keys():
+                return None
+            read[layer] = torch.cat(found, 1)[:, [index[row] for row in wanted]].cpu()
+        return read
 
-    def take(self, report: SupervisedAttention) -> None:
-        """Keeps what a layer reports of the pass."""
-        self.read[cast(int, report.layer)].append((self._pass[1], _attention(report.pairs[0])))
-
-    def result(self) -> Rows | None:
-        for layer, kept in self._late.items():
-            columns = self.columns.to(kept.key.device)
-            pair = attend_late_rows(torch.cat(kept.queries, 2), kept.key, kept.places, columns, *kept.rule)
-            self.read[layer].append((kept.places, _attention(pair)))
-        self._late.clear()
-        places = {layer: [row for part, _ in parts for row in part] for layer, parts in self.read.items()}
-        order = sorted(next(iter(places.values()), ()))
-        if not self.complete or any(sorted(each) != order for each in places.values()):
-            return None
-        rows = {}
-        for layer, parts in self.read.items():
-            found = torch.cat([part for _, part in parts], 1).cpu()
-            rows[layer] = found[:, [places[layer].index(row) for row in order]]
-        return Rows(tuple(order), rows)
+    def _states(self, layer: int) -> Iterator[tuple[list[int], RowStates]]:
+        for places, states, number in self._parts[layer]:
+            yield places, states._replace(keys=self._keys[layer][:, :, :number])
+        if layer in self._late:
+            places, queries, rule = self._late[layer]
+            key = self._keys[layer]
+            yield places, late_states(torch.cat(queries, 2), key, places, self._columns.to(key.device), *rule)
 
 
 @torch.no_grad()
 def generate_and_read(
     model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, layers: Iterable[int], **options: Any
-) -> tuple[list[int], Rows | None]:
-    """The tokens of `generate`, and the attention of the prompt's words, its end and all tokens of the answer, read in
-    the same passes; `None` where that is not possible: several sequences, much memory, a cache that forgets positions.
+) -> tuple[list[int], RowReader | None]:
+    """The tokens of `generate`, and what the attention of the prompt's words, its end and all tokens of the answer is
+    computed from, kept in the same passes; `None` for several sequences.
     """
-    columns, layers = prompt.batch["region_positions"][0], sorted({*layers})
-    rows = [*(row for word in prompt.words for row in word.rows), prompt.prompt_length - 1]
-    most = len(rows) + options["max_new_tokens"]
-    if not options.keys() <= ONE_SEQUENCE or most > rows_at_once(model, len(layers), len(columns)):
+    if not options.keys() <= ONE_SEQUENCE:
         return generate(model, patches, prompt, **options), None
-    with reading(model, prompt.prompt_length, rows, columns, layers) as reader:
+    rows = [row for word in prompt.words for row in word.rows]
+    with reading(model, prompt.prompt_length, rows, prompt.batch["region_positions"][0], layers) as reader:
         # One token more than asked for, in whose pass the last one is read.
         ids = generate(model, patches, prompt, **options | {"max_new_tokens": options["max_new_tokens"] + 1})
-    return ids[: options["max_new_tokens"]], reader.result()
+    return ids[: options["max_new_tokens"]], reader
 
 
 @contextmanager
 def reading(
     model: Any, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]
-) -> Iterator[_RowReader]:
+) -> Iterator[RowReader]:
     """Inside it, one generation of one sequence is read."""
     inner = unwrap_model(model)
-    reader = _RowReader(start, rows, columns.to(next(inner.parameters()).device), layers)
+    reader = RowReader(start, rows, columns, layers)
     inside = find_language_model(inner).modules()
     modules: list[Any] = [each for each in inside if getattr(each, "layer_idx", None) is not None]
     with supervise(inner):

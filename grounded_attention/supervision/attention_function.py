@@ -124,7 +124,7 @@ def attend_rows(
     return tuple(states.pair() for states in read_rows(query, key, *request))
 
 
-def attend_late_rows(
+def late_states(
     query: Tensor,
     key: Tensor,
     places: Sequence[int],
@@ -132,15 +132,15 @@ def attend_late_rows(
     scaling: float,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-) -> AttentionPair:
-    """The attention of rows (1, H, Q, d) at `places` of the keys (1, G, M, d); a row sees the keys up to its own.
+) -> RowStates:
+    """What the attention of rows (1, H, Q, d) at `places` is computed from; a row sees the keys up to its own.
 
     Their queries were kept while a model generated; `columns` (1, K) and the rest are those of [`attend_rows`].
     """
     mask = mask_whole_rows(None, torch.tensor([list(places)], device=key.device), key.shape[2], True)
     padded = (columns < 0)[:, None, None]
     sinks = sinks if sinks is None else sinks[:, None]
-    return RowStates(query, key, scaling, mask, softcap, columns.clamp(min=0), padded, sinks).pair()
+    return RowStates(query, key, scaling, mask, softcap, columns.clamp(min=0), padded, sinks)
 
 
 def read_rows(
@@ -291,31 +291,35 @@ def _supervised(implementation: str) -> Callable:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
         sinks, bias = kwargs.get("s_aux", kwargs.get("sinks")), kwargs.get("position_bias")
         rule = (kwargs.get("softcap"), sinks)
-        if reader is not None:
-            sees_all = (
-                attention_mask is None
-                and bias is None
-                and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
+        seen = attention_mask if bias is None else BiasedMask(attention_mask, bias)
+
+        def hides_later() -> bool | int:
+            causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
+            _check_window(implementation, attention_mask, causal, kwargs)
+            return causal
+
+        if reader is not None and not reads_other_sequence(module):
+            sees_all = seen is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
+            reader.keep(
+                module.layer_idx,
+                query,
+                key,
+                (factor, *rule) if sees_all else (),
+                lambda asked, plans: read_rows(query, key, asked, factor, seen, hides_later(), plans, True, *rule),
             )
-            if not (sees_all and reader.keep(module.layer_idx, query, key, (factor, *rule))):
-                attention_queries, attention_plans = reader.ask(module.layer_idx, query.shape[2], key.shape[2])
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.
         reports = reports and (attention_call is not None or not reads_other_sequence(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
-            causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-            _check_window(implementation, attention_mask, causal, kwargs)
+            causal = hides_later()
             if isinstance(attention_queries, Mapping):
                 _check_streams(module, attention_call)
                 attention_queries = tuple(attention_queries.values())
-            seen = attention_mask if bias is None else BiasedMask(attention_mask, bias)
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
             report = _observe(query, key, seen, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
-            if reader is not None:
-                report = reader.take(report)
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
