@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grounded_attention.commands.main import COMMANDS
-from tests.helpers.project_files import FILES, LAYERS, LINKS, PACKAGE, ROOT, imports, package_of
+from tests.helpers.project_files import FILES, LAYERS, LINKS, PACKAGE, ROOT, import_statements, imports, package_of
 
 LAYER = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 MAIN = f"{PACKAGE}.__main__"
@@ -57,7 +57,7 @@ def test_no_module_is_imported_by_the_name_of_its_folder():
     folders = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()}
     python = [path for top in (PACKAGE, "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")]
     for path in [*python, ROOT / "train.py"]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node, *_ in import_statements(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module or ""]
@@ -103,7 +103,7 @@ def test_shipped_files_are_flat_and_import_beside_or_below_themselves():
     assert [name for name, count in names.items() if count > 1] == []
     for path in shipped:
         assert path.parent.name in SHIPPED, f"{path} lies in a subfolder"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node, *_ in import_statements(path):
             if isinstance(node, ast.ImportFrom) and node.level:
                 below = node.level == 2 and node.module.startswith(("processing.", "utils."))
                 assert below or (node.level == 1 and "." not in (node.module or "")), f"{path}:{node.lineno}"
@@ -114,7 +114,7 @@ def test_test_modules_import_no_test_module():
     tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert Path(__file__).stem in tests
     for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node, *_ in import_statements(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
                 found = tests & {node.module.rpartition(".")[2], *(alias.name for alias in node.names)}
                 assert not found, f"{path.relative_to(ROOT)} imports {', '.join(found)}"

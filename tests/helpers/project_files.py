@@ -64,13 +64,26 @@ def imports(module: str) -> tuple[Import, ...]:
 
 def _find_imports(module: str) -> Iterator[Import]:
     path = FILES[module]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    late, types = _below(tree, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)), _below_type_checks(tree)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node, late, types_only in import_statements(path):
         for name in _names(node, package):
             if name in FILES:
-                yield Import(name, node.lineno, id(node) in late, id(node) in types)
+                yield Import(name, node.lineno, late, types_only)
+
+
+@cache
+def import_statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """Each import of a file, whether it is inside a function, and whether below `TYPE_CHECKING`."""
+    found, left = [], [(ast.parse(path.read_text(encoding="utf-8")), False, False)]
+    while left:
+        node, late, types_only = left.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append((node, late, types_only))
+        late |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        types_only |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):  # statements stand nowhere else
+            left += [(child, late, types_only) for child in getattr(node, part, ())]
+    return found
 
 
 def _names(node: ast.AST, package: str) -> Iterator[str]:
@@ -81,14 +94,3 @@ def _names(node: ast.AST, package: str) -> Iterator[str]:
         base = ".".join([*above, *filter(None, [node.module])])
         inside = [f"{base}.{alias.name}" for alias in node.names]
         yield from (name if name in FILES else base for name in inside)
-
-
-def _below(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> set[int]:
-    return {id(child) for node in ast.walk(tree) if isinstance(node, kinds) for child in ast.walk(node)}
-
-
-def _below_type_checks(tree: ast.AST) -> set[int]:
-    checks = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-    ]
-    return {id(child) for node in checks for child in ast.walk(node)}
