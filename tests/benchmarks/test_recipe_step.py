@@ -3,12 +3,14 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from benchmarks import recipe_step
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import run_python
 
 
 @pytest.fixture
@@ -19,7 +21,11 @@ def recipe(tmp_path):
     return str(path)
 
 
-def test_a_method_trains_in_a_process_of_its_own(recipe):
+def test_a_method_trains_in_a_process_of_its_own(recipe, monkeypatch):
+    def run(command, cwd, env, **_):  # [python, "-P", "-c", code, arguments...]
+        return run_python(command[3], command[4:], cwd=cwd, env=env)
+
+    monkeypatch.setattr(recipe_step, "subprocess", SimpleNamespace(run=run))
     options = recipe_step.build_parser().parse_args([recipe, "--steps", "3"])
     done = recipe_step.train_in(recipe_step.HERE, recipe_step.make_arguments(options, "direct"))
     assert len(done["seconds"]) == 3 and min(done["seconds"]) > 0 and done["losses"][0] > 0

@@ -438,7 +438,7 @@ def damaged(row, place, value):
 
 
 GONE = object()
-EACH = 30  # damages of a shape
+EACH = 15  # damages of a shape
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
