@@ -4,7 +4,7 @@
 An answer is right if it is the same text. All metrics but consistency are means over the balanced questions. The
 script multiplies shares by 100; here they are in [0, 1]. `distribution` is the script's number, lower is better.
 `words_N` and `steps_N` are its accuracies by the number of words and of reasoning steps. Its grounding score is
-[`grounding_score`], of an attention map.
+[`mean_grounding`], of attention maps.
 """
 
 from collections import Counter, defaultdict
@@ -76,6 +76,22 @@ def grounding_score(annotations: Iterable[Mapping[str, Any]], cells: npt.ArrayLi
             low, high = np.maximum(places[:, :2], each["box"][:2]), np.minimum(places[:, 2:], each["box"][2:])
             score += float(weights @ (np.clip(high - low, 0, None).prod(1) / area))
     return score
+
+
+def mean_grounding(
+    questions: Iterable[Question], attention: Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
+) -> float:
+    """The mean of [`grounding_score`] over the balanced questions; `attention` has cells and attention of each."""
+    balanced = [each for each in questions if each["is_balanced"]]
+    missing = sorted(each["example_id"] for each in balanced if each["example_id"] not in attention)
+    if missing:
+        raise ValueError(f"no attention for {len(missing)} balanced questions, such as {', '.join(missing[:3])}")
+    if not any(len(mark["box"]) for each in balanced for mark in each.get("annotations") or ()):
+        raise ValueError(
+            "the file has attention, but no question has boxes: put the scene graphs into the data folder"
+        )
+    scores = [grounding_score(each["annotations"], *attention[each["example_id"]]) for each in balanced]
+    return sum(scores) / len(scores)
 
 
 def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]) -> float | None:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.dataset_scripts.builders.gqa import read_predictions, write_predictions
-from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, question_scores
+from grounded_attention.dataset_scripts.builders.gqa import read_attention, read_predictions, write_predictions
+from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, mean_grounding, question_scores
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.reports.failures import Judged
 
@@ -58,7 +58,7 @@ class GQA(AnsweringTask):
     columns = ("image_id", *QUESTION)
     Options = GQAOptions
     citation = CITATION
-    predictions = "a list of objects with questionId and prediction"
+    predictions = "a list of objects with questionId and prediction, and attention for its grounding score"
 
     def metrics(self) -> list[Metric]:
         return [GQAScores(GROUP, self.score)]
@@ -145,6 +145,8 @@ class GQA(AnsweringTask):
             )
         try:
             numbers = gqa_scores(dict(predictions), rows)
+            if attention := read_attention(path):
+                numbers["grounding"] = mean_grounding(rows, attention)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         judged = [

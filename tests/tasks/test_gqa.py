@@ -116,6 +116,37 @@ def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
         TASK.score_predictions(path, answers, "test", rows(["", "", ""]))
 
 
+def test_a_file_with_attention_has_a_grounding_score(tmp_path):
+    """By hand. Of a grid the first index is that of x: all of the right half, in whose lower half the object is. Of
+    regions one is half in the object. Questions that are not balanced need none."""
+    told = rows()
+    for row in told:
+        row["annotations"] = [{"part": "question", "tokens": "0", "object": "1", "box": [0.5, 0.5, 1, 1]}]
+    entries = [{"questionId": f"0{number}", "prediction": "yes"} for number in range(3)]
+    entries[0]["attention"] = [[0.0, 0.0], [0.2, 0.6]]
+    entries[1]["attention"] = [[0, 0, 0.5, 1, 0.1], [0.5, 0.25, 1, 0.75, 0.8]]
+    path = tmp_path / "answers.json"
+
+    def scored(**change):
+        path.write_text(json.dumps([{**entries[0], **change}, *entries[1:]]))
+        return TASK.score_predictions(path, TASK.read_predictions(path), "validation", told).numbers
+
+    assert scored()["gqa_grounding"] == pytest.approx((0.6 + 0.8 * 0.5) / 2)
+    for change in ([[0.0], [1.0, 2.0]], [[1, 0, 0, 1, 0.5]], [["a"]], []):
+        with pytest.raises(ValueError, match=r"answers\.json"):
+            scored(attention=change)
+    del entries[1]["attention"]
+    with pytest.raises(ValueError, match="no attention for 1 balanced questions, such as 01"):
+        scored()
+    del entries[0]["attention"]
+    assert "gqa_grounding" not in scored()
+    entries[0]["attention"] = entries[1]["attention"] = [[1.0]]
+    for row in told:
+        row["annotations"] = []
+    with pytest.raises(ValueError, match="scene graphs"):
+        scored()
+
+
 def test_judged_answers_are_beside_the_right_ones():
     context = JudgeContext(SimpleNamespace(vqa_loss="binary_cross_entropy", answers=ANSWERS), None)
     judged = list(TASK.judge(SimpleNamespace(logits=LOGITS), {}, rows(), context))

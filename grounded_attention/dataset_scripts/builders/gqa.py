@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.records import Record, listed
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
 from grounded_attention.dataset_scripts.files.streaming import json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
@@ -233,3 +234,26 @@ def read_predictions(path: Path) -> dict[str, str]:
         record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("prediction")
     return answers
+
+
+def read_attention(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Cells (K, 4) and attention (K,) of each question that has `attention` in a file of the official format.
+
+    It is a grid whose first index is that of x, as the script reads it, or x1, y1, x2, y2, attention of each region.
+    """
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    expected = "x1, y1, x2, y2, attention of each region, or a square of numbers"
+    for record in listed(path, "entries are objects with questionId and attention"):
+        if "attention" not in record.values:
+            continue
+        rows = record.items("attention")
+        side, regions = len(rows), all(are_numbers(row, 5) for row in rows)
+        if not rows or not (regions or all(are_numbers(row, side) for row in rows)):
+            raise record.error("bad attention", found=rows, expected=expected)
+        values = np.asarray(rows, dtype=float)
+        if not regions:
+            low = np.stack(np.indices(values.shape), -1).reshape(-1, 2) / side
+            values = np.concatenate([low, low + 1 / side, values.reshape(-1, 1)], 1)
+        record.refuse_if((values[:, 2:4] <= values[:, :2]).any(), "a region without area", found=rows)
+        found[record.text("questionId")] = values[:, :4], values[:, 4]
+    return found
