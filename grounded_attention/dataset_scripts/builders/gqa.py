@@ -252,7 +252,7 @@ def read_attention(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             raise record.error("bad attention", found=rows, expected=expected)
         values = np.asarray(rows, dtype=float)
         if not regions:
-            low = np.stack(np.indices(values.shape), -1).reshape(-1, 2) / side
+            low = np.moveaxis(np.indices(values.shape), 0, -1).reshape(-1, 2) / side
             values = np.concatenate([low, low + 1 / side, values.reshape(-1, 1)], 1)
         record.refuse_if((values[:, 2:4] <= values[:, :2]).any(), "a region without area", found=rows)
         found[record.text("questionId")] = values[:, :4], values[:, 4]
