@@ -93,6 +93,7 @@ def _work(options: argparse.Namespace) -> str:
         "files of the package": len(package),
         "lines of the package": count_lines(package),
         "lines of tests": count_lines(tests),
+        "lines that tests share": count_lines(python_files(options.root / "tests" / "helpers")),
         "lines of benchmarks": count_lines(python_files(options.root / "benchmarks")),
         f"folders with more than {FULL_FOLDER} files": f"{full} of {folders}",
         "functions whose name is read once": f"{share_used_once(package):.0%}",

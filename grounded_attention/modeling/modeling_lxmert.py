@@ -176,6 +176,7 @@ class LXMERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     base_model_prefix = "lxmert"
     input_modalities = ["image", "text"]
     supports_gradient_checkpointing = True
+    _input_embed_layer = "word_embeddings"
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -222,12 +223,6 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         self.encoder = LXMERTEncoder(config)
         self.make_poolers(add_pooling_layer)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @can_return_tuple
     @auto_docstring(custom_args=REGION_ARGS)

@@ -335,6 +335,7 @@ class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     base_model_prefix = "vilbert"
     input_modalities = ["image", "text"]
     supports_gradient_checkpointing = True
+    _input_embed_layer = "word_embeddings"
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -373,12 +374,6 @@ class ViLBertModel(ViLBertPreTrainedModel):
         self.t_pooler = StatePooler(config.hidden_size, size, "relu") if add_pooling_layer else None
         self.v_pooler = StatePooler(config.v_hidden_size, size, "relu") if add_pooling_layer else None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @can_return_tuple
     @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS)

@@ -171,6 +171,7 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
     base_model_prefix = "visual_bert"
     input_modalities = ["image", "text"]
     supports_gradient_checkpointing = True
+    _input_embed_layer = "word_embeddings"
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -225,12 +226,6 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         # CODEPATH: off in all public checkpoints; the paper's model without early fusion has it.
         self.additional_layer = UnpaddedLayer(config) if config.bypass_transformer else None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @unpack_recorded
     @merge_with_config_defaults

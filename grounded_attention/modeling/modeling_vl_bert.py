@@ -312,6 +312,7 @@ class VLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     base_model_prefix = "vl_bert"
     input_modalities = ["image", "text"]
     supports_gradient_checkpointing = True
+    _input_embed_layer = "word_embeddings"
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -364,12 +365,6 @@ class VLBertModel(VLBertPreTrainedModel):
         self.encoder = UnpaddedEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        self.embeddings.word_embeddings = value
 
     @unpack_recorded
     @merge_with_config_defaults
