@@ -62,9 +62,8 @@ class FlorenceGrounder:
             return_dict_in_generate=True,
             output_logits=True,
         )
-        scores = written_probability(
-            generated.sequences.cpu(), [step.float().cpu() for step in generated.logits], self._padding()
-        )
+        logits, padding = [step.float().cpu() for step in generated.logits], self.processor.tokenizer.pad_token_id
+        scores = written_probability(generated.sequences.cpu(), logits, padding)
         candidates = []
         for (example, _), sequence, score in zip(asked, generated.sequences.cpu(), scores.tolist(), strict=True):
             # The processor rounds boxes down to whole pixels; with this size it returns the steps that were written.
@@ -76,9 +75,6 @@ class FlorenceGrounder:
             boxes = boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
             candidates.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
         return candidates
-
-    def _padding(self) -> int:
-        return self.processor.tokenizer.pad_token_id
 
 
 def written_probability(sequences: Tensor, logits: Sequence[Tensor], padding: int) -> Tensor:

@@ -89,13 +89,10 @@ def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
     lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]
     places = [(i % len(shares), i // len(shares)) for i in range(sum(lengths))]
     columns = {
-        name: [share.get(name) or [None] * length for share, length in _paired(shares, lengths)] for name in names
+        name: [share.get(name) or [None] * length for share, length in zip(shares, lengths, strict=True)]
+        for name in names
     }
     joined = {name: [parts[process][number] for process, number in places] for name, parts in columns.items()}
     return {
         name: values for name, values in joined.items() if name in ID_COLUMNS or any(v is not None for v in values)
     }
-
-
-def _paired(shares: Sequence[Mapping[str, Sequence]], lengths: Sequence[int]) -> list[tuple[Mapping, int]]:
-    return list(zip(shares, lengths, strict=True))

@@ -131,11 +131,10 @@ def word_attention(
     attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].cpu().numpy()
     gold = inputs["phrase_regions"][0][:, candidates].bool().cpu().numpy()
     boxes = inputs["region_boxes"][0][candidates].cpu().numpy()
-    return [_word(phrase, boxes, attention[i], gold[i]) for i, phrase in enumerate(row["phrases"])]
-
-
-def _word(phrase: Mapping[str, Any], boxes: np.ndarray, weights: np.ndarray, gold: np.ndarray) -> WordAttention:
-    return WordAttention(phrase["text"], (phrase["start"], phrase["end"]), boxes, weights, gold)
+    return [
+        WordAttention(phrase["text"], (phrase["start"], phrase["end"]), boxes, attention[i], gold[i])
+        for i, phrase in enumerate(row["phrases"])
+    ]
 
 
 def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:

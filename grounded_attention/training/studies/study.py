@@ -16,7 +16,7 @@ from grounded_attention.reports.figures import heads_figure
 from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.experiment import Outcome, run, say
+from grounded_attention.training.experiments.experiment import run, say
 from grounded_attention.training.experiments.output import delete_run, run_entries
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import seal
@@ -207,17 +207,14 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
     if main:
         if cell.zero_visual_scales:
             zero_visual_scales(cell.checkpoint)
-        facts = {"parameters": count_parameters(cell.checkpoint), "train_rows": _train_rows(outcome)}
+        train_rows = None if outcome is None else len(outcome.data.splits["train"])
+        facts = {"parameters": count_parameters(cell.checkpoint), "train_rows": train_rows}
         write_json(cell.directory / RECORD, {**record, "seconds": _seconds_since(begun, spent), **facts})
     PartialState().wait_for_everyone()
 
 
 def _seconds_since(begun: float, spent: float) -> float:
     return round(spent + time.monotonic() - begun, 1)
-
-
-def _train_rows(outcome: Outcome | None) -> int | None:
-    return None if outcome is None else len(outcome.data.splits["train"])
 
 
 def zero_visual_scales(checkpoint: Path) -> None:
