@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """One bound for what the files of strangers may cost, whatever library reads them: that of the system."""
 
+import ctypes
 import faulthandler
 import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,9 +15,11 @@ from typing import NoReturn
 
 MEMORY, SECONDS = 2**30, 10.0  # above what the process has, and of computing
 PER_BYTE, PER_SECOND = 8, 4 * 2**20  # more memory and time for the bytes of a file
+STEP = 0.05  # seconds of computing between two looks at the clock and the memory
 _LOCK = threading.Lock()
 _GRANTED: dict[int, int] = {}  # the memory of each thread that is inside of a bound
 _BEFORE: list[tuple[int, int]] = []  # the limits before the first of them
+_ALLOWED: list[int] = []  # the memory of the process, if it is known
 
 
 class FileError(ValueError):
@@ -26,13 +30,17 @@ class _TooLong(BaseException):
     """The time is over; no reader catches it."""
 
 
+class _TooLarge(BaseException):
+    """The memory is used up, but for what is needed to end: without any, Python may try again for ever."""
+
+
 @contextmanager
 def bounded(source: object, size: int = 0, memory: int = 0) -> Iterator[None]:
     """Reads something of `size` bytes; what needs far more memory or time than that is worth is a `FileError`. So many
     bytes of `memory` are granted besides.
 
-    Memory is bounded on Linux, for all threads that read together; time in the main thread, between two instructions
-    of Python. Inside of another bound, that one holds.
+    Memory is bounded on Linux, for all threads that read together; time for each, between two instructions of Python.
+    Inside of another bound, that one holds.
     """
     thread = threading.get_ident()
     try:
@@ -44,7 +52,7 @@ def bounded(source: object, size: int = 0, memory: int = 0) -> Iterator[None]:
                 restored.callback(_leave, thread)
                 _limit_time(SECONDS + size / PER_SECOND, restored)
             yield
-    except (MemoryError, RecursionError, _TooLong) as error:
+    except (MemoryError, RecursionError, _TooLong, _TooLarge) as error:
         kinds = {RecursionError: "is nested too deeply", _TooLong: "takes too long"}
         problem = kinds.get(type(error), "needs too much memory")
         raise FileError(f"{source}: it {problem} to read: it is damaged, or made to stop its readers") from None
@@ -59,29 +67,69 @@ def _leave(thread: int) -> None:
             resource.setrlimit(resource.RLIMIT_DATA, _BEFORE.pop())
 
 
+def _used() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def _limit_memory(more: int) -> None:
     """Allows so many bytes above what the process has, within what it was allowed before the first bound."""
     try:
         import resource
 
-        with open("/proc/self/statm", encoding="ascii") as file:
-            used = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+        _ALLOWED[:] = [_used() + more]
     except (ImportError, OSError):  # no Linux
         return
     if not _BEFORE:
         _BEFORE.append(resource.getrlimit(resource.RLIMIT_DATA))
-    limits = [each for each in (used + more, *_BEFORE[0]) if each != resource.RLIM_INFINITY]
+    limits = [each for each in (_ALLOWED[0] + more // 16, *_BEFORE[0]) if each != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), _BEFORE[0][1]))
 
 
 def _limit_time(seconds: float, restored: ExitStack) -> None:
-    def stop(*_: object) -> NoReturn:
-        raise _TooLong
+    """Bounds the computing of this thread, in the system too, and looks at the memory."""
+    end = time.thread_time() + seconds
+    if threading.current_thread() is not threading.main_thread():
+        return _watch(end, restored)
 
-    if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGVTALRM"):
-        restored.callback(signal.signal, signal.SIGVTALRM, signal.signal(signal.SIGVTALRM, stop))
-        restored.callback(signal.setitimer, signal.ITIMER_VIRTUAL, 0)
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    def stop(*_: object) -> None:
+        if problem := _find_excess(end - time.thread_time()):  # the timer counts all threads
+            raise problem
+        signal.setitimer(signal.ITIMER_PROF, STEP)
+
+    if hasattr(signal, "SIGPROF"):
+        restored.callback(signal.signal, signal.SIGPROF, signal.signal(signal.SIGPROF, stop))
+        restored.callback(signal.setitimer, signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_PROF, STEP)
+
+
+def _find_excess(left: float) -> type[BaseException] | None:
+    if left <= 0:
+        return _TooLong
+    return _TooLarge if _ALLOWED and _used() > _ALLOWED[0] else None
+
+
+def _watch(end: float, restored: ExitStack) -> None:
+    """Ends the work of a thread that gets no signals."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return
+    thread, ended, lock = threading.get_ident(), threading.Event(), threading.Lock()
+    clock, raise_in = time.pthread_getcpuclockid(thread), ctypes.pythonapi.PyThreadState_SetAsyncExc
+
+    def watch() -> None:
+        while not ended.wait(STEP):
+            with lock:
+                if not ended.is_set() and (problem := _find_excess(end - time.clock_gettime(clock))):
+                    raise_in(ctypes.c_ulong(thread), ctypes.py_object(problem))
+                    return
+
+    def leave() -> None:
+        with lock:
+            ended.set()
+        raise_in(ctypes.c_ulong(thread), None)  # what was raised and did not arrive
+
+    restored.callback(leave)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def try_apart(source: object, work: Callable[[], object]) -> None:

@@ -35,6 +35,7 @@ _TURNS = {number: Image.Transpose[name] for number, name in enumerate(_NAMES.spl
 # What is opened, whatever a file is named: PIL runs Ghostscript for EPS, and knows old formats that few have examined.
 # HEIF is there after `pillow_heif.register_heif_opener()`.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
+PHOTOGRAPHS = ("JPEG", "MPO", "HEIF")  # what cameras write
 # A compressed file of a few kilobytes may claim any number of pixels. The largest photographs of phones have 200
 # megapixels. The variable allows another number in any command.
 MAX_PIXELS = 200_000_000
@@ -124,14 +125,13 @@ def _open_file(path: str, name: str, convert: Any) -> Any:
 
 
 def _read(file: BinaryIO, name: str, convert: Any) -> Any:
-    with _bounded(name, file.seek(0, os.SEEK_END)):
+    with _bounded(name, file.seek(0, os.SEEK_END), _format_of(file)):
         return convert(_open(file, name), name)
 
 
 def _open(file: BinaryIO, name: str) -> Image.Image:
     """Reads the header."""
     try:
-        Image.init()
         with _any_number_of_pixels():  # our own limit is checked before they are decoded
             return Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
     except UnidentifiedImageError as error:
@@ -143,11 +143,11 @@ def _open(file: BinaryIO, name: str) -> Image.Image:
         raise ValueError(_explain(name, error)) from error
 
 
-def _bounded(name: str, size: int) -> AbstractContextManager[None]:
-    """The bound of a file. Some pictures are in memory twice or more while they are decoded, turned or converted; a
-    small file that claims to be a large picture has no more memory than another file."""
+def _bounded(name: str, size: int, kind: str | None = None) -> AbstractContextManager[None]:
+    """The bound of a file. The largest photographs are in memory twice while they are turned or converted; decoders of
+    other formats may keep more copies, and a small file has no more memory than another one."""
     above = max(0, (_limit() or 2**40) - MAX_PIXELS)
-    return bounded(name, size, 8 * above + min(64 * size, 4 * MAX_PIXELS))
+    return bounded(name, size // 8 + above, min((64 if kind in PHOTOGRAPHS else 8) * size, 4 * MAX_PIXELS))
 
 
 @contextmanager
@@ -171,6 +171,7 @@ def _foreign(name: str, kind: str) -> str:
 
 def _format_of(file: BinaryIO) -> str:
     """The format that the first bytes of a file promise; nothing of it is decoded."""
+    Image.init()
     file.seek(0)
     start = file.read(16).ljust(16, b"\0")
     return next((name for name, (_, accept) in Image.OPEN.items() if accept and accept(start)), "another one")
@@ -206,8 +207,8 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
             f"{name}: 32-bit pixels (mode {picture.mode}) have no known range; save it with 8 or 16 bits a channel."
         )
     try:
-        with _bounded(name, _file_size(picture)):
-            _check_scans(picture, limit)
+        with _bounded(name, _file_size(picture), picture.format):
+            _check_work(picture, limit)
             # Above PIL's limit alone, so that others may be decoded at the same time.
             with _any_number_of_pixels() if pixels > (PIL_LIMIT or 0) else nullcontext():
                 picture.load()
@@ -233,16 +234,25 @@ def _file_size(picture: Image.Image) -> int:
     return size
 
 
-def _check_scans(picture: Image.Image, limit: int | None) -> None:
+def _check_work(picture: Image.Image, limit: int | None) -> None:
+    """A JPEG file has scans. A TIFF file has parts, which may be larger than the picture, or the same bytes."""
     file = getattr(picture, "fp", None)
-    if file is None or limit is None or picture.format not in ("JPEG", "MPO"):
+    if file is None or limit is None or picture.format not in ("JPEG", "MPO", "TIFF"):
         return
     place = file.tell()
     file.seek(0)
-    scans = len(_SCAN.findall(file.read()))
+    at = np.array([scan.start() for scan in _SCAN.finditer(file.read())], np.int64)
     file.seek(place)
-    if scans * picture.width * picture.height > SCANS * limit:
-        raise ValueError(f"{scans} scans of {picture.width} x {picture.height}, usual are 1 to 20")
+    parts, scans, area = 1, len(at), picture.width * picture.height
+    if picture.format == "TIFF":
+        tags = picture.tag_v2  # type: ignore[attr-defined]
+        starts, sizes = (np.atleast_1d(tags.get(tag, ())) for tag in ((324, 325) if 324 in tags else (273, 279)))
+        parts, area = len(starts), tags[322] * tags[323] if 324 in tags else area // max(1, len(starts))
+        is_jpeg = tags.get(259) in (6, 7)
+        scans = int(np.diff(np.searchsorted(at, [starts, starts + sizes]), axis=0).sum()) if is_jpeg else 0
+    if (scans + 5 * parts) * area > SCANS * limit:
+        size = f"{picture.width} x {picture.height}"
+        raise ValueError(f"{scans} scans of {size} in {parts} parts of {area} pixels, usual are 1 to 20 scans")
 
 
 def _upright(picture: Image.Image, times: int) -> Image.Image:

@@ -3,6 +3,8 @@ import ast
 import contextlib
 import io
 import re
+import struct
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -298,6 +300,53 @@ def test_a_file_of_many_scans_is_refused_in_any_thread(tmp_path, thread):
         assert call(slow).size == (2500, 2500)
         with pytest.raises(ValueError, match=r"800\d scans of 2500 x 2500"):
             call(endless)
+
+
+def tiff_of_shared_parts(path, size, kind, part, content, times):
+    """All parts of the picture are the same bytes of the file."""
+    tags = [(256, size[0]), (257, size[1]), (258, 8), (259, kind), (262, 1), (277, 1), (322, part[0]), (323, part[1])]
+    at = 8 + len(content) + len(content) % 2
+    tables = np.array([[8] * times, [len(content)] * times], "<u4").tobytes()
+    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags]
+    entries += [struct.pack("<HHII", tag, 4, times, at + 4 * times * n) for n, tag in enumerate((324, 325))]
+    head = b"II*\0" + struct.pack("<I", at + len(tables)) + content + b"\0" * (len(content) % 2)
+    path.write_bytes(head + tables + struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4))
+    return path
+
+
+def test_a_tiff_file_whose_parts_take_far_more_than_its_picture_is_refused(tmp_path):
+    Image.new("L", (16_320, 6000), 90).save(tmp_path / "a.jpg", "JPEG", progressive=True)
+    content = (tmp_path / "a.jpg").read_bytes()
+    scan = content[content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda")) : -2]
+    content = content[:-2] + 80 * scan + content[-2:]
+    path = tiff_of_shared_parts(tmp_path / "scans.tif", (16_320, 12_000), 7, (16_320, 6000), content, 2)
+    with pytest.raises(ValueError, match=r"17\d scans of 16320 x 12000 in 2 parts"):
+        open_image(path)
+    path = tiff_of_shared_parts(
+        tmp_path / "b.tif", (2, 32 * 9999), 8, (30_000, 32), zlib.compress(bytes(960_000)), 9999
+    )
+    with pytest.raises(ValueError, match="0 scans of 2 x 319968 in 9999 parts of 960000 pixels"):
+        open_image(path)
+    path = tiff_of_shared_parts(tmp_path / "c.tif", (40, 64), 8, (32, 32), zlib.compress(bytes([GREY]) * 1024), 4)
+    assert np.array_equal(open_image(path), Image.new("RGB", (40, 64), (GREY,) * 3))
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_picture_whose_metadata_take_too_long_is_refused_in_any_thread(tmp_path, monkeypatch, thread):
+    """PIL copies all that it has of EXIF for each piece; most of that is time of the system."""
+    Image.new("L", (9, 9)).save(tmp_path / "a.jpg")
+    content = (tmp_path / "a.jpg").read_bytes()
+    piece = b"\xff\xe1\0\x0aExif\0\0ab"
+    (tmp_path / "a.jpg").write_bytes(content[:2] + piece * 1_000_000 + content[2:])
+    monkeypatch.setattr("grounded_attention.utils.bounded_reading.SECONDS", 1.0)
+    with ThreadPoolExecutor() as threads, pytest.raises(ValueError, match=r"a\.jpg.*takes too long"):
+        threads.submit(open_image, tmp_path / "a.jpg").result() if thread else open_image(tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize(("kind", "size"), [("JPEG", (12_000, 9000)), ("WEBP", (8064, 6048)), ("AVIF", (8064, 6048))])
+def test_photographs_of_48_and_108_megapixels_are_opened(tmp_path, kind, size):
+    Image.new("RGB", size, RED).save(tmp_path / "a", kind, **({} if kind == "JPEG" else {"method": 0, "speed": 10}))
+    assert open_image(tmp_path / "a").size == size
 
 
 def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
