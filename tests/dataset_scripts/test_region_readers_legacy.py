@@ -120,8 +120,8 @@ def bad_item(**changes: Any) -> dict[str, Any]:
 BAD_ITEMS = {
     "attack": ({"features": Attack()}, r"holds more than data: found 'posix\.system'"),
     "attack in an array": (bad_item(boxes=np.array([Attack()], dtype=object)), "holds more than data"),
-    "cut": (pickle.dumps(bad_item())[:-9], "damaged pickle"),
-    "empty": (b"", "damaged pickle"),
+    "cut": (pickle.dumps(bad_item())[:-9], "forged pickle"),
+    "empty": (b"", "forged pickle"),
     "list": ([1, 2], "not a mapping of fields: found 'list'"),
     "no boxes": (bad_item(boxes=None), "boxes_?.* is missing|image_w is missing|boxes is missing"),
     "no size": (bad_item(img_w=None), "image_w is missing"),

@@ -26,13 +26,14 @@ import numpy as np
 from grounded_attention.utils.bounded_files import open_data, read_data
 from grounded_attention.utils.bounded_reading import bounded
 
-from .errors import DataError, MissingFileError
+from .errors import DataError, MissingFileError, refuse_if
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
 # The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
 MAX_HEADER = 1 << 16  # of a .npy file; NumPy refuses more than 10,000 bytes
+AGAIN = "get the file again"
 HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
 
@@ -46,6 +47,10 @@ def load_npy(path: str | os.PathLike[str]) -> Any:
     """Loads the array of a .npy file."""
     with open_data(_existing(path, "a NumPy array")) as file:
         return read_npy(file, path)
+
+
+def _what(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _existing(path: str | os.PathLike[str], expected: str) -> Path:
@@ -64,8 +69,9 @@ def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str
     except DataError as error:
         raise DataError(str(error), file=file, where=where) from error
     except Exception as error:  # damaged instructions can raise any error
-        problem = f"damaged pickle ({type(error).__name__})"
-        raise DataError(problem, file=file, where=where, found=str(error)[:200]) from error
+        expected = "a whole file of pickle.dump"
+        problem = "a damaged or forged pickle"
+        raise DataError(problem, file=file, where=where, found=_what(error), expected=expected, hint=AGAIN) from error
 
 
 def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
@@ -73,7 +79,9 @@ def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
     try:
         shape, fortran, dtype = _npy_header(file)
     except Exception as error:  # NumPy reads the header as Python text, which can raise any error
-        raise DataError("not a NumPy array", file=name, found=str(error)[:200]) from error
+        expected = "a whole file of numpy.save"
+        raise DataError("not a NumPy array", file=name, found=_what(error), expected=expected, hint=AGAIN) from error
+    refuse_if(min(shape, default=0) < 0, "not a NumPy array", file=name, found=shape, hint=AGAIN)
     if dtype.kind == "O":
         array = loads(file.read(MAX_BYTES), file=name)
         if not isinstance(array, np.ndarray) or array.shape != shape:

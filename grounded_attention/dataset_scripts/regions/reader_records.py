@@ -61,7 +61,7 @@ class SourceRecord:
                 raise
             except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:
                 # Errors of the libraries about damaged content.
-                raise DataError(f"damaged record ({type(error).__name__})", found=str(error)[:200]) from error
+                raise DataError("damaged record", found=str(error)[:200], hint="get the file again") from error
 
     def located(self) -> AbstractContextManager[None]:
         """Adds file and place to a `DataError` raised inside."""
