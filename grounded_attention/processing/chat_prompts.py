@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..utils.bounded_reading import bounded
+from ..utils.bounded_reading import bounded, try_apart
 
 # A character for private use, which no template and no text should contain.
 MARK = "\ue0ff"
+_TRIED: set[str] = set()  # templates that ended in a child; a number may be so large that no bound stops its making
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
     owner = processor if getattr(processor, "chat_template", None) else processor.tokenizer
     generate = conversation[-1].get("role") != "assistant"
     try:
+        if (template := str(owner.chat_template)) not in _TRIED:
+            try_apart("the chat template", lambda: owner.apply_chat_template(marked_conversation, tokenize=False))
+            _TRIED.add(template)
         with bounded("the chat template"):
             plain, marked = (
                 owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)

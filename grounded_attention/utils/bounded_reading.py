@@ -162,7 +162,7 @@ def _work_bounded(work: Callable[[], object]) -> NoReturn:
         signal.alarm(60)  # of waiting, for a lock that was held
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS) + 1,) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS / 4) + 1,) * 2)  # the parent does it twice
         _limit_memory(MEMORY)
         work()
         status = 0

@@ -30,7 +30,7 @@ def read_mask(stored: Any, name: str) -> np.ndarray:
             or runs.sum() != height * width
         ):
             raise ValueError(f"runs of {runs.sum()} pixels for {width} x {height}")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name}: {error}; expected the pixels (H, W) of a mask or map, or its run lengths: size and counts."
         ) from None

@@ -17,6 +17,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
 import h5py
@@ -47,7 +48,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, js
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import read_json as read_region_manifest
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
-from grounded_attention.dataset_scripts.rows import grounded_rows
+from grounded_attention.dataset_scripts.rows import grounded_rows, sources
 from grounded_attention.dataset_scripts.rows.box_texts import find_mentions, words_asked_for
 from grounded_attention.processing.chat_prompts import render_prompt
 from grounded_attention.processing.sequence_layouts import check_tokenizer
@@ -119,6 +120,28 @@ def test_numbers_with_too_many_digits(tmp_path, name):
     with pytest.raises(ValueError, match=r"refs\.json.*digits") as caught:
         JSON_READERS[name](path)
     assert len(str(caught.value)) < 1000
+
+
+ROWS = (
+    '"phrases": [{"text": "a", "boxes": [[0, 0, 1, 1], [%s, 0, 1, 1]]}]',
+    '"phrases": [{"text": "a", "boxes": [[0, 0, 1, 1]], "start": %s, "end": 1}]',
+    '"phrases": [{"text": "a", "boxes": [[0, 0, 1, 1]], "weight": %s}]',
+    '"phrases": [{"text": "a", "boxes": [[0, 0, 1, 1]]}], "width": %s, "height": 4',
+    '"objects": {"bbox": [[%s, 1, 1, 2]], "category": [1]}',
+    '"bbox": [%s, 1, 2, 3], "label": "a"',
+    '"mask": {"counts": [%s, 3], "size": [4, 4]}',
+    '"mask": {"counts": [4, 12], "size": [%s, 4]}',
+)
+
+
+@pytest.mark.parametrize("number", ["9" * 4000, "-" + "9" * 4000, "1e999"])
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_with_numbers_beyond_those_of_floats(tmp_path, row, number):
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    (tmp_path / "rows.jsonl").write_text(f'{{"image": "a.png", "caption": "a", {row % number}}}\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 1") as caught:
+        list(grounded_rows(tmp_path / "rows.jsonl"))
+    assert len(str(caught.value)) < 10_000
 
 
 TEXTS = {
@@ -265,6 +288,33 @@ def lmdb_of(folder):
     return lambda: [record.read() for record in read_regions(folder, "lmdb", 8)]
 
 
+def fan_of(folder):
+    """Eight pages whose entries all lead to the next one: 10^13 ways, in 20 MB."""
+    with lmdb.open(str(folder), map_size=2**28) as environment, environment.begin(write=True) as transaction:
+        for number in range(40_000):
+            transaction.put(b"%08d" % number * 8, b"x" * 300)
+    content = bytearray((folder / "data.mdb").read_bytes())
+
+    def entries(page):
+        count = (struct.unpack_from("<H", content, page + 12)[0] - 16) // 2
+        return [page + struct.unpack_from("<H", content, page + 16 + 2 * number)[0] for number in range(count)]
+
+    inner = [page for page in range(8192, len(content), 4096) if content[page + 10] & 1]
+    chain = sorted(inner, key=lambda page: -len(entries(page)))[:8]
+    for page, following in pairwise(chain):
+        for entry in entries(page):
+            struct.pack_into("<IH", content, entry, following // 4096, 0)
+    for head in (16 + 24 + 48, 4096 + 16 + 24 + 48):  # of the two records of the root: entries and its page
+        struct.pack_into("<QQ", content, head + 32, 2**40, chain[0] // 4096)
+    (folder / "data.mdb").write_bytes(content)
+    return lambda: list(read_regions(folder, "lmdb", 8))
+
+
+def csv_of(path):
+    path.write_text("image,caption\na.png," + '"\nb",' * 10_000_000)
+    return lambda: list(grounded_rows(path))
+
+
 def h5_of(path):
     with h5py.File(path, "w") as file:
         for name, width in (("image_features", 8), ("image_bb", 4), ("spatial_features", 6)):
@@ -354,6 +404,7 @@ TEMPLATES = {
     "large": "{% set ns = namespace(t='x') %}{% for i in range(50) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
     "endless": "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}"
     "{% endfor %}{% endfor %}{% endfor %}",
+    "power": "{{ 9 ** (9 ** 9) }}",
 }
 
 
@@ -374,6 +425,8 @@ def objects_of(path):
 
 FILES = {
     "lmdb": lmdb_of,
+    "fan": fan_of,
+    "rows.csv": csv_of,
     "h5.h5": h5_of,
     "refs(unc).p": refs_of,
     "deep(unc).p": deep_refs_of,
@@ -393,7 +446,7 @@ FILES = {
 
 def measure(folder):
     """Name of a file -> the error of its reader, the peak of memory, and the seconds of computing."""
-    bounded_reading.MEMORY, bounded_reading.SECONDS = 2**27, 1.0
+    bounded_reading.MEMORY, bounded_reading.SECONDS, sources.LONGEST_ROW = 2**27, 1.0, 2**22
     measured = {}
     for name, make in FILES.items():
         begin = os.times().children_user
@@ -418,7 +471,10 @@ def costs(tmp_path_factory):
 def test_a_file_that_would_fill_the_memory(costs, name):
     """Whatever library reads it: at most this much memory and computing above what the process had."""
     found, peak, seconds = costs[name]
-    assert any(mark in found for mark in ("to read", "damaged", "not a NumPy array", "no end", "header of")), found
+    assert any(
+        mark in found
+        for mark in ("to read", "damaged", "not a NumPy array", "no end", "header of", "too long", "fails")
+    ), found
     assert peak < 1.4 * 2**27 and seconds < 8
 
 

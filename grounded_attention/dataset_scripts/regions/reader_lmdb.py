@@ -49,8 +49,10 @@ with lmdb.open(path, **options) as environment:
     pages = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     if pages > os.path.getsize(data):
         sys.exit(f"found {os.path.getsize(data)} bytes, expected {pages}")
+    entries = environment.stat()["entries"]
+    if entries > os.path.getsize(data) // 8:
+        sys.exit(f"found {os.path.getsize(data)} bytes for {entries} entries")
     with environment.begin(buffers=True) as transaction:
-        entries = environment.stat()["entries"]
         for number, key in enumerate(transaction.cursor().iternext(values=False)):
             if number == entries:
                 sys.exit("the pages form a circle")

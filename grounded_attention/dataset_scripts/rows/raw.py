@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -189,7 +190,7 @@ def _numbers(value: Sequence[Any], name: str) -> list[float]:
         if any(isinstance(each, bool) or each is None for each in value):
             raise TypeError
         numbers = [float(each) for each in value]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise RowError(f"bad {name}", found=value, expected="numbers") from None
     if not all(map(math.isfinite, numbers)):
         raise RowError(f"bad {name}", found=value, expected="finite numbers")
@@ -245,7 +246,7 @@ def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "im
             return None
     try:
         size = tuple(int(float(each)) for each in pair)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         size = ()
     if len(size) != 2 or min(size) < 1:
         raise RowError("bad width or height", found=list(pair), expected="two whole numbers from 1")
@@ -269,8 +270,8 @@ def read_own_phrase(phrase: Any, name: str, readings: tuple[Reading, ...] = (Rea
     for key in ("start", "end", "sentence", "image"):
         if key in values:
             values[key] = _whole(values[key], f"{name}, {key}")
-    if "weight" in values and not (isinstance(values["weight"], Real) and float(values["weight"]) >= 0):
-        raise RowError(f"{name}: bad weight", found=values["weight"], expected="a number from 0")
+    if "weight" in values and not (isinstance(values["weight"], Real) and 0 <= values["weight"] <= sys.float_info.max):
+        raise RowError(f"{name}: bad weight", found=values["weight"], expected="a finite number from 0")
     for key in ("text", "entity"):
         if key in values:
             values[key] = str(values[key])
@@ -278,9 +279,9 @@ def read_own_phrase(phrase: Any, name: str, readings: tuple[Reading, ...] = (Rea
 
 
 def _whole(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, Real) or float(value) % 1 or value < 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or value % 1 or value < 0:
         raise RowError(f"bad {name}", found=value, expected="a whole number from 0")
-    return int(float(value))
+    return int(value)
 
 
 def as_path(value: Any) -> str | None:

@@ -256,7 +256,7 @@ class GroundedRows:
                 made = list(shape.read(record, context))
             except RowError as error:
                 raise DataError(error.problem, **{**error.details, **place}) from None
-            except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
                 raise DataError(
                     f"no row of the shape {shape.name!r} ({type(error).__name__}: {error})",
                     **place,

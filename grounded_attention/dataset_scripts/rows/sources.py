@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
 from grounded_attention.utils.bounded_reading import bounded
@@ -21,7 +21,7 @@ from grounded_attention.utils.bounded_reading import bounded
 from .raw import plain
 from .readings import Reading
 
-LONGEST_FIELD = 2**31 - 1  # characters
+LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
 FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)
 SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
@@ -129,8 +129,8 @@ def _starts_with_list(path: Path) -> bool:
 
 
 def _next_line(reader: Any) -> list[str] | None:
-    """The next line; a field may hold a picture. The limit is the process's, so it is raised for the line."""
-    before = csv.field_size_limit(LONGEST_FIELD)
+    """The next line. The limit of a field is the process's, so it is raised for the line."""
+    before = csv.field_size_limit(LONGEST_ROW)
     try:
         return next(reader, None)
     finally:
@@ -138,16 +138,30 @@ def _next_line(reader: Any) -> list[str] | None:
 
 
 def _csv(path: Path) -> Iterator[Record]:
-    number = 1
+    number, length = 1, 0
+
+    def lines(file: IO[str]) -> Iterator[str]:
+        nonlocal length
+        while line := file.readline(LONGEST_ROW + 1):
+            length += len(line)
+            refuse_if(
+                length > LONGEST_ROW,
+                "a row is too long",
+                file=path,
+                where=f"after line {number}",
+                expected=f"at most {LONGEST_ROW} characters",
+            )
+            yield line
+
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             start = file.read(4096).partition("\n")[0]
             file.seek(0)
             comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
-            reader = csv.reader(file, delimiter=comma)
+            reader = csv.reader(lines(file), delimiter=comma)
             names = _next_line(reader) or []
             while (cells := _next_line(reader)) is not None:
-                number = reader.line_num
+                number, length = reader.line_num, 0
                 if len(cells) != len(names) and cells:
                     expected = f"{len(names)}, as in the first line"
                     raise DataError(
