@@ -279,9 +279,9 @@ def read_own_phrase(phrase: Any, name: str, readings: tuple[Reading, ...] = (Rea
 
 
 def _whole(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, Real) or value % 1 or value < 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or float(value) % 1 or value < 0:
         raise RowError(f"bad {name}", found=value, expected="a whole number from 0")
-    return int(value)
+    return int(float(value))
 
 
 def as_path(value: Any) -> str | None:
