@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -270,7 +269,7 @@ def read_own_phrase(phrase: Any, name: str, readings: tuple[Reading, ...] = (Rea
     for key in ("start", "end", "sentence", "image"):
         if key in values:
             values[key] = _whole(values[key], f"{name}, {key}")
-    if "weight" in values and not (isinstance(values["weight"], Real) and 0 <= values["weight"] <= sys.float_info.max):
+    if "weight" in values and not (isinstance(values["weight"], Real) and 0 <= float(values["weight"]) < math.inf):
         raise RowError(f"{name}: bad weight", found=values["weight"], expected="a finite number from 0")
     for key in ("text", "entity"):
         if key in values:
