@@ -38,10 +38,10 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_quick.yaml
 
 .PHONY: vlm
-vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (40 minutes)
+vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (50 minutes, estimated)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
-	for name in none direct; do \
+	for name in none direct kl_attention; do \
 	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes_8000 --limit 300 --card runs/vlm_scenes/$$name || exit 1; \
 	done
 
