@@ -79,8 +79,8 @@ transfer: $(INSTALLED)  ## does taught grounding help other tasks? five seeds, e
 test: $(INSTALLED)  ## run the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Packages whose tests start no process, without the tests that save and load whole checkpoints.
-FAST := tests/test_architecture.py $(addprefix tests/,commands metrics modeling processing supervision tasks utils)
+# Packages whose tests start no process and train no run, without the tests that save and load whole checkpoints.
+FAST := tests/test_architecture.py $(addprefix tests/,metrics modeling processing supervision tasks utils)
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## run the tests of models, supervision, tasks and metrics (about a minute)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(FAST) -k "not saving and not test_save and not pipeline"
