@@ -33,7 +33,7 @@ from grounded_attention.supervision.supervise import (
 )
 from grounded_attention.utils.plain_text import REPLACEMENT
 
-# Rows of all heads that are read in one pass, in bytes; more rows take further passes.
+# Rows of all heads that are read in one pass, or scored at once, in bytes; more rows take further ones.
 MOST_BYTES = 2**28
 
 
@@ -181,10 +181,13 @@ class RowReader:
         read: Callable[..., list[RowStates]],
     ) -> None:
         """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
-        if layer not in self._seen:
+        if layer not in self._seen or not self._complete:
             return
         first, length = self._seen[layer], key.shape[2]
-        self._complete = self._complete and length == first + query.shape[2]  # or the cache has not kept all keys
+        if length != first + query.shape[2]:  # the cache has not kept all keys
+            self._complete = False
+            self._parts, self._late, self._keys = {}, {}, {}
+            return
         self._seen[layer], self._keys[layer] = length, key
         if late and first >= self._start and query.shape[2] == 1:
             places, queries, _ = self._late.setdefault(layer, ([], [], late))
@@ -198,7 +201,7 @@ class RowReader:
             asked = [(part, (torch.tensor([part], device=key.device) - first, columns)) for part in inside if part]
             self._pass = (length, key.device), asked, RowPlans()
         _, asked, plans = self._pass
-        for part, one in asked if self._complete else ():
+        for part, one in asked:
             (states,) = read((one,), plans)
             kept = states._replace(rows=states.rows.clone(), keys=key.new_empty(0))  # no parts of large tensors
             self._parts[layer].append(_Part(part, kept, length))
@@ -206,10 +209,12 @@ class RowReader:
     def of(self, wanted: Sequence[int], layers: Iterable[int] | None = None) -> dict[int, Tensor] | None:
         """Layer -> attention of rows (H, Q, R), float32 on the CPU; `None` if not all of them were kept."""
         read = {}
+        if not self._complete:
+            return None
         for layer in self._seen if layers is None else layers:
             index: dict[int, int] = {}
             found = []
-            for places, states in self._states(layer) if self._complete else ():
+            for places, states in self._states(layer):
                 if not {*places}.isdisjoint(wanted):
                     index |= {row: len(index) + number for number, row in enumerate(places)}
                     found.append(_attention(states.pair()))
@@ -219,6 +224,13 @@ class RowReader:
         return read
 
     def _states(self, layer: int) -> Iterator[tuple[list[int], RowStates]]:
+        """What rows are computed from, a few at once: their scores of all keys have a bound."""
+        for places, states in self._kept(layer):
+            most = max(1, MOST_BYTES // (4 * states.rows.shape[1] * states.keys.shape[2]))
+            for start in range(0, len(places), most):
+                yield places[start : start + most], states.select_rows(start, start + most)
+
+    def _kept(self, layer: int) -> Iterator[tuple[list[int], RowStates]]:
         for places, states, number in self._parts[layer]:
             yield places, states._replace(keys=self._keys[layer][:, :, :number])
         if layer in self._late:

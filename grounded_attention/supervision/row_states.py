@@ -68,6 +68,15 @@ class RowStates(NamedTuple):
         keys = self.keys[:, [head // shared for head in heads]]
         return RowStates(self.rows[:, heads], keys, self.scaling, self.mask.select_heads(heads), self.softcap)
 
+    def select_rows(self, start: int, end: int) -> "RowStates":
+        """Returns the states of some of the rows of one layer."""
+        number = self.rows.shape[2]
+        mask = (
+            None if part is None else part[:, :, start:end] if part.shape[2] == number else part for part in self.mask
+        )
+        sinks = self.sinks if self.sinks is None or self.sinks.dim() == 2 else self.sinks[..., start:end]
+        return self._replace(rows=self.rows[:, :, start:end], mask=ScoreMask(*mask), sinks=sinks)
+
     def size(self) -> int:
         """The number of numbers; with the keys of all positions these count eight times, and the scores too."""
         numbers = self.rows.numel() + self.keys.numel()

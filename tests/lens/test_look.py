@@ -415,3 +415,36 @@ def test_a_longer_answer_costs_no_more_operations_to_read():
         assert read[1].shape[1] == length + 1
         added.append(reading.count - plain.count)
     assert added[0] == added[1] > 0
+
+
+class Scores(TorchDispatchMode):
+    """The most rows whose scores are summed at once."""
+
+    rows = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        made = operator(*args, **kwargs or {})
+        if operator is torch.ops.aten.logsumexp.default:
+            self.rows = max(self.rows, args[0].shape[2])
+        return made
+
+
+@pytest.mark.parametrize("family", ["llava", "inkling2", "muse_glimmer", "paligemma"])
+def test_scores_of_rows_that_were_kept_have_a_bound(family, monkeypatch):
+    """Those of a long prompt to all of its tokens would take more memory than the model."""
+    model, processor = make_pair(family)
+    patches = PatchGroundingProcessor(processor, family)
+    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
+    options = {"max_new_tokens": 5, "min_new_tokens": 5, "suppress_tokens": special}
+    _, rows = generate_and_read(model, patches, prompt, [1], **options)
+    wanted = sorted({row for word in prompt.words for row in word.rows})
+    wanted += range(prompt.prompt_length, prompt.prompt_length + 5)
+    found, most = [], []
+    for bound in (2**28, 1):
+        monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", bound)
+        with Scores() as scores:
+            found.append(rows.of(wanted)[1])
+        most.append(scores.rows)
+    torch.testing.assert_close(*found, atol=1e-6, rtol=0)
+    assert most[0] > most[1] == 1
