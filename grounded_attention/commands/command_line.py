@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from grounded_attention.utils.extras import explain_missing_extra
@@ -73,7 +74,15 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # Of options between arguments, argparse says that also the arguments that may be left out are required.
-        _print_error(f"{message.removesuffix(', key=value')}; see {self.prog} --help")
+        message = message.removesuffix(", key=value")
+        options = {}  # also by the names of their values
+        for each in self._actions:
+            for name in (each.dest, *each.option_strings) if each.option_strings else ():
+                options[name.lstrip("-").replace("_", "-")] = each.option_strings[-1]
+        typed = re.match(r"unrecognized arguments: --([\w-]+)", message)
+        if close := get_close_matches(typed[1], options, 1) if typed else []:
+            message += f" (did you mean {options[close[0]]}?)"
+        _print_error(f"{message}; see {self.prog} --help")
         self.exit(2)
 
 

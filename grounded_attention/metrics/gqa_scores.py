@@ -88,7 +88,8 @@ def mean_grounding(
         raise ValueError(f"no attention for {len(missing)} balanced questions, such as {', '.join(missing[:3])}")
     if not any(len(mark["box"]) for each in balanced for mark in each.get("annotations") or ()):
         raise ValueError(
-            "the file has attention, but no question has boxes: put the scene graphs into the data folder"
+            "the file has attention, but no question has boxes: put the scene graphs into the data folder, or "
+            "leave out the attention"
         )
     scores = [grounding_score(each["annotations"], *attention[each["example_id"]]) for each in balanced]
     return sum(scores) / len(scores)

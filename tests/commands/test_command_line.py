@@ -85,6 +85,16 @@ def test_an_unknown_option_is_refused(name, capsys):
     assert name not in COMMANDS or (printed.err.startswith("error: ") and printed.err.count("\n") == 1)
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("--max-rows", " (did you mean --limit?);"), ("--limti", " (did you mean --limit?);"), ("--zzz", ";")],
+)
+def test_an_unknown_option_names_the_one_that_is_meant(typed, meant, capsys):
+    """`--max-rows` is its name in other commands, and was one here."""
+    assert call("data pseudo-ground", "--grounder", "scenes", "--output", "o", "--data", "d", typed, "5") == 2
+    assert f"unrecognized arguments: {typed}{meant}" in capsys.readouterr().err
+
+
 def test_only_what_is_required_is_said_to_be_required(capsys):
     with pytest.raises(SystemExit) as stop:
         main.main(["data", "build", "--data-dir", "d", "--output", "o"])

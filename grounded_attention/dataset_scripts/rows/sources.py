@@ -150,6 +150,7 @@ def _csv(path: Path) -> Iterator[Record]:
                 file=path,
                 where=f"after line {number}",
                 expected=f"at most {LONGEST_ROW} characters",
+                hint="is a quotation mark not closed? Large pictures are better given as files, or in Parquet",
             )
             yield line
 

@@ -225,7 +225,8 @@ def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, E
         if not is_vlm:
             raise ValueError("a model of regions writes no text")
         nouns, similar = load_word_tools()
-    except ValueError as error:
+        related, safe = amber_words(probe.amber or Path())
+    except (ValueError, OSError) as error:
         print(f"{probe.name}: {len(asked)} free descriptions are left out: {error}", file=sys.stderr)
         return {}
     rows = [
@@ -238,7 +239,7 @@ def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, E
         Described(each["file"], nouns(str(items[str(number)]["generated"])), each["truth"], each["hallu"])
         for number, each in enumerate(asked)
     ]
-    return description_metrics(described, *amber_words(probe.amber or Path()), similar)
+    return description_metrics(described, related, safe, similar)
 
 
 def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
