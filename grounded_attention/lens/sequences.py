@@ -198,6 +198,7 @@ class RowReader:
             parts = self._prompt if first < self._start else [[*range(first, length)]]
             inside = [[row for row in part if first <= row < length] for part in parts]
             columns = self._columns.to(key.device)
+            columns = columns.masked_fill(columns >= length, -1)  # of a prompt that is read in parts
             asked = [(part, (torch.tensor([part], device=key.device) - first, columns)) for part in inside if part]
             self._pass = (length, key.device), asked, RowPlans()
         _, asked, plans = self._pass

@@ -448,3 +448,19 @@ def test_scores_of_rows_that_were_kept_have_a_bound(family, monkeypatch):
         most.append(scores.rows)
     torch.testing.assert_close(*found, atol=1e-6, rtol=0)
     assert most[0] > most[1] == 1
+
+
+@pytest.mark.parametrize("length", [5, 16])
+def test_a_prompt_that_is_read_in_parts_is_read_the_same(length):
+    """Words before an image do not see it; the pass that has them has none of its tokens."""
+    model, processor = make_pair("qwen2_5_vl")
+    parts = [
+        {"type": "text", "text": TEXT},
+        {"type": "image", "image": picture()},
+        {"type": "text", "text": "a dog ?"},
+    ]
+    given = {"messages": [{"role": "user", "content": parts}], "heads": "all", "max_new_tokens": 4}
+    whole = look(model, processor, **given)
+    model.generation_config.prefill_chunk_size = length
+    np.testing.assert_allclose(look(model, processor, **given).attention, whole.attention, atol=1e-6)
+    assert whole.attention[:, -1].any()
