@@ -530,6 +530,31 @@ def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     assert resource.getrlimit(resource.RLIMIT_DATA) == before and not bounded_reading._GRANTED
 
 
+def test_a_bound_in_a_thread_leaves_the_interpreter_as_it_was(tmp_path):
+    """A pending exception, even none, slows down all threads; Python 3.11 hangs where it is profiled."""
+    code = """
+import sys, threading
+from grounded_attention.utils import bounded_reading
+def read(seconds):
+    bounded_reading.SECONDS = seconds
+    try:
+        with bounded_reading.bounded("rows"):
+            while seconds < 1:
+                len("")
+    except bounded_reading.FileError as error:
+        print(error)
+for seconds in (1, 0.1):
+    thread = threading.Thread(target=read, args=(seconds,))
+    thread.start()
+    thread.join()
+    sys.setprofile(lambda *_: None)
+    (lambda: None)()
+    sys.setprofile(None)
+"""
+    done = run_python(code, cwd=tmp_path, env=dict(os.environ), timeout=60)
+    assert done.returncode == 0 and "rows: it takes too long to read" in str(done.stdout), done
+
+
 MARKS = (
     "[",
     "0.1, ",
