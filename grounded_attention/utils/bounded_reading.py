@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import NoReturn
 
 MEMORY, SECONDS = 2**30, 10.0  # above what the process has, and of computing
@@ -92,8 +93,9 @@ def _limit_time(seconds: float, restored: ExitStack) -> None:
     if threading.current_thread() is not threading.main_thread():
         return _watch(end, restored)
 
-    def stop(*_: object) -> None:
-        if problem := _find_excess(end - time.thread_time()):  # the timer counts all threads
+    def stop(_: int, frame: FrameType | None) -> None:
+        problem = _find_excess(end - time.thread_time())  # the timer counts all threads
+        if problem and _is_reading(frame):
             raise problem
         signal.setitimer(signal.ITIMER_PROF, STEP)
 
@@ -109,6 +111,11 @@ def _find_excess(left: float) -> type[BaseException] | None:
     return _TooLarge if _ALLOWED and _used() > _ALLOWED[0] else None
 
 
+def _is_reading(frame: FrameType | None) -> bool:
+    """Whether a thread is at work inside of a bound: at its two ends nobody would catch an exception."""
+    return frame is not None and frame.f_code.co_filename not in (__file__, contextmanager.__code__.co_filename)
+
+
 def _watch(end: float, restored: ExitStack) -> None:
     """Ends the work of a thread that gets no signals."""
     if not hasattr(time, "pthread_getcpuclockid"):
@@ -119,7 +126,8 @@ def _watch(end: float, restored: ExitStack) -> None:
     def watch() -> None:
         while not ended.wait(STEP):
             with lock:
-                if not ended.is_set() and (problem := _find_excess(end - time.clock_gettime(clock))):
+                problem = None if ended.is_set() else _find_excess(end - time.clock_gettime(clock))
+                if problem and _is_reading(sys._current_frames().get(thread)):
                     raise_in(ctypes.c_ulong(thread), ctypes.py_object(problem))
                     return
 

@@ -12,7 +12,7 @@ OPTIONS = SimpleNamespace(quick=True, rounds=1)
 
 def test_both_ways_report_the_same_rows():
     tokens = 36
-    read = benchmark.Answer("look", tokens, OPTIONS).step()
+    _, read = benchmark.Answer("look", tokens, OPTIONS).step()
     maps = benchmark.Answer("eager maps", tokens, OPTIONS).step().attentions
     for layer, rows in read.items():
         later = torch.stack([step[layer][0, :, -1, :tokens] for step in maps[1:]], 1)

@@ -9,6 +9,7 @@ import pickle
 import resource
 import signal
 import struct
+import sys
 import threading
 import time
 import tracemalloc
@@ -528,6 +529,24 @@ def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(read, "abcd")) == 400 * 2**20
     assert resource.getrlimit(resource.RLIMIT_DATA) == before and not bounded_reading._GRANTED
+
+
+def test_no_exception_is_raised_at_the_ends_of_a_bound(monkeypatch):
+    """There nobody catches it: a reader that ran out of memory a moment ago would end in a traceback."""
+    monkeypatch.setattr(bounded_reading, "_find_excess", lambda left: bounded_reading._TooLong)
+    frames = []
+
+    @contextmanager
+    def ends():
+        frames.append(sys._getframe(1))
+        yield
+
+    with ends(), pytest.raises(FileError, match="rows: it takes too long"), bounded_reading.bounded("rows"):
+        stop = signal.getsignal(signal.SIGPROF)
+        stop(signal.SIGPROF, frames[0])
+        frames.append("inside")
+        stop(signal.SIGPROF, sys._getframe())
+    assert frames[1:] == ["inside"]
 
 
 def test_a_bound_in_a_thread_leaves_the_interpreter_as_it_was(tmp_path):
