@@ -177,7 +177,7 @@ class RowReader:
         layer: int,
         query: Tensor,
         key: Tensor,
-        late: tuple[Any, ...] | None,
+        late: tuple[Any, ...],
         read: Callable[..., list[RowStates]],
     ) -> None:
         """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""

@@ -21,6 +21,8 @@ _LOCK = threading.Lock()
 _GRANTED: dict[int, int] = {}  # the memory of each thread that is inside of a bound
 _BEFORE: list[tuple[int, int]] = []  # the limits before the first of them
 _ALLOWED: list[int] = []  # the memory of the process, if it is known
+_WATCHED: dict[int, tuple[float, int]] = {}  # the end of the time of each thread that gets no signals, and its clock
+_WATCHER: list[threading.Thread] = []  # at most one
 
 
 class FileError(ValueError):
@@ -117,28 +119,49 @@ def _is_reading(frame: FrameType | None) -> bool:
 
 
 def _watch(end: float, restored: ExitStack) -> None:
-    """Ends the work of a thread that gets no signals."""
+    """Bounds a thread that gets no signals: another one looks at all of these."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return
-    thread, ended, lock = threading.get_ident(), threading.Event(), threading.Lock()
-    clock, raise_in = time.pthread_getcpuclockid(thread), ctypes.pythonapi.PyThreadState_SetAsyncExc
-
-    def watch() -> None:
-        while not ended.wait(STEP):
-            with lock:
-                problem = None if ended.is_set() else _find_excess(end - time.clock_gettime(clock))
-                if problem and _is_reading(sys._current_frames().get(thread)):
-                    raise_in(ctypes.c_ulong(thread), ctypes.py_object(problem))
-                    return
+    thread = threading.get_ident()
 
     def leave() -> None:
-        with lock:
-            ended.set()
+        with _LOCK:
+            _WATCHED.pop(thread, None)
         for _ in range(2):  # what was raised arrives here at the latest; to take it back would slow down all threads
             pass
 
     restored.callback(leave)
-    threading.Thread(target=watch, daemon=True).start()
+    with _LOCK:
+        _WATCHED[thread] = end, time.pthread_getcpuclockid(thread)
+        if not _WATCHER:
+            _WATCHER.append(threading.Thread(target=_watch_all, daemon=True))
+            _WATCHER[0].start()
+
+
+def _watch_all() -> None:
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    while True:
+        time.sleep(STEP)
+        with _LOCK:
+            if not _WATCHED:
+                _WATCHER.clear()
+                return
+            for thread, (end, clock) in list(_WATCHED.items()):
+                problem = _find_excess(end - time.clock_gettime(clock))
+                if problem and _is_reading(sys._current_frames().get(thread)):
+                    del _WATCHED[thread]
+                    raise_in(ctypes.c_ulong(thread), ctypes.py_object(problem))
+
+
+def _forget_threads() -> None:
+    """In a child, which has none of them."""
+    _WATCHED.clear()
+    _WATCHER.clear()
+    _LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_forget_threads)
 
 
 def try_apart(source: object, work: Callable[[], object]) -> None:

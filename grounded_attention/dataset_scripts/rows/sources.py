@@ -13,7 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
 from grounded_attention.utils.bounded_reading import bounded
@@ -144,14 +144,14 @@ def _csv(path: Path) -> Iterator[Record]:
         nonlocal length
         while line := file.readline(LONGEST_ROW + 1):
             length += len(line)
-            refuse_if(
-                length > LONGEST_ROW,
-                "a row is too long",
-                file=path,
-                where=f"after line {number}",
-                expected=f"at most {LONGEST_ROW} characters",
-                hint="is a quotation mark not closed? Large pictures are better given as files, or in Parquet",
-            )
+            if length > LONGEST_ROW:
+                raise DataError(
+                    "a row is too long",
+                    file=path,
+                    where=f"after line {number}",
+                    expected=f"at most {LONGEST_ROW} characters",
+                    hint="is a quotation mark not closed? Large pictures are better given as files, or in Parquet",
+                )
             yield line
 
     try:
