@@ -3,8 +3,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .columns import XYXY_PIXELS, XYXY_SHARES, Columns, Context, has_boxes, images_of, make_row
 from .conversations import message_texts, read_messages
 from .raw import (
     BOX_NAMES,
@@ -20,10 +21,6 @@ from .raw import (
     structured,
 )
 from .readings import Reading
-from .referring import XYXY_PIXELS, XYXY_SHARES, has_boxes, images_of, make_row
-
-if TYPE_CHECKING:
-    from .shapes import Columns, Context
 
 _MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\]]*)\]")  # the mark-up of Flickr30K Entities
 TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence", "sentences")
@@ -32,7 +29,7 @@ TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence",
 # The form of this package
 
 
-def has_phrases(record: "Columns") -> bool:
+def has_phrases(record: Columns) -> bool:
     value = record.get("phrases", record.get("entities"))
     if "phrases" not in record and not _have_texts_and_boxes(value):
         return False  # entities that captions name
@@ -46,7 +43,7 @@ def _have_texts_and_boxes(value: Any) -> bool:
     )
 
 
-def read_phrases(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_phrases(record: Columns, context: Context) -> Iterator[RawRow]:
     """Own rows: texts, and `phrases` with the keys of `Phrase`; or entities with a text and boxes each."""
     column = "phrases" if "phrases" in record else "entities"
     listed = record[column]
@@ -72,7 +69,7 @@ def _with_boxes(phrase: Any, boxes: Mapping[str, Any] | None) -> Any:
     return {"text": text, "entity": phrase.get(name or ""), "boxes": boxes.get(str(phrase.get(name or "")), [])}
 
 
-def _texts(record: "Columns") -> tuple[dict[str, Any], list[Any]]:
+def _texts(record: Columns) -> tuple[dict[str, Any], list[Any]]:
     """The texts of a row, and the pictures inside of its messages."""
     name = first_of(record, TEXTS)
     if name in ("messages", "conversations"):
@@ -95,17 +92,17 @@ def _texts(record: "Columns") -> tuple[dict[str, Any], list[Any]]:
 # Entities
 
 
-def has_entities(record: "Columns") -> bool:
+def has_entities(record: Columns) -> bool:
     marked = any(_MARKED.search(each) for each in _captions(record) if isinstance(each, str))
     return marked or (isinstance(record.get("entities"), (list, Mapping)) and "captions" in record)
 
 
-def _captions(record: "Columns") -> list[Any]:
+def _captions(record: Columns) -> list[Any]:
     value = record.get("captions", record.get("caption", record.get("sentences", record.get("text"))))
     return value if isinstance(value, list) else [value]
 
 
-def read_entities(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_entities(record: Columns, context: Context) -> Iterator[RawRow]:
     """Captions with phrases that name entities, or with the marks of Flickr30K Entities; entities have boxes."""
     name = first_of(record, ("entities", "boxes", "bboxes"))
     boxes = _entity_boxes(record[name], name) if name else {}
@@ -158,11 +155,11 @@ def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, lis
 # GRIT
 
 
-def has_chunks(record: "Columns") -> bool:
+def has_chunks(record: Columns) -> bool:
     return "caption" in record and bool({"noun_chunks", "ref_exps"} & record.keys())
 
 
-def read_chunks(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_chunks(record: Columns, context: Context) -> Iterator[RawRow]:
     """GRIT: lists of [start, end, x1, y1, x2, y2, score], characters of the caption."""
     caption = record["caption"]
     if not isinstance(caption, str):
@@ -190,11 +187,11 @@ def read_chunks(record: "Columns", context: "Context") -> Iterator[RawRow]:
 # ODVG, the form of Grounding DINO's training
 
 
-def has_grounding(record: "Columns") -> bool:
+def has_grounding(record: Columns) -> bool:
     return isinstance(record.get("grounding"), (Mapping, str))
 
 
-def read_grounding(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_grounding(record: Columns, context: Context) -> Iterator[RawRow]:
     """`{"grounding": {"caption": ..., "regions": [{"phrase": ..., "bbox": [x1, y1, x2, y2]}]}}`, pixels."""
     value = structured(record["grounding"], "grounding")
     caption = value.get("caption")
@@ -213,11 +210,11 @@ def read_grounding(record: "Columns", context: "Context") -> Iterator[RawRow]:
 # Localized Narratives
 
 
-def has_traces(record: "Columns") -> bool:
+def has_traces(record: Columns) -> bool:
     return {"timed_caption", "traces"} <= record.keys()
 
 
-def read_traces(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_traces(record: Columns, context: Context) -> Iterator[RawRow]:
     """Words with times, and the path of a mouse in shares of the picture: the box of words is that of their path."""
     points = [each for trace in structured(record["traces"], "traces") or [] for each in items(trace, "traces")]
     caption, phrases, place = record["caption"], [], 0

@@ -5,15 +5,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .box_texts import SHARES, Mention, find_mentions, whole_text, without_boxes, words_asked_for, words_before
+from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import PIXELS, Reading
-from .referring import TEXT_NAMES, boxes_of, images_of, make_row
-
-if TYPE_CHECKING:
-    from .shapes import Columns, Context
 
 ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
@@ -35,7 +32,7 @@ _POINTING = re.compile(
 _BBOX_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0}
 
 
-def matches(record: "Columns") -> bool:
+def matches(record: Columns) -> bool:
     if any(isinstance(record.get(name), (list, str)) for name in ("conversations", "messages", "conversation")):
         return True
     pair = _pair(record)
@@ -44,11 +41,11 @@ def matches(record: "Columns") -> bool:
     return pair[0] not in ("question", "instruction") or bool(find_mentions(str(record[pair[1]])))
 
 
-def _pair(record: "Columns") -> tuple[str, str] | None:
+def _pair(record: Columns) -> tuple[str, str] | None:
     return next((pair for pair in PAIRS if all(isinstance(record.get(key), (str, list)) for key in pair)), None)
 
 
-def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Iterator[RawRow]:
     name = first_of(record, ("conversations", "messages", "conversation"))
     is_text = name == "conversations" and isinstance(record[name], str)
     if name is not None:
@@ -139,7 +136,7 @@ def message_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     return texts
 
 
-def _exchange(record: "Columns") -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+def _exchange(record: Columns) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
     pair = _pair(record)
     assert pair is not None
     history = structured(record.get("history"), "history") or []
@@ -390,7 +387,7 @@ def _map(phrase: RawPhrase, change: Any) -> RawPhrase:
     return replace(phrase, boxes=[replace(box, readings=change(box.readings)) for box in phrase.boxes])
 
 
-def read_text(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_text(record: Columns, context: Context) -> Iterator[RawRow]:
     """A text, or several, without boxes beside it; some have boxes in the marks of a model."""
     name = first_of(record, ("question", *TEXT_NAMES))
     texts = texts_of(record[name], name) if name else []

@@ -2,19 +2,16 @@
 """Rows with objects and the names of their classes; a phrase is the name of a class with all of its boxes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .columns import XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
 from .raw import BOX_NAMES, NAME_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, items, structured, texts_of
-from .referring import XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, boxes_of, each_text, make_row
-
-if TYPE_CHECKING:
-    from .shapes import Columns, Context
 
 LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
 
 
-def matches(record: "Columns") -> bool:
+def matches(record: Columns) -> bool:
     name = first_of(record, LIST_NAMES)
     if name is None:
         return _beside(record) is not None
@@ -22,7 +19,7 @@ def matches(record: "Columns") -> bool:
     return isinstance(value, (list, Mapping, str)) and "question" not in record
 
 
-def _beside(record: "Columns") -> tuple[str, str] | None:
+def _beside(record: Columns) -> tuple[str, str] | None:
     """Columns with a list of boxes and a list of names beside each other, such as `boxes` and `labels`."""
     boxes = first_of(record, BOX_NAMES)
     value = record.get(boxes) if boxes else None
@@ -43,7 +40,7 @@ def _beside(record: "Columns") -> tuple[str, str] | None:
     return None if names is None or boxes is None or len(record[names]) != len(value) else (boxes, names)
 
 
-def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Iterator[RawRow]:
     name = first_of(record, LIST_NAMES)
     if name is None:
         pair = _beside(record)
@@ -75,7 +72,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     yield from _rows(rest, named_objects, context)
 
 
-def _name_of(each: Mapping[str, Any], column: str, number: int, context: "Context") -> str:
+def _name_of(each: Mapping[str, Any], column: str, number: int, context: Context) -> str:
     key = first_of(each, ("sentences", *NAME_NAMES, "names", "category_id", "class_id", "label_id"))
     if key is None and each.get("tokens_positive"):  # MDETR: words of the caption
         return ""
@@ -103,7 +100,7 @@ def _name_of(each: Mapping[str, Any], column: str, number: int, context: "Contex
 
 
 def _rows(
-    record: "Columns", objects: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: "Context"
+    record: Columns, objects: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: Context
 ) -> Iterator[RawRow]:
     caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), None)
     if caption and any(each.get("tokens_positive") for _, _, each in objects):  # MDETR

@@ -8,26 +8,23 @@ its authors' tables, and the `pair` of the rows that are scored together. A ques
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whats_up import RELATIONS
 
+from .columns import Columns, Context, images_of, make_row
 from .pictures import Pictures
 from .raw import RawRow, RowError, as_path, first_of, structured
-from .referring import images_of, make_row
 from .sources import Record, Source
-
-if TYPE_CHECKING:
-    from .shapes import Columns, Context
 
 FOILS = ("foil", "negative_caption")
 FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
 
 
-def _match(record: "Columns", captions: Any, group: Any = "", label: int = 1, **about: Any) -> RawRow:
+def _match(record: Columns, captions: Any, group: Any = "", label: int = 1, **about: Any) -> RawRow:
     if not isinstance(captions, list) or any(not isinstance(each, str) or not each.strip() for each in captions):
         raise RowError("bad captions", found=captions, expected="a text each, the right one first")
     pair = about.pop("pair", "")
@@ -36,11 +33,11 @@ def _match(record: "Columns", captions: Any, group: Any = "", label: int = 1, **
     return row
 
 
-def has_foil(record: "Columns") -> bool:
+def has_foil(record: Columns) -> bool:
     return isinstance(record.get("caption"), str) and isinstance(record.get(first_of(record, FOILS) or ""), str)
 
 
-def read_foil(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_foil(record: Columns, context: Context) -> Iterator[RawRow]:
     """VALSE, SugarCrepe, the foils of scenes."""
     votes = structured(record.get("mturk"), "mturk")
     if isinstance(votes, Mapping) and int(votes.get("caption", 0)) < FEWEST_VOTES:
@@ -50,11 +47,11 @@ def read_foil(record: "Columns", context: "Context") -> Iterator[RawRow]:
     yield _match(record, [record["caption"], record[first_of(record, FOILS) or ""]], record.get(group or ""))
 
 
-def has_options(record: "Columns") -> bool:
+def has_options(record: Columns) -> bool:
     return isinstance(record.get("caption_options"), (list, str))
 
 
-def read_options(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_options(record: Columns, context: Context) -> Iterator[RawRow]:
     """What'sUp: the first caption is right; `mug_right_of_knife.jpeg` is one of the pictures of two objects."""
     captions = structured(record["caption_options"], "caption_options")
     if not isinstance(captions, list) or len(captions) < 2:
@@ -67,11 +64,11 @@ def read_options(record: "Columns", context: "Context") -> Iterator[RawRow]:
         yield _match(record, captions)
 
 
-def has_two_pairs(record: "Columns") -> bool:
+def has_two_pairs(record: Columns) -> bool:
     return {"image_0", "image_1", "caption_0", "caption_1"} <= record.keys()
 
 
-def read_two_pairs(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_two_pairs(record: Columns, context: Context) -> Iterator[RawRow]:
     """Winoground: a row for each picture, with its own caption first; both rows have the `pair`."""
     captions = [record["caption_0"], record["caption_1"]]
     if record.get("id") is None:
@@ -81,11 +78,11 @@ def read_two_pairs(record: "Columns", context: "Context") -> Iterator[RawRow]:
         yield _match(record, [own, captions[1 - number]], record.get("collapsed_tag"), **about)
 
 
-def has_statement(record: "Columns") -> bool:
+def has_statement(record: Columns) -> bool:
     return {"caption", "label", "relation"} <= record.keys()
 
 
-def read_statement(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_statement(record: Columns, context: Context) -> Iterator[RawRow]:
     """VSR: a statement, and whether it is true."""
     label = str(record["label"])
     if label not in ("0", "1", "True", "False"):
@@ -93,13 +90,13 @@ def read_statement(record: "Columns", context: "Context") -> Iterator[RawRow]:
     yield _match(record, [record["caption"]], record["relation"], int(label in ("1", "True")))
 
 
-def has_verdict(record: "Columns") -> bool:
+def has_verdict(record: Columns) -> bool:
     verdict = str(record.get("truth", record.get("label", record.get("answer")))).lower()
     marked = {"hallu", "sampling", "image_source"} & record.keys() or {"text", "label"} <= record.keys()
     return verdict in ("yes", "no") and bool(marked) and first_of(record, ("question", "query", "text")) is not None
 
 
-def read_verdict(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_verdict(record: Columns, context: Context) -> Iterator[RawRow]:
     """POPE (its own files, lmms-lab's copy) and AMBER's questions: yes or no; `sampling` is the group."""
     name = first_of(record, ("question", "query", "text")) or ""
     row = make_row(record, {"text": record[name]}, [])

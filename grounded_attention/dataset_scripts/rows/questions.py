@@ -2,17 +2,14 @@
 """Rows with a question and the boxes of its evidence, and rows with points."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_text, has_boxes, make_row
 from .raw import RawBox, RawPhrase, RawRow, RowError, read_boxes, structured, texts_of
 from .readings import Reading
-from .referring import XYWH_PIXELS, XYXY_PIXELS, boxes_of, each_text, has_boxes, make_row
-
-if TYPE_CHECKING:
-    from .shapes import Columns, Context
 
 
-def matches(record: "Columns") -> bool:
+def matches(record: Columns) -> bool:
     """Not RefCOCO of lmms-lab, whose question is a prompt and whose answers are the expressions."""
     if not isinstance(record.get("question"), str) or isinstance(record.get("answer"), list):
         return False
@@ -21,7 +18,7 @@ def matches(record: "Columns") -> bool:
     return has_boxes(record) or "target_instances" in record
 
 
-def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Iterator[RawRow]:
     """Visual-CoT, Saliency-R1, TreeBench, V*: the question means its evidence; V* names each target."""
     question, answer = record["question"], record.get("answer", record.get("label"))
     targets = structured(record.get("target_object"), "target_object")
@@ -38,7 +35,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     yield row
 
 
-def _targets(record: "Columns", question: str, targets: list[str]) -> RawRow:
+def _targets(record: Columns, question: str, targets: list[str]) -> RawRow:
     """V*: boxes x, y, width, height, one for each target; words of the question where they are there."""
     boxes = boxes_of(record, XYWH_PIXELS if "options" in record else ())
     if len(boxes) != len(targets):
@@ -73,11 +70,11 @@ def _instances(value: Any, name: str) -> list[RawBox]:
 # Points
 
 
-def has_points(record: "Columns") -> bool:
+def has_points(record: Columns) -> bool:
     return "points" in record and not {"messages", "conversations"} & record.keys()
 
 
-def read_points(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_points(record: Columns, context: Context) -> Iterator[RawRow]:
     """PixMo-Points: points in percent of the picture; a count of 0 says that nothing is there."""
     name = next((key for key in ("label", "text", "phrase", "caption", "name") if record.get(key) is not None), None)
     if name is None:

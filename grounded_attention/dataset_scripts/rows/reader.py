@@ -16,14 +16,14 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_words import whole_words
 
 from .captions import texts_in_order
+from .columns import IMAGE_NAMES, TEXT_NAMES, Context
 from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
 from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
 from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
-from .referring import IMAGE_NAMES, TEXT_NAMES
 from .report import RowsReport
-from .shapes import Context, Shape, find_shape
+from .shapes import Shape, find_shape
 from .sources import SAME_SPLIT, Record, Source
 
 logger = logging.getLogger(__name__)

@@ -1,22 +1,27 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with a text, or several, and one thing that each of them means: referring expressions, screens, regions."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from .masks import find_mask
-from .pictures import without_object
+from .columns import (
+    IMAGE_NAMES,
+    TEXT_NAMES,
+    XYWH_PIXELS,
+    XYWH_SHARES,
+    XYXY_PIXELS,
+    XYXY_SHARES,
+    Columns,
+    Context,
+    boxes_of,
+    each_text,
+    has_boxes,
+)
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
-    RawBox,
-    RawPhrase,
     RawRow,
     RowError,
-    as_path,
     first_of,
     items,
     read_boxes,
@@ -24,130 +29,18 @@ from .raw import (
     structured,
     texts_of,
 )
-from .readings import PIXELS, Reading
-
-if TYPE_CHECKING:
-    from .shapes import Columns, Context
-
-XYXY_PIXELS, XYWH_PIXELS = (Reading("xyxy", PIXELS),), (Reading("xywh", PIXELS),)
-XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
-
-IMAGE_NAMES = (
-    "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
-    "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
-    "image_url", "img_url", "url",
-)  # fmt: skip
-_FURTHER_NAME = re.compile(r"(?!image_file)\w+_file_names?")
-_FURTHER_IMAGE = re.compile(r"image_\d|\w+_file_names?")
-TEXT_NAMES = (
-    "text", "caption", "captions", "sentences", "sentence", "expressions", "expression", "referring_expression",
-    "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
-    "title", "name", "category", "positive", "class", "class_name", "category_name",
-)  # fmt: skip
+from .readings import Reading
 
 
-def images_of(record: "Columns") -> list[Any]:
-    """The pictures of a record, as they are given."""
-    name = first_of(record, IMAGE_NAMES)
-    if name is None:  # pictures in columns of their own, as an image folder may have them, or a name without suffix
-        several = [value for key, value in record.items() if _FURTHER_IMAGE.fullmatch(key) and value is not None]
-        several = [each for value in several for each in (value if isinstance(value, list) else [value])]
-        return several or ([str(record["image_id"])] if record.get("image_id") is not None else [])
-    value = record[name]
-    if name == "file_name":  # an image folder may have further pictures
-        further = [each for key, each in record.items() if _FURTHER_NAME.fullmatch(key) and each is not None]
-        further = [*chain(*(each if isinstance(each, list) else [each] for each in further))]
-        value = [value, *further] if further else value
-    if isinstance(value, str) and value.strip().startswith("["):
-        value = structured(value, name)
-    if isinstance(value, (list, tuple)):
-        # Visual-CoT names a part of a picture by `###[x1, y1, x2, y2]`; it is no picture of its own.
-        return [each for each in value if each is not None and not (isinstance(each, str) and "###[" in each)]
-    return [] if isinstance(value, str) and not value else [value]  # LLaVA writes rows of text alone so
-
-
-def id_of(record: "Columns", images: list[Any]) -> str | None:
-    """The id of the picture: a column with it, or the name of its file without the suffix."""
-    name = first_of(record, ("image_id", "img_id", "imageId", "global_image_id"))
-    if name is not None and not isinstance(record[name], (list, Mapping)):
-        return str(record[name])
-    path = as_path(images[0]) if images else None
-    path = without_object(path or as_path(record.get("file_name")) or "")
-    return None if not path else path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./")
-
-
-def make_row(record: "Columns", texts: dict[str, Any], phrases: list[RawPhrase], **known: Any) -> RawRow:
-    """A row with the pictures, the size, the id and the further columns of a record."""
-    images = known.pop("images", None) or images_of(record)
-    more: dict[str, Any] = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
-    more = {key: value for key, value in more.items() if key not in IMAGE_NAMES or key == "file_name"}
-    more = {key: value for key, value in more.items() if not (isinstance(value, str) and len(value) > 1000)}
-    if isinstance(record.get("answers"), list):  # of several people
-        more["answers"] = [
-            str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]
-        ]
-    return RawRow(images, texts, phrases, known.pop("size", None) or size_of(record), id_of(record, images), more)
-
-
-def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawBox]:
-    """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
-    name = first_of(record, BOX_NAMES)
-    if name is not None:
-        boxes = read_boxes(record[name], name, readings)
-    else:
-        boxes = []
-        for order, sides in SIDE_NAMES:
-            if all(record.get(side) is not None for side in sides):
-                if sides[2:] == ("width", "height") and first_of(record, IMAGE_NAMES):
-                    raise RowError(
-                        "columns that are a box, or a point and the size of the picture",
-                        found=", ".join(sides),
-                        expected=f"columns={{'boxes': {[*sides]}}} or columns={{'boxes': {[*sides[:2]]}}}",
-                    )
-                known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
-                boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
-                break
-    mask, hull = find_mask(record) or (None, None)
-    if not boxes and hull is not None and not any(each in record for each in BOX_NAMES):
-        return [RawBox(list(hull), XYXY_PIXELS, mask=mask)]
-    if len(boxes) == 1:
-        boxes[0].hull, boxes[0].mask = hull, mask
-        area = record.get("area", record.get("bbox_area"))
-        with suppress(TypeError, ValueError):
-            boxes[0].area = None if isinstance(area, bool) else float(area)  # a text in CSV
-    return boxes
-
-
-def has_boxes(record: "Columns") -> bool:
-    """Whether a record has boxes of its own."""
-    return any(name in record for name in BOX_NAMES) or any(
-        all(side in record for side in sides) for _, sides in SIDE_NAMES
-    )
-
-
-def each_text(
-    record: "Columns", texts: list[str], boxes: list[RawBox], types: Sequence[str] = (), **known: Any
-) -> Iterator[RawRow]:
-    """A row for each text, all of which mean the same boxes."""
-    for text in texts:
-        start = len(text) - len(text.lstrip())
-        words = text.strip()
-        phrase = RawPhrase(words, boxes, start, start + len(words), 0, types=types)
-        yield make_row(record, {"text": text}, [phrase], **known)
-
-
-# Referring expressions
-
-
-def matches(record: "Columns") -> bool:
+def matches(record: Columns) -> bool:
     return (has_boxes(record) or "mask" in record or "segmentation" in record) and has_text(record)
 
 
-def has_text(record: "Columns") -> bool:
+def has_text(record: Columns) -> bool:
     return any(isinstance(record.get(name), (str, list)) for name in TEXT_NAMES)
 
 
-def has_text_alone(record: "Columns") -> bool:
+def has_text_alone(record: Columns) -> bool:
     """Whether a record has a text and no column that may be one of boxes under another name."""
     known = (*TEXT_NAMES, *IMAGE_NAMES, *BOX_NAMES)
     others = [value for key, value in record.items() if key not in known]
@@ -162,7 +55,7 @@ def _looks_like_boxes(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4 and all(isinstance(each, (int, float)) for each in value)
 
 
-def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Iterator[RawRow]:
     readings: tuple[Reading, ...] = ()
     name = first_of(record, TEXT_NAMES)
     raw = structured(record["raw_anns"], "raw_anns") if record.get("raw_anns") else None
@@ -200,12 +93,12 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
 # Several things of a picture
 
 
-def has_samples(record: "Columns") -> bool:
+def has_samples(record: Columns) -> bool:
     value = record.get("samples", record.get("refs"))
     return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
 
 
-def read_samples(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_samples(record: Columns, context: Context) -> Iterator[RawRow]:
     """moondream/refcoco-m: objects with sentences, a box x, y, width, height and a mask."""
     name = "samples" if "samples" in record else "refs"
     for each in items(record[name], name):
@@ -214,12 +107,12 @@ def read_samples(record: "Columns", context: "Context") -> Iterator[RawRow]:
         yield from each_text(record, texts, boxes_of(each, XYWH_PIXELS if is_known else ()))
 
 
-def has_elements(record: "Columns") -> bool:
+def has_elements(record: Columns) -> bool:
     value = record.get("elements", record.get("regions"))
     return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
 
 
-def read_elements(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_elements(record: Columns, context: Context) -> Iterator[RawRow]:
     """OS-Atlas's `elements`, shares of the picture; Visual Genome's `regions`, x, y, width, height in pixels."""
     name = "elements" if "elements" in record else "regions"
     about = {key: value for key, value in record.items() if key != name}
@@ -238,11 +131,11 @@ def read_elements(record: "Columns", context: "Context") -> Iterator[RawRow]:
 # Screens
 
 
-def has_instruction(record: "Columns") -> bool:
+def has_instruction(record: Columns) -> bool:
     return isinstance(record.get("instruction"), (str, list)) and has_boxes(record)
 
 
-def read_instruction(record: "Columns", context: "Context") -> Iterator[RawRow]:
+def read_instruction(record: Columns, context: Context) -> Iterator[RawRow]:
     """ScreenSpot and its versions, OSWorld-G, OS-Atlas."""
     readings: tuple[Reading, ...]
     size = size_of(record)
@@ -272,7 +165,7 @@ _PLATFORMS = {"windows": "desktop", "macos": "desktop", "ios": "mobile", "androi
 _PLATFORMS |= dict.fromkeys(("tool", "shop", "gitlab", "forum"), "web")
 
 
-def _screen_types(record: "Columns") -> list[str]:
+def _screen_types(record: Columns) -> list[str]:
     """The groups of the published tables: platform or field, and text or icon; OSWorld-G's list."""
     if isinstance(record.get("GUI_types"), list):
         return [str(each) for each in record["GUI_types"]]

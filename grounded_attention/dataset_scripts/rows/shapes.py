@@ -1,33 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The shapes of rows that are known: one line a shape. They are tried in this order on the columns of a row."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
 from . import captions, conversations, detection, probes, questions, referring
+from .columns import Columns, Context
 from .raw import BOX_NAMES, RawRow
-from .readings import Reading
-
-Columns = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a reader of a shape may need beside the row."""
-
-    kind: str = ""  # The format, or the repository, of the source
-    readings: tuple[Reading, ...] = ()  # How the format writes boxes
-    # Column, or column and key -> number -> name of a class
-    classes: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
-    notes: Any = field(default_factory=dict)  # Reason -> number of what is left out; readers add to it
-
-    def leave_out(self, what: str, count: int = 1) -> None:
-        """Counts something that is not read."""
-        if count:
-            self.notes[what] = self.notes.get(what, 0) + count
 
 
 @dataclass(frozen=True)

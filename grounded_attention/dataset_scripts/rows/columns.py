@@ -1,0 +1,150 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Columns of a record: its pictures, id, boxes and further values, as the readers of all shapes take them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from .masks import find_mask
+from .pictures import without_object
+from .raw import (
+    BOX_NAMES,
+    SIDE_NAMES,
+    RawBox,
+    RawPhrase,
+    RawRow,
+    RowError,
+    as_path,
+    first_of,
+    read_boxes,
+    size_of,
+    structured,
+)
+from .readings import PIXELS, Reading
+
+XYXY_PIXELS, XYWH_PIXELS = (Reading("xyxy", PIXELS),), (Reading("xywh", PIXELS),)
+XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
+
+IMAGE_NAMES = (
+    "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
+    "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
+    "image_url", "img_url", "url",
+)  # fmt: skip
+_FURTHER_NAME = re.compile(r"(?!image_file)\w+_file_names?")
+_FURTHER_IMAGE = re.compile(r"image_\d|\w+_file_names?")
+TEXT_NAMES = (
+    "text", "caption", "captions", "sentences", "sentence", "expressions", "expression", "referring_expression",
+    "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
+    "title", "name", "category", "positive", "class", "class_name", "category_name",
+)  # fmt: skip
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a reader of a shape may need beside the row."""
+
+    kind: str = ""  # The format, or the repository, of the source
+    readings: tuple[Reading, ...] = ()  # How the format writes boxes
+    # Column, or column and key -> number -> name of a class
+    classes: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
+    notes: Any = field(default_factory=dict)  # Reason -> number of what is left out; readers add to it
+
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Counts something that is not read."""
+        if count:
+            self.notes[what] = self.notes.get(what, 0) + count
+
+
+def images_of(record: Columns) -> list[Any]:
+    """The pictures of a record, as they are given."""
+    name = first_of(record, IMAGE_NAMES)
+    if name is None:  # pictures in columns of their own, as an image folder may have them, or a name without suffix
+        several = [value for key, value in record.items() if _FURTHER_IMAGE.fullmatch(key) and value is not None]
+        several = [each for value in several for each in (value if isinstance(value, list) else [value])]
+        return several or ([str(record["image_id"])] if record.get("image_id") is not None else [])
+    value = record[name]
+    if name == "file_name":  # an image folder may have further pictures
+        further = [each for key, each in record.items() if _FURTHER_NAME.fullmatch(key) and each is not None]
+        further = [*chain(*(each if isinstance(each, list) else [each] for each in further))]
+        value = [value, *further] if further else value
+    if isinstance(value, str) and value.strip().startswith("["):
+        value = structured(value, name)
+    if isinstance(value, (list, tuple)):
+        # Visual-CoT names a part of a picture by `###[x1, y1, x2, y2]`; it is no picture of its own.
+        return [each for each in value if each is not None and not (isinstance(each, str) and "###[" in each)]
+    return [] if isinstance(value, str) and not value else [value]  # LLaVA writes rows of text alone so
+
+
+def id_of(record: Columns, images: list[Any]) -> str | None:
+    """The id of the picture: a column with it, or the name of its file without the suffix."""
+    name = first_of(record, ("image_id", "img_id", "imageId", "global_image_id"))
+    if name is not None and not isinstance(record[name], (list, Mapping)):
+        return str(record[name])
+    path = as_path(images[0]) if images else None
+    path = without_object(path or as_path(record.get("file_name")) or "")
+    return None if not path else path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./")
+
+
+def make_row(record: Columns, texts: dict[str, Any], phrases: list[RawPhrase], **known: Any) -> RawRow:
+    """A row with the pictures, the size, the id and the further columns of a record."""
+    images = known.pop("images", None) or images_of(record)
+    more: dict[str, Any] = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
+    more = {key: value for key, value in more.items() if key not in IMAGE_NAMES or key == "file_name"}
+    more = {key: value for key, value in more.items() if not (isinstance(value, str) and len(value) > 1000)}
+    if isinstance(record.get("answers"), list):  # of several people
+        more["answers"] = [
+            str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]
+        ]
+    return RawRow(images, texts, phrases, known.pop("size", None) or size_of(record), id_of(record, images), more)
+
+
+def boxes_of(record: Columns, readings: tuple[Reading, ...] = ()) -> list[RawBox]:
+    """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
+    name = first_of(record, BOX_NAMES)
+    if name is not None:
+        boxes = read_boxes(record[name], name, readings)
+    else:
+        boxes = []
+        for order, sides in SIDE_NAMES:
+            if all(record.get(side) is not None for side in sides):
+                if sides[2:] == ("width", "height") and first_of(record, IMAGE_NAMES):
+                    raise RowError(
+                        "columns that are a box, or a point and the size of the picture",
+                        found=", ".join(sides),
+                        expected=f"columns={{'boxes': {[*sides]}}} or columns={{'boxes': {[*sides[:2]]}}}",
+                    )
+                known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
+                boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
+                break
+    mask, hull = find_mask(record) or (None, None)
+    if not boxes and hull is not None and not any(each in record for each in BOX_NAMES):
+        return [RawBox(list(hull), XYXY_PIXELS, mask=mask)]
+    if len(boxes) == 1:
+        boxes[0].hull, boxes[0].mask = hull, mask
+        area = record.get("area", record.get("bbox_area"))
+        with suppress(TypeError, ValueError):
+            boxes[0].area = None if isinstance(area, bool) else float(area)  # a text in CSV
+    return boxes
+
+
+def has_boxes(record: Columns) -> bool:
+    """Whether a record has boxes of its own."""
+    return any(name in record for name in BOX_NAMES) or any(
+        all(side in record for side in sides) for _, sides in SIDE_NAMES
+    )
+
+
+def each_text(
+    record: Columns, texts: list[str], boxes: list[RawBox], types: Sequence[str] = (), **known: Any
+) -> Iterator[RawRow]:
+    """A row for each text, all of which mean the same boxes."""
+    for text in texts:
+        start = len(text) - len(text.lstrip())
+        words = text.strip()
+        phrase = RawPhrase(words, boxes, start, start + len(words), 0, types=types)
+        yield make_row(record, {"text": text}, [phrase], **known)
