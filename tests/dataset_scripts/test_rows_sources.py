@@ -154,6 +154,37 @@ def test_pascal_voc(layout, tmp_path):
     assert rows.report.convention == "xyxy pixels"
 
 
+SHAPES = {
+    "a rectangle": {"points": [[240, 60], [40, 270]], "shape_type": "rectangle"},
+    "a polygon": {"points": [[40, 70], [130, 60], [240, 150], [90, 270]], "shape_type": "polygon"},
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("apart", [False, True])
+def test_labelme(kind, apart, tmp_path):
+    labels = tmp_path / "labels" if apart else tmp_path
+    labels.mkdir(exist_ok=True)
+    picture().save(tmp_path / "p.jpg")
+    shapes = [
+        {"label": "dog", **SHAPES[kind]},
+        {"label": "ball", "points": [[100, 100], [130, 140]], "shape_type": "circle"},
+        {"label": "nose", "points": [[50, 60]], "shape_type": "point"},
+    ]
+    told = {"imagePath": "..\\p.jpg", "imageData": None, "imageWidth": 400, "imageHeight": 300, "shapes": shapes}
+    (labels / "p.json").write_text(json.dumps(told))
+    rows = grounded_rows(labels, images=tmp_path)
+    boxes = boxes_of(rows)
+    assert_is_box(boxes["dog"])
+    assert boxes["ball"][0] == pytest.approx([50 / 400, 50 / 300, 150 / 400, 150 / 300])
+    assert boxes["nose"][0] == pytest.approx([50 / 400, 60 / 300] * 2)
+    assert rows.report.convention == "xyxy pixels"
+    shapes[1]["points"] = [[1, 2, 3]]
+    (labels / "p.json").write_text(json.dumps(told))
+    with pytest.raises(DataError, match="shape 1"):
+        grounded_rows(labels, images=tmp_path)
+
+
 def task(value, kind="rectanglelabels", **more):
     region = {"id": "r", "type": kind, "original_width": 400, "original_height": 300, "value": value, **more}
     return {"id": 1, "data": {"image": "/data/upload/3/0a1b2c3d-p.png"}, "annotations": [{"result": [region]}]}

@@ -1,12 +1,26 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with objects and the names of their classes; a phrase is the name of a class with all of its boxes."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .columns import XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
-from .raw import BOX_NAMES, NAME_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, items, structured, texts_of
+from .raw import (
+    BOX_NAMES,
+    NAME_NAMES,
+    RawBox,
+    RawPhrase,
+    RawRow,
+    RowError,
+    first_of,
+    items,
+    read_boxes,
+    structured,
+    texts_of,
+)
 
 LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
 
@@ -14,7 +28,7 @@ LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "gr
 def matches(record: Columns) -> bool:
     name = first_of(record, LIST_NAMES)
     if name is None:
-        return _beside(record) is not None
+        return _beside(record) is not None or _is_labelme(record)
     value = record[name]
     return isinstance(value, (list, Mapping, str)) and "question" not in record
 
@@ -40,7 +54,32 @@ def _beside(record: Columns) -> tuple[str, str] | None:
     return None if names is None or boxes is None or len(record[names]) != len(value) else (boxes, names)
 
 
+def _is_labelme(record: Columns) -> bool:
+    return {"shapes", "imagePath"} <= record.keys()
+
+
+def _read_labelme(record: Columns) -> dict[str, Any]:
+    """A file of LabelMe as a row with `objects`: a box around the points of each shape."""
+    objects = []
+    for number, shape in enumerate(items(record["shapes"], "shapes")):
+        place = f"shapes, shape {number}: points"
+        points = [each.numbers for each in read_boxes(shape.get("points"), place)]
+        if not points or any(len(each) != 2 for each in points):
+            raise RowError(f"bad {place}", found=shape.get("points"), expected="a list of x, y in pixels")
+        if shape.get("shape_type") == "circle" and len(points) == 2:  # its centre, and a point on it
+            radius = math.dist(*points)
+            points = [[side + sign * radius for side in points[0]] for sign in (-1, 1)]
+        across, down = zip(*points, strict=True)
+        box = [min(across), min(down), max(across), max(down)]
+        objects.append({"label": shape.get("label"), "bbox": box[: 2 * min(len(points), 2)]})
+    more = {key: record[key] for key in ("image", "caption", "text") if key in record}
+    sides = {"width": record.get("imageWidth"), "height": record.get("imageHeight")}
+    return {"image": record["imagePath"], **more, **sides, "objects": objects}
+
+
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
+    if _is_labelme(record):
+        record, context = _read_labelme(record), replace(context, readings=XYXY_PIXELS)
     name = first_of(record, LIST_NAMES)
     if name is None:
         pair = _beside(record)

@@ -62,8 +62,8 @@ def grounded_rows(
     Args:
         source: A `datasets.Dataset`, `IterableDataset` or dictionary of them; `ORG/NAME`, `ORG/NAME:CONFIG` or
             `ORG/NAME:CONFIG@REVISION` on the Hub; a .jsonl, .json, .parquet, .csv or .tsv file, or a pattern of files;
-            an image folder with metadata; a COCO or Label Studio JSON file; a folder of YOLO or Pascal VOC; or a list
-            of rows.
+            an image folder with metadata; a COCO or Label Studio JSON file; a folder of YOLO, Pascal VOC or LabelMe;
+            or a list of rows.
         columns (`Mapping[str, str]`, *optional*): What a column is -> its name, such as `{"text": "answer", "boxes":
             "bbox"}`; `boxes` may be a list of four columns, `names` a list of the names of classes.
         boxes (`str`, *optional*): How boxes are written: an order (`xyxy`, `xywh`, `cxcywh`, `yxyx`, `points`), a

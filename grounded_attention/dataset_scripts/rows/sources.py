@@ -113,7 +113,8 @@ def _json(path: Path) -> Iterator[Record]:
     lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
     lists = {key: value for key, value in lists.items() if all(isinstance(each, Mapping) for each in value)}
     columns = ("conversations", "messages", "phrases", "objects", "annotations", "regions", "elements", "points")
-    if len(lists) == 1 and not {*lists} & {*columns} and not {"image", "file_name", "text", "caption"} & whole.keys():
+    is_row = {*lists} & {*columns} or {"image", "file_name", "imagePath", "text", "caption"} & whole.keys()
+    if len(lists) == 1 and not is_row:
         for index, element in enumerate(next(iter(lists.values()))):
             yield path, f"element {index}", dict(element)
     elif whole and all(isinstance(value, Mapping) for value in whole.values()):
