@@ -117,6 +117,10 @@ CASES = {
          "boxes": {"3": [BOX]}},
         IN_SHARES,
     ),
+    "boxes with names": (
+        {"image": "p.png", "boxes": [{"label": WORDS, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}]},
+        IN_PIXELS,
+    ),
     "list of objects": ({"image": "p.png", "objects": [{"bbox": XYWH, "category": WORDS, "area": 42000}]},
                         "xywh pixels"),
     "fashionpedia": (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .columns import XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
+from .columns import TEXT_NAMES, XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
 from .raw import (
     BOX_NAMES,
@@ -26,11 +26,22 @@ LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "gr
 
 
 def matches(record: Columns) -> bool:
-    name = first_of(record, LIST_NAMES)
+    name = _objects_column(record)
     if name is None:
         return _beside(record) is not None or _is_labelme(record)
     value = record[name]
     return isinstance(value, (list, Mapping, str)) and "question" not in record
+
+
+def _objects_column(record: Columns) -> str | None:
+    """A column of objects, or one of boxes that have a name each, if no other text means them."""
+    name = first_of(record, LIST_NAMES)
+    boxes = first_of(record, BOX_NAMES)
+    if name is not None or boxes is None or any(key in record for key in TEXT_NAMES if key != "caption"):
+        return name
+    value = record[boxes] if isinstance(record[boxes], list) else []
+    named = [each for each in value if isinstance(each, Mapping) and first_of(each, NAME_NAMES)]
+    return boxes if named and len(named) == len(value) else None
 
 
 def _beside(record: Columns) -> tuple[str, str] | None:
@@ -80,7 +91,7 @@ def _read_labelme(record: Columns) -> dict[str, Any]:
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if _is_labelme(record):
         record, context = _read_labelme(record), replace(context, readings=XYXY_PIXELS)
-    name = first_of(record, LIST_NAMES)
+    name = _objects_column(record)
     if name is None:
         pair = _beside(record)
         assert pair is not None
