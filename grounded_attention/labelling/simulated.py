@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
@@ -38,12 +37,8 @@ class SimulatedGrounder:
             # Every phrase takes the same number of draws, so that one phrase does not change the draws of the next.
             chance, place, score = rng.random(3)
             boxes = np.asarray(gold, dtype=np.float32).reshape(-1, 4)
-            others = _others(boxes, objects)
+            others = objects[(box_iou(objects, boxes) < IOU_THRESHOLD).all(axis=1)]
             if chance < self.wrong and len(others):
                 boxes = others[int(place * len(others))][None]
             candidates.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
         return candidates
-
-
-def _others(gold: npt.NDArray[np.float32], objects: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    return objects[(box_iou(objects, gold) < IOU_THRESHOLD).all(axis=1)]

@@ -49,7 +49,7 @@ def heads_figure(
     chosen: Mapping[str, tuple[int, int]] | None = None,
 ) -> Figure:
     """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1."""
-    arrays = _layers_by_heads(accuracy_by_method, layers)
+    arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     depth, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
     columns = min(len(arrays), 4 if heads <= 4 else 2)
     figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * depth / heads, 0.4, 1.2)))
@@ -71,7 +71,7 @@ def layer_curve_figure(
     accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path, layers: Sequence[str] | None = None
 ) -> Figure:
     """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head."""
-    arrays = _layers_by_heads(accuracy_by_method, layers)
+    arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     figure, (axes,) = _grid(1, 1, 0.5)
     for method, values in arrays.items():
         places, style = np.arange(len(values)), _line(method, arrays)
@@ -139,18 +139,6 @@ def _name_layers(axis: Axis, layers: Sequence[str] | None) -> None:
     """Shows names in the place of the numbers of layers, if a layer has another name than its number."""
     if layers is not None and any(name != str(number) for number, name in enumerate(layers)):
         axis.set_ticks(range(len(layers)), list(layers))
-
-
-def _layers_by_heads(
-    accuracy_by_method: Mapping[str, ArrayLike], layers: Sequence[str] | None
-) -> dict[str, np.ndarray]:
-    arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
-    for method, values in arrays.items():
-        if values.ndim != 2 or not values.size:
-            raise ValueError(f"accuracy of {method!r}: found the shape {values.shape}, expected (layers, heads)")
-        if layers is not None and len(layers) != len(values):
-            raise ValueError(f"accuracy of {method!r} has {len(values)} layers, but there are {len(layers)} names")
-    return arrays
 
 
 def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: tuple[int, int] | None) -> None:

@@ -89,10 +89,6 @@ def _aligned(row: list[str], widths: list[int]) -> str:
 
 def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
     """Name and formatted numbers of every row; `best` is the format of the best numbers of a column."""
-    if not isinstance(results.get("methods"), Mapping):
-        raise ValueError(
-            f'the results contain {sorted(results)}; expected an entry "methods" with one entry per method'
-        )
     methods = _ordered(results["methods"], METHODS)
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
     # Numbers are compared as printed, so two methods with the same printed number are both the best.

@@ -248,7 +248,7 @@ class AttentionMethod(SupervisionMethod):
         return getattr(self, option) or ()
 
     def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
-        aligned = self._align(batch)
+        aligned = first_region(align(batch)) if self.variant == "released" else align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
         made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
         return {**made, **(self.boxes.prepare_batch(aligned, batch) if self.boxes.weight else {})}
@@ -358,9 +358,6 @@ class AttentionMethod(SupervisionMethod):
     ) -> tuple[Tensor, Tensor]:
         total, count = sum_layers(pairs, targets.gold, partial(self.rows_loss, direction=direction))
         return self.weights[direction] * total, count
-
-    def _align(self, batch: Batch) -> Tensor:
-        return first_region(align(batch)) if self.variant == "released" else align(batch)
 
 
 def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:

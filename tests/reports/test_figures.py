@@ -208,21 +208,10 @@ def test_methods_are_rows_on_one_scale(image, tmp_path):
     assert widest[0] == widest[1] < widest[3], "a flat head is not drawn as strong as a sure one"
 
 
-def test_wrong_words_files_and_accuracies_are_refused(image, tmp_path):
-    methods = {"none": [attention("Two dogs")], "direct": [attention("the small dog")]}
-    with pytest.raises(ValueError, match="same words in the same order"):
-        method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"'direct'.*\(3,\).*\(layers, heads\)"):
-        heads_figure({"direct": np.zeros(3)}, 0.1, tmp_path / "a.png")
+def test_logs_without_losses_and_other_kinds_of_files_are_refused(image, tmp_path):
     for histories in ({"none": []}, {}):
         with pytest.raises(ValueError, match="nothing to draw"):
             loss_curves_figure(histories, tmp_path / "a.png")
-    with pytest.raises(ValueError, match="no words"):
-        attention_figure(image, CAPTION, [], tmp_path / "a.png")
-    with pytest.raises(ValueError, match="no words"):
-        method_comparison_figure(image, CAPTION, {}, tmp_path / "a.png")
-    with pytest.raises(ValueError, match="outside the caption"):
-        attention_figure(image, "Two", [attention("the small dog")], tmp_path / "a.png")
     with pytest.raises(ValueError, match=r"'\.jpg'"):
         attention_figure(image, CAPTION, [attention("Two dogs")], tmp_path / "a.jpg")
 
@@ -274,8 +263,6 @@ def test_layers_with_names_show_them(tmp_path):
     heads_figure(accuracy, 0.1, tmp_path / "c.png", ["0", "1"])
     heads_figure(accuracy, 0.1, tmp_path / "d.png")
     assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
-    with pytest.raises(ValueError, match="2 layers, but there are 1 names"):
-        heads_figure(accuracy, 0.1, tmp_path / "a.png", ["cross 0"])
 
 
 def test_layer_curve_shows_mean_and_range(tmp_path):

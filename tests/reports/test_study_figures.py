@@ -156,8 +156,6 @@ def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
         low, high = axes.get_ylim()
         heights = [height for line in axes.get_lines() for height in line.get_ydata()]
         assert high - low >= 15 and low < min(heights) and max(heights) < high
-    with pytest.raises(ValueError, match="no learning curves"):
-        learning_curves_figure({**RESULTS, "curves": {}}, tmp_path / "a.png")
 
 
 def colours(path):

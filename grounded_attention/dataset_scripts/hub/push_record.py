@@ -67,7 +67,7 @@ def make_record(
         "command": _command(name, builder.config.name, splits, shown),
         "versions": versions(),
         "scenes": read_scenes(root) if licence == SCENES else None,
-        "sources": source_checksums(builder.config.sources(), root),
+        "sources": [_checksum(path, root) for path in dict.fromkeys(builder.config.sources()) if path.exists()],
         "licence": dataclasses.asdict(licence),
         "permission": permission,
         "description": builder.info.description,
@@ -103,14 +103,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def source_checksums(paths: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Computes name, number of files, bytes and SHA-256 of each source that exists. The checksum of a folder is that
-    of the lines `<checksum>  <path below it>` of its files, sorted by path.
-    """
-    return [_checksum(path, root) for path in dict.fromkeys(paths) if path.exists()]
-
-
 def _checksum(path: Path, root: Path) -> dict[str, Any]:
+    """Name, files, bytes and SHA-256; of a folder that of the lines `<checksum>  <path below it>`, sorted by path."""
     inside = path.resolve().is_relative_to(root.resolve())
     name = path.resolve().relative_to(root.resolve()).as_posix() if inside else path.name
     if (path / MANIFEST).is_file():

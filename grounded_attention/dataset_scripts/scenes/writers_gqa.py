@@ -28,14 +28,11 @@ class ComposedImage:
     def identified(self) -> Iterator[tuple[str, Question, bool]]:
         """Yields id, question, and whether it is balanced; ids have leading zeros, as in the real data."""
         for place, question in enumerate((*self.drawn, *self.entailed)):
-            yield self._id(place), question, place < len(self.drawn)
+            yield f"{QUESTIONS_PER_IMAGE * int(self.image_id) + place:09}", question, place < len(self.drawn)
 
     def ids(self) -> dict[str, str]:
         """Returns text -> id of the questions."""
         return {question.text: question_id for question_id, question, _ in self.identified()}
-
-    def _id(self, place: int) -> str:
-        return f"{QUESTIONS_PER_IMAGE * int(self.image_id) + place:09}"
 
 
 def files(images: Mapping[str, list[ComposedImage]]) -> dict[str, str | bytes]:
