@@ -43,7 +43,7 @@ def bounded(source: object, size: int = 0, memory: int = 0) -> Iterator[None]:
     bytes of `memory` are granted besides.
 
     Memory is bounded on Linux, for all threads that read together; time for each, between two instructions of Python.
-    Inside of another bound, that one holds.
+    Inside of another bound, that one holds, with this `memory` added.
     """
     thread = threading.get_ident()
     try:
@@ -54,6 +54,10 @@ def bounded(source: object, size: int = 0, memory: int = 0) -> Iterator[None]:
                     _limit_memory(sum(_GRANTED.values()))
                 restored.callback(_leave, thread)
                 _limit_time(SECONDS + size / PER_SECOND, restored)
+            elif memory and _ALLOWED:
+                with _LOCK:
+                    _GRANTED[thread] += memory
+                    _limit_memory(memory, _ALLOWED[0])
             yield
     except (MemoryError, RecursionError, _TooLong, _TooLarge) as error:
         kinds = {RecursionError: "is nested too deeply", _TooLong: "takes too long"}
@@ -75,12 +79,12 @@ def _used() -> int:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _limit_memory(more: int) -> None:
+def _limit_memory(more: int, above: int = 0) -> None:
     """Allows so many bytes above what the process has, within what it was allowed before the first bound."""
     try:
         import resource
 
-        _ALLOWED[:] = [_used() + more]
+        _ALLOWED[:] = [(above or _used()) + more]
     except (ImportError, OSError):  # no Linux
         return
     if not _BEFORE:

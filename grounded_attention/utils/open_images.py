@@ -35,7 +35,7 @@ _TURNS = {number: Image.Transpose[name] for number, name in enumerate(_NAMES.spl
 # What is opened, whatever a file is named: PIL runs Ghostscript for EPS, and knows old formats that few have examined.
 # HEIF is there after `pillow_heif.register_heif_opener()`.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
-PHOTOGRAPHS = ("JPEG", "MPO", "HEIF")  # what cameras write
+PHOTOGRAPHS = ("JPEG", "MPO", "HEIF", "WEBP", "AVIF")  # a few bits for each pixel
 # A compressed file of a few kilobytes may claim any number of pixels. The largest photographs of phones have 200
 # megapixels. The variable allows another number in any command.
 MAX_PIXELS = 200_000_000
@@ -125,7 +125,7 @@ def _open_file(path: str, name: str, convert: Any) -> Any:
 
 
 def _read(file: BinaryIO, name: str, convert: Any) -> Any:
-    with _bounded(name, file.seek(0, os.SEEK_END), _format_of(file)):
+    with _bounded(name, file.seek(0, os.SEEK_END)):
         return convert(_open(file, name), name)
 
 
@@ -144,10 +144,11 @@ def _open(file: BinaryIO, name: str) -> Image.Image:
 
 
 def _bounded(name: str, size: int, kind: str | None = None) -> AbstractContextManager[None]:
-    """The bound of a file. The largest photographs are in memory twice while they are turned or converted; decoders of
-    other formats may keep more copies, and a small file has no more memory than another one."""
+    """The bound of a file, or of its header if no kind is given. The largest photographs are in memory twice while they
+    are turned or converted, or more often in some decoders; a small file has no more memory than another one."""
     above = max(0, (_limit() or 2**40) - MAX_PIXELS)
-    return bounded(name, size // 8 + above, min((64 if kind in PHOTOGRAPHS else 8) * size, 4 * MAX_PIXELS))
+    pixels = min((64 if kind in PHOTOGRAPHS else 8) * size, 4 * MAX_PIXELS) if kind else 0
+    return bounded(name, size // 8 + above, pixels)
 
 
 @contextmanager

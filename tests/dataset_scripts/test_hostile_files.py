@@ -369,8 +369,9 @@ def pixels_of(path):
 
 
 def strips_of(path):
-    """A TIFF file of very many strips, for each of which PIL makes small objects until no byte is left."""
-    count = 2**20
+    """A TIFF file of very many strips, for each of which PIL makes small objects until no byte is left; what it has
+    for its pixels is not there for its header."""
+    count = 2**22
     tags = [(256, 4, 1, 16), (257, 4, 1, count), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
     tags += [(273, 4, count, 8), (277, 3, 1, 1), (278, 4, 1, 1)]
     entries = b"".join(struct.pack("<HHII", *tag) for tag in tags)
