@@ -343,7 +343,9 @@ def test_a_picture_whose_metadata_take_too_long_is_refused_in_any_thread(tmp_pat
         threads.submit(open_image, tmp_path / "a.jpg").result() if thread else open_image(tmp_path / "a.jpg")
 
 
-@pytest.mark.parametrize(("kind", "size"), [("JPEG", (12_000, 9000)), ("WEBP", (12_000, 9000)), ("AVIF", (8064, 6048))])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("JPEG", (12_000, 9000)), ("WEBP", (12_000, 9000)), ("AVIF", (8064, 6048))]
+)
 def test_photographs_of_48_and_108_megapixels_are_opened(tmp_path, kind, size):
     """The WebP file is as large as one of a photograph: its decoder needs 1.7 GB, more than a small file has."""
     options = {} if kind == "JPEG" else {"method": 0, "speed": 10, "exif": bytes(2**24 * (kind == "WEBP"))}
