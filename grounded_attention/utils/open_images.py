@@ -144,7 +144,7 @@ def _open(file: BinaryIO, name: str) -> Image.Image:
 
 
 def _bounded(name: str, size: int, kind: str | None = None) -> AbstractContextManager[None]:
-    """The bound of a file, or of its header if there is no kind. The largest photographs are in memory twice while they
+    """The bound of a file, or of its header without a kind. The largest photographs are in memory twice while they
     are turned or converted, or more often in some decoders; a small file has no more memory than another one."""
     above = max(0, (_limit() or 2**40) - MAX_PIXELS)
     pixels = min((64 if kind in PHOTOGRAPHS else 8) * size, 4 * MAX_PIXELS) if kind else 0
