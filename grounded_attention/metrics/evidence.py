@@ -24,20 +24,13 @@ def evidence_metrics(
     heads: npt.ArrayLike | None = None,
     chance: npt.ArrayLike | None = None,
 ) -> dict[str, Estimate]:
-    """
-    Scores N questions.
+    """Scores N questions; `right`: view of `VIEWS` -> whether each answer is right, 0 or 1.
 
-    Args:
-        right (`Mapping[str, Sequence[float]]`): view -> whether each answer is right, 0 or 1; the views are `VIEWS`.
-        image_ids (`Sequence[str]`): image of each question.
-        heads (`ArrayLike`, *optional*): (N, H) share of the question's grounded words whose most attended region is
-            evidence; NaN for a question without such words, which counts for the answers alone.
-        chance (`ArrayLike`, *optional*): (N,) the same of a random region, below 1.
-
-    Returns:
-        `dict[str, Estimate]`: `accuracy` and that of each view, `dependence`; with attention also `attention` (of the
-        head that is best on the images of the other half), `agreement` (questions in which most words look at the
-        evidence where the answer depends on it, and do not where it does not), and `evidence_score`.
+    Of attention, `heads` (N, H) is the share of the question's grounded words whose most attended region is evidence,
+    NaN for a question without such words, which counts for the answers alone, and `chance` (N,) that of a random
+    region, below 1. Returned are `accuracy` and that of each view, `dependence`; with attention also `attention` (of
+    the head that is best on the images of the other half), `agreement` (questions in which most words look at the
+    evidence where the answer depends on it, and do not where it does not), and `evidence_score`.
     """
     views = {view: np.asarray(right[view], dtype=float) for view in VIEWS}
     dependence = views[KEPT] - (views[MASKED] + views[REPLACED]) / 2

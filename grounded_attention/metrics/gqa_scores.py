@@ -59,14 +59,9 @@ def count_steps(semantic: Iterable[Mapping[str, Any]]) -> int:
 
 
 def grounding_score(annotations: Iterable[Mapping[str, Any]], cells: npt.ArrayLike, attention: npt.ArrayLike) -> float:
-    """
-    The script's grounding score of a question: the attention on the objects that its words and those of its full
-    answer mean, each annotation on its own, so that it may be above 1.
-
-    Args:
-        annotations (iterable of `Mapping[str, Any]`): those of a row, with boxes.
-        cells (`ArrayLike`): (K, 4) boxes of the regions, or of the cells of a grid: x1, y1, x2, y2 in [0, 1].
-        attention (`ArrayLike`): (K,) attention on each; it counts by the part of the cell that is in the object.
+    """The script's grounding score of a question: the attention on the objects that its words and those of its full
+    answer mean, each annotation on its own, so that it may be above 1. `attention` (K,) on `cells` (K, 4), regions or
+    the cells of a grid, counts by the part of the cell that is in the object.
     """
     places, weights = np.asarray(cells, dtype=float), np.asarray(attention, dtype=float)
     area = (places[:, 2:] - places[:, :2]).prod(1)

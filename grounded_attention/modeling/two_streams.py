@@ -73,20 +73,10 @@ class StreamLayer(GradientCheckpointingLayer):
 
 
 class TwoStreams:
-    """
-    The state of one forward pass through the layers of two streams.
+    """The state of one forward pass through the layers of two streams.
 
-    Args:
-        config: the configuration, with `grounding_calls`.
-        text (`torch.Tensor` of shape `(B, T, D)`): embedded text.
-        regions (`torch.Tensor` of shape `(B, R, E)`): embedded regions, at least one column.
-        text_mask (`torch.BoolTensor` of shape `(B, T)`): true for text.
-        region_mask (`torch.BoolTensor` of shape `(B, R)`): true for regions. A row without regions reads column 0.
-        grounding_queries (`dict`, *optional*): see the `forward` of the models.
-        kwargs (`dict`): further arguments of the attention function.
-
-    Raises:
-        ValueError: if `grounding_queries` has an unknown direction.
+    `text` (B, T, D) and `regions` (B, R, E), at least one column, are embedded. Masks are true for text and regions; a
+    row without regions reads column 0. `kwargs` are further arguments of the attention function.
     """
 
     def __init__(

@@ -133,17 +133,8 @@ class BoxDialect:
     def read(self, text: str) -> list[float] | None:
         """Reads the first box of an answer: JSON, perhaps cut, brackets, tokens, keys such as x1, or numbers.
 
-        Thoughts and points are left out.
-
-        Args:
-            text (`str`): The answer.
-
-        Returns:
-            `list[float]`, *optional*: x1, y1, x2, y2 in [0, 1], in order and clipped to the image; None without a box,
-            or if it has no area.
-
-        Raises:
-            ValueError: If a number is beyond the scale.
+        Thoughts and points are left out. It is x1, y1, x2, y2 in [0, 1], in order and clipped to the image; None
+        without a box, or if it has no area. A number beyond the scale is a `ValueError`.
         """
         return next(self._boxes(text), None)
 

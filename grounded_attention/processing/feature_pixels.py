@@ -22,13 +22,8 @@ class BackbonePixels:
     """Images for a vision backbone of transformers, normalised as its image processor does.
 
     The shorter side becomes `shortest_edge` unless the longer one would exceed 5/3 of it. Images are not cropped, and
-    their aspect ratio does not change. Images of a batch are padded with zeros on the right and at the bottom.
-
-    Args:
-        image_mean (sequence of `float`): (3,) mean of red, green, blue after rescaling.
-        image_std (sequence of `float`): (3,) standard deviation, likewise.
-        shortest_edge (`int`): Length of the shorter side in pixels.
-        rescale_factor (`float`, *optional*, defaults to `1 / 255`): Factor for pixels of 0 to 255, applied first.
+    their aspect ratio does not change. Images of a batch are padded with zeros on the right and at the bottom. Mean
+    and standard deviation are of red, green, blue after `rescale_factor`.
     """
 
     def __init__(

@@ -48,21 +48,12 @@ AttentionQueries = tuple[AttentionQuery | None, ...]
 
 
 class SupervisedAttention(NamedTuple):
-    """The report of one layer, returned instead of its attention weights.
+    """The report of one layer, returned instead of its attention weights."""
 
-    Args:
-        reports (`tuple[AttentionPair | RowStates | None, ...]`): `pairs`, or what small ones are computed from if
-            `attention_states` was requested.
-        mean (`Tensor`, *optional*): (B, N, M) float32, attention averaged over heads; None if it was not requested.
-        call (`AttentionCall`, *optional*): the call that made this report; None if the model does not describe its
-            calls.
-        layer (`int`, *optional*): the index of the layer in the model, for a report without `call`.
-    """
-
-    reports: tuple[AttentionPair | RowStates | None, ...]
-    mean: Tensor | None
-    call: Any = None
-    layer: int | None = None
+    reports: tuple[AttentionPair | RowStates | None, ...]  # `pairs`, or with `attention_states` what they are made of
+    mean: Tensor | None  # (B, N, M) float32, attention averaged over heads, if it was requested
+    call: Any = None  # the `AttentionCall` that made it, if the model describes its calls
+    layer: int | None = None  # in the model, of a report without `call`
 
     @property
     def pairs(self) -> tuple[AttentionPair | None, ...]:

@@ -21,9 +21,6 @@ class BoxLoss:
     """The squared error between the box of a grounded word and the box that the model predicts (`outputs.pred_boxes`).
 
     Each supervision method has its own weight of this loss, so methods can be compared with and without it.
-
-    Args:
-        weight (`float`, *optional*, defaults to `0.0`): factor of the loss; with 0 there is no loss.
     """
 
     def __init__(self, weight: float = 0.0, layer: int = 0):

@@ -11,15 +11,8 @@ from .method import AttentionMethod, Batch, SupervisionMethod
 
 
 class CombinedSupervision(SupervisionMethod):
-    """Adds the losses of several methods, each with its own weight.
-
-    Args:
-        parts (`Sequence[SupervisionMethod]`): the methods. At most one of them reads attention, because a model
-            reports the attention that one method asks for.
-
-    Raises:
-        ValueError: if there are fewer than two methods, a method occurs twice, one of them has no losses, or two of
-            them read attention.
+    """Adds the losses of several methods, each with its own weight. At most one of them reads attention, because a
+    model reports the attention that one method asks for.
     """
 
     def __init__(self, parts: Sequence[SupervisionMethod]):

@@ -22,23 +22,13 @@ SMALLEST_BOX, ROUNDING = 1e-6, 1e-5
 
 
 def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Tensor:
-    """Makes the target of each phrase.
+    """Makes the target of each phrase, (B, P, R) float32: 1 in sum, or 0 for a phrase that means no region.
 
-    Args:
-        batch (`Mapping[str, Any]`): `phrase_regions` (B, P, R); for targets of boxes also `phrase_boxes`
-            (B, P, G, 4), -1 for padding, and `region_boxes` (B, R, 4).
-        target (`str`): `indicator` and `given` read `phrase_regions`, as marks or as they are; the others weigh the
-            regions of a box, several boxes alike: `touched` (GUI-Actor), `overlap` (the part of the region in the
-            box), `gaussian` (that times a Gaussian in the box, GUI-AIMA), `fitts` (the Gaussian's mass in the part of
-            the region in the box, V2P), `mixture` (a Gaussian about the middle of the box that does not end with it,
-            EASE).
-        spread (`float`): Standard deviation of the Gaussian in sides of the box.
-
-    Returns:
-        `Tensor`: (B, P, R) float32, each 1 in sum, or 0 for a phrase that means no region.
-
-    Raises:
-        ValueError: If the batch has no boxes, or a given target is negative.
+    `indicator` and `given` read `phrase_regions` (B, P, R), as marks or as they are. The others weigh the regions of
+    `phrase_boxes` (B, P, G, 4), -1 for padding, several boxes alike: `touched` (GUI-Actor), `overlap` (the part of the
+    region in the box), `gaussian` (that times a Gaussian in the box, GUI-AIMA), `fitts` (the Gaussian's mass in the
+    part of the region in the box, V2P), `mixture` (a Gaussian about the middle of the box that does not end with it,
+    EASE). `spread` is the standard deviation of the Gaussian in sides of the box.
     """
     marks, valid = batch["phrase_regions"], region_mask(batch)
     seen = torch.ones_like(marks, dtype=torch.bool) if valid is None else valid[:, None].expand_as(marks)

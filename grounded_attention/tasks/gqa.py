@@ -131,11 +131,7 @@ class GQA(AnsweringTask):
             worth={row["answer"]: 1.0} if row["answer"] else {},
         )
 
-    def read_predictions(self, path: Path) -> dict[str, str]:
-        return read_predictions(path)
-
-    def write_predictions(self, path: Path, answers: Mapping[str, str]) -> None:
-        write_predictions(path, answers)
+    read_predictions, write_predictions = staticmethod(read_predictions), staticmethod(write_predictions)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
         """Answers to other questions than those of the split are allowed, as in a file about all questions."""

@@ -63,13 +63,7 @@ def corners(box: Tensor) -> tuple[float, float, float, float]:
 
 
 class Judge(StreamingMetric):
-    """Collects all predictions during an evaluation: a metric without numbers.
-
-    Args:
-        judge (`JudgeTask`): `Task.judge`.
-        rows (`Any`): rows of the split; one process evaluates them in this order.
-        context (`JudgeContext`): names of classes and words.
-    """
+    """Collects all predictions of an evaluation, of rows in this order by one process: a metric without numbers."""
 
     def __init__(self, judge: JudgeTask, rows: Any, context: JudgeContext):
         super().__init__()

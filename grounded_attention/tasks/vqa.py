@@ -88,11 +88,18 @@ class VQA(AnsweringTask):
             return Scored({}, notes=notes)
         soft = batch["labels"].gather(1, outputs.logits.argmax(-1)[:, None])[:, 0].tolist()
         accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, answers, strict=True)]
+        types = [each.replace("/", "_") for each in batch["answer_type"]]
         scores = {
             "vqa_accuracy": accuracy,
             "vqa_soft_accuracy": _if_answered(answers, soft),
             "vqa_soft_upper_bound": _if_answered(answers, batch["labels"].amax(-1).tolist()),
-            **{f"vqa_{kind}_accuracy": _of_type(kind, accuracy, batch) for kind in _types(batch)},
+            **{
+                f"vqa_{kind}_accuracy": [
+                    each if own == kind else None for each, own in zip(accuracy, types, strict=True)
+                ]
+                for kind in dict.fromkeys(types)
+                if kind
+            },
         }
         if options.majority is not None:
             scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in answers]
@@ -121,11 +128,7 @@ class VQA(AnsweringTask):
             worth=worth,
         )
 
-    def read_predictions(self, path: Path) -> dict[str, str]:
-        return read_predictions(path)
-
-    def write_predictions(self, path: Path, answers: Mapping[str, str]) -> None:
-        write_predictions(path, answers)
+    read_predictions, write_predictions = staticmethod(read_predictions), staticmethod(write_predictions)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
         if not any(rows["answers"]):
@@ -165,15 +168,6 @@ def answer_targets(humans: Iterable[list[str]], index: Mapping[str, int]) -> Ten
 def _if_answered(answers: list[list[str]], values: list[float]) -> list[float | None]:
     """Replaces the values of questions without human answers by None."""
     return [value if humans else None for value, humans in zip(values, answers, strict=True)]
-
-
-def _types(batch: Batch) -> dict[str, None]:
-    return dict.fromkeys(kind.replace("/", "_") for kind in batch["answer_type"] if kind)
-
-
-def _of_type(kind: str, accuracy: list[float | None], batch: Batch) -> list[float | None]:
-    types = [each.replace("/", "_") for each in batch["answer_type"]]
-    return [value if own == kind else None for value, own in zip(accuracy, types, strict=True)]
 
 
 TASK = VQA()

@@ -4,8 +4,8 @@
 import json
 import multiprocessing
 import os
+import pkgutil
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -168,7 +168,7 @@ def test_a_torn_row_is_done_again(photos, tmp_path):
     assert_whole(output, 12)
 
 
-WRITE = "grounded_attention.dataset_scripts.regions.writer.write_json"
+WRITE = "grounded_attention.dataset_scripts.files.manifests.ManifestKind.write"
 
 
 @pytest.mark.parametrize("stop", ["os.rename", WRITE, "shutil.rmtree"])
@@ -180,14 +180,14 @@ def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
         called = []
 
         def last(*arguments, **options):
-            # The first `write_json` begins a table, the others are those of the join.
+            # The first manifest begins a table, the others are those of the join.
             called.append(arguments)
-            if stop != WRITE or "regions.json" in str(arguments[0]):
+            if stop != WRITE or "regions.json" in str(arguments[1]):
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*arguments, **options)
 
         module, name = stop.rsplit(".", 1)
-        target = sys.modules[module]
+        target = pkgutil.resolve_name(module)
         real = getattr(target, name)
         setattr(target, name, last)
         extract(photos, output)

@@ -47,7 +47,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_npy, load_pickle, loads
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.dataset_scripts.regions.files import read_json as read_region_manifest
+from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABLE
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
 from grounded_attention.dataset_scripts.rows import grounded_rows, sources
 from grounded_attention.dataset_scripts.rows.box_texts import find_mentions, words_asked_for
@@ -72,7 +72,7 @@ JSON_READERS = {
     "nlvr2": lambda path: list(_records(path)),
     "objects": read_objects,
     "refs": lambda path: list(read_refs(path)),
-    "region manifest": read_region_manifest,
+    "region manifest": REGION_TABLE.read,
 }
 READERS_OF_FILES = {
     **JSON_READERS,

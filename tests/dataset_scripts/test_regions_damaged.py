@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.files import read_json
+from grounded_attention.dataset_scripts.regions.files import KIND
 from grounded_attention.dataset_scripts.regions.reader_arrow import read_frcnn_vg
 from grounded_attention.dataset_scripts.regions.reader_h5 import read_h5
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
@@ -160,7 +160,7 @@ def test_a_manifest_without_provenance_is_an_error(tmp_path, file, provenance):
     content = {"format": "grounded-attention region table", "version": 1, **provenance}
     (tmp_path / file).write_text(json.dumps(content))
     with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
-        read_json(tmp_path / file)
+        KIND.read(tmp_path / file)
 
 
 def test_a_damaged_row_is_named(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.dataset_scripts.regions import writer as region_writer
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter, normalise_boxes
 from tests.helpers.region_samples import PROVENANCE, sample, write_table
@@ -168,7 +169,7 @@ def test_a_disk_full_at_the_end_releases_the_table(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as caught:
         with RegionTableWriter(tmp_path, PROVENANCE) as writer:
             writer.write(sample("a"))
-            patch.setattr(region_writer, "write_json", fail)
+            patch.setattr(ManifestKind, "write", fail)
     assert caught.value.errno == errno.ENOSPC
     with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
         assert list(writer.written) == ["a"]

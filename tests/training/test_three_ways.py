@@ -1,71 +1,110 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""One training three times: with the Trainer of recipes, with the mixin on a plain Trainer, and in a plain loop."""
+"""One training three times: by a recipe, with the mixin on a plain Trainer, and in a plain loop."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from datasets import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import AutoModelForImageTextToText, AutoProcessor, Trainer, TrainingArguments
 
+from grounded_attention.commands import train
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import COUNTS, GroundingCollator
-from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_vlm_examples import make_rows
-from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import make_processor
+from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.two_processes import run_two
 
 RATE, WEIGHT, STEPS = 0.1, 0.5, 3
 SPLITS = {"one batch": (4, 1), "accumulated": (1, 4)}
+TRAINING = {"max_steps": STEPS, "optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant"}
+TRAINING |= {"max_grad_norm": 0.0, "logging_steps": 1, "save_strategy": "no", "use_cpu": True}
 
 
 class Supervised(GroundingTrainerMixin, Trainer):
     """What users write."""
 
 
-class CountingCollator(GroundingCollator):
-    """Counts the answers' tokens too, as the collator of a task does."""
+def conversations() -> list[dict]:
+    """Four rows as people have them; each step reads all, so their order does not count."""
+    rows = make_rows()
+    for row in rows:
+        row["messages"] = [
+            {"role": "user", "content": row.pop("prompt")},
+            {"role": "assistant", "content": row.pop("completion")},
+        ]
+        row["phrases"] = [{"text": each["words"], "boxes": each["boxes"]} for each in row["phrases"]]
+    return rows
 
-    def counts(self, batch):
-        return {each.name: each.count(batch) for each in TASKS["grounded_generation"].losses} | super().counts(batch)
+
+def write(folder: Path) -> None:
+    """A tiny LLaVA, and the rows as files."""
+    save_llava(folder / "model")
+    (folder / "rows").mkdir()
+    lines = []
+    for number, row in enumerate(conversations()):
+        row.pop("image").save(folder / "rows" / f"{number}.png")
+        lines.append(json.dumps({"image": f"{number}.png", **row}) + "\n")
+    (folder / "rows" / "train.jsonl").write_text("".join(lines))
+    (folder / "rows" / "validation.jsonl").write_text(lines[0])
 
 
-def parts():
-    processor, method = PatchGroundingProcessor(make_processor("llava")), get_method("direct")
-    model = make_model("llava", processor.tokenizer).train()
+def parts(folder: Path):
+    method = get_method("direct")
+    model = AutoModelForImageTextToText.from_pretrained(folder / "model").train()
     method.prepare(model)
-    return model, processor, method
+    return model, PatchGroundingProcessor(AutoProcessor.from_pretrained(folder / "model")), method
 
 
-def by_trainer(way: str, folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
-    model, processor, method = parts()
-    fixed = {"max_steps": STEPS, "optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant"}
-    fixed |= {"max_grad_norm": 0.0, "logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True}
-    fixed |= {"disable_tqdm": True, "remove_unused_columns": False, "label_names": []}
+def by_recipe(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
+    output, model = folder / f"run_{batch}_{accumulation}", str(folder / "model")
     sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    given = {"train_dataset": Dataset.from_list(make_rows()), "method": method, "attention_weight": WEIGHT}
-    arguments, task = TrainingArguments(str(folder), **fixed, **sizes), TASKS["grounded_generation"]
-    if way == "recipe":
-        collate = CountingCollator(processor, method)
-        trainer = GroundingTrainer(model, arguments, data_collator=collate, task=task, metrics=list, **given)
-    else:
-        trainer = Supervised(model, arguments, data_collator=GroundingCollator(processor, method), **given)
+    recipe = {
+        "task": "grounded_generation",
+        "methods": ["direct"],
+        "output_dir": str(output),
+        "data": {"source": str(folder / "rows"), "builder": "llava_instruct", "boxes": "xyxy 0..1"},
+        "model": {"family": "vlm", "source": model, "tokenizer": model},
+        "supervision": {"weight": WEIGHT},
+        "training": {**TRAINING, **sizes},
+    }
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    assert train.main([str(path)]) == 0
+    return logged(json.loads((output / "direct" / "history.json").read_text()))
+
+
+def by_mixin(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
+    model, processor, method = parts(folder)
+    sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+    fixed = {"report_to": "none", "disable_tqdm": True, "remove_unused_columns": False, "label_names": []}
+    trainer = Supervised(
+        model,
+        TrainingArguments(str(folder), **TRAINING, **sizes, **fixed),
+        data_collator=GroundingCollator(processor, method),
+        train_dataset=Dataset.from_list(conversations()),
+        method=method,
+        attention_weight=WEIGHT,
+    )
     trainer.train()
-    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    return [{name: entry[name] for name in ("loss", "loss_text_to_region")} for entry in logs]
+    return logged(trainer.state.log_history)
 
 
-def by_hand(batch: int, accumulation: int) -> list[dict[str, float]]:
-    model, processor, method = parts()
+def logged(history: list[dict]) -> list[dict[str, float]]:
+    return [{name: each[name] for name in ("loss", "loss_text_to_region")} for each in history if "loss" in each]
+
+
+def by_hand(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
+    model, processor, method = parts(folder)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    rows, collate, found = make_rows(), GroundingCollator(processor, method), []
+    rows, collate, found = conversations(), GroundingCollator(processor, method), []
     for _ in range(STEPS):
         batches = [collate(rows[i * batch : (i + 1) * batch]) for i in range(accumulation)]
         counts = {name: sum(each[COUNTS][name] for each in batches) for name in batches[0][COUNTS]}
@@ -84,9 +123,19 @@ def by_hand(batch: int, accumulation: int) -> list[dict[str, float]]:
     return found
 
 
+WAYS = {"recipe": by_recipe, "mixin": by_mixin, "plain loop": by_hand}
+
+
 @pytest.fixture(scope="module")
-def expected():
-    return by_hand(4, 1)
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("three_ways")
+    write(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    return by_hand(folder, 4, 1)
 
 
 def assert_equal(found, expected):
@@ -96,22 +145,20 @@ def assert_equal(found, expected):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("way", ["recipe", "mixin", "plain loop"])
-def test_losses_are_equal(tmp_path, expected, way, split):
-    batch, accumulation = SPLITS[split]
-    found = by_hand(batch, accumulation) if way == "plain loop" else by_trainer(way, tmp_path, batch, accumulation)
-    assert_equal(found, expected)
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_are_equal(folder, expected, way, split):
+    assert_equal(WAYS[way](folder, *SPLITS[split]), expected)
 
 
-def test_losses_of_two_processes_are_equal(tmp_path, expected):
-    run_two("tests.training.test_three_ways", tmp_path)
-    for way in ("recipe", "mixin"):
-        assert_equal(json.loads((tmp_path / f"{way}.json").read_text()), expected)
+@pytest.mark.parametrize("way", ["recipe", "mixin"])
+def test_losses_of_two_processes_are_equal(folder, expected, way):
+    run_two("tests.training.test_three_ways", folder, way)
+    assert_equal(json.loads((folder / f"{way}.json").read_text()), expected)
 
 
 if __name__ == "__main__":
-    for each in ("recipe", "mixin"):
-        logged = by_trainer(each, Path(sys.argv[1]), 1, 2)
-        if torch.distributed.get_rank() == 0:
-            Path(sys.argv[1], f"{each}.json").write_text(json.dumps(logged))
+    place, name = Path(sys.argv[1]), sys.argv[2]
+    losses = WAYS[name](place, 1, 2)
+    if os.environ["RANK"] == "0":
+        (place / f"{name}.json").write_text(json.dumps(losses))
     leave_group()

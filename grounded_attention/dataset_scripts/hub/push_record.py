@@ -19,7 +19,7 @@ from grounded_attention import __version__
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
-from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_json
+from grounded_attention.dataset_scripts.regions.files import KIND, MANIFEST
 from grounded_attention.utils import bounded_files
 
 RECORD = "build.json"
@@ -108,7 +108,7 @@ def _checksum(path: Path, root: Path) -> dict[str, Any]:
     inside = path.resolve().is_relative_to(root.resolve())
     name = path.resolve().relative_to(root.resolve()).as_posix() if inside else path.name
     if (path / MANIFEST).is_file():
-        manifest = read_json(path / MANIFEST)
+        manifest = KIND.read(path / MANIFEST)
         size = sum(shard["bytes"] for shard in manifest["shards"])
         return {"file": path.name, "files": len(manifest["shards"]), "bytes": size, "table": manifest["checksum"]}
     if path.is_file():

@@ -16,7 +16,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +30,7 @@ from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.manifests import describe_changes
 from grounded_attention.utils.whole_files import delete_folder, synchronise_folder
 
-from .files import MANIFEST, PARTIAL, SHARDS, read_json, read_manifest, shard_name
+from .files import KIND, MANIFEST, PARTIAL, SHARDS, read_manifest, shard_name
 from .table import Regions, RegionTableWriter
 
 PARTS = "parts"
@@ -51,16 +50,6 @@ class Extractor(Protocol):
 
     def extract(self, images: Sequence[Any], image_ids: Sequence[str] | None = None) -> list[Any]:
         """Finds the regions of images."""
-
-
-@dataclass
-class ExtractionSummary:
-    """Counts of a run."""
-
-    given: int = 0
-    images: int = 0
-    skipped: int = 0
-    problems: list[str] = field(default_factory=list)
 
 
 def extract_table(
@@ -97,8 +86,8 @@ def extract_table(
             table.close()
     if table is None:
         return None
-    summary = ExtractionSummary(len(images), len(images) - len(problems), len(problems), problems[:MAX_PROBLEMS])
-    return _finish(folder, provenance, summary)
+    counts = {"given": len(images), "images": len(images) - len(problems), "skipped": len(problems)}
+    return _finish(folder, provenance, {**counts, "problems": problems[:MAX_PROBLEMS]})
 
 
 def join_processes(cpu: bool = False) -> PartialState:
@@ -140,7 +129,7 @@ def _describe_changes(manifest: Mapping[str, Any], provenance: Mapping[str, Any]
 def _begin(folder: Path, provenance: dict[str, Any]) -> RegionTableWriter:
     """Opens the writer of the table itself. It holds the lock and knows the rows of shards that were moved already."""
     partial = folder / PARTIAL
-    if partial.exists() and (begun := read_json(partial))["provenance"] != provenance:
+    if partial.exists() and (begun := KIND.read(partial))["provenance"] != provenance:
         if any(folder.rglob(SHARDS)):
             hint = "use the same images and options, or remove the folder"
             raise DataError(f"an unfinished {_describe_changes(begun, provenance)}", file=folder, hint=hint)
@@ -248,7 +237,7 @@ class _Worker:
         self.problems.append(str(problem))
 
 
-def _finish(folder: Path, provenance: dict[str, Any], summary: ExtractionSummary) -> dict[str, Any]:
+def _finish(folder: Path, provenance: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
     """Moves the shards of all parts into the table and finishes it, which reads every row once more."""
     numbers = [int(shard.stem.split("-")[1]) for shard in folder.glob(SHARDS)]
     number = max(numbers, default=-1) + 1
@@ -259,9 +248,9 @@ def _finish(folder: Path, provenance: dict[str, Any], summary: ExtractionSummary
     writer = RegionTableWriter(folder, provenance, resume=True)
     if not writer.written:
         writer.close()
-        first = next(iter(summary.problems), "there are none")
+        first = next(iter(summary["problems"]), "there are none")
         raise DataError("no usable image", file=folder, hint=f"the first problem: {first}")
     with writer:
-        writer.summary = asdict(summary)
+        writer.summary = summary
     delete_folder(folder / PARTS)
     return read_manifest(folder)

@@ -38,11 +38,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return KIND.read_finished(folder, _is_valid)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a manifest, finished or partial, and checks format, version and provenance."""
-    return KIND.read(path)
-
-
 def _is_valid(content: dict[str, Any]) -> bool:
     """Checks the parts of a finished manifest that opening the table uses."""
     arrays, shards = content["arrays"], content["shards"]
@@ -55,11 +50,6 @@ def _is_valid(content: dict[str, Any]) -> bool:
     valid &= all(arrays[name] is None for name in arrays.keys() - matrices.keys())
     valid &= arrays["boxes"] == 4 and arrays["features"] == content["feature_size"]
     return valid and type(content["feature_size"]) is int and isinstance(content["checksum"], str)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
-    KIND.write(path, content)
 
 
 def synchronise(file: IO[Any]) -> None:

@@ -20,16 +20,15 @@ from grounded_attention.utils.whole_files import make_folder, whole_file
 
 from .files import (
     INDEX,
+    KIND,
     MANIFEST,
     PARTIAL,
     SHARDS,
     add_digest,
     digest_text,
     lock_file,
-    read_json,
     shard_name,
     synchronise,
-    write_json,
 )
 from .rows import (
     ARROW_ERRORS,
@@ -113,7 +112,7 @@ class RegionTableWriter:
             hint = "continue it with --resume, or remove the folder"
             raise DataError("the folder holds an unfinished region table", file=self.path, hint=hint)
         lock = lock_file(partial)
-        begun = read_json(partial)["provenance"]
+        begun = KIND.read(partial)["provenance"]
         if begun != self.provenance:
             expected, hint = repr(self.provenance), "resume with the same source and options, or remove the folder"
             raise DataError(
@@ -125,7 +124,7 @@ class RegionTableWriter:
 
     def _start_new(self, partial: Path) -> None:
         refuse_strays(self.path.glob(SHARDS))
-        write_json(partial, {"provenance": self.provenance})
+        KIND.write(partial, {"provenance": self.provenance})
 
     def _recover(self, shard: Path) -> None:
         """Keeps the intact rows of a shard, cuts the rest, and closes it."""
@@ -227,7 +226,7 @@ class RegionTableWriter:
             "shards": self._shards,
             "index_bytes": index_bytes,
         }
-        write_json(self.path / MANIFEST, manifest)
+        KIND.write(self.path / MANIFEST, manifest)
         (self.path / PARTIAL).unlink()
         self.close()
 

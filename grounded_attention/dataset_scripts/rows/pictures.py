@@ -38,12 +38,8 @@ class UnreadablePicture(RowError):
 
 
 class Pictures:
-    """The pictures of a source.
-
-    Args:
-        folder (`Path`, *optional*): The folder of the file that has the rows.
-        images (`str` or `os.PathLike`, *optional*): A folder of pictures that the user gives.
-        is_foreign (`bool`): Whether the rows come from the Hub: then they may not name files outside of `images`.
+    """The pictures of a source: in the folder of its rows, or in `images`, outside of which rows of the Hub
+    (`is_foreign`) may not name files.
     """
 
     def __init__(self, folder: Path | None, images: str | os.PathLike[str] | None, is_foreign: bool) -> None:

@@ -62,11 +62,8 @@ class FiniteTrainer(Trainer):
     A skipped step changes neither weights nor the state of the optimizer, in any process; the step is counted, the
     learning rate goes on, and the logged means are those of the other steps. The log has an entry `skipped_rows`. The
     scaler of float16 losses skips steps of its own while it looks for a scale; these are not counted. With it, the
-    learning rate may wait in a skipped step, as it does in those of the scaler.
-
-    Raises:
-        NotFiniteError: in all processes, for such a step or for weights that are to be saved; the message contains
-            the step, the rows of the batch and the last complete checkpoint.
+    learning rate may wait in a skipped step, as it does in those of the scaler. Weights that are to be saved are
+    checked too; the error is raised in all processes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
