@@ -131,6 +131,7 @@ def _read(file: BinaryIO, name: str, convert: Any) -> Any:
 
 def _open(file: BinaryIO, name: str) -> Image.Image:
     """Reads the header."""
+    Image.init()  # or PIL knows no format in a process that has opened none
     try:
         with _any_number_of_pixels():  # our own limit is checked before they are decoded
             return Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])

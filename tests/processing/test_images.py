@@ -2,6 +2,7 @@
 import ast
 import contextlib
 import io
+import os
 import re
 import struct
 import zlib
@@ -16,8 +17,8 @@ from PIL import EpsImagePlugin, Image, ImageOps
 from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
+from tests.helpers.warm_python import ROOT, run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 MEAN = np.array([102.9801, 115.9465, 122.7717], dtype=np.float32)
 RED, GREY = (200, 30, 90), 120
 
@@ -256,6 +257,15 @@ def test_the_formats_of_photographs_are_opened_whatever_their_name(tmp_path, kin
     image.save(tmp_path / "a.eps", kind)
     for given in (tmp_path / "a.eps", io.BytesIO((tmp_path / "a.eps").read_bytes())):
         assert np.abs(np.asarray(open_image(given), float) - np.asarray(image)).max() < 16
+
+
+def test_the_first_picture_of_a_process_is_opened(tmp_path):
+    """PIL has loaded no format yet."""
+    path = save(tmp_path / "a.jpg", picture(6, 4))
+    code = (
+        "import sys; from grounded_attention.utils.open_images import open_image; print(open_image(sys.argv[1]).size)"
+    )
+    assert run_python(code, [path], cwd=ROOT, env=os.environ).stdout == "(6, 4)\n"
 
 
 @pytest.mark.filterwarnings("error")
