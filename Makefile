@@ -41,9 +41,11 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (50 minutes, estimated)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
-	for name in none direct kl_attention; do \
-	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes_8000 --limit 300 --card runs/vlm_scenes/$$name || exit 1; \
-	done
+	for name in none direct kl_attention; do for suite in grounding composition hallucination evidence; do \
+	  limit=100; test $$suite != evidence || limit=300; before="--before runs/vlm_scenes/none"; test $$name != none || before=; \
+	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite $$suite --match caption --probe data/scenes_8000 \
+	    --limit $$limit $$before --card runs/vlm_scenes/$$name || exit 1; \
+	done; done
 
 .PHONY: pointer
 pointer: export OMP_NUM_THREADS ?= 1

@@ -30,6 +30,10 @@ examples:
   # probes: one table with intervals (docs/evaluation.md)
   grounded-attention evaluate runs/vlm_scenes/direct --suite composition --probe data/scenes --probe relations.json
 
+  # the model before and after its training, into its card
+  grounded-attention evaluate runs/vlm_scenes/direct --suite evidence --probe data/scenes \\
+      --before runs/vlm_scenes/none --card runs/vlm_scenes/direct
+
   # an official file of answers, without a model
   grounded-attention evaluate --predictions answers.json --task vqa --data-dir data/vqa --split validation
 """
@@ -77,6 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--suite", choices=SUITES, help="score on probes of this kind instead")
     add("--probe", action="append", metavar="SOURCE", help="of --suite: rows, or scenes; may be repeated")
     add("--match", choices=MATCHES, default="yes", help="how a decoder matches a text: yes or no, or as its caption")
+    add("--before", metavar="CHECKPOINT", help="of --suite: compare with this model, such as that before the training")
     add("--card", metavar="FILE_OR_DIR", help="of --suite: put the tables of the output folder into this model card")
     add("--data-dir", metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", metavar="TABLE", help="folder of the region table")

@@ -18,7 +18,7 @@ from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.heads.card import CardSection
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.metrics.significance import Estimate
-from grounded_attention.training.experiments.suites import Settings, open_probe, run_suite
+from grounded_attention.training.experiments.suites import Settings, open_probes, run_suite
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
@@ -26,6 +26,8 @@ from grounded_attention.utils.whole_files import write_text
 from .rows_options import read_columns
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
+PARTS = ("value", "low", "high", "count")
+BEFORE, CHANGE = ", before", ", change"  # at the end of a measure's name
 PROBES = CardSection(
     "probes",
     "<!-- probes: grounded-attention evaluate --suite ... --card puts its section here -->",
@@ -47,16 +49,27 @@ def work(options: argparse.Namespace) -> str:
     sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
     told = {"columns": read_columns(options.columns), "boxes": options.boxes}
-    probes = [open_probe(options.suite, source, options.images, split, **told) for source in sources]
+    opened = {
+        source: list(open_probes(options.suite, source, options.match, options.images, split, **told))
+        for source in sources
+    }
+    probes = [probe for each in opened.values() for probe in each]
     if len({probe.name for probe in probes}) < len(probes):  # files of one name
-        probes = [replace(probe, name=source) for probe, source in zip(probes, sources, strict=True)]
+        probes = [
+            replace(probe, name=f"{source}{probe.name[len(each[0].name) :]}")
+            for source, each in opened.items()
+            for probe in each
+        ]
     settings = Settings(
         options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
         options.cpu, options.match, options.text_only,
     )  # fmt: skip
     estimates = dict(run_suite(settings, probes))
+    if options.before is not None:
+        earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes))
+        estimates = {probe: _compare(numbers, earlier[probe]) for probe, numbers in estimates.items()}
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))
-    write(estimates, settings, sources, folder)
+    write(estimates, settings, sources, folder, options.before)
     if card is not None:
         PROBES.put(section(folder), card)
     if options.json:
@@ -64,15 +77,32 @@ def work(options: argparse.Namespace) -> str:
     return f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
+def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    made = dict(after)
+    for name in after.keys() & before.keys():
+        made |= {f"{name}{BEFORE}": before[name], f"{name}{CHANGE}": after[name].change(before[name])}
+    return made
+
+
+def _measures(numbers: Mapping[str, Estimate]) -> list[str]:
+    return [name for name in numbers if not name.endswith((BEFORE, CHANGE))]
+
+
 def table(estimates: Numbers, shown: Callable[[str], str] = str) -> str:
-    """The numbers, a line each; `shown` writes names of files and groups."""
-    lines = [
-        [shown(probe), shown(name.replace("_", " ")), f"{each.value:.1%}", interval_text((each.low, each.high)),
-         str(each.count)]
-        for probe, numbers in estimates.items()
-        for name, each in numbers.items()
-    ]  # fmt: skip
-    return markdown_table(HEADER, lines, 2, aligned=True)
+    """The numbers, a line each, beside those of before; `shown` writes names of files and groups."""
+    compared = any(len(_measures(numbers)) < len(numbers) for numbers in estimates.values())
+    lines = []
+    for probe, numbers in estimates.items():
+        for name in _measures(numbers):
+            each, before, change = numbers[name], numbers.get(f"{name}{BEFORE}"), numbers.get(f"{name}{CHANGE}")
+            line = [shown(probe), shown(name.replace("_", " ")), f"{each.value:.1%}"]
+            lines.append([*line, interval_text((each.low, each.high)), str(each.count)])
+            if before is not None and change is not None:
+                ends = interval_text((change.low, change.high), "+.1%")
+                lines[-1] += [f"{before.value:.1%}", f"{change.value:+.1%} ({ends})"]
+            elif compared:
+                lines[-1] += ["", ""]
+    return markdown_table((*HEADER, "before", "change") if compared else HEADER, lines, 2, aligned=True)
 
 
 def section(folder: Path) -> str:
@@ -85,6 +115,8 @@ def section(folder: Path) -> str:
             for probe, numbers in told["figures"].items()
         }
         parts += [f"### {told['suite'].capitalize()}", table(estimates, markdown_text)]
+        if told.get("before") is not None:
+            parts.append(f"*before* is {markdown_text(str(told['before']))}.")
     if "### Evidence" in parts:
         parts.append(
             "*Evidence score*: whether answers depend on the evidence in the picture where attention is on it; 0 for "
@@ -99,12 +131,17 @@ def _estimate(told: Mapping[str, Any]) -> Estimate:
 
 
 def _plain(estimates: Numbers) -> dict[str, dict[str, dict[str, float]]]:
-    return {probe: {name: asdict(each) for name, each in numbers.items()} for probe, numbers in estimates.items()}
+    return {
+        probe: {name: {part: getattr(each, part) for part in PARTS} for name, each in numbers.items()}
+        for probe, numbers in estimates.items()
+    }
 
 
-def write(estimates: Numbers, settings: Settings, sources: Sequence[str], folder: Path) -> None:
+def write(
+    estimates: Numbers, settings: Settings, sources: Sequence[str], folder: Path, before: str | None = None
+) -> None:
     """Writes the numbers; those of probes on the Hub also as the Hub reads them."""
-    about = {**asdict(settings), "probes": list(sources), "figures": _plain(estimates)}
+    about = {**asdict(settings), "before": before, "probes": list(sources), "figures": _plain(estimates)}
     write_text(folder / f"suite_{settings.suite}.json", to_json(about, indent=2) + "\n")
     date = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [
@@ -118,7 +155,8 @@ def write(estimates: Numbers, settings: Settings, sources: Sequence[str], folder
         )
         for probe, numbers in estimates.items()
         if probe in sources and not find_files(probe)
-        for name, each in numbers.items()
+        for name in _measures(numbers)
+        for each in [numbers[name]]
     ]
     if entries:
         text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)

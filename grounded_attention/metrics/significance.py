@@ -6,7 +6,7 @@ each draw samples images and seeds with replacement, the same for both models.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,19 @@ class Estimate:
     low: float
     high: float
     count: int
+    draws: npt.NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+
+    def change(self, before: "Estimate") -> "Estimate":
+        """What is added to `before`; both draw alike, so the interval is paired where both have the same images."""
+        low = high = float("nan")
+        if self.draws is not None and before.draws is not None:
+            low, high = _ends(self.draws - before.draws)
+        return Estimate(self.value - before.value, low, high, self.count)
+
+
+def _ends(draws: npt.NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def estimate_ratio(
@@ -61,11 +74,10 @@ def estimate_ratio(
     values = np.asarray(parts, dtype=np.float64)
     sizes = np.ones_like(values) if wholes is None else np.asarray(wholes, dtype=np.float64)
     value = float(values.sum() / sizes.sum()) if sizes.sum() else 0.0
-    low = high = float("nan")
-    if len(set(image_ids)) > 1:
-        means = _resampled_means(values[None], image_ids, draws, np.random.default_rng(seed), sizes)
-        low, high = (float(each) for each in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
-    return Estimate(value, low, high, len(values))
+    if len(set(image_ids)) < 2:
+        return Estimate(value, float("nan"), float("nan"), len(values))
+    means = _resampled_means(values[None], image_ids, draws, np.random.default_rng(seed), sizes)
+    return Estimate(value, *_ends(means), len(values), means)
 
 
 @dataclass(frozen=True)
@@ -109,8 +121,7 @@ def paired_difference(
         )
     differences = model.scores - other.scores
     means = _resampled_means(differences, model.image_ids, draws, np.random.default_rng(seed))
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Difference(float(differences.mean()), float(low), float(high), len(differences))
+    return Difference(float(differences.mean()), *_ends(means, level), len(differences))
 
 
 def _resampled_means(

@@ -3,6 +3,7 @@
 
 import json
 import random
+import shutil
 import sys
 
 import datasets
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from transformers import set_seed
+from transformers import pipeline, set_seed
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
@@ -26,6 +27,7 @@ from grounded_attention.training.experiments import suites
 from grounded_attention.training.experiments.evidence import changed_pictures, draw_others, write_regions
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
+from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_recipes import save_llava
 
@@ -63,19 +65,51 @@ def run(files, model, suite, *arguments):
     return evaluate.main([str(files / model), *arguments])
 
 
+DRAWN = {"grounding": ["Ref-L4"], "composition": ["What'sUp", "VSR"], "hallucination": ["AMBER"], "evidence": []}
+
+
 @pytest.mark.parametrize("suite", evaluate.SUITES)
 @pytest.mark.parametrize("kind", ["vlm", "regions"])
 def test_scenes_have_a_version_of_each(kind, suite, files, tmp_path, capsys):
     model = "vlm" if kind == "vlm" else HEADS[suite]
-    assert run(files, model, suite, "--probe", files / "scenes", "--limit", 5, "--output", tmp_path, "--json") == 0
-    figures = json.loads(capsys.readouterr().out)["scenes"]
+    assert run(files, model, suite, "--probe", files / "scenes", "--limit", 3, "--output", tmp_path, "--json") == 0
+    seen = capsys.readouterr()
     found = json.loads((tmp_path / f"suite_{suite}.json").read_text())
-    assert found["figures"]["scenes"] == figures and found["suite"] == suite
-    assert figures["accuracy"]["count"] == 5
-    assert ("evidence_score" in figures) == (suite == "evidence")
-    for each in figures.values():
-        assert each["low"] is None or each["low"] <= each["value"] <= each["high"]
+    figures = json.loads(seen.out)
+    assert found["figures"] == figures and found["suite"] == suite
+    assert list(figures) == ["scenes", *(f"scenes, {name}" for name in DRAWN[suite])]
+    assert ("Winoground" in seen.err) == (suite == "composition")  # two test images have no such pair
+    assert ("evidence_score" in figures["scenes"]) == (suite == "evidence")
+    for name, numbers in figures.items():
+        assert 1 <= numbers["accuracy"]["count"] <= 3 and (name != "scenes" or numbers["accuracy"]["count"] == 3)
+        assert ("chair" in numbers) == (kind == "vlm" and name.endswith("AMBER"))
+        assert all(each["low"] is None or each["low"] <= each["value"] <= each["high"] for each in numbers.values())
     assert not (tmp_path / ".eval_results").exists()
+
+
+def test_boxes_of_heads_are_those_of_ground(files, tmp_path, capsys):
+    """A decoder beside `heads.json` is also measured by its heads; one that writes no box, by these alone."""
+    shutil.copytree(files / "vlm", tmp_path / "vlm")
+    chosen = {"format": 2, "chosen": [{"layer": 0, "head": 1}], "layers": ["0", "1"], "heads": 2}
+    chosen |= {"about": {"word": "mean", "instruction": None}}
+    pipe = pipeline("visual-grounding", model=str(tmp_path / "vlm"), heads=[(0, 1)])
+    chosen |= {"layers": [*map(str, range(pipe.model.config.text_config.num_hidden_layers))]}
+    chosen |= {"heads": pipe.model.config.text_config.num_attention_heads}
+    (tmp_path / "vlm" / "heads.json").write_text(json.dumps(chosen))
+    given = ("--probe", files / "scenes", "--output", tmp_path / "out", "--json", "--suite", "grounding", "--cpu")
+    assert evaluate.main([str(tmp_path / "vlm"), *map(str, given)]) == 0
+    figures = json.loads(capsys.readouterr().out)["scenes, Ref-L4"]
+    assert "answered" in figures and "accuracy" not in figures
+    centres, overlaps = [], []
+    for row in grounded_rows(scene_probe(files / "scenes", "reviewed")):
+        [found] = pipe({"image": row["image"], "caption": row["text"]})
+        sides, gold = np.tile(row["image"].size, 2), np.array(row["phrases"][0]["boxes"][0])
+        box = np.array([*found["box"].values()]) / sides
+        overlaps.append(float(box_iou([box], [gold])[0, 0]))
+        x, y = (box[:2] + box[2:]) / 2
+        centres.append(gold[0] <= x <= gold[2] and gold[1] <= y <= gold[3])
+    assert figures["iou, heads"]["value"] == pytest.approx(np.mean(overlaps), abs=0.01)
+    assert figures["center, heads"]["value"] == pytest.approx(np.mean(centres), abs=0.01)
 
 
 def test_tables_of_an_output_folder_are_put_into_a_card(files, tmp_path):
@@ -219,8 +253,14 @@ def test_evidence_is_kept_masked_and_replaced(sees, files, tmp_path, monkeypatch
         return found
 
     monkeypatch.setattr(suites, "_score", answer)
-    assert run(files, "vlm", "evidence", "--probe", tmp_path / "probe.jsonl", "--json", "--output", tmp_path) == 0
+    (tmp_path / "README.md").write_text(evaluate_suite.PROBES.place)
+    more = ("--before", files / "vlm", "--card", tmp_path)
+    given = ("--probe", tmp_path / "probe.jsonl", "--json", "--output", tmp_path, *(() if sees else more))
+    assert run(files, "vlm", "evidence", *given) == 0
     figures = {name: each["value"] for name, each in json.loads(capsys.readouterr().out)["probe.jsonl"].items()}
+    if not sees:  # it is compared with itself
+        assert figures["accuracy, before"] == 1 and figures["accuracy, change"] == 0
+        assert "| 100.0% | +0.0% (+0.0% to +0.0%) |" in (tmp_path / "README.md").read_text()
     views = [figures[name] for name in ("accuracy", "accuracy, kept", "accuracy, masked", "accuracy, replaced")]
     assert views == ([1.0, 1.0, 0.0, 0.0] if sees else [1.0] * 4)
     assert figures["evidence_score"] == float(sees)

@@ -1,7 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Referring expressions and questions of the scenes, read back by the builders of the real data and judged again."""
 
+import random
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,11 +11,15 @@ import pytest
 from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO
 from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes import probes
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
 from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
 from grounded_attention.dataset_scripts.scenes.questions import HUMANS
+from grounded_attention.dataset_scripts.scenes.world import relation_holds
+from grounded_attention.dataset_scripts.scenes.writers_refcoco import object_boxes
+from grounded_attention.metrics.amber import Described, description_metrics
 
 IMAGES = 24
 
@@ -122,3 +128,97 @@ def test_answers_follow_from_the_scene(questions):
             continue
         checked += 1
     assert checked > 20
+
+
+# Probes
+
+
+@pytest.fixture(scope="module")
+def probed():
+    """The scenes of 300 images, which are not drawn."""
+    return {image_id(number): scene_record(0, number, 300) for number in range(300)}
+
+
+def stands(scene, text, least=0.8):
+    """Whether "a ball above a star" is true of the boxes of the only two such objects; `least` is the distance along
+    the axis, in parts of that across it, since a cone's box is not around its middle."""
+    first, relation, second = split_relation(text.lower().rstrip("."))
+    a, b = (
+        np.array(object_boxes(scene)[next(iter(way))]).reshape(2, 2).mean(0)
+        for [way] in (referents(scene, meaning_of(phrase)) for phrase in (first, second))
+    )
+    across, down = b - a
+    sides = {"left_of": (across, down), "right_of": (-across, down), "above": (down, across), "below": (-down, across)}
+    along, beside = sides[relation]
+    return along > 0 and along >= least * abs(beside)
+
+
+def test_places_of_two_objects(probed):
+    rows = [*probes.options([*probed.values()], 0)]
+    assert Counter(row["group"] for row in rows).keys() == {"left", "right", "above", "below"}
+    for row in rows:
+        scene, (right, *wrong) = probed[row["image"].removesuffix(".jpg")].scene, row["caption_options"]
+        assert stands(scene, right) and not any(stands(scene, each, 1.25) for each in wrong)
+        assert len({right, *wrong}) == 4
+    sets = Counter(row["pair"] for row in rows)
+    assert len({(row["pair"], row["group"]) for row in rows}) == len(rows) and max(sets.values()) == 4
+
+
+def test_each_of_two_captions_is_true_of_one_image(probed):
+    rows = [*probes.pairs([*probed.values()], 0)]
+    assert len(rows) > 20 and len({row["id"] for row in rows}) == len(rows)
+    for row in rows:
+        assert sorted(row["caption_0"].split()) == sorted(row["caption_1"].split())
+        for image, caption in product((0, 1), repeat=2):
+            scene = probed[row[f"image_{image}"].removesuffix(".jpg")].scene
+            assert stands(scene, row[f"caption_{caption}"]) == (image == caption)
+
+
+def judged(scene, text, kind):
+    """Whether a question or a statement is true, read from its words."""
+    words = text.lower().rstrip("?.").split()
+    if kind == "attribute-number":
+        [_, _, number, noun] = words
+        shape = noun.removesuffix("es") if noun == "crosses" else noun.removesuffix("s")
+        return sum(shape in item.shapes for item in scene.objects) == ("no", "one", "two", "three").index(number)
+    if kind == "attribute-state":
+        [[number]] = referents(scene, meaning_of(" ".join(words[1:-1])))
+        return words[-1] in scene.objects[number].colours
+    phrase, relation, other = split_relation(" ".join(each for each in words if each != "is"))
+    [[first]], [[second]] = (referents(scene, meaning_of(each)) for each in (phrase, other))
+    return relation_holds(scene, relation, first, second)
+
+
+def test_statements_and_verdicts_are_as_true_as_they_say(probed):
+    found = Counter()
+    for record in probed.values():
+        for row in probes.statements(record, random.Random(record.number)):
+            assert judged(record.scene, row["caption"], "relation") == bool(row["label"])
+            found["statement", row["label"]] += 1
+        for row in probes.verdicts(record, random.Random(record.number)):
+            assert judged(record.scene, row["query"], row["type"]) == (row["truth"] == "yes")
+            found[row["type"], row["truth"]] += 1
+    pairs = [(kind, yes, no) for kind, yes in found for no in {1: [0], "yes": ["no"]}.get(yes, [])]
+    assert len(pairs) == 4
+    assert all(0.35 < found[kind, yes] / (found[kind, yes] + found[kind, no]) < 0.65 for kind, yes, no in pairs)
+
+
+def test_references_of_quality_0_mean_another_object(probed):
+    found = Counter()
+    for record in [*probed.values()][:60]:
+        boxes = [np.array([*box[:2], box[2] - box[0], box[3] - box[1]]) for box in object_boxes(record.scene)]
+        for row in probes.reviewed(record, random.Random(record.number)):
+            [number] = [k for k, box in enumerate(boxes) if np.allclose(box, row["bbox"])]
+            right = singled_out(record.scene, row["caption"]) == {frozenset((number,))}
+            assert right == bool(row["caption_quality"])
+            found[right] += 1
+    assert 0.1 < found[False] / found.total() < 0.3
+
+
+def test_nouns_of_descriptions_of_scenes():
+    nouns, similar, related, safe = probes.shape_words()
+    said = nouns("You can see two cubes, a round thing and a hoop; the can can be seen.")
+    scored = description_metrics(
+        [Described("a", said, ["cube", "ring"], ["ball", "cylinder"])], related, safe, similar
+    )
+    assert {name: each.value for name, each in scored.items()} == {"chair": 1 / 3, "cover": 1, "hal": 1, "cog": 0.5}

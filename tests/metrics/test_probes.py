@@ -131,6 +131,16 @@ def test_boxes_with_and_without_wrong_references():
     assert "accuracy, reviewed" not in box_metrics(predicted, gold, list("abcdef"))
 
 
+def test_changes_are_paired_by_image():
+    """Each image changes by 0.2, however it was before: an interval of the difference of two means would be wide."""
+    rng = np.random.default_rng(1)
+    before, images = rng.random(40), [*map(str, range(40))]
+    earlier = estimate_ratio(before, None, images)
+    found = estimate_ratio(before + 0.2, None, images).change(earlier)
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2, 0.2)) and earlier.high - earlier.low > 0.1
+    assert np.isnan(estimate_ratio([1.0], None, ["a"]).change(earlier).low)
+
+
 def test_intervals_resample_images():
     """Items of one image count as one: an interval over 20 images of 50 equal items is that of 20 items."""
     rng = np.random.default_rng(0)

@@ -52,7 +52,8 @@ def has_options(record: Columns) -> bool:
 
 
 def read_options(record: Columns, context: Context) -> Iterator[RawRow]:
-    """What'sUp: the first caption is right; `mug_right_of_knife.jpeg` is one of the pictures of two objects."""
+    """What'sUp: the first caption is right; `mug_right_of_knife.jpeg` is a picture of two objects, which scenes name
+    in columns."""
     captions = structured(record["caption_options"], "caption_options")
     if not isinstance(captions, list) or len(captions) < 2:
         raise RowError("bad caption_options", found=captions, expected="different texts, the right one first")
@@ -61,7 +62,7 @@ def read_options(record: Columns, context: Context) -> Iterator[RawRow]:
     if len(parts) > 2 and parts[1] in RELATIONS:
         yield _match(record, captions, parts[1], pair=f"{path.parent}/{parts[0]} {parts[-1]}")
     else:
-        yield _match(record, captions)
+        yield _match(record, captions, record.get("group"), pair=record.get("pair") or "")
 
 
 def has_two_pairs(record: Columns) -> bool:

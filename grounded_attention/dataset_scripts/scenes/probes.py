@@ -1,17 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Probes of the test images of scenes: captions with a foil, and questions with the box of their evidence.
+"""Probes of the test images of scenes, each in the columns of a real one, so that its reader and its rule serve.
 
-The files are made of `scenes.json` when they are first asked for: `probes/composition.jsonl` has the columns of
-SugarCrepe, `probes/evidence.jsonl` is in the form of own rows. The builders `pope` and `refcoco` make questions of
-POPE and referring expressions of scenes.
+The files `probes/KIND.jsonl` are made of `scenes.json` when they are first asked for: captions with a foil
+(SugarCrepe), the four places of two objects (What'sUp), statements (VSR), two images with two captions (Winoground),
+yes or no about looks, numbers and places (AMBER), references of which some are wrong (Ref-L4's reviewed lists); and,
+as own rows, questions with the box of their evidence. The builders `pope` and `refcoco` make questions of POPE and
+referring expressions of scenes.
 """
 
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
+from functools import partial
+from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +25,23 @@ from grounded_attention.utils.whole_files import make_folder, write_text
 from .annotators import RELATION_WORDS
 from .captions import Caption, caption_holds
 from .compositional_questions import INVERSE, WORDS
-from .language import COLOUR_WORDS
-from .questions import single_object
+from .language import COLOUR_WORDS, NOUNS, PLURALS, meaning_of, with_article
+from .questions import related_pair, single_object
 from .records import HELD_OUT, MANIFEST, scene_record, split_numbers
+from .statements import COUNTS, count_of
+from .world import COLOURS, SHAPES, relation_holds
 from .writers import SceneRecord, caption_text
-from .writers_refcoco import object_boxes
+from .writers_refcoco import object_boxes, refer
 
 COMPOSITION, EVIDENCE = "composition", "evidence"
+OPTIONS, STATEMENTS, PAIRS = "options", "statements", "pairs"
+VERDICTS, REVIEWED = "verdicts", "reviewed"
+PLACES = ("left_of", "right_of", "above", "below")  # of two objects at most one holds
 QUESTIONS = 3  # about each image
+WRONG_RATE = 0.2  # of reviewed references
 _ARTICLE = re.compile(r"\b(a|an) (?=([a-z]))")
+_NO_NOUN = re.compile(r"\bcan (?=see|be)")
+_SINGULAR = {plural: noun for noun, plural in PLURALS.items()}
 Row = dict[str, Any]
 
 
@@ -37,16 +49,26 @@ def scene_probe(root: Path, kind: str) -> Path:
     """The file of a probe, written if it is not there."""
     path = root / "probes" / f"{kind}.jsonl"
     if not path.is_file():
-        told = read_json(root / MANIFEST)
-        seed, images, make = told["seed"], told["images"], {COMPOSITION: foils, EVIDENCE: evidence}[kind]
-        rows: list[Row] = []
-        for number in split_numbers(seed, images)["test"]:
-            record = scene_record(seed, number, images, told.get(HELD_OUT, False))
-            about = {"image": f"../flickr30k-images/{record.image_id}.jpg", "image_id": record.image_id}
-            rows += [{**about, **row} for row in make(record, random.Random(f"{seed}/{kind}/{number}"))]
+        rows = _KINDS[kind](_test_records(root), read_json(root / MANIFEST)["seed"])
         make_folder(path.parent)
         write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def _test_records(root: Path) -> list[SceneRecord]:
+    told = read_json(root / MANIFEST)
+    seed, images = told["seed"], told["images"]
+    numbers = split_numbers(seed, images)["test"]
+    return [scene_record(seed, number, images, told.get(HELD_OUT, False)) for number in numbers]
+
+
+def _of_each(
+    kind: str, make: Callable[[SceneRecord, random.Random], Iterator[Row]], records: Sequence[SceneRecord], seed: int
+) -> Iterator[Row]:
+    """Rows that are made of one image each."""
+    for record in records:
+        about = {"image": f"../flickr30k-images/{record.image_id}.jpg", "image_id": record.image_id}
+        yield from ({**about, **row} for row in make(record, random.Random(f"{seed}/{kind}/{record.number}")))
 
 
 def foils(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
@@ -119,3 +141,123 @@ def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
         yield {"text": text, "answer": names[0], "phrases": [{"text": phrase, "boxes": [box]}]}
         if len(asked) == QUESTIONS:
             return
+
+
+# Two objects
+
+
+def _placed(records: Sequence[SceneRecord]) -> dict[tuple[str, str], dict[str, list[SceneRecord]]]:
+    """Two shapes -> place of the first -> the images that have one of each, there."""
+    found: dict[tuple[str, str], dict[str, list[SceneRecord]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        alone = [shape for shape in SHAPES if count_of(record.scene, meaning_of(shape)) == 1]
+        number = {shape: next(k for k, o in enumerate(record.scene.objects) if shape in o.shapes) for shape in alone}
+        for pair in permutations(alone, 2):
+            for place in PLACES:
+                if relation_holds(record.scene, place, *(number[shape] for shape in pair)):
+                    found[pair][place].append(record)
+    return dict(sorted(found.items()))
+
+
+def _says(first: str, place: str, second: str) -> str:
+    return f"{with_article(first)} {RELATION_WORDS[place][0]} {with_article(second)}"
+
+
+def options(records: Sequence[SceneRecord], seed: int) -> Iterator[Row]:
+    """What'sUp: an image of each place of two shapes, as far as there are some, and a caption of each; the first is
+    right. Images of the same shapes have one `pair`."""
+    for (first, second), at in _placed(records).items():
+        for number, row in enumerate(zip_longest(*(at[place] for place in PLACES)) if first < second else ()):
+            for place, record in zip(PLACES, row, strict=True):
+                if record is not None:
+                    captions = [_says(first, each, second) for each in (place, *(o for o in PLACES if o != place))]
+                    about = {"image": f"{record.image_id}.jpg", "caption_options": captions}
+                    yield {**about, "group": place.removesuffix("_of"), "pair": f"{first} {second} {number}"}
+
+
+def pairs(records: Sequence[SceneRecord], seed: int) -> Iterator[Row]:
+    """Winoground: two images and two captions of the same words, each true of one of them."""
+    placed = _placed(records)
+    for (first, second), at in placed.items():
+        for place in ("left_of", "above") if first < second else ():
+            others = placed.get((second, first), {}).get(place, [])
+            for number, both in enumerate(zip(at[place], others, strict=False)):
+                images = {f"image_{side}": f"{record.image_id}.jpg" for side, record in enumerate(both)}
+                captions = {"caption_0": _says(first, place, second), "caption_1": _says(second, place, first)}
+                tag = {"id": f"{first} {place} {second} {number}", "collapsed_tag": "Object"}
+                yield {**tag, **images, **captions}
+
+
+def statements(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+    """VSR: relations of two objects, true or not."""
+    for _ in range(QUESTIONS):
+        if found := related_pair(record.scene, rng):
+            (_, phrase), (_, other), relation, true = found
+            text = f"{phrase} is {rng.choice(RELATION_WORDS[relation])} {other}."
+            yield {"caption": text, "label": int(true == "yes"), "relation": relation.replace("_", " ")}
+
+
+def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+    """AMBER: yes or no about a colour, a number and a relation; half of them right."""
+    scene, asked = record.scene, []
+    if single := single_object(scene, rng, "colours"):
+        own, right = scene.objects[single[0]].colours, rng.random() < 0.5
+        colour = rng.choice(own if right else [each for each in COLOURS if each not in own])
+        asked.append(("attribute-state", f"Is {single[1]} {colour}?", right))
+    counted = [(noun, count) for noun in SHAPES if (count := count_of(scene, meaning_of(noun))) in (2, 3)]
+    if counted:
+        (noun, count), right = rng.choice(counted), rng.random() < 0.5
+        said = COUNTS[count if right else 5 - count]
+        asked.append(("attribute-number", f"Are there {said} {PLURALS[noun]}?", right))
+    if found := related_pair(scene, rng):
+        (_, phrase), (_, other), relation, true = found
+        asked.append(("relation", f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?", true == "yes"))
+    for kind, text, right in asked:
+        yield {"query": text, "truth": "yes" if right else "no", "hallu": "", "type": kind}
+
+
+def descriptions(root: Path) -> list[Row]:
+    """AMBER's free descriptions: each image with the shapes that it has, and those that it has not."""
+    made = []
+    for record in _test_records(root):
+        shown = {shape for each in record.scene.objects for shape in each.shapes}
+        told = {"truth": [s for s in SHAPES if s in shown], "hallu": [s for s in SHAPES if s not in shown]}
+        file = str((root / "flickr30k-images" / f"{record.image_id}.jpg").resolve())
+        made.append({"file": file, "query": "Describe the image.", **told})
+    return made
+
+
+def shape_words() -> tuple[Callable[[str], list[str]], Callable[[str, str], bool], Mapping[str, list[str]], list[str]]:
+    """What AMBER's script takes from NLTK, spaCy and its files: nouns of a text, words that are alike, the words of
+    each shape, words that are always right."""
+
+    def nouns(text: str) -> list[str]:
+        return [_SINGULAR.get(word, word) for word in re.findall("[a-z]+", _NO_NOUN.sub("", text.lower()))]
+
+    related = {shape: [word for word, allowed in NOUNS.items() if allowed == (shape,)] for shape in SHAPES}
+    return nouns, str.__eq__, related, []
+
+
+def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+    """Ref-L4's lists: boxes x, y, width, height in pixels; of quality 0 is the reference of another object."""
+    boxes, scene = object_boxes(record.scene), record.scene
+    for number in range(len(boxes)):
+        wrong = len(boxes) > 1 and rng.random() < WRONG_RATE
+        meant = rng.choice([each for each in range(len(boxes)) if each != number]) if wrong else number
+        for text in refer(scene, meant, rng)[:1]:
+            x1, y1, x2, y2 = boxes[number]
+            about = {"width": scene.width, "height": scene.height, "ori_category_id": scene.objects[number].shapes[0]}
+            yield {"caption": text, "bbox": [x1, y1, x2 - x1, y2 - y1], **about, "caption_quality": int(not wrong)}
+
+
+_KINDS: Mapping[str, Callable[[Sequence[SceneRecord], int], Iterator[Row]]] = {
+    OPTIONS: options,
+    PAIRS: pairs,
+    **{
+        kind: partial(_of_each, kind, make)
+        for kind, make in (
+            (COMPOSITION, foils), (EVIDENCE, evidence), (STATEMENTS, statements), (VERDICTS, verdicts),
+            (REVIEWED, reviewed),
+        )
+    },
+}  # fmt: skip

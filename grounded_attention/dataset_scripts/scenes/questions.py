@@ -192,15 +192,10 @@ def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
 
 def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     """Asks whether a relation holds between two objects."""
-    pair = two_objects(scene, rng)
-    if pair is None:
+    found = related_pair(scene, rng)
+    if found is None:
         return None
-    (first, phrase), (second, other) = pair
-    true = rng.choice(("yes", "no"))
-    fitting = [name for name in RELATION_WORDS if relation_holds(scene, name, first, second) == (true == "yes")]
-    if not fitting:
-        return None
-    relation = rng.choice(fitting)
+    (first, phrase), (second, other), relation, true = found
     text = f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?"
     content = Content((phrase, other), ((relation, other),))
     meant, decide = ((phrase, (first,)), (other, (second,))), (first, second)
@@ -238,6 +233,18 @@ def two_objects(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tupl
     """Draws two different objects as `single_object` does; None if that fails."""
     first, second = (single_object(scene, rng, rng.choice(("sizes", "textures"))) for _ in range(2))
     return None if first is None or second is None or first[0] == second[0] else (first, second)
+
+
+def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str], str, str] | None:
+    """Draws two objects as `two_objects` does, yes or no, and a relation that holds between them, or does not."""
+    pair = two_objects(scene, rng)
+    if pair is None:
+        return None
+    true = rng.choice(("yes", "no"))
+    fitting = [
+        name for name in RELATION_WORDS if relation_holds(scene, name, pair[0][0], pair[1][0]) == (true == "yes")
+    ]
+    return (*pair, rng.choice(fitting), true) if fitting else None
 
 
 # The kinds by weight; some fail if no phrase fits only one object.

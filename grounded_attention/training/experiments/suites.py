@@ -14,15 +14,30 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
+import torch
+from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.row_forms import HUMANS
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.rows import grounded_rows
 from grounded_attention.dataset_scripts.rows.probes import amber_descriptions, amber_words, is_amber
-from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, EVIDENCE, scene_probe
+from grounded_attention.dataset_scripts.scenes.probes import (
+    COMPOSITION,
+    EVIDENCE,
+    OPTIONS,
+    PAIRS,
+    REVIEWED,
+    STATEMENTS,
+    VERDICTS,
+    descriptions,
+    scene_probe,
+    shape_words,
+)
 from grounded_attention.dataset_scripts.scenes.records import MANIFEST
 from grounded_attention.families import VLM
+from grounded_attention.heads.heads_file import find_file
+from grounded_attention.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
 from grounded_attention.metrics.evidence import VIEWS, WHOLE, evidence_metrics
 from grounded_attention.metrics.gqa_scores import GROUNDED
@@ -33,11 +48,15 @@ from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels
 from grounded_attention.training.recipes.adapters import read_model_config
-from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.progress import phase
+from grounded_attention.utils.safe_paths import path_below
 
 from .evidence import write_pictures, write_regions
+from .models import make_processor
 from .prepared_data import PreparedData, open_regions
 from .scoring import read_config, score_splits
+from .vision_language import load_vlm
 
 GROUNDING, HALLUCINATION = "grounding", "hallucination"
 LENGTH = {GROUNDING: 48, HALLUCINATION: 4, EVIDENCE: 8}  # tokens of an answer
@@ -57,6 +76,12 @@ SCENES: Mapping[str, tuple[str, dict[str, Any], Sequence[str]]] = {
         ("test",),
     ),
 }  # fmt: skip
+# Suite -> what else is drawn on scenes, and the probe that it is drawn after.
+DRAWN: Mapping[str, Mapping[str, str]] = {
+    GROUNDING: {REVIEWED: "Ref-L4"},
+    COMPOSITION: {OPTIONS: "What'sUp", STATEMENTS: "VSR", PAIRS: "Winoground"},
+    HALLUCINATION: {VERDICTS: "AMBER"},
+}
 Items = Mapping[str, Mapping[str, Any]]  # id of an example -> its scores and notes
 
 
@@ -68,8 +93,8 @@ class Probe:
     rows: datasets.Dataset
     images: str
     positive: str = YES
-    amber: Path | None = None  # AMBER's folder, and what it asks to be described
-    descriptions: Sequence[Mapping[str, Any]] = ()
+    descriptions: Sequence[Mapping[str, Any]] = ()  # what AMBER asks to be described
+    words: Callable[[], tuple[Any, ...]] = shape_words  # and by what words it is judged
 
 
 @dataclass(frozen=True)
@@ -85,6 +110,25 @@ class Settings:
     cpu: bool = False
     match: str = YES
     text_only: bool = False
+
+
+def open_probes(suite: str, source: str, match: str, *where: str | None, **told: Any) -> Iterator[Probe]:
+    """A probe, and all others that are drawn on scenes."""
+    yield open_probe(suite, source, *where, **told)
+    root = Path(source)
+    for kind, after in DRAWN.get(suite, {}).items() if (root / MANIFEST).is_file() else ():
+        if kind == STATEMENTS and match == CAPTION:
+            print(f"{source}: statements are left out, which have no answer by --match {CAPTION}", file=sys.stderr)
+            continue
+        path = scene_probe(root, kind)
+        if not path.stat().st_size:
+            print(f"{source}: too few test images for {after}'s probe, which is left out", file=sys.stderr)
+            continue
+        probe = open_probe(suite, str(path), str(root / "flickr30k-images"))
+        about: dict[str, Any] = {"name": f"scenes, {after}"}
+        yield replace(
+            probe, **about | ({"positive": NO, "descriptions": descriptions(root)} if kind == VERDICTS else {})
+        )
 
 
 def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None, **told: Any) -> Probe:
@@ -118,7 +162,8 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     # AMBER looks for inventions: there the answer no is the positive one.
     rows = made.as_dataset("train")
     if suite == HALLUCINATION and is_amber(root):
-        return Probe(name, rows, os.sep, NO, root, amber_descriptions(root, images))
+        words = lambda: (*load_word_tools(), *amber_words(root))  # noqa: E731
+        return Probe(name, rows, os.sep, NO, amber_descriptions(root, images), words)
     return Probe(name, rows, os.sep)
 
 
@@ -162,7 +207,32 @@ def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dic
     items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if is_vlm else {})
     predicted = [items[row["example_id"]].get("found_box" if is_vlm else "box") for row in rows]
     gold = [row["box"] if is_vlm else in_pixels([row["box"]], row["width"], row["height"])[0] for row in rows]
-    return box_metrics(predicted, gold, rows["image_id"], rows["wrong"] if "wrong" in rows.column_names else None)
+    about = gold, rows["image_id"], rows["wrong"] if "wrong" in rows.column_names else None
+    estimates = box_metrics(predicted, *about)
+    if is_vlm and find_file(settings.checkpoint) is not None:
+        if not estimates["answered"].value:
+            estimates = {"answered": estimates["answered"]}
+        looked = box_metrics(_boxes_of_heads(settings, probe, rows), *about)
+        estimates |= {f"{name}, heads": each for name, each in looked.items() if "answered" not in name}
+    return estimates
+
+
+def _boxes_of_heads(settings: Settings, probe: Probe, rows: Any) -> list[Sequence[float]]:
+    """The boxes that the heads of `heads.json` beside a decoder give, as `grounded-attention ground` does."""
+    source = Model(source=settings.checkpoint)
+    device = torch.device("cpu") if settings.cpu else PartialState().device
+    pipe: Any = PatchGroundingPipeline(
+        load_vlm(source)[0].eval(), processor=make_processor(source).processor, heads=settings.checkpoint,
+        device=device, task="visual-grounding",
+    )  # fmt: skip
+    found = []
+    with phase("boxes of heads", len(rows)) as advance:
+        for row in rows:
+            name = row.get("file_name") or f"{row['image_id']}.jpg"
+            asked = {"image": path_below(probe.images, name.lstrip(os.sep)), "caption": row["text"]}
+            found.append(pipe.forward(pipe.preprocess(asked))["items"][0]["boxes"][0].box)
+            advance()
+    return found
 
 
 def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
@@ -224,8 +294,7 @@ def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, E
     try:
         if not is_vlm:
             raise ValueError("a model of regions writes no text")
-        nouns, similar = load_word_tools()
-        related, safe = amber_words(probe.amber or Path())
+        nouns, similar, related, safe = probe.words()
     except (ValueError, OSError) as error:
         print(f"{probe.name}: {len(asked)} free descriptions are left out: {error}", file=sys.stderr)
         return {}
