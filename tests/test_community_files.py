@@ -59,6 +59,12 @@ def test_contributing_names_files_that_exist_and_what_is_in_them():
         assert all(re.search(rf"\b{name}\b", text) for name in names), (question, names)
 
 
+def test_the_table_of_metrics_names_files_that_exist():
+    named = re.findall(r"^\| `(\w+\.py)` \|", read("docs/evaluation.md"), re.MULTILINE)
+    made = {path.name for folder in ("metrics", "heads") for path in (PACKAGE / folder).glob("*.py")}
+    assert len(named) > 10 and {*named} <= made
+
+
 def test_the_citation_has_the_version_of_the_package():
     citation = yaml.safe_load(read("CITATION.cff"))
     assert citation["version"] == __version__ and {"title", "authors", "message", "cff-version"} <= set(citation)

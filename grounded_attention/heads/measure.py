@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from grounded_attention.processing.grounded_batch import describe_cut
-from grounded_attention.processing.phrase_grounding import NO_TOKEN, TRUNCATED
+from grounded_attention.processing.phrase_arrays import NO_TOKEN, TRUNCATED
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden

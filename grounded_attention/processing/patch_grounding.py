@@ -27,7 +27,7 @@ from .image_tokens import (
     place_image_tokens,
 )
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
-from .phrase_grounding import phrase_arrays
+from .phrase_arrays import phrase_arrays
 from .region_columns import RegionColumns
 from .sequence_layouts import check_tokenizer
 from .videos import Video

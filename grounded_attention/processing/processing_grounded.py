@@ -33,7 +33,7 @@ from .grounded_batch import GroundedBatch, as_batch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
 from .load_extractor import load_extractor
-from .phrase_grounding import match_iou, phrase_arrays
+from .phrase_arrays import match_iou, phrase_arrays
 from .region_columns import (
     GivenRegions,
     RegionColumns,

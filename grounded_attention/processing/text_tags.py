@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .phrase_grounding import check_indices, covered_tokens, flatten_phrases
+from .phrase_arrays import check_indices, covered_tokens, flatten_phrases
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 

@@ -22,7 +22,7 @@ from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.grounded_batch import DroppedPhrase, GroundedBatch
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase, read_phrase
-from grounded_attention.processing.phrase_grounding import TRUNCATED
+from grounded_attention.processing.phrase_arrays import TRUNCATED
 from grounded_attention.processing.processing_grounded import GroundedProcessor
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
