@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 import sys
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -17,8 +18,9 @@ from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
-from grounded_attention.dataset_scripts.scenes.probes import foils, scene_probe
+from grounded_attention.dataset_scripts.scenes.probes import evidence, foils, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import scene_record
+from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.families import FAMILIES
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling import VLBertConfig
@@ -33,6 +35,7 @@ from tests.helpers.tiny_vlm_recipes import save_llava
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
+SHIPPED = Path(suites.__file__).parents[2] / "space" / "models" / "vlm" / "direct"
 HEADS = {
     "grounding": "referring_expressions",
     "composition": "pretraining",
@@ -144,6 +147,24 @@ def test_texts_alone_depend_on_no_evidence(model, files, tmp_path, capsys):
     figures = json.loads(capsys.readouterr().out)["scenes"]
     assert figures["dependence"]["value"] == figures["dependence"]["high"] == 0.0
     assert figures["accuracy"] == figures["accuracy, masked"] and "evidence_score" not in figures
+
+
+def test_a_supervised_model_answers_from_what_it_looks_at(tmp_path, capsys):
+    """The shipped decoder, on scenes that it has not seen; the same one without pictures gets nothing."""
+    rows = []
+    for number in range(12):
+        record = scene_record(77, number, 12)
+        paint(record.scene).save(tmp_path / f"{number}.jpg")
+        rows += [{"image": f"{number}.jpg", **row} for row in evidence(record, random.Random(number))]
+    (tmp_path / "probe.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = [str(SHIPPED), "--suite", "evidence", "--probe", str(tmp_path / "probe.jsonl"), "--cpu", "--json"]
+    found = []
+    for more in ((), ("--text-only",)):
+        assert evaluate.main([*given, "--output", str(tmp_path / "out"), *more]) == 0
+        found.append(json.loads(capsys.readouterr().out)["probe.jsonl"])
+    seeing, reading = found
+    assert seeing["evidence_score"]["low"] > 0.1 and seeing["accuracy"]["low"] > 0.4
+    assert reading["accuracy"]["value"] < seeing["accuracy"]["low"] and reading["dependence"]["value"] == 0
 
 
 def test_columns_and_boxes_of_unknown_probes_are_told(files, tmp_path, capsys):
