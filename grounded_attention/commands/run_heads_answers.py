@@ -20,6 +20,7 @@ from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import score_splits
+from grounded_attention.training.experiments.suites import SCENES
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.plain_text import markdown_table
 
@@ -29,13 +30,6 @@ TASK = "grounded_generation"
 QUESTIONS, OBJECTS = "vqa_v2", "pope"
 # As in real data, the questions of test have no answers; nothing is chosen on those of validation.
 ANSWERED = "validation"
-# Objects of scenes: a scene has few kinds of them.
-OBJECT_OPTIONS = {
-    "instances": "refcoco+/instances.json",
-    "image_list": "flickr30k_entities/test.txt",
-    "least_objects": 2,
-    "questions": 4,
-}
 ANSWER_LENGTH = 4  # tokens
 BATCH = 32
 HALLUCINATION, ACCURACY = "hallucination_", "_accuracy"
@@ -168,7 +162,7 @@ def table(rows: Mapping[str, tuple[float, ...]]) -> str:
 def measure_answers(run: Run, rankings: Mapping[str, HeadRanking], count: int, options: Any) -> Answers:
     """The answers of all models to `count` questions of each kind."""
     questions = prepare_questions(run, QUESTIONS, ANSWERED, count)
-    objects = prepare_questions(run, OBJECTS, REPORTED, count, **OBJECT_OPTIONS)
+    objects = prepare_questions(run, OBJECTS, REPORTED, count, **SCENES["hallucination"][1])
     numbers, items, answered = {}, {}, {}
     for name in (*rankings, *([run.text_only] if run.text_only else [])):
         if not options.quiet:

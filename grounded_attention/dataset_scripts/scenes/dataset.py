@@ -67,6 +67,7 @@ from . import (
 )
 from .records import (
     HELD_OUT,
+    MANIFEST,
     begin,
     described,
     draw_described_scene,
@@ -90,13 +91,8 @@ MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
-# Counts in the manifest: GQA's questions, LXMERT's sentences, LLaVA's turns, conversations of questions with boxes.
-GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT, ASKED_COUNT = (
-    "gqa_questions",
-    "lxmert_sentences",
-    "llava_turns",
-    "llava_conversations",
-)
+# The youngest count in the manifest, of conversations of questions with boxes.
+ASKED_COUNT = "llava_conversations"
 Files = dict[str, str | bytes]
 _CHUNK = 16
 
@@ -131,30 +127,30 @@ def write_scenes(
     check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
-    manifest = finished_manifest(root, identity, force)
-    if manifest is not None and YOUNGER.keys() <= manifest.keys():
+    manifest = _finished(root, identity, force)
+    if manifest is not None:
         return manifest
     make_folder(root)
     with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
-        return _write_missing(root, images, seed, num_proc, force, held_out)
+        manifest = _finished(root, identity, force)  # another process may have drawn them meanwhile
+        return _write_new(root, identity, num_proc) if manifest is None else manifest
 
 
-def _write_missing(root: Path, images: int, seed: int, num_proc: int, force: bool, held_out: bool) -> dict[str, Any]:
-    """Writes what the folder lacks; another process may have finished it while this one waited for the lock."""
-    identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
+def _finished(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
     manifest = finished_manifest(root, identity, force)
-    if manifest is not None:
-        for count, make in YOUNGER.items():
-            if count not in manifest:
-                written, counted = make(root, manifest)
-                _write_files(root, written)
-                manifest = {**manifest, count: counted}
-                finish(root, manifest)
+    if manifest is None or ASKED_COUNT in manifest:
         return manifest
+    lacking, hint = "the output folder holds older scenes, which lack files", "replace them with --force"
+    refuse_if(not force, lacking, file=root, found=f"no {ASKED_COUNT} in {MANIFEST}", hint=hint)
+    return None
+
+
+def _write_new(root: Path, identity: dict[str, Any], num_proc: int) -> dict[str, Any]:
     begin(root, identity)
     with _without_garbage_collection():
-        manifest = {**described(identity), **_write_all(root, images, seed, num_proc, held_out)}
-    if held_out:
+        written = _write_all(root, identity["images"], identity["seed"], num_proc, identity[HELD_OUT])
+    manifest = {**described(identity), **written}
+    if identity[HELD_OUT]:
         pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
         manifest |= {"held_out_combinations": pairs}
     finish(root, manifest)
@@ -166,50 +162,6 @@ def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
     rng = random.Random(f"{seed}/gqa/{record.number}")
     composed = compositional_questions.compose(record.scene, rng, record.combinations)
     return ComposedImage(record.image_id, *map(tuple, composed))
-
-
-def _records(manifest: dict[str, Any]) -> dict[str, list[SceneRecord]]:
-    """Describes the scenes of a folder again, by split."""
-    seed, images, held_out = manifest["seed"], manifest["images"], manifest.get(HELD_OUT, False)
-    return {
-        split: [scene_record(seed, number, images, held_out) for number in numbers]
-        for split, numbers in split_numbers(seed, images).items()
-    }
-
-
-def _younger_gqa(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
-    seed = manifest["seed"]
-    composed = {split: [composed_image(seed, each) for each in listed] for split, listed in _records(manifest).items()}
-    return writers_gqa.files(composed), _gqa_counts(composed)
-
-
-def _younger_lxmert(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
-    written = writers_lxmert.files(root)
-    return written, writers_lxmert.count_sentences(written)
-
-
-def _younger_llava(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
-    written = writers_llava.files(root, manifest["seed"])
-    return written, writers_llava.count_turns(written)
-
-
-def _younger_asked(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
-    seed = manifest["seed"]
-    asked = {split: [questioned_image(seed, each) for each in listed] for split, listed in _records(manifest).items()}
-    return writers_llava.question_files(root, seed, asked), _asked_counts(asked)
-
-
-# Count in the manifest -> the files it counts, which scenes without it are older than.
-YOUNGER: dict[str, Callable[[Path, dict[str, Any]], tuple[Files, Any]]] = {
-    GQA_COUNT: _younger_gqa,
-    LXMERT_COUNT: _younger_lxmert,
-    LLAVA_COUNT: _younger_llava,
-    ASKED_COUNT: _younger_asked,
-}
-
-
-def _asked_counts(questioned: Mapping[str, list[QuestionedImage]]) -> dict[str, int]:
-    return {split: len(listed) for split, listed in questioned.items()}
 
 
 def questioned_image(seed: int, record: SceneRecord) -> QuestionedImage:
@@ -352,10 +304,10 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
         "questions": _counts(splits, lambda each: len(each.questioned.questions)),
         "statements": {split: len(made) for split, made in statements_of.items()},
-        GQA_COUNT: _gqa_counts(composed),
-        LXMERT_COUNT: writers_lxmert.count_sentences(aggregated),
-        LLAVA_COUNT: writers_llava.count_turns(instructed),
-        ASKED_COUNT: _asked_counts(questioned),
+        "gqa_questions": {split: sum(len(each.drawn) for each in listed) for split, listed in composed.items()},
+        "lxmert_sentences": writers_lxmert.count_sentences(aggregated),
+        "llava_turns": writers_llava.count_turns(instructed),
+        ASKED_COUNT: {split: len(listed) for split, listed in questioned.items()},
     }
 
 
@@ -363,11 +315,6 @@ def _write_files(root: Path, files: Mapping[str, str | bytes]) -> None:
     for path, content in files.items():
         make_folder((root / path).parent)
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-
-
-def _gqa_counts(composed: Mapping[str, list[ComposedImage]]) -> dict[str, int]:
-    """Returns the number of balanced questions of each split of the images."""
-    return {split: sum(len(image.drawn) for image in listed) for split, listed in composed.items()}
 
 
 def _common_files(splits: Mapping[str, list[ImageTexts]]) -> dict[str, str | bytes]:
