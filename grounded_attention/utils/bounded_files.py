@@ -124,6 +124,16 @@ class PlainLoader(yaml.SafeLoader):
     }
 
 
+def _whole_number(loader: Any, node: yaml.Node) -> int:
+    """With no more digits than Python prints: a hexadecimal one may have more."""
+    number: int = loader.construct_yaml_int(node)
+    repr(number)
+    return number
+
+
+PlainLoader.add_constructor("tag:yaml.org,2002:int", _whole_number)
+
+
 def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = PlainLoader) -> Any:
     """Parses YAML."""
     if len(text) > MAX_CONFIG_BYTES:

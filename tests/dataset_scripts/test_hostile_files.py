@@ -206,6 +206,7 @@ YAML = {
     "nested sections": "a: " + "{a: " * 500,
     "deep aliases": "a0: &a0 [x]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 300)),
     "digits": "seed: " + "9" * 5000,
+    "digits of another base": "seed: 0x" + "f" * 5000,
     "code": "seed: !!python/object/apply:os.system [echo]",
     "unknown tag": "seed: !mine 3",
     "date": "seed: !!timestamp 2020-01-02",
@@ -231,6 +232,30 @@ def test_hostile_yaml(tmp_path, name):
             apply_override({}, f"seed={value}")
         with at_once(), pytest.raises(FileError, match=r"--set options\.seed"):
             settings([f"options.seed={value}"])
+
+
+DEEP = "[" * 900 + "1" + "]" * 900  # JSON reads it, a function of Python that calls itself does not
+ROW_FILES = {
+    "deep.jsonl": f'{{"image": "a.png", "caption": "a", "boxes": {DEEP}}}\n',
+    "deep.csv": f'image,caption,boxes\na.png,a,"{DEEP}"\n',
+    "deeper.csv": f'image,caption,boxes\na.png,a,"{DEEP * 99}"\n'.replace("][", "]*99+["),
+    "nul.csv": "image,caption\na.png,a\0\n",
+    "twice.csv": "image,caption,caption\na.png,a,b\n",
+}
+
+
+@pytest.mark.parametrize("name", ROW_FILES)
+def test_rows_that_are_deep_or_ambiguous(tmp_path, name):
+    (tmp_path / name).write_text(ROW_FILES[name])
+    Image.new("RGB", (5, 4)).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=rf"{name}.*(line 1|line 2|twice: found 'caption')"):
+        list(grounded_rows(tmp_path / name, boxes="xyxy pixels"))
+
+
+def test_columns_that_are_twice_in_parquet(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a column is there twice: found 'text'"):
+        grounded_rows(tmp_path / "a.parquet")
 
 
 def test_a_damaged_record_of_conceptual_captions(tmp_path):

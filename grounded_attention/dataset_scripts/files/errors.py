@@ -77,7 +77,10 @@ def check_folder(data_dir: str | os.PathLike[str] | None, hint: str) -> None:
 
 def shorten(value: object, length: int = 120) -> str:
     """Returns `repr(value)`, shortened in the middle."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} that is nested too deeply"
     if len(text) <= length:
         return text
     half = (length - 5) // 2

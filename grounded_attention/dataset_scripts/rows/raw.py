@@ -131,7 +131,7 @@ def structured(value: Any, name: str) -> Any:
         return value
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):

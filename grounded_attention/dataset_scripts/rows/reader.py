@@ -209,13 +209,14 @@ class GroundedRows:
 
     def _renamed(self, record: dict[str, Any], file: Path | None, where: str) -> dict[str, Any]:
         """Plain values, with the columns that the user names under their known names, before all others."""
-        # A null says no more than a column that is not there, but for boxes: there it says that there are none.
-        record = {key: plain(value) for key, value in record.items() if value is not None or key in BOX_NAMES}
         try:
+            # A null says no more than a column that is not there, but for boxes: there it says that there are none.
+            record = {key: plain(value) for key, value in record.items() if value is not None or key in BOX_NAMES}
             record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
-        except RowError as error:
+        except (RowError, RecursionError) as error:
+            deep = RowError("nested too deeply") if isinstance(error, RecursionError) else error
             raise DataError(
-                error.problem, **{**error.details, "file": file or self._source.name, "where": where}
+                deep.problem, **{**deep.details, "file": file or self._source.name, "where": where}
             ) from None
         for key, names in self._source.classes.items():
             if isinstance(record.get(key), int):
@@ -256,7 +257,7 @@ class GroundedRows:
                 made = list(shape.read(record, context))
             except RowError as error:
                 raise DataError(error.problem, **{**error.details, **place}) from None
-            except (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError) as error:
+            except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
                 raise DataError(
                     f"no row of the shape {shape.name!r} ({type(error).__name__}: {error})",
                     **place,

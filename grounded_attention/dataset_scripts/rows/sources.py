@@ -4,6 +4,7 @@
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -153,6 +154,8 @@ def _csv(path: Path) -> Iterator[Record]:
                     expected=f"at most {LONGEST_ROW} characters",
                     hint="is a quotation mark not closed? Large pictures are better given as files, or in Parquet",
                 )
+            if "\0" in line:
+                raise csv.Error("a NUL byte")
             yield line
 
     try:
@@ -162,6 +165,7 @@ def _csv(path: Path) -> Iterator[Record]:
             comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
             reader = csv.reader(lines(file), delimiter=comma)
             names = _next_line(reader) or []
+            _check_names(path, names)
             while (cells := _next_line(reader)) is not None:
                 number, length = reader.line_num, 0
                 if len(cells) != len(names) and cells:
@@ -179,11 +183,19 @@ def _csv(path: Path) -> Iterator[Record]:
         raise DataError(f"no CSV in UTF-8 ({error})", file=path, where=f"after line {number}") from None
 
 
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    """Of two columns of one name, which a table may have, rows would have the last one."""
+    if twice := next((name for name, count in Counter(names).items() if name and count > 1), None):
+        raise DataError("a column is there twice", file=path, found=twice, hint="rename one of them")
+
+
 def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
+        file = pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"no Parquet file ({error})", file=path, hint="it is damaged or cut: get it again") from None
+    _check_names(path, file.schema_arrow.names)
+    return file
 
 
 def _parquet(path: Path) -> Iterator[Record]:
