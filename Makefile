@@ -83,9 +83,12 @@ test: $(INSTALLED)  ## run the tests, in two processes
 
 # Packages whose tests start no process and train no run, without the tests that save and load whole checkpoints.
 FAST := tests/test_architecture.py $(addprefix tests/,metrics modeling processing supervision tasks utils)
+# Sweeps over all families of decoders and over large pictures are left to `make test`.
+SWEEPS := $(addprefix --ignore=tests/,processing/test_hub_processors.py processing/test_image_tokens.py processing/test_images.py \
+  supervision/test_head_changes.py supervision/test_hybrid_decoders.py supervision/test_vlm_families.py utils/test_extras.py)
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## run the tests of models, supervision, tasks and metrics (about a minute)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(FAST) -k "not saving and not test_save and not pipeline"
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(FAST) $(SWEEPS) -k "not saving and not test_save and not pipeline"
 
 .PHONY: notebooks
 notebooks: $(INSTALLED)  ## run notebooks/ again and store their outputs (minutes)

@@ -137,10 +137,10 @@ def test_truncation_reports_and_keeps_every_place():
 
 
 def test_dropped_phrases_are_logged(monkeypatch):
-    from grounded_attention.processing import phrase_grounding
+    from grounded_attention.processing import phrase_arrays
 
     lines: list[str] = []
-    monkeypatch.setattr(phrase_grounding.logger, "warning", lines.append)
+    monkeypatch.setattr(phrase_arrays.logger, "warning", lines.append)
     make_processor()(TEXT, phrases=[span(TEXT, "shirt"), span(TEXT, "A")], max_length=4)
     assert lines == ["1 of 2 phrases lost their label: example 0, phrase 0 ('shirt'): truncated (`dropped_phrases`)."]
     make_processor()(TEXT, phrases=[span(TEXT, "shirt")])
