@@ -61,8 +61,11 @@ def _work(options: argparse.Namespace) -> str | None:
         accuracies = join(*options.join_vcr)
         lines = (f"{name}: {value:.4g}" for name, value in accuracies.items())
         return json.dumps(accuracies) if options.json else "\n".join(lines)
+    alone = [name for name in ("probe", "before", "card") if getattr(options, name) is not None]
     if options.suite:
         from .evaluate_suite import work
+    elif alone:
+        raise ValueError(f"--{alone[0]} has no effect without --suite: give --suite, or remove it")
     elif options.task is None and (options.checkpoint is None or options.predictions or options.data):
         raise ValueError("give --task and --data or --data-dir, a CHECKPOINT of a run, --suite, or --join-vcr")
     elif options.task is not None and (options.data_dir is None) == (options.data is None):

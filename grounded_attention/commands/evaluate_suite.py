@@ -64,9 +64,10 @@ def work(options: argparse.Namespace) -> str:
         options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
         options.cpu, options.match, options.text_only,
     )  # fmt: skip
+    # The other model first: a mistake in its name costs no work.
+    earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes)) if options.before else {}
     estimates = dict(run_suite(settings, probes))
-    if options.before is not None:
-        earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes))
+    if earlier:
         estimates = {probe: _compare(numbers, earlier[probe]) for probe, numbers in estimates.items()}
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))
     write(estimates, settings, sources, folder, options.before)

@@ -407,6 +407,8 @@ def test_amber_reads_descriptions(files, tmp_path, monkeypatch, capsys):
     ("arguments", "said"),
     [
         (("--suite", "grounding"), "--probe"),
+        (("--task", "vqa", "--data-dir", "SCENES", "--before", "nothing"), "--before"),
+        (("--suite", "evidence", "--probe", "SCENES", "--before", "nothing"), "nothing"),
         (("--suite", "grounding", "--probe", "SCENES", "--task", "vqa"), "--task"),
         (("--suite", "grounding", "--probe", "SCENES", "--data-dir", "SCENES"), "--data-dir"),
         (("--suite", "grounding", "--probe", "nothing.jsonl"), "nothing.jsonl"),
