@@ -109,10 +109,11 @@ quality: $(INSTALLED)  ## check format, lint, types, Hugging Face model conventi
 
 SITE ?= site
 .PHONY: docs
-docs: $(INSTALLED)  ## build the site from docs/; a broken link or picture is an error (a minute)
+docs: $(INSTALLED)  ## build the site from docs/, run the notebooks, follow the first pages with the built wheel (two minutes)
 	test -x $(BIN)/sphinx-build || \
 	  { $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[docs]"; rm -rf build *.egg-info; }
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env --write-all -c docs -d .cache/docs . $(SITE)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/conformance/executed_notebooks.py tests/conformance/built_wheel.py
 	@echo "open $(SITE)/index.html"
 
 SEED ?= 1

@@ -3,7 +3,7 @@
 
 A waiting process has imported the libraries (`warm_server.py`). Each script runs in a fork of it, with its own
 environment, folder, output and exit status; libraries that read Hugging Face's variables at import read those of the
-script again. The project is never imported in advance: a script imports it as in a new process.
+script again. The project is imported in advance only where a script's first path is this clone.
 """
 
 import atexit
@@ -111,6 +111,7 @@ class WarmProcess:
         if terminal is not None:
             files |= {"stdout": terminal, "stderr": terminal}
         request = {"code": code, "arguments": list(map(str, arguments)), "cwd": str(cwd), "environment": dict(env)}
+        request["clone"] = str(ROOT) if env.get("PYTHONPATH", "").split(os.pathsep)[0] == str(ROOT) else None
         request |= {"variables_differ": _chosen(env, AGAIN) != server.variables, "sys_path": server.sys_path}
         server.requests.write(json.dumps({**request, **files}) + "\n")
         self._status = open(self._folder / "status")

@@ -2,7 +2,8 @@
 """The waiting process of `warm_python`: imports the libraries that it is given, then runs scripts in forks of itself.
 
 It reads one request a line. A fork waits for the script, which runs in a fork of that one: it leaves the loop, and its
-process ends as Python ends it.
+process ends as Python ends it. Scripts that import the project from the clone run in forks of a second waiting
+process, a fork of the first that has imported it.
 """
 
 import contextlib
@@ -18,9 +19,10 @@ import types
 from matplotlib.figure import Figure
 from quick_figures import blank_figure, no_objects  # beside this file
 
+PROJECT = ("grounded_attention.training.experiments.experiment", "grounded_attention.heads.ranking")
 # Modules whose constants come from variables, each after those that it reads, and the libraries that copy constants.
 SETTINGS = ("huggingface_hub.constants", "transformers.utils.hub", "datasets.config", "evaluate.config")
-COPIES = ("huggingface_hub", "transformers", "datasets", "evaluate", "accelerate", "peft")
+COPIES = ("huggingface_hub", "transformers", "datasets", "evaluate", "accelerate", "peft", "grounded_attention")
 
 
 def read_variables_again():
@@ -40,19 +42,38 @@ def read_variables_again():
     sys.modules["huggingface_hub.hf_api"].api.endpoint = sys.modules["huggingface_hub.constants"].ENDPOINT
 
 
-for name in sys.argv[1:]:
-    with contextlib.suppress(ImportError):  # an optional library
-        importlib.import_module(name)
-gc.collect()
-gc.freeze()  # a fork does not copy what its garbage collector would otherwise look at
+def import_all(names):
+    """Imports modules, if they are there; a fork does not copy what its garbage collector would otherwise look at."""
+    for name in names:
+        with contextlib.suppress(ImportError):  # an optional library
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+import_all(sys.argv[1:])
+gc.set_threshold(50_000, 20, 20)  # as `conftest.py` has it
 print("ready", flush=True)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-requests = open(os.dup(0))
+requests, project = open(os.dup(0)), None
 while True:
     line = requests.readline()
     if not line:
         os._exit(0)
     request = json.loads(line)
+    if request["clone"] and requests is not project:
+        if project is None:
+            read, write = os.pipe()
+            if os.fork() == 0:
+                os.close(write)
+                requests = project = open(read)
+                sys.path.insert(0, request["clone"])
+                import_all(PROJECT)
+                continue
+            os.close(read)
+            project = open(write, "w", buffering=1)
+        project.write(line)
+        continue
     if os.fork():
         continue
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

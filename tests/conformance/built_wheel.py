@@ -1,5 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The built wheel, installed and used where no file of the project is: train, audit, ground, export, push, load."""
+"""The built wheel, used where no file of the project is, as the pages say: train, audit, ground, export, push, load.
+
+`make docs` runs it.
+"""
 
 import json
 import os
@@ -14,7 +17,7 @@ import pytest
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.warm_python import run_python
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import json, sys
 import grounded_attention
