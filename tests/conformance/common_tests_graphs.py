@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Models as graphs: every family compiled as torch.compile does by default, every head of every family exported; run
-by `make conformance`. `make test` traces only, and exports each family and each head once: C++ takes half a minute a
-family, translating to ONNX some seconds a model.
+by `make conformance`. `make test` traces only, and exports VL-BERT: C++ takes half a minute a family, translating to
+ONNX some seconds a model.
 """
 
 import argparse

@@ -68,26 +68,24 @@ def run_onnx(path: Path, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarra
     return {output.name: array for output, array in zip(session.get_outputs(), found, strict=True)}
 
 
-def assert_exported_equals_model(family: str, head: str | None, folder: Path, *, translate: bool = True) -> None:
-    """Asserts that the graph of `torch.export`, and with `translate` ONNX, computes what the model computes for both
-    `SIZES`. The base model and pre-training also return their attention maps; a model of `vqa` skips padding and is
-    exported with padding."""
+def assert_exported_equals_model(family: str, head: str | None, folder: Path) -> None:
+    """Asserts that the graph of `torch.export` and ONNX compute what the model computes for both `SIZES`.
+
+    The base model and pre-training also return their attention maps; a model of `vqa` skips padding and is exported
+    with padding.
+    """
     attentions, unpad = head in (None, "pretraining"), head == "vqa"
     model = tiny_model(family, head, unpad=unpad)
     inputs = export_inputs(model)
     program = export_graph(model, inputs, attentions)
     assert not any("stack_trace" in node.meta for node in program.graph.nodes)  # folders of this machine
     graph_module = program.module()
-    ways = [lambda given: {name: tensor.detach() for name, tensor in graph_module(**given).items()}]
-    if translate:
-        path = folder / "model.onnx"
-        write_onnx(program, inputs, path)
-        assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()  # no place of this machine
-        graph = onnx.load(path).graph
-        axes = {one.name: [d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.input}
-        assert axes == {each.name: list(each.axes) for each in inputs}
-        ways.append(lambda given: run_onnx(path, given))
-
+    path = folder / "model.onnx"
+    write_onnx(program, inputs, path)
+    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()  # no place of this machine
+    graph = onnx.load(path).graph
+    axes = {one.name: [d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.input}
+    assert axes == {each.name: list(each.axes) for each in inputs}
     for sizes in SIZES:
         given = draw_inputs(inputs, sizes)
         with torch.no_grad():
@@ -95,7 +93,7 @@ def assert_exported_equals_model(family: str, head: str | None, folder: Path, *,
         assert list(expected) == output_names(program)
         calls = len(model.config.attention_calls) if attentions else 0
         assert sum(name.startswith("attentions_") for name in expected) == calls
-        for way in ways:
-            found = way(given)
+        in_torch = {name: tensor.detach() for name, tensor in graph_module(**given).items()}
+        for found in (in_torch, run_onnx(path, given)):
             for name, tensor in expected.items():
                 np.testing.assert_allclose(found[name], tensor, **CLOSE, err_msg=name)
