@@ -150,7 +150,6 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	for family in vl_bert lxmert visualbert; do $(BIN)/python -m benchmarks.pretraining_step $$family || exit 1; done
 	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
-	$(BIN)/python -m benchmarks.row_tables
 
 .PHONY: bench-gpu
 bench-gpu: $(INSTALLED)  ## measure training steps, `look` and `heads` on this GPU (minutes); without one, check that every way runs

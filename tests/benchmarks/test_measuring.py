@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import attention_supervision, measuring, row_tables
-from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
+from benchmarks import attention_supervision, measuring
 from tests.helpers.project_files import ROOT
 from tests.helpers.warm_python import run_python
 
@@ -52,15 +51,3 @@ def test_every_mode_of_supervision_is_measured(decoder):
     options = SimpleNamespace(quick=True, rounds=1, decoder=decoder)
     times = measuring.measure_times(attention_supervision.Step, attention_supervision.MODES, 40, options)
     assert list(times) == list(attention_supervision.MODES) and all(taken[0] > 0 for taken in times.values())
-
-
-def test_rows_of_both_writers_are_equal_or_it_is_told(monkeypatch, capsys):
-    monkeypatch.setattr(row_tables, "NAMES", ("vqa_v2",))
-    assert row_tables.main(["--images", "20", "--rounds", "1", "--json"]) == 0
-    ((ratios,),) = (named.values() for named in json.loads(capsys.readouterr().out).values())
-    assert len(ratios) == 1 and ratios[0] > 0
-    rows = VQAv2._generate_rows
-    changed = lambda self, split: ({**row, "question": f"{id(row)}"} for row in rows(self, split))  # noqa: E731
-    monkeypatch.setattr(VQAv2, "_generate_rows", changed)
-    assert row_tables.main(["--images", "20", "--rounds", "1"]) == 2
-    assert "vqa_v2" in capsys.readouterr().err
