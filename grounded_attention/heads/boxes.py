@@ -17,7 +17,7 @@ from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.supervision.steering import SteeredColumns
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-from .maps import BOX_RULE, TokenGrid
+from .maps import BOX_RULE, TokenGrid, attended_cells
 from .statistics import ratio_intervals
 
 CENTRE, RANDOM = "centre box", "chance"
@@ -90,18 +90,20 @@ def judge_ways(
     """
     right, gold_boxes = gold
     boxes, candidates, grid = regions
-    judged = {}
-    for name, (heads, rule) in sets.items():
+    judged = dict.fromkeys(sets, (0.0, 0.0))
+    same_heads: dict[tuple, list[str]] = {}
+    for name, (heads, _) in sets.items():
+        same_heads.setdefault(tuple(heads), []).append(name)
+    for heads, names in same_heads.items():
         layers, numbers = torch.tensor(heads, device=attention.device).T
-        seen = attention[layers, numbers] * candidates
-        if not seen.any():
-            judged[name] = (0.0, 0.0)
-        elif grid is None:
-            token = int(seen.sum(0).argmax())
-            judged[name] = (float(right[token]), _fits(boxes[token].tolist(), gold_boxes))
-        else:
-            place = ground_box(seen, candidates, grid, rule)
-            judged[name] = (float(right[place.token]), _fits(place.box, gold_boxes))
+        seen = (attention[layers, numbers] * candidates).sum(0)
+        if seen.any():
+            token = int(seen.argmax())
+            point, found = float(right[token]), [boxes[token].tolist()] * len(names)
+            if grid is not None:
+                places = attended_cells(grid.maps(seen), [sets[name][1] for name in names])
+                found = [grid.box(place) for place in places]
+            judged |= {name: (point, _fits(box, gold_boxes)) for name, box in zip(names, found, strict=True)}
     width, height = centre_size
     centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
     offsets = ((boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)

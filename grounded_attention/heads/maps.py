@@ -5,7 +5,7 @@ Entropy and box follow Localization Heads (Kang et al., CVPR 2025, arXiv 2503.06
 letters: R image tokens, Y and X rows and columns of the grid, C cells, Z parts of tokens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -90,7 +90,7 @@ class TokenGrid:
 
     def attended(self, cells: Tensor, rule: str) -> tuple[tuple[float, float, float, float], float]:
         """The box of the place that a map (Y, X) attends to, and the part of the attention that is there."""
-        chosen = attended_cells(cells, rule)
+        (chosen,) = attended_cells(cells, [rule])
         inside = adaptive_avg_pool2d(chosen[None].float(), (cells.shape[0], cells.shape[1]))[0]
         total = float(cells.sum())
         return self.box(chosen), float((cells * inside).sum()) / total if total > 0 else 0.0
@@ -213,26 +213,27 @@ BOX_RULES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor
 BOX_RULE = "otsu"
 
 
-def attended_cells(attention_map: Tensor, rule: str = BOX_RULE) -> Tensor:
+def attended_cells(attention_map: Tensor, rules: Sequence[str] = (BOX_RULE,)) -> list[Tensor]:
     """Finds the place that a map (Y, X) attends to: of the cells above a cut, the component with the most attention.
 
-    `mean` is the rule of Localization Heads (section 5): the map is smoothed and cut at its mean. Objects that are
-    small beside the kernel then get boxes that are far too large. The others cut the map with smaller cells: `otsu`
-    where the variance between both sides is largest (Otsu, 1979), `max` at a share of the maximum, `mass` around the
-    fewest cells with a share of the attention. tests/heads/test_box_rules.py measures them on planted maps.
-    Localization Heads takes the component with the largest convex hull; with the most attention, a long thin edge does
-    not win over an object.
+    One answer for each rule. `mean` is the rule of Localization Heads (section 5): the map is smoothed and cut at its
+    mean. Objects that are small beside the kernel then get boxes that are far too large. The others cut the map with
+    smaller cells: `otsu` where the variance between both sides is largest (Otsu, 1979), `max` at a share of the
+    maximum, `mass` around the fewest cells with a share of the attention. tests/heads/test_box_rules.py measures them
+    on planted maps. Localization Heads takes the component with the largest convex hull; with the most attention, a
+    long thin edge does not win over an object.
     """
-    prepare, cut = BOX_RULES[check_rule(rule)]
-    prepared = prepare(attention_map.float())
-    above = prepared > cut(prepared)
-    if not above.any():
-        return torch.ones_like(above)
-    labels = label_components(above[None])[0]
-    mass = torch.zeros(labels.numel() + 1, device=labels.device)
-    mass.scatter_add_(0, labels.flatten(), prepared.flatten())
-    mass[0] = -1.0
-    return labels == mass.argmax()
+    found: dict[str, Tensor] = {}
+    for prepare in dict.fromkeys(BOX_RULES[check_rule(rule)][0] for rule in rules):
+        names, cells = [rule for rule in rules if BOX_RULES[rule][0] is prepare], prepare(attention_map.float())
+        above = torch.stack([cells > BOX_RULES[name][1](cells) for name in names])
+        labels = label_components(above).flatten(1)
+        mass = torch.zeros(len(names), cells.numel() + 1, device=labels.device)
+        mass.scatter_add_(1, labels, cells.flatten().expand(len(names), -1))
+        mass[:, 0] = -1.0
+        chosen = (labels == mass.argmax(1, keepdim=True)) | ~labels.any(1, keepdim=True)
+        found |= zip(names, chosen.view_as(above), strict=True)
+    return [found[rule] for rule in rules]
 
 
 def check_rule(rule: str) -> str:

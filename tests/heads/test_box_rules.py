@@ -31,7 +31,7 @@ def accuracy(rule, size, background):
     grid = TokenGrid.of_tokens(boxes, torch.ones(len(boxes), dtype=torch.bool))
     for _ in range(TRIALS):
         attention, box = planted(generator, size, background)
-        right += box_iou([grid.box(attended_cells(attention, rule))], [box])[0, 0] >= IOU_THRESHOLD
+        right += box_iou([grid.box(*attended_cells(attention, [rule]))], [box])[0, 0] >= IOU_THRESHOLD
     return right / TRIALS
 
 
@@ -79,4 +79,4 @@ def test_the_part_in_the_box_is_that_of_the_attention(rule):
 
 def test_a_rule_that_nobody_knows_is_refused():
     with pytest.raises(ValueError, match="'mode' is unknown"):
-        attended_cells(torch.ones(3, 3), "mode")
+        attended_cells(torch.ones(3, 3), ["mode"])
