@@ -78,8 +78,11 @@ table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how 
 transfer: $(INSTALLED)  ## does taught grounding help other tasks? five seeds, eight rows, learning curves (five hours)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/transfer_scenes.yaml
 
+# What pages and notebooks show, run as it stands, the pages' commands with the built wheel: a part of `make docs`.
+OF_DOCS := $(addprefix tests/,test_docs.py test_notebooks.py test_wheel.py)
+
 test: $(INSTALLED)  ## run the tests, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(OF_DOCS))
 
 # Packages whose tests start no process and train no run, without the tests that save and load whole checkpoints.
 FAST := tests/test_architecture.py $(addprefix tests/,metrics modeling processing supervision tasks utils)
@@ -109,11 +112,11 @@ quality: $(INSTALLED)  ## check format, lint, types, Hugging Face model conventi
 
 SITE ?= site
 .PHONY: docs
-docs: $(INSTALLED)  ## build the site from docs/, run the notebooks, follow the first pages with the built wheel (two minutes)
+docs: $(INSTALLED)  ## build the site from docs/; run its snippets, the notebooks, the commands of the first pages (two minutes)
 	test -x $(BIN)/sphinx-build || \
 	  { $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[docs]"; rm -rf build *.egg-info; }
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env --write-all -c docs -d .cache/docs . $(SITE)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/conformance/executed_notebooks.py tests/conformance/built_wheel.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(OF_DOCS)
 	@echo "open $(SITE)/index.html"
 
 SEED ?= 1

@@ -1,18 +1,108 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What the notebooks and their page say; `make docs` runs them and compares what they print and draw."""
+"""The notebooks run offline, and their stored outputs are what they print and draw."""
 
+import base64
+import io
 import re
 import sys
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import nbformat
 import pytest
+from PIL import Image
 
-from notebooks.execute import FOLDER, NAMES, read, to_text
+from notebooks.execute import FOLDER, NAMES, execute, read, to_text
 from tests.helpers.commands import ROOT
 
 LARGEST = 300_000  # bytes, most of them a picture of the explorer
 PATHS = re.compile(r"/(?:home|root|tmp|Users|usr|opt|private|mnt|work|content)/\w|[A-Z]:\\")
+# The tag of a cell whose figures are those of a training: another machine rounds differently.
+ROUNDING = "rounding"
+HUNDRED = {
+    '"training.max_steps": "100"': '"training.max_steps": "8"',
+    '"training.warmup_steps": "10"': '"training.warmup_steps": "1"',
+}
+# Figures of a training are not compared, so a tenth of its steps shows the same.
+FEWER_STEPS = {
+    "heads_of_a_vlm": {
+        "max_steps=100": "max_steps=8",
+        "warmup_steps=10": "warmup_steps=1",
+        "logging_steps=25": "logging_steps=2",
+    },
+    "hub_data_to_qwen_vl": HUNDRED,
+    "your_own_data": {
+        "max_steps=120": "max_steps=8",
+        "warmup_steps=10": "warmup_steps=1",
+        "logging_steps=10": "logging_steps=2",
+    },
+    "your_own_data_set": HUNDRED,
+    "train_and_compare": {
+        '"training.max_steps": "80"': '"training.max_steps": "8"',
+        '"training.warmup_steps": "10"': '"training.warmup_steps": "1"',
+        '"training.logging_steps": "20"': '"training.logging_steps": "2"',
+    },
+}
+# White figures, and no full garbage collection for each training, as `conftest.py` has it.
+QUICK = """
+import functools, gc
+from tests.helpers.quick_figures import Figure, blank_figure, no_objects
+Figure.savefig, Figure.findobj = blank_figure, no_objects
+gc.collect = functools.partial(gc.collect, 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Name -> executed cells. All have one folder and one kernel: scenes are drawn once, libraries imported once.
+
+    Figures are white: of a picture the size is compared.
+    """
+    cells = [nbformat.v4.new_code_cell(QUICK)]
+    for name in NAMES:
+        cells += [*with_fewer_steps(name).cells, nbformat.v4.new_code_cell("%reset -f")]
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"
+    done = iter(execute(nbformat.v4.new_notebook(cells=cells), tmp_path_factory.mktemp("notebooks")).cells[1:])
+    return {name: list(islice(done, len(read(name).cells) + 1))[:-1] for name in NAMES}
+
+
+def with_fewer_steps(name):
+    notebook, changes = read(name), FEWER_STEPS.get(name, {})
+    for before, after in changes.items():
+        (cell,) = (cell for cell in notebook.cells if before in cell.source)
+        cell.source = cell.source.replace(before, after)
+    return notebook
+
+
+def shape(output, rounding):
+    """What of an output must stay the same: its kind, its text, the size of its picture."""
+    if output.output_type == "stream":
+        return output.name, figures_left_out(output.text, rounding)
+    data = output.data
+    texts = [figures_left_out(data[kind], rounding) for kind in ("text/plain", "text/markdown") if kind in data]
+    size = picture(data).size if "image/png" in data else None
+    return output.output_type, sorted(data), texts, size
+
+
+def figures_left_out(text, rounding):
+    """The text; of a cell with trained figures, without them and colours of regions, with the same room for each."""
+    if not rounding:
+        return text
+    text = re.sub(r"(?:red|blue|green|yellow)(?= +\d+%)", "colour", text)
+    return re.sub(r"[ ─]+", " ", re.sub(r"[+-]?\d+(?:\.\d+)?(?:e-?\d+)?\*?", "0", text))
+
+
+def picture(data):
+    return Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_gives_its_stored_outputs(name, executed):
+    for before, after in zip(read(name).cells, executed[name], strict=True):
+        if before.cell_type == "code":
+            rounding = ROUNDING in before.metadata.get("tags", ())
+            expected, found = ([shape(output, rounding) for output in cell.outputs] for cell in (before, after))
+            assert found == expected, f"{name}, {before.id}: run `make notebooks` and look at it"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,8 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The built wheel, used where no file of the project is, as the pages say: train, audit, ground, export, push, load.
-
-`make docs` runs it.
-"""
+"""The built wheel, installed and used where no file of the project is: train, audit, ground, export, push, load."""
 
 import json
 import os
@@ -17,7 +14,7 @@ import pytest
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.warm_python import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 LOAD = """
 import json, sys
 import grounded_attention
