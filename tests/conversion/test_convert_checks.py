@@ -433,10 +433,12 @@ def test_the_file_is_named_whatever_it_is_called(tmp_path, monkeypatch, capsys):
     Path("c").write_text(json.dumps(HEADS))
     for output in ("o", "e-out"):
         assert main(["vl_bert", "--checkpoint", "e", "--output", output, "--config", "c"]) == 2
-        assert capsys.readouterr().err.startswith("error: e: the file has no module.vlbert.end_embedding.weight")
+        assert (
+            "error: e: the file has no module.vlbert.end_embedding.weight" in capsys.readouterr().err.splitlines()[-1]
+        )
     Path("c").write_text('{"a": 1}')
     assert main(["vl_bert", "--checkpoint", "e", "--output", "o", "--config", "c"]) == 2
-    assert capsys.readouterr().err.startswith("error: e with --config c: --config has the unknown")
+    assert "error: e with --config c: --config has the unknown" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_failed_replacement_leaves_the_old_model(convert, monkeypatch):
