@@ -39,7 +39,7 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
     """Finds the phrases of an English caption."""
     if wanted is not None:
         phrases, way = _locate(caption, [wanted] if isinstance(wanted, str) else wanted), GIVEN
-    elif all(importlib.util.find_spec(name) is not None for name in ("spacy", SPACY_MODEL)):
+    elif _has_spacy():
         phrases, way = _noun_phrases(caption), BY_SPACY
     else:
         phrases, way = content_words(caption), BY_WORDS
@@ -115,6 +115,10 @@ def name_unknown(tokenizer: Any, caption: str, quotes: str = "''") -> str:
         near = nearest_words(tokenizer, word)
         named.append(f"{quotes[0]}{word}{quotes[1]}" + (f" (it knows {', '.join(near)})" if near else ""))
     return ", ".join(named)
+
+
+def _has_spacy() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in ("spacy", SPACY_MODEL))
 
 
 @cache
