@@ -99,7 +99,7 @@ def judge_ways(
         seen = (attention[layers, numbers] * candidates).sum(0)
         if seen.any():
             token = int(seen.argmax())
-            point, found = float(right[token]), [boxes[token].tolist()] * len(names)
+            point, found = float(right[token]), len(names) * [tuple(boxes[token].tolist())]
             if grid is not None:
                 places = attended_cells(grid.maps(seen), [sets[name][1] for name in names])
                 found = [grid.box(place) for place in places]
