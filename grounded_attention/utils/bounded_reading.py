@@ -89,7 +89,8 @@ def _limit_memory(more: int, above: int = 0) -> None:
         return
     if not _BEFORE:
         _BEFORE.append(resource.getrlimit(resource.RLIMIT_DATA))
-    limits = [each for each in (_ALLOWED[0] + more // 16, *_BEFORE[0]) if each != resource.RLIM_INFINITY]
+    reserve = max(MEMORY, more) // 16  # what is needed to end, see `_TooLarge`
+    limits = [each for each in (_ALLOWED[0] + reserve, *_BEFORE[0]) if each != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(limits), _BEFORE[0][1]))
 
 

@@ -557,6 +557,16 @@ def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     assert resource.getrlimit(resource.RLIMIT_DATA) == before and not bounded_reading._GRANTED
 
 
+def test_what_is_needed_to_end_is_there_in_a_small_bound_inside_of_another():
+    """Each allows more memory than its limit by the same part; Python tries again for ever where there is none."""
+    reserves = []
+    with bounded_reading.bounded("a picture"):
+        for size in (0, 800, 2**20):
+            with bounded_reading.bounded("its pixels", memory=size):
+                reserves.append(resource.getrlimit(resource.RLIMIT_DATA)[0] - bounded_reading._ALLOWED[0])
+    assert len({*reserves}) == 1 and reserves[0] >= bounded_reading.MEMORY // 16
+
+
 def test_no_exception_is_raised_at_the_ends_of_a_bound(monkeypatch):
     """There nobody catches it: a reader that ran out of memory a moment ago would end in a traceback."""
     monkeypatch.setattr(bounded_reading, "_find_excess", lambda left: bounded_reading._TooLong)

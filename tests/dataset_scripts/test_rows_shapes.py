@@ -118,7 +118,13 @@ CASES = {
         IN_SHARES,
     ),
     "boxes with names": (
-        {"image": "p.png", "boxes": [{"label": WORDS, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}]},
+        [{"image": "p.png", "boxes": [{"label": WORDS, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}]},
+         {"image": "p.png", "boxes": []}],
+        IN_PIXELS,
+    ),
+    "boxes with numbers of classes, and names": (
+        {"image": "p.png", "boxes": [{"class": 7, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}],
+         "labels": [WORDS]},
         IN_PIXELS,
     ),
     "list of objects": ({"image": "p.png", "objects": [{"bbox": XYWH, "category": WORDS, "area": 42000}]},

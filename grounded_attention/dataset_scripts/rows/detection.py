@@ -34,14 +34,17 @@ def matches(record: Columns) -> bool:
 
 
 def _objects_column(record: Columns) -> str | None:
-    """A column of objects, or one of boxes that have a name each, if no other text means them."""
+    """A column of objects, or one of boxes that have a name each, if no other text and no list of names means them; a
+    list without a box says that the picture has none.
+    """
     name = first_of(record, LIST_NAMES)
     boxes = first_of(record, BOX_NAMES)
-    if name is not None or boxes is None or any(key in record for key in TEXT_NAMES if key != "caption"):
+    others = any(key in record for key in TEXT_NAMES if key != "caption")
+    if name is not None or boxes is None or others or _beside(record) is not None:
         return name
-    value = record[boxes] if isinstance(record[boxes], list) else []
-    named = [each for each in value if isinstance(each, Mapping) and first_of(each, NAME_NAMES)]
-    return boxes if named and len(named) == len(value) else None
+    value = record[boxes]
+    named = isinstance(value, list) and all(isinstance(each, Mapping) and first_of(each, NAME_NAMES) for each in value)
+    return boxes if named and (value or "caption" not in record) else None
 
 
 def _beside(record: Columns) -> tuple[str, str] | None:
@@ -129,7 +132,7 @@ def _name_of(each: Mapping[str, Any], column: str, number: int, context: Context
     if key is None:
         raise RowError(f"{column}, object {number}: no name", found=dict(each), expected=", ".join(NAME_NAMES[:8]))
     value = structured(each[key], key)
-    if isinstance(value, list):
+    if value is None or isinstance(value, list):
         texts = texts_of(value, key)
         if not texts:
             raise RowError(f"{column}, object {number}: no name", found=value, expected="a text")
