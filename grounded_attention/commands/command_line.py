@@ -168,14 +168,22 @@ def explain_memory(error: BaseException) -> str | None:
 
 
 def explain_loading(error: BaseException) -> str | None:
-    """Formats an error inside `from_pretrained` as one line: libraries raise any type when a file has wrong values."""
+    """Formats an error inside `from_pretrained`, or of settings that transformers reads later, as one line: libraries
+    raise any type when a file has wrong values.
+    """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    loading = next((frame for frame in frames if frame.f_code.co_name == "from_pretrained"), None)
+    last = frames[-1]
+    settings = {"generation": "generate", "image_": "preprocess"}
+    readers = [
+        name for part, name in settings.items() if os.path.join("transformers", part) in last.f_code.co_filename
+    ]
+    reader = readers[0] if readers else "from_pretrained"
+    loading = next((frame for frame in frames if frame.f_code.co_name == reader), None)
     if loading is None:
         return None
-    names = [loading.f_locals.get(name) for name in ("pretrained_model_name_or_path", "source", "name")]
+    names = [loading.f_locals.get(name) for name in ("pretrained_model_name_or_path", "source", "name", "model")]
+    names = [getattr(name, "name_or_path", name) for name in names]
     source = next((str(name) for name in names if name is not None), "a checkpoint")
-    last = frames[-1]
     place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
     text = first_sentences(error)
     return (

@@ -17,7 +17,7 @@ from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import refuse_changed
-from grounded_attention.training.recipes.adapters import is_adapter, load_merged
+from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences
@@ -88,24 +88,11 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable, words: b
         if words and not str((config.architectures or [""])[0]).endswith("ForPreTraining"):
             kind = (config.architectures or ["it"])[0]
             raise ValueError(f"{kind} predicts no masked words, so leave --ablate out or give a pre-trained model")
-        loaded, report = _load_model(path, config, AutoModelForPreTraining if words else AutoModel)
+        loaded: Any = load_base_model(path, AutoModelForPreTraining if words else AutoModel)
+        check_finite(loaded, "its weights")
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {first_sentences(error)}") from error
-    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise ValueError(
-            f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
-        )
-    check_finite(loaded, f"--model {path}")
     return loaded.eval().to(PartialState().device), processor
-
-
-def _load_model(path: str, config: Any, auto: Any) -> tuple[Any, dict[str, Any]]:
-    """The model of an Auto class, and transformers' loading info; an adapter is merged."""
-    if not is_adapter(path):
-        return auto.from_pretrained(path, config=config, output_loading_info=True)
-    merged: Any = load_merged(path)
-    return merged if auto is AutoModelForPreTraining else merged.base_model, {"missing_keys": []}
 
 
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:

@@ -5,12 +5,12 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from grounded_attention.commands.main import main
 from grounded_attention.conversion.file import CheckpointError, check_family
 from grounded_attention.supervision import get_method
-from grounded_attention.training.recipes.adapters import base_of
+from grounded_attention.training.recipes.adapters import base_of, load_base_model
 from tests.helpers.tiny_vgp import tiny_model
 
 
@@ -50,6 +50,14 @@ def test_weights_that_are_declared_as_whole_numbers(checkpoint):
     rewrite(checkpoint / "model.safetensors", lambda header: header.replace('"F32"', '"I32"', 1))
     with pytest.raises(ValueError, match=r"model\.safetensors: the weight .* is declared as I32"):
         base_of(str(checkpoint))
+
+
+def test_weights_that_are_missing_are_not_drawn(checkpoint):
+    weights = load_file(checkpoint / "model.safetensors")
+    weights.pop("vl_bert.embeddings.word_embeddings.weight")
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"1 weights are missing, such as embeddings\.word_embeddings"):
+        load_base_model(str(checkpoint))
 
 
 def test_quantised_weights_and_places_are_no_such(tmp_path):

@@ -239,6 +239,7 @@ ROW_FILES = {
     "deep.jsonl": f'{{"image": "a.png", "caption": "a", "boxes": {DEEP}}}\n',
     "deep.csv": f'image,caption,boxes\na.png,a,"{DEEP}"\n',
     "deeper.csv": f'image,caption,boxes\na.png,a,"{DEEP * 99}"\n'.replace("][", "]*99+["),
+    "many.jsonl": f'{{"image": "a.png", "caption": "a", "boxes": {[[1, 2, 3, 4]] * 70_000}}}\n',
     "nul.csv": "image,caption\na.png,a\0\n",
     "twice.csv": "image,caption,caption\na.png,a,b\n",
 }

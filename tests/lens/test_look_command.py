@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import re
 import shutil
 
 import numpy as np
@@ -152,6 +153,27 @@ def test_heads_are_read():
     assert read_heads("7") == 7
     assert read_heads("14-3, 20-0") == [(14, 3), (20, 0)]
     assert read_heads("runs/x-1/heads.json") == "runs/x-1/heads.json"
+
+
+WRONG_SETTINGS = {
+    "generation_config.json": ({"eos_token_id": [1e99]}, "copied: the checkpoint cannot be loaded"),
+    "size": ({"size": {"height": 10**6, "width": 10**6}, "do_resize": True}, "image processor of .* too much memory"),
+    "mean": ({"image_mean": ["x"] * 3}, "the checkpoint cannot be loaded .*'x'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SETTINGS)
+def test_wrong_settings_of_a_checkpoint_are_one_line(folder, image, tmp_path, capsys, name):
+    settings, message = WRONG_SETTINGS[name]
+    shutil.copytree(folder, tmp_path / "copied")
+    path = tmp_path / "copied" / (name if name.endswith("json") else "processor_config.json")
+    content = json.loads(path.read_text()) if path.exists() else {}
+    content.get("image_processor", content).update(settings)
+    path.write_text(json.dumps(content))
+    status, _, error = run_look(
+        capsys, image, "what ?", "--model", tmp_path / "copied", "--output", tmp_path / "a.html"
+    )
+    assert status == 2 and re.search(message, error.splitlines()[-1]), error
 
 
 def test_a_checkpoint_without_the_models_weights_is_refused(folder, image, tmp_path, capsys):

@@ -2,6 +2,7 @@
 """Values of another type in recipes, configurations and processors: the key is named, and nothing is read."""
 
 import pytest
+import torch
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -35,6 +36,12 @@ def test_a_date_is_text(tmp_path):
 def test_training_arguments(training, message):
     with pytest.raises(RecipeError, match=message):
         check_training(training, "training.")
+
+
+def test_a_whole_number_that_no_tensor_holds(tmp_path):
+    """As a float, which its type allows: PyTorch divides by no larger whole number than 64 bits hold."""
+    made = training_arguments(Recipe(training={"neftune_noise_alpha": 10**30, "weight_decay": 0}), tmp_path)
+    assert torch.ones(1) * made.neftune_noise_alpha == 1e30 and made.weight_decay == 0
 
 
 @pytest.mark.parametrize("name", CHECKPOINTING)

@@ -76,6 +76,7 @@ class RawPhrase:
     mask: Any = None
 
 
+MOST_BOXES = 2**16  # of a row: pictures of crowds have some 20,000
 # The keys of a phrase in rows of the product's own form, and earlier names.
 OWN_KEYS = tuple(each.name for each in dataclasses.fields(RawPhrase))
 FORMER_KEYS = {"words": "text", "message": "sentence", "entity_id": "entity", "phrase": "text"}
@@ -171,8 +172,8 @@ def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> lis
         return []
     if isinstance(value, Mapping):
         return [_named_sides(value, name, readings)]
-    if not isinstance(value, list):
-        raise RowError(f"bad {name}", found=value, expected="x, y, x, y, or a list of boxes")
+    if not isinstance(value, list) or len(value) > MOST_BOXES:
+        raise RowError(f"bad {name}", found=value, expected=f"x, y, x, y, or a list of at most {MOST_BOXES} boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
         if len(value) == 2 and all(isinstance(each, list) and len(each) == 2 for each in value) and name in BOX_NAMES:
             return read_boxes([*chain(*value)], name, readings or tuple(_corner_readings()))

@@ -81,8 +81,9 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         defaults[f"{name}_kwargs"] = {"use_reentrant": False, **own}  # not the default of transformers 5.4
         # The last layers of many vision towers are not read; several processes would wait for their gradients.
         defaults["ddp_find_unused_parameters"] = True
+    training = validate(_training_section(), dict(recipe.training), "training.", error=RecipeError)  # 1 becomes 1.0
     with recipe_key_errors("training"):
-        return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
+        return GroundingTrainingArguments(**{**defaults, **without_hub(training), **fixed})
 
 
 @cache

@@ -67,10 +67,18 @@ def load_merged(source: str) -> PreTrainedModel:
     return import_peft().PeftModel.from_pretrained(base, source).merge_and_unload()
 
 
-def load_base_model(source: str) -> PreTrainedModel:
-    """The model of a checkpoint without its heads; that of a folder with an adapter contains the adapter."""
-    model: Any = load_merged(source) if is_adapter(source) else AutoModel.from_pretrained(source)
-    return model.base_model
+def load_base_model(source: str, auto: Any = AutoModel) -> PreTrainedModel:
+    """The model of a checkpoint without its heads, or as another Auto class makes it; that of a folder with an adapter
+    contains the adapter. A checkpoint that lacks weights is refused: transformers would draw them.
+    """
+    if is_adapter(source):
+        model: Any = load_merged(source)
+    else:
+        model, report = auto.from_pretrained(source, output_loading_info=True)
+        missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+        if missing:
+            raise ValueError(f"{len(missing)} weights are missing, such as {missing[0]}; copy or train it again")
+    return model.base_model if auto is AutoModel else model
 
 
 @contextmanager
