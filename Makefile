@@ -38,7 +38,7 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_quick.yaml
 
 .PHONY: vlm
-vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (50 minutes, estimated)
+vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (an hour, estimated)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 	for name in none direct kl_attention; do for suite in grounding composition hallucination evidence; do \

@@ -50,6 +50,11 @@ def uniform_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
     return -(pair[0].mean(2) * weights).sum(-1)
 
 
+def sum_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
+    """Computes -log of the attention to each gold column, added up: equation 7 as it is written."""
+    return -(pair[0].mean(2) * targets.gold).sum(-1)
+
+
 def any_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
     """Computes -log of the total attention to the gold columns, so attention to any of them is enough."""
     gold = pair[0].masked_fill(~targets.gold[:, :, None], LOWEST_SCORE)

@@ -28,6 +28,7 @@ from .losses import (
     from_attention_maps,
     released_region_rows,
     released_text_rows,
+    sum_rows,
     uniform_rows,
 )
 from .row_states import AttentionPair
@@ -155,7 +156,8 @@ class AttentionMethod(SupervisionMethod):
             chooses.
         weights (`Mapping[str, float]`, *optional*): direction -> factor of its loss, 1 by default.
         target (`str`, *optional*, defaults to `"uniform"`): for tokens (or regions) with several gold columns:
-            `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention.
+            `"uniform"`, cross-entropy with equal shares, `"sum"`, -log of the attention of each, added up, or
+            `"any"`, -log of their total attention.
         box_weight (`float`, *optional*, defaults to `0.0`): factor of one more loss, 0 for no such loss: the squared
             error of (center_x, center_y, width, height) between the box around the regions of a grounded word and the
             box that its state after the first layer predicts (`outputs.pred_boxes`). This loss is not in the papers.
@@ -177,7 +179,7 @@ class AttentionMethod(SupervisionMethod):
         heads: Annotated[Sequence[Index] | Sequence[Pair], Len(1)] | None = None,
         directions: Annotated[Sequence[Direction], Len(1)] | None = None,
         weights: Mapping[Direction, Weight] | None = None,
-        target: Literal["uniform", "any"] = "uniform",
+        target: Literal["uniform", "sum", "any"] = "uniform",
         box_weight: Weight = 0.0,
     ):
         self._chooses_directions = directions is None
@@ -308,7 +310,7 @@ class AttentionMethod(SupervisionMethod):
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
-        return uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
+        return {"uniform": uniform_rows, "sum": sum_rows, "any": any_rows}[self.target](pair, targets)
 
     def maps_losses(
         self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None

@@ -40,6 +40,7 @@ def direct_loss(
                 for attention in layer[b, :, rows[b, x]]:  # one head's row of the map, (M,)
                     everywhere = sum(attention[columns[b, y]] for y in kept)  # a row is normalised over one side only
                     alpha = torch.stack([attention[columns[b, y]] / everywhere for y in wanted])
-                    of_heads.append(-alpha.sum().log() if target == "any" else -alpha.log().mean())
+                    ways = {"uniform": -alpha.log().mean(), "sum": -alpha.log().sum(), "any": -alpha.sum().log()}
+                    of_heads.append(ways[target])
             losses.append(torch.stack(of_heads).mean())
     return torch.stack(losses).mean()

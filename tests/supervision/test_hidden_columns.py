@@ -80,14 +80,15 @@ def plain_loss(maps, kinds, batch, target: str) -> tuple[float, int]:
                 for head in range(layer.shape[1]):
                     whole = sum(layer[example, head, row, c].item() for c in seen)
                     shares = [layer[example, head, row, c].item() / whole for c in right]
-                    each = -math.log(sum(shares)) if target == "any" else -sum(map(math.log, shares)) / len(shares)
+                    parts = 1 if target == "sum" else len(shares)
+                    each = -math.log(sum(shares)) if target == "any" else -sum(map(math.log, shares)) / parts
                     layers.append(each)
             if layers:
                 total, count = total + sum(layers) / len(layers), count + 1
     return total, count
 
 
-@pytest.mark.parametrize("target", ["uniform", "any"])
+@pytest.mark.parametrize("target", ["uniform", "sum", "any"])
 @pytest.mark.parametrize(
     ("make", "kinds"), [(gemma, KINDS), (mistral, ["sliding_attention"] * 3)], ids=["gemma3", "mistral"]
 )

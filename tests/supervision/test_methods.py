@@ -254,7 +254,7 @@ def eager_maps(batch: dict) -> list[torch.Tensor]:
     return Grounder("eager")(batch, output_attentions=True).attentions
 
 
-@pytest.mark.parametrize("target", ["uniform", "any"])
+@pytest.mark.parametrize("target", ["uniform", "sum", "any"])
 @pytest.mark.parametrize("name", ATTENTION_METHODS)
 def test_paper_equals_a_plain_formulation(name, target):
     batch = make_batch()

@@ -58,7 +58,7 @@ def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tm
         ("start.options.word_probabilty=0.1", ["'start.options.word_probabilty'", "word_probability"]),
         ("supervision.options.direct.layer=[1]", ["layer", "layers"]),
         ("supervision.options.direct.layers=[7]", ["[7]", "2 layers"]),
-        ("supervision.options.direct.target=all", ["'all'", "'uniform' or 'any'"]),
+        ("supervision.options.direct.target=all", ["'all'", "'uniform', 'sum' or 'any'"]),
         ("model.config.hidden_sise=8", ["hidden_sise", "hidden_size"]),
         ("model.family_config.vlbert={}", ["model.family_config.vlbert", "vl_bert"]),
         ("model.family_config.visualbert.region_clases=3", ["family_config.visualbert.region_clases", "did you mean"]),
