@@ -2,6 +2,8 @@
 """The suites of `grounded-attention evaluate`: one table with intervals, `suite_NAME.json` and `.eval_results`."""
 
 import argparse
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -19,6 +21,7 @@ from grounded_attention.heads.card import CardSection
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.training.experiments.suites import Settings, open_probes, run_suite
+from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
@@ -27,7 +30,7 @@ from .rows_options import read_columns
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
 PARTS = ("value", "low", "high", "count")
-BEFORE, CHANGE = ", before", ", change"  # at the end of a measure's name
+BEFORE, CHANGE = " (before)", " (change)"  # at the end of a measure's name; groups of a probe follow a comma
 PROBES = CardSection(
     "probes",
     "<!-- probes: grounded-attention evaluate --suite ... --card puts its section here -->",
@@ -46,6 +49,8 @@ def work(options: argparse.Namespace) -> str:
         raise ValueError(f"--{useless[0].replace('_', '-')} has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
+    for model in filter(None, (options.checkpoint, options.before)):
+        read_model_config(model)  # a mistake in a name costs no work
     sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
     told = {"columns": read_columns(options.columns), "boxes": options.boxes}
@@ -64,7 +69,6 @@ def work(options: argparse.Namespace) -> str:
         options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
         options.cpu, options.match, options.text_only,
     )  # fmt: skip
-    # The other model first: a mistake in its name costs no work.
     earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes)) if options.before else {}
     estimates = dict(run_suite(settings, probes))
     if earlier:
@@ -72,7 +76,7 @@ def work(options: argparse.Namespace) -> str:
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))
     write(estimates, settings, sources, folder, options.before)
     if card is not None:
-        PROBES.put(section(folder), card)
+        PROBES.put(section(folder, options.checkpoint), card)
     if options.json:
         return to_json(_plain(estimates))
     return f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
@@ -80,7 +84,7 @@ def work(options: argparse.Namespace) -> str:
 
 def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> dict[str, Estimate]:
     made = dict(after)
-    for name in after.keys() & before.keys():
+    for name in (name for name in after if name in before):
         made |= {f"{name}{BEFORE}": before[name], f"{name}{CHANGE}": after[name].change(before[name])}
     return made
 
@@ -106,11 +110,14 @@ def table(estimates: Numbers, shown: Callable[[str], str] = str) -> str:
     return markdown_table((*HEADER, "before", "change") if compared else HEADER, lines, 2, aligned=True)
 
 
-def section(folder: Path) -> str:
-    """The section of a card: the tables of all suites in a folder."""
+def section(folder: Path, checkpoint: str) -> str:
+    """The section of a card: the tables of all suites in a folder, but those of another model of the same name."""
     parts = ["## Probes", "Intervals are 95 %, from a bootstrap over images."]
     for path in sorted(folder.glob("suite_*.json")):
         told = read_json(path)
+        if os.path.realpath(told["checkpoint"]) != os.path.realpath(checkpoint):
+            print(f"{path}: left out of the card, since its numbers are of {told['checkpoint']}", file=sys.stderr)
+            continue
         estimates = {
             probe: {name: _estimate(each) for name, each in numbers.items()}
             for probe, numbers in told["figures"].items()

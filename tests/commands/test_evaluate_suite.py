@@ -113,6 +113,8 @@ def test_boxes_of_heads_are_those_of_ground(files, tmp_path, capsys):
         centres.append(gold[0] <= x <= gold[2] and gold[1] <= y <= gold[3])
     assert figures["iou, heads"]["value"] == pytest.approx(np.mean(overlaps), abs=0.01)
     assert figures["center, heads"]["value"] == pytest.approx(np.mean(centres), abs=0.01)
+    assert evaluate.main([str(tmp_path / "vlm"), *map(str, given), "--text-only"]) == 0
+    assert "heads" not in capsys.readouterr().out  # which look at pictures
 
 
 def test_tables_of_an_output_folder_are_put_into_a_card(files, tmp_path):
@@ -280,7 +282,7 @@ def test_evidence_is_kept_masked_and_replaced(sees, files, tmp_path, monkeypatch
     assert run(files, "vlm", "evidence", *given) == 0
     figures = {name: each["value"] for name, each in json.loads(capsys.readouterr().out)["probe.jsonl"].items()}
     if not sees:  # it is compared with itself
-        assert figures["accuracy, before"] == 1 and figures["accuracy, change"] == 0
+        assert figures["accuracy (before)"] == 1 and figures["accuracy (change)"] == 0
         assert "| 100.0% | +0.0% (+0.0% to +0.0%) |" in (tmp_path / "README.md").read_text()
     views = [figures[name] for name in ("accuracy", "accuracy, kept", "accuracy, masked", "accuracy, replaced")]
     assert views == ([1.0, 1.0, 0.0, 0.0] if sees else [1.0] * 4)
@@ -408,7 +410,7 @@ def test_amber_reads_descriptions(files, tmp_path, monkeypatch, capsys):
     [
         (("--suite", "grounding"), "--probe"),
         (("--task", "vqa", "--data-dir", "SCENES", "--before", "nothing"), "--before"),
-        (("--suite", "evidence", "--probe", "SCENES", "--before", "nothing"), "nothing"),
+        (("--suite", "evidence", "--probe", "absent.jsonl", "--before", "nothing"), "error: nothing"),
         (("--suite", "grounding", "--probe", "SCENES", "--task", "vqa"), "--task"),
         (("--suite", "grounding", "--probe", "SCENES", "--data-dir", "SCENES"), "--data-dir"),
         (("--suite", "grounding", "--probe", "nothing.jsonl"), "nothing.jsonl"),
@@ -424,6 +426,19 @@ def test_mistakes(arguments, said, files, tmp_path, capsys):
     given = [str(named.get(each, each)) for each in arguments]
     assert evaluate.main([str(files / "vlm"), "--cpu", *given]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_card_has_all_groups_and_no_numbers_of_another_model(tmp_path, capsys):
+    """Models of two runs have one name, and one output folder by default; a probe may have a group `before`."""
+    numbers = {f"accuracy{group}": Estimate(0.5, 0.25, 0.75, 8) for group in ("", ", before", ", after")}
+    for run_name, suite in (("one", "composition"), ("other", "evidence")):
+        evaluate_suite.write({"p": numbers}, suites.Settings(f"{run_name}/direct", suite), ["p.jsonl"], tmp_path)
+    text = evaluate_suite.section(tmp_path, "./one/direct/")
+    assert "### Composition" in text and "### Evidence" not in text
+    assert "| accuracy, before |" in text and "change" not in text
+    assert (
+        "suite_evidence.json: left out of the card, since its numbers are of other/direct" in capsys.readouterr().err
+    )
 
 
 def test_the_hub_form_of_probes_on_the_hub(tmp_path):

@@ -209,7 +209,7 @@ def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dic
     gold = [row["box"] if is_vlm else in_pixels([row["box"]], row["width"], row["height"])[0] for row in rows]
     about = gold, rows["image_id"], rows["wrong"] if "wrong" in rows.column_names else None
     estimates = box_metrics(predicted, *about)
-    if is_vlm and find_file(settings.checkpoint) is not None:
+    if is_vlm and not settings.text_only and find_file(settings.checkpoint) is not None:
         if not estimates["answered"].value:
             estimates = {"answered": estimates["answered"]}
         looked = box_metrics(_boxes_of_heads(settings, probe, rows), *about)
