@@ -177,8 +177,7 @@ def explain_loading(error: BaseException) -> str | None:
     readers = [
         name for part, name in settings.items() if os.path.join("transformers", part) in last.f_code.co_filename
     ]
-    reader = readers[0] if readers else "from_pretrained"
-    loading = next((frame for frame in frames if frame.f_code.co_name == reader), None)
+    loading = next((frame for frame in frames if frame.f_code.co_name in ("from_pretrained", *readers)), None)
     if loading is None:
         return None
     names = [loading.f_locals.get(name) for name in ("pretrained_model_name_or_path", "source", "name", "model")]

@@ -157,6 +157,10 @@ def test_heads_are_read():
 
 WRONG_SETTINGS = {
     "generation_config.json": ({"eos_token_id": [1e99]}, "copied: the checkpoint cannot be loaded"),
+    "lengths of generation_config.json": (
+        {"max_new_tokens": "x"},
+        "the checkpoint cannot be loaded .*'str' and 'int'",
+    ),
     "size": ({"size": {"height": 10**6, "width": 10**6}, "do_resize": True}, "image processor of .* too much memory"),
     "mean": ({"image_mean": ["x"] * 3}, "the checkpoint cannot be loaded .*'x'"),
 }
@@ -166,7 +170,7 @@ WRONG_SETTINGS = {
 def test_wrong_settings_of_a_checkpoint_are_one_line(folder, image, tmp_path, capsys, name):
     settings, message = WRONG_SETTINGS[name]
     shutil.copytree(folder, tmp_path / "copied")
-    path = tmp_path / "copied" / (name if name.endswith("json") else "processor_config.json")
+    path = tmp_path / "copied" / (name.split()[-1] if name.endswith("json") else "processor_config.json")
     content = json.loads(path.read_text()) if path.exists() else {}
     content.get("image_processor", content).update(settings)
     path.write_text(json.dumps(content))
