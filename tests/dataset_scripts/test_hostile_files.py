@@ -259,6 +259,23 @@ def test_columns_that_are_twice_in_parquet(tmp_path):
         grounded_rows(tmp_path / "a.parquet")
 
 
+@pytest.mark.parametrize(
+    "meta", ["[" * 100_000, '{"info": {"features": {"text": {"_type": "ClassLabel", "names": 5}}}}']
+)
+def test_features_of_a_parquet_file_that_say_nothing(tmp_path, meta):
+    table = pa.table({"image": ["a.png"], "text": ["a"]}).replace_schema_metadata({"huggingface": meta})
+    pq.write_table(table, tmp_path / "a.parquet")
+    Image.new("RGB", (5, 4)).save(tmp_path / "a.png")
+    assert [row["text"] for row in grounded_rows(tmp_path / "a.parquet")] == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
+def test_a_pipe_is_no_file_of_rows(tmp_path, kind):
+    os.mkfifo(tmp_path / f"rows.{kind}")
+    with at_once(), pytest.raises((DataError, FileError), match="not a regular file"):
+        list(grounded_rows(tmp_path / f"rows.{kind}"))
+
+
 def test_a_damaged_record_of_conceptual_captions(tmp_path):
     for line in ("[" * 100_000, "9" * 5000):
         with pytest.raises(DataError, match=r"x\.jsonl, line 3"):

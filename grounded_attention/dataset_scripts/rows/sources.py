@@ -5,7 +5,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,8 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
         reader = readers.get(path.suffix.lower())
         if reader is None:
             raise DataError("a kind of file that is not read", file=path, expected=", ".join(FILES))
+        if path.exists() and not path.is_file():  # a pipe without a writer would block for ever
+            raise DataError("not a regular file", file=path, expected="a file with rows")
         if reader is _parquet:
             file = _open_parquet(path)
             classes |= class_names(_stored_features(file.schema_arrow))
@@ -224,8 +226,8 @@ def class_names(features: Any) -> dict[str, dict[Any, str]]:
             feature = {"feature": feature[0]} if feature else {}
         if not isinstance(feature, Mapping):
             return
-        if feature.get("_type") == "ClassLabel":
-            names[place] = dict(enumerate(feature.get("names") or ()))
+        if feature.get("_type") == "ClassLabel" and isinstance(feature.get("names"), Iterable):
+            names[place] = dict(enumerate(feature["names"]))
         elif "feature" in feature:
             visit(feature["feature"], place)
         else:
@@ -240,7 +242,7 @@ def _stored_features(schema: pa.Schema) -> Any:
     """The features that `datasets` has written into a Parquet file; `datasets` itself takes seconds to import."""
     try:
         return json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         return {}
 
 
