@@ -11,7 +11,7 @@ from PIL import Image
 
 from grounded_attention import grounded_rows, read_phrase
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.rows import SHAPES, UnclearBoxes
+from grounded_attention.dataset_scripts.rows import SHAPES, UnclearBoxes, raw
 from tests.dataset_scripts.expected_rows import texts_of
 from tests.dataset_scripts.probe_rows import PROBES
 from tests.helpers.project_files import ROOT
@@ -395,6 +395,14 @@ def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(fol
         rows[number] = {**rows[number], "bbox": [390, 200, 80, 60]}
     with pytest.raises(UnclearBoxes):
         grounded_rows(write(folder, rows))
+
+
+def test_a_column_of_very_many_boxes_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(raw, "MOST_BOXES", 4)
+    row = {"image": "p.png", "text": WORDS, "boxes": [XYXY] * 4}
+    assert len(phrases_of(grounded_rows(write(folder, [row])))[WORDS]) == 4
+    with pytest.raises(DataError, match="at most 4 boxes"):
+        grounded_rows(write(folder, [{**row, "boxes": [XYXY] * 5}]))
 
 
 def test_every_shape_of_the_table_in_docs_is_tried(folder):

@@ -76,7 +76,7 @@ class RawPhrase:
     mask: Any = None
 
 
-MOST_BOXES = 2**16  # of a row: pictures of crowds have some 20,000
+MOST_BOXES = 2**16  # in one column: pictures of crowds have some 20,000
 # The keys of a phrase in rows of the product's own form, and earlier names.
 OWN_KEYS = tuple(each.name for each in dataclasses.fields(RawPhrase))
 FORMER_KEYS = {"words": "text", "message": "sentence", "entity_id": "entity", "phrase": "text"}
