@@ -81,6 +81,8 @@ def _slider(name: str) -> str:
 
 
 def _check(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> None:
+    if not checkpoints or not all(checkpoints.values()):
+        raise ValueError("checkpoints is empty; give at least one model with one example")
     (name, first), *others = checkpoints.items()
     shape = (first[0].layers, first[0].heads)
     for other, examples in [(name, first), *others]:

@@ -242,6 +242,14 @@ def test_stored_values_are_close_and_keep_the_largest():
     assert np.array_equal(steps[values.max(-1) > 0].argmax(-1), values[values.max(-1) > 0].argmax(-1))
 
 
-def test_models_with_other_examples_cannot_be_explored_together():
-    with pytest.raises(ValueError, match="capture the same"):
-        explorer_page({"a": CHECKPOINTS["start"], "b": CHECKPOINTS["start"][:1]})
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "checkpoints is empty"),
+        ({"a": []}, "checkpoints is empty"),
+        ({"a": CHECKPOINTS["start"], "b": CHECKPOINTS["start"][:1]}, "capture the same"),
+    ],
+)
+def test_what_cannot_be_explored_is_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        explorer_page(given)

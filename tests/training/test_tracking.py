@@ -82,5 +82,3 @@ def test_heads_over_time_has_one_row_a_head_and_one_column_a_step(tmp_path):
         for layer in range(2):
             for head in range(3):
                 assert drawn[3 * layer + head, column] == value[layer, head]
-    with pytest.raises(ValueError, match="eval_strategy"):
-        heads_over_time_figure({"none": {}}, tmp_path / "figure.png")
