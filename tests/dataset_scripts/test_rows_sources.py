@@ -89,6 +89,19 @@ def test_coco_with_pictures_elsewhere(tmp_path):
     assert_is_box(boxes_of(grounded_rows(path, images=tmp_path / "val2017"))["dog"])
 
 
+@pytest.mark.parametrize("key", ["images", "categories"])
+def test_coco_with_an_id_twice(key, folder):
+    path = coco(folder)
+    whole = json.loads(path.read_text())
+    whole[key].append(dict(whole[key][-1]))
+    path.write_text(json.dumps(whole))
+    assert_is_box(boxes_of(grounded_rows(path))["dog"])  # the same element again means nothing else
+    whole[key].append({**whole[key][-1], "name": "cat", "file_name": "q.png"})
+    path.write_text(json.dumps(whole))
+    with pytest.raises(DataError, match=rf"{key}, element {len(whole[key]) - 1}.*twice"):
+        grounded_rows(path)
+
+
 def test_coco_of_a_smaller_copy_of_the_picture(tmp_path):
     path = coco(tmp_path)
     picture((200, 150)).save(tmp_path / "p.png")

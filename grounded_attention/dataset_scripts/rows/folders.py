@@ -123,6 +123,13 @@ def _coco(path: Path) -> Iterator[Record]:
     for key, entries in lists.items():
         if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
             raise DataError(f"bad {key}", file=path, expected="a list of objects")
+        named: dict[Any, Any] = {}
+        for number, each in enumerate(entries if key != "annotations" else ()):
+            if named.setdefault(each.get("id"), each) != each:
+                where, expected = f"{key}, element {number}", "an id of its own: an earlier element has it"
+                raise DataError(
+                    "an id that is there twice", file=path, where=where, found=each.get("id"), expected=expected
+                )
     names = {each.get("id"): str(each.get("name")) for each in lists["categories"]}
     images = {each.get("id"): each for each in lists["images"]}
     objects: dict[Any, list[dict[str, Any]]] = defaultdict(list)
