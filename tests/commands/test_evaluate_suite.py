@@ -93,11 +93,10 @@ def test_scenes_have_a_version_of_each(kind, suite, files, tmp_path, capsys):
 def test_boxes_of_heads_are_those_of_ground(files, tmp_path, capsys):
     """A decoder beside `heads.json` is also measured by its heads; one that writes no box, by these alone."""
     shutil.copytree(files / "vlm", tmp_path / "vlm")
-    chosen = {"format": 2, "chosen": [{"layer": 0, "head": 1}], "layers": ["0", "1"], "heads": 2}
-    chosen |= {"about": {"word": "mean", "instruction": None}}
     pipe = pipeline("visual-grounding", model=str(tmp_path / "vlm"), heads=[(0, 1)])
-    chosen |= {"layers": [*map(str, range(pipe.model.config.text_config.num_hidden_layers))]}
-    chosen |= {"heads": pipe.model.config.text_config.num_attention_heads}
+    sizes = pipe.model.config.text_config
+    chosen = {"format": 2, "chosen": [{"layer": 0, "head": 1}], "heads": sizes.num_attention_heads}
+    chosen |= {"layers": [*map(str, range(sizes.num_hidden_layers))], "about": {"word": "mean", "instruction": None}}
     (tmp_path / "vlm" / "heads.json").write_text(json.dumps(chosen))
     given = ("--probe", files / "scenes", "--output", tmp_path / "out", "--json", "--suite", "grounding", "--cpu")
     assert evaluate.main([str(tmp_path / "vlm"), *map(str, given)]) == 0
