@@ -3,7 +3,8 @@
 
 SOURCE is what `data show` takes. `datasets.load_dataset` opens what is pushed without this package, and
 `grounded_rows` reads it back equal. A push is one commit with Parquet files, a card and the record of the build. It
-needs --licence for data of your own, or --permission with your reason.
+needs --licence for data of your own, or --permission with your reason. Rows may name pictures anywhere on the disk:
+those that are not below the folder of SOURCE or of --images, after links, are refused without --outside-pictures.
 
 examples:
   grounded-attention data push my_rows.jsonl me/my-rows --boxes "xyxy pixels" --licence cc-by-4.0
@@ -27,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("to", metavar="ORG/NAME", help="the repository of the data set")
     add("--images", metavar="DIR", help="folder of the pictures that rows name")
     add_rows_options(add)
+    add("--outside-pictures", action="store_true", help="also push pictures from other folders")
     add("--max-rows", type=positive, metavar="N", help="the most rows of each split")
     add("--private", action="store_true", help="make a new repository private")
     add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
@@ -41,8 +43,8 @@ def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    rows_options = {"boxes": options.boxes, "images": options.images, "max_rows": options.max_rows}
-    rows_options = {name: value for name, value in rows_options.items() if value is not None}
+    rows_options = {name: getattr(options, name) for name in ("boxes", "images", "max_rows", "outside_pictures")}
+    rows_options = {name: value for name, value in rows_options.items() if value}
     with tempfile.TemporaryDirectory() as cache:
         columns = read_columns(options.columns)
         builder = Rows(cache_dir=cache, data_dir=options.source, form=OWN, columns=columns, **rows_options)

@@ -2,7 +2,7 @@
 """Paths that data name: they stay inside their folder, and output is never written through a symbolic link."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from .bounded_files import MEGABYTE, open_data, parse_json, read_json, unique_keys
@@ -61,13 +61,24 @@ def check_weight_index(folder: str | os.PathLike[str]) -> None:
             path_below(folder, name)
 
 
+def is_inside(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether a file is below one of these folders, after all links; those of the Hub's cache are in its `blobs`."""
+    target = path.resolve()
+    for root in (folder.resolve() for folder in folders):
+        cached = root.parent.name == "snapshots" and target.parent == root.parent.parent / "blobs"
+        if cached or target.is_relative_to(root):
+            return True
+    return False
+
+
 def own_files(folder: Path) -> list[Path]:
     """All files below a folder that is pushed, sorted."""
-    root, files = folder.resolve(), sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
-        target = path.resolve()
-        if not (target.is_relative_to(root) or target.parent == root.parent.parent / "blobs"):
-            raise ValueError(f"{path}: found a link to {target}, expected files of this folder; remove the link")
+        if not is_inside(path, [folder]):
+            raise ValueError(
+                f"{path}: found a link to {path.resolve()}, expected files of this folder; remove the link"
+            )
     return files
 
 

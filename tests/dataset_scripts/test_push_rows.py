@@ -2,6 +2,7 @@
 """Rows of any form go to a Hub and come back equal, streamed too; `datasets` alone opens them."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +128,56 @@ def test_configurations_and_revisions_are_named_in_the_source(loopback_hub, tmp_
     read = python(loopback_hub, tmp_path / "other", READ_CONFIGURED, name)
     assert read.returncode == 0, read.stderr[-2000:]
     assert read.stdout.split().count("True") == 3, read.stdout
+
+
+# How a row names a picture, in any column that has one -> the form of its row.
+OUTSIDE = {
+    "a path up": {"image": "../private/x.png"},
+    "a path down and up": {"image": "sub/../../private/x.png"},
+    "an absolute path": {"image": "{private}/x.png"},
+    "an address": {"image": "file://{private}/x.png"},
+    "a link": {"image": "link.png"},
+    "a link of a link": {"image": "second.png"},
+    "a folder that is a link": {"image": "linked/x.png"},
+    "one of several": {"images": ["0.png", "../private/x.png"]},
+    "a mapping": {"image": {"path": "../private/x.png", "bytes": None}},
+    "a part of a message": {
+        "messages": [
+            {"role": "user", "content": [{"type": "image", "image": "../private/x.png"}, {"type": "text", "text": "a"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "a ball"}]},
+        ]
+    },
+}
+REFUSE_AND_PUSH = """
+import json, sys
+from grounded_attention.commands.push_rows import main
+sources, name = json.loads(sys.argv[1]), sys.argv[2]
+for source in sources:
+    print("refused", main([source, name, "--licence", "cc0-1.0"]))
+raise SystemExit(main([sources[0], name, "--licence", "cc0-1.0", "--outside-pictures"]))
+"""
+
+
+def test_pictures_from_outside_need_a_yes(loopback_hub, tmp_path):
+    """Refused before anything is uploaded, and each is named; those in the folder and in `--images` need nothing."""
+    own, private = tmp_path / "own", tmp_path / "private"
+    write_rows(own, 1)
+    private.mkdir()
+    draw(7).save(private / "x.png")
+    (own / "sub").mkdir()
+    for link, target in {"link.png": private / "x.png", "second.png": own / "link.png", "linked": private}.items():
+        (own / link).symlink_to(target)
+    sources = []
+    for number, row in enumerate(OUTSIDE.values()):
+        words = {} if "messages" in row else {"text": "a ball"}
+        text = json.dumps({**words, "phrases": [], **row}).replace("{private}", str(private))
+        sources.append(str(own / f"outside{number}.jsonl"))
+        Path(sources[-1]).write_text(text + "\n")
+    name = f"{NAME}-outside"
+    done = python(loopback_hub, tmp_path / "home", REFUSE_AND_PUSH, json.dumps(sources), name)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split().count("2") == len(sources), (done.stdout, done.stderr)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == len(sources) and all("--outside-pictures" in each for each in errors)
+    assert all(each.count(".png") == 1 for each in errors), errors
+    assert len(loopback_hub.commits(name, kind="datasets")) == 2  # that of the new repository, and the last push

@@ -2,8 +2,12 @@
 """`grounded-attention push`: a directory that is there, with a processor made for it, over HTTP."""
 
 import json
+import shutil
 from pathlib import Path
 
+from peft import LoraConfig, get_peft_model
+
+from grounded_attention.modeling import VLBertForVGP
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model
 from tests.helpers.warm_python import run_python
 
@@ -40,3 +44,23 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
     assert set(pushed["files"]) >= {"model.safetensors", "config.json", "modeling_vl_bert.py", "tokenizer.json"}
     processor = json.loads(loopback_hub.read("org/converted", "processor_config.json", "try"))
     assert processor["region_feature_size"] == FEATURE_SIZE
+
+
+def test_an_adapter_of_a_local_model_is_pushed_with_a_warning_and_no_path(loopback_hub, tmp_path):
+    """In the card that this package writes, and in one of PEFT that its user has begun."""
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    tiny_model().save_pretrained(base)
+    model = get_peft_model(VLBertForVGP.from_pretrained(base), LoraConfig(r=2, target_modules=r".*encoder.*query"))
+    model.save_pretrained(adapter)
+    shutil.copytree(adapter, tmp_path / "begun")
+    begun = tmp_path / "begun" / "README.md"
+    begun.write_text(begun.read_text().replace("Model Card for Model ID", "Mine"))
+    calls = [f"{adapter} org/adapter-of-folder", f"{tmp_path / 'begun'} org/begun-adapter"]
+    environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = run_python(CALLS, calls, env=environment, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads(done.stdout.splitlines()[-1]) == [0, 0], done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 2 and all(str(base) in line for line in warnings)
+    for name in ("org/adapter-of-folder", "org/begun-adapter"):
+        assert str(tmp_path) not in loopback_hub.read(name, "README.md").decode()
+    assert str(base) not in (adapter / "README.md").read_text()

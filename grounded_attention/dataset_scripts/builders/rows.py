@@ -21,6 +21,7 @@ from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
+from grounded_attention.utils.safe_paths import is_inside
 from grounded_attention.utils.whole_files import write_bytes
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, fingerprint
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 ROWS = "rows"  # what the report counts them by
 # Folder beside the rows, of pictures that the source has inside of its rows; in the report, the state of all others.
 KEPT = "pictures"
+NAMED = 3  # pictures from outside in a refusal
 _UNREAD = ("left out: the picture is missing", "left out: the picture cannot be read")  # perhaps it can now
 
 
@@ -47,6 +49,7 @@ class RowsConfig(LocalConfig):
     images: str | None = None
     named_splits: Mapping[str, Any] = field(default_factory=dict)
     max_rows: int | None = None
+    outside_pictures: bool = False
 
     def sources(self) -> list[Path]:
         return find_files(self.data_dir or "")
@@ -87,7 +90,8 @@ class Rows(LocalBuilder):
     `images` and `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test
     ... to splits of the source; by default all are read, under their own names; `splits` are those to build.
     `file_name` of a row is the path of its picture without its root; pictures inside of rows are written once into a
-    folder beside the built rows.
+    folder beside the built rows. The form `own` takes the content of pictures, to be pushed: those that are not below
+    the folder of the source or `images`, after links, are refused unless `outside_pictures` is True.
     """
 
     config: RowsConfig
@@ -104,6 +108,26 @@ class Rows(LocalBuilder):
             # Other pictures may give another number of rows.
             again = {"download_mode": "force_redownload", "verification_mode": "no_checks"}
             super().download_and_prepare(*args, **{**kwargs, **again})
+
+    def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
+        """Before the rows are complete, and could be pushed."""
+        self._outside: dict[str, None] = {}  # files of pictures, in their order
+        self._roots = [path if path.is_dir() else path.parent for path in self.config.sources()]
+        self._roots += [Path(self.config.images)] if self.config.images else []
+        super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
+        if self._outside and not self.config.outside_pictures:
+            named = ", ".join([*islice(self._outside, NAMED), *(["..."] if len(self._outside) > NAMED else [])])
+            raise DataError(
+                f"{len(self._outside)} pictures from outside of the folder of the rows would be pushed: {named}",
+                file=self.config.data_dir,
+                hint="move them there, name their folder with --images, or say yes with --outside-pictures "
+                "(outside_pictures=True)",
+            )
+
+    def _note_outside(self, row: Mapping[str, Any]) -> None:
+        """Remembers the pictures of a row that are files elsewhere."""
+        files = [each for each in row.get("images") or [row.get("image")] if isinstance(each, str)]
+        self._outside.update(dict.fromkeys(file for file in files if not is_inside(Path(file), self._roots)))
 
     def told(self) -> list[str]:
         """How the rows of each split were read, and what was left out: a line for each."""
@@ -175,6 +199,7 @@ class Rows(LocalBuilder):
         if self.config.form == OWN:
             for number, row in enumerate(rows.decode(False)):
                 report.add(ROWS)
+                self._note_outside(row)
                 yield own_row(row, self.info.features, f"split {split}, row {number}")
             self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
             return

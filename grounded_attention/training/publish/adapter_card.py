@@ -14,12 +14,12 @@ from grounded_attention.heads.heads_file import FILE
 from grounded_attention.supervision.method import SupervisionMethod
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD
-from grounded_attention.training.recipes.adapters import read_model_config
+from grounded_attention.training.recipes.adapters import is_local, read_model_config
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file
 
-from .card_snippets import LIMITS, OWN_PROCESSOR, VLM_LIMITS, VLM_TEMPLATE, forward_lines, place_line, seen_lines
+from .card_snippets import LIMITS, OWN_PROCESSOR, VLM_LIMITS, VLM_TEMPLATE, base_lines, forward_lines, place_line, seen_lines
 
 EMPTY = "# Model Card for Model ID"  # the title of the card that PEFT writes
 
@@ -32,12 +32,13 @@ def complete_adapter_card(
     if not (folder / ADAPTER_CONFIG_NAME).is_file() or (card.is_file() and EMPTY not in read_text(card)):
         return False
     config = read_json(folder / ADAPTER_CONFIG_NAME)
-    base = str(config["base_model_name_or_path"])
+    base = str(config["base_model_name_or_path"] or "")
     model_class = (config.get("auto_mapping") or {}).get("base_model_class", "")
     of_regions = next((head for each in FAMILIES.values() if (head := each.head_of(model_class))), None)
     supervised = method is not None and method.name != "none"
     tags = ["grounded-attention", "visual-grounding", *(["attention-supervision"] if supervised else [])]
-    named = None if Path(base).exists() else base
+    named = None if is_local(base) else base
+    lines = base_lines(base)
     kind = None if of_regions else "image-text-to-text"
     data = ModelCardData(library_name="peft", base_model=named, tags=tags, pipeline_tag=kind)
     how = f"attention was supervised with `{method.name}`, weight {weight:g}" if supervised and method else ""
@@ -52,11 +53,11 @@ def complete_adapter_card(
     content = ModelCard.from_template(
         data,
         template_path=str(MODEL_CARDS / ("trained.md" if of_regions else VLM_TEMPLATE)),
-        title=f"{folder.resolve().name}: adapter of {base}",
-        summary=f"An adapter of `{base}`" + (f"; {how}." if how else "."),
+        title=f"{folder.resolve().name}: adapter of {named or lines['base_named']}",
+        summary=f"An adapter of {lines['base_named']}" + (f"; {how}." if how else "."),
         about=[("kind", f"{config['peft_type']}, r = {config['r']}" if "r" in config else str(config["peft_type"]))],
-        base_model=base,
-        processor=OWN_PROCESSOR if (folder / PROCESSOR_NAME).is_file() else f'"{base}"',
+        **lines,
+        processor=OWN_PROCESSOR if (folder / PROCESSOR_NAME).is_file() else lines["base_model"],
         place=place_line(str(folder)),
         training="Trained in a loop of its author's own, with grounded-attention.",
         licence="Weights: not stated; ask the publisher.",

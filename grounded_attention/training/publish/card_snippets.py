@@ -4,6 +4,7 @@
 import re
 from typing import Any
 
+from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.utils.plain_text import printable
 
 # Files of a card besides its text.
@@ -22,7 +23,19 @@ VLM_LIMITS = (
     "The model has learned the biases of its original training, and of the texts and images of this one.",
 )
 OWN_PROCESSOR = "name, revision=revision"  # where a snippet loads the processor from
+# The model of an adapter whose folder nobody else has: PEFT's file names it, and no card does.
+LOCAL_BASE = "PeftConfig.from_pretrained(name, revision=revision).base_model_name_or_path"
 _LINE = re.compile(r'^name, revision = "[^"\n]*", "[^"\n]*"$', re.MULTILINE)
+
+
+def base_lines(base: str | None) -> dict[str, str | None]:
+    """The variables of a template about the model of an adapter; None without one."""
+    if base is None:
+        return {"base_model": None}
+    if is_local(base):
+        of_peft, named = "PeftConfig, PeftModel", "a model in a folder of its author"
+        return {"base_model": LOCAL_BASE, "base_named": named, "of_peft": of_peft}
+    return {"base_model": f'"{base}"', "base_named": f"`{base}`", "of_peft": "PeftModel"}
 
 
 def place_line(name: str, revision: str | None = None) -> str:

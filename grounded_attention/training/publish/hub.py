@@ -33,8 +33,9 @@ from grounded_attention.dataset_scripts.hub.hub_errors import (
 )
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
 from grounded_attention.training.loop.resume import ENVIRONMENT
+from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
-from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.bundle import SOURCE_NAMES
 from grounded_attention.utils.safe_paths import own_files
 from grounded_attention.utils.whole_files import DRAFT
@@ -220,8 +221,10 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
         name = path.relative_to(directory).as_posix()
         if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
             kept[name] = path
+    local = _local_base(directory / ADAPTER_CONFIG_NAME)
     if CARD in kept:
-        kept[CARD] = move_card(read_text(directory / CARD), repo.id, repo.revision).encode()
+        text = move_card(read_text(directory / CARD), repo.id, repo.revision)
+        kept[CARD] = (text.replace(local, Path(local).name) if local else text).encode()
     for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)
@@ -236,6 +239,19 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
             print(f"warning: push to {repo.id}: {explain_failure(error)}; retry in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
     raise AssertionError("unreachable")
+
+
+def _local_base(file: Path) -> str | None:
+    """The folder that a pushed adapter names as its base model, with a warning; None for a name on the Hub."""
+    base = str(read_json(file)["base_model_name_or_path"] or "") if file.is_file() else None
+    if base is None or not is_local(base):
+        return None
+    print(
+        f"warning: {file.name} names {base or 'nothing'} as the base model, which nobody else can load: push that model, "
+        "and write its name on the Hub there; the card is pushed without this path",
+        file=sys.stderr,
+    )
+    return base
 
 
 def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:

@@ -30,6 +30,7 @@ from grounded_attention.tasks.grounded_generation import GroundedGenerationOptio
 from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, chosen_heads, reported
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
+from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import family_name, family_title, head_class
 from grounded_attention.training.recipes.recipe import Recipe
@@ -46,6 +47,7 @@ from .card_snippets import (
     OWN_PROCESSOR,
     VLM_LIMITS,
     VLM_TEMPLATE,
+    base_lines,
     feature_model,
     forward_lines,
     place_line,
@@ -166,7 +168,7 @@ def _base_model(recipe: Recipe) -> str | None:
     """The Hub id of the checkpoint that the training started from; `None` for a local folder."""
     model = _as_given(recipe).model
     source = model.source or model.bert
-    return None if source is None or Path(source).exists() else source
+    return None if source is None or is_local(source) else source
 
 
 def builder_name(recipe: Recipe) -> str:
@@ -365,7 +367,7 @@ def _use(trained: Trained) -> dict[str, Any]:
         **example,
         "model_class": trained.class_name,
         "auto_class": next(key for key, place in places.items() if place.endswith(f".{trained.class_name}")),
-        "base_model": adapted_model(trained.model),
+        **base_lines(adapted_model(trained.model)),
         "pixels": pixels,
         "feature_size": processor.region_feature_size,
         "seen": seen_lines(pixels, processor.region_feature_size, source),
@@ -397,7 +399,7 @@ def vlm_content(
     if kind == QUESTION:
         example["text"] = "What color is the ball?"
     prompt = make_chat(example, options, trained.processor.box_dialect(None, options.box_dialect)).prompt
-    about = {"base_model": adapted_model(trained.model), "tokens": trained.recipe.model.tokens}
+    about = {**base_lines(adapted_model(trained.model)), "tokens": trained.recipe.model.tokens}
     return {**about, "prompt": json.dumps(prompt, ensure_ascii=False), "heads_before": heads_before(source)}
 
 

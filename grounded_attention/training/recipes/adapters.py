@@ -17,6 +17,11 @@ from grounded_attention.utils.safe_paths import check_weight_index
 INSTALL = "pip install 'grounded-attention[vlm]'"
 
 
+def is_local(name: str) -> bool:
+    """Whether the name of a model is a folder, perhaps one of another machine, and none that the Hub can have."""
+    return Path(name).exists() or name.count("/") > 1 or name.startswith((".", "/", "~")) or "\\" in name
+
+
 def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> str:
     """The model that weights belong to: the base model of a folder with an adapter, else `source` itself."""
     check_weight_index(source)
