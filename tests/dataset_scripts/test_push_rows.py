@@ -143,7 +143,10 @@ OUTSIDE = {
     "a mapping": {"image": {"path": "../private/x.png", "bytes": None}},
     "a part of a message": {
         "messages": [
-            {"role": "user", "content": [{"type": "image", "image": "../private/x.png"}, {"type": "text", "text": "a"}]},
+            {
+                "role": "user",
+                "content": [{"type": "image", "image": "../private/x.png"}, {"type": "text", "text": "a"}],
+            },
             {"role": "assistant", "content": [{"type": "text", "text": "a ball"}]},
         ]
     },

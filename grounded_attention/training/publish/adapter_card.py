@@ -19,7 +19,16 @@ from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file
 
-from .card_snippets import LIMITS, OWN_PROCESSOR, VLM_LIMITS, VLM_TEMPLATE, base_lines, forward_lines, place_line, seen_lines
+from .card_snippets import (
+    LIMITS,
+    OWN_PROCESSOR,
+    VLM_LIMITS,
+    VLM_TEMPLATE,
+    base_lines,
+    forward_lines,
+    place_line,
+    seen_lines,
+)
 
 EMPTY = "# Model Card for Model ID"  # the title of the card that PEFT writes
 
