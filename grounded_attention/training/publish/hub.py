@@ -247,8 +247,8 @@ def _local_base(file: Path) -> str | None:
     if base is None or not is_local(base):
         return None
     print(
-        f"warning: {file.name} names {base or 'nothing'} as the base model, which nobody else can load: push that model, "
-        "and write its name on the Hub there; the card is pushed without this path",
+        f"warning: {file.name} names {base or 'nothing'} as the base model, which nobody else can load: push that "
+        "model, and write its name on the Hub there; the card is pushed without this path",
         file=sys.stderr,
     )
     return base
