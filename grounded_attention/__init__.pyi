@@ -3,8 +3,8 @@
 from .dataset_scripts.builders import BUILDERS as BUILDERS
 from .dataset_scripts.regions.table import RegionTable as RegionTable
 from .dataset_scripts.regions.table import RegionTableWriter as RegionTableWriter
-from .dataset_scripts.rows import GroundedRows as GroundedRows
-from .dataset_scripts.rows import grounded_rows as grounded_rows
+from .dataset_scripts.rows.reader import GroundedRows as GroundedRows
+from .dataset_scripts.rows.reader import grounded_rows as grounded_rows
 from .families import FAMILIES as FAMILIES
 from .families import Family as Family
 from .heads.attention_grounding import AttentionGrounding as AttentionGrounding
@@ -91,7 +91,7 @@ from .supervision.margin import AttentionMargin as AttentionMargin
 from .supervision.steering import steer_heads as steer_heads
 from .tasks import TASKS as TASKS
 from .tasks import Task as Task
-from .training.loop.data import GroundingCollator as GroundingCollator
+from .training.loop.grounding_collator import GroundingCollator as GroundingCollator
 from .training.loop.responses import response_batch as response_batch
 from .training.loop.rewarded import AttentionTeacher as AttentionTeacher
 from .training.loop.rewarded import GroundedDPOTrainer as GroundedDPOTrainer

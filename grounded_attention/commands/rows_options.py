@@ -55,7 +55,7 @@ def refuse_row_options(options: argparse.Namespace, *names: str) -> None:
 
 def open_rows(source: str, options: argparse.Namespace, **more: Any) -> Any:
     """The rows of a source, with the options of `add_rows_options` and the command; those of the Hub are streamed."""
-    from grounded_attention.dataset_scripts.rows import grounded_rows
+    from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 
     if not os.path.exists(source) and "*" not in source:
         more.setdefault("streaming", True)

@@ -49,8 +49,9 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, js
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABLE
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
-from grounded_attention.dataset_scripts.rows import grounded_rows, sources
+from grounded_attention.dataset_scripts.rows import sources
 from grounded_attention.dataset_scripts.rows.box_texts import find_mentions, words_asked_for
+from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 from grounded_attention.processing.chat_prompts import render_prompt
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.tasks.answer_lists import read_answers

@@ -11,7 +11,9 @@ from PIL import Image
 
 from grounded_attention import grounded_rows, read_phrase
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.rows import SHAPES, UnclearBoxes, raw
+from grounded_attention.dataset_scripts.rows import raw
+from grounded_attention.dataset_scripts.rows.readings import UnclearBoxes
+from grounded_attention.dataset_scripts.rows.shapes import SHAPES
 from tests.dataset_scripts.expected_rows import texts_of
 from tests.dataset_scripts.probe_rows import PROBES
 from tests.helpers.project_files import ROOT

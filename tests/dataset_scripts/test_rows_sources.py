@@ -16,7 +16,7 @@ from PIL import Image
 
 from grounded_attention import grounded_rows
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.rows import UnclearBoxes
+from grounded_attention.dataset_scripts.rows.readings import UnclearBoxes
 from grounded_attention.dataset_scripts.rows.sources import _csv
 
 SIZE = (400, 300)

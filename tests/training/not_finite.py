@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Makes the loss or the gradients of one row of a tiny training NaN or infinite."""
 
-from grounded_attention.training.loop.data import ROW_KEYS
+from grounded_attention.training.loop.grounding_collator import ROW_KEYS
 
 ROW = "7-0"  # a row of `tiny_rows`
 

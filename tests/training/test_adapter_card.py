@@ -14,7 +14,7 @@ from grounded_attention.commands.push import best_of_run
 from grounded_attention.heads.card import AUDIT, HEADS
 from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.supervision import get_method
-from grounded_attention.training.loop.data import GroundingCollator
+from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.training.publish.adapter_card import EMPTY, complete_adapter_card
 from grounded_attention.training.recipes.adapters import load_merged

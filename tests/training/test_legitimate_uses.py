@@ -19,7 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 from grounded_attention.commands.command_line import explain_cache
 from grounded_attention.commands.main import main
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.rows import grounded_rows
+from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.training.experiments.arguments import training_arguments
 from grounded_attention.training.recipes.config_sizes import check_sizes

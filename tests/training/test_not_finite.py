@@ -9,8 +9,8 @@ import torch
 
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.loop.data import COUNTS, ROW_KEYS
 from grounded_attention.training.loop.finite_steps import MAX_NAMED, NotFiniteError, named, skipped_steps, spread_nan
+from grounded_attention.training.loop.grounding_collator import COUNTS, ROW_KEYS
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe
 from tests.helpers.tiny_trainer import logged, make_trainer, weights

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from grounded_attention.supervision import get_method
-from grounded_attention.training.loop.data import GroundingCollator
+from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.tiny_vlm_examples import make_rows

@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, Trainer, Tr
 from grounded_attention.commands import train
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
-from grounded_attention.training.loop.data import COUNTS, GroundingCollator
+from grounded_attention.training.loop.grounding_collator import COUNTS, GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_vlm_examples import make_rows

@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 from grounded_attention.supervision import align
 from grounded_attention.supervision import method as method_file
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.data import COUNTS, GroundingCollator
+from grounded_attention.training.loop.grounding_collator import COUNTS, GroundingCollator
 from tests.helpers.exported import MAKERS
 from tests.helpers.exported import tiny_model as tiny_model_of
 from tests.helpers.tiny_trainer import IMAGES, METHODS, assert_same, logged, make_trainer, weights

@@ -9,7 +9,7 @@ from transformers import Trainer, TrainingArguments
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, visible_rows
-from grounded_attention.training.loop.data import GroundingCollator
+from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model

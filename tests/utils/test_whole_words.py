@@ -9,7 +9,7 @@ from PIL import Image
 
 from grounded_attention.labelling.phrases import locate
 from grounded_attention.modeling.caption_phrases import find_phrases
-from grounded_attention.training.loop.data import GroundingCollator
+from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.utils.whole_words import whole_words
 from tests.helpers.tiny_vlm_processors import make_processor
 

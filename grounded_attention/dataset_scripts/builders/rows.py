@@ -16,10 +16,9 @@ import datasets
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
-from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
-from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES
+from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES, GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
 from grounded_attention.utils.safe_paths import is_inside
 from grounded_attention.utils.whole_files import write_bytes

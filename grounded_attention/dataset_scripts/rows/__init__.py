@@ -4,10 +4,3 @@
 `opening.py` opens a source, `shapes.py` lists the shapes of rows, the files that it imports read them, `readings.py`
 finds how boxes are written, `reader.py` makes rows.
 """
-
-from .reader import GroundedRows, grounded_rows
-from .readings import Reading, UnclearBoxes, parse_reading
-from .report import RowsReport
-from .shapes import SHAPES
-
-__all__ = ["SHAPES", "GroundedRows", "Reading", "RowsReport", "UnclearBoxes", "grounded_rows", "parse_reading"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .columns import XYXY_PIXELS, XYXY_SHARES, Columns, Context, has_boxes, images_of, make_row
-from .conversations import message_texts, read_messages
+from .messages import message_texts, read_messages
 from .raw import (
     BOX_NAMES,
     RawBox,

@@ -9,13 +9,10 @@ from typing import Any
 
 from .box_texts import SHARES, Mention, find_mentions, whole_text, without_boxes, words_asked_for, words_before
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
+from .messages import message_texts, messages_in, read_messages
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import PIXELS, Reading
 
-ROLES = {
-    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
-    "bot": "assistant", "system": "system",
-}  # fmt: skip
 # Columns of one exchange: what is asked, what is answered.
 PAIRS = (
     ("query", "response"), ("prefix", "suffix"), ("prompt", "completion"), ("problem", "solution"),
@@ -74,68 +71,6 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     yield make_row(rest, {"messages": messages}, phrases, images=images)
 
 
-def read_messages(turns: Any, name: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
-    """Messages with `role` and `content`; the pictures inside of them; the boxes beside each text (GUI-Actor)."""
-    if not isinstance(turns, list) or not turns:
-        raise RowError(f"bad {name}", found=turns, expected="a list of messages")
-    messages, pictures, beside = [], [], []
-    for number, each in enumerate(turns):
-        where = f"{name}, message {number}"
-        if not isinstance(each, Mapping):
-            raise RowError(f"{where} is no message", found=each, expected="from and value, or role and content")
-        role = str(each.get("from", each.get("role"))).strip("<|>: ").lower()  # DeepSeek writes <|User|>
-        content = each.get("value", each.get("content", each.get("text")))
-        if role not in ROLES:
-            raise RowError(f"{where}: an unknown role", found=role, expected=", ".join(ROLES))
-        content = structured(content, where) if isinstance(content, str) and _is_parts(content) else content
-        if isinstance(content, list):
-            content, inside = _parts(content, where)
-            pictures += inside
-        elif not isinstance(content, str):
-            raise RowError(f"{where}: bad content", found=content, expected="a text, or a list of parts")
-        messages.append({"role": ROLES[role], "content": content})
-        beside += [_beside(each)] * len(message_texts(messages[-1:]))
-    return messages, pictures, beside
-
-
-def _beside(message: Mapping[str, Any]) -> Any:
-    """The box of a message of GUI-Actor, or the two points of a drag."""
-    drag = [message[key] for key in ("from_coord", "to_coord") if message.get(key) is not None]
-    return message["bbox_gt"] if message.get("bbox_gt") is not None else drag or None
-
-
-def _is_parts(content: str) -> bool:
-    return content.lstrip().startswith('[{"type"')
-
-
-def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], list[Any]]:
-    """The parts of a message in the form of chat templates, and the pictures that are inside of them."""
-    parts, pictures = [], []
-    for part in content:
-        if isinstance(part, str):
-            part = {"type": "text", "text": part}
-        part = {key: value for key, value in part.items() if value is not None}
-        if "text" in part and part.get("type", "text") == "text":
-            parts.append({"type": "text", "text": part["text"]})
-        elif part.get("type") in ("image", "image_url", "input_image") or "image" in part:
-            picture = part.get("image", part.get("image_url", part.get("url", part.get("path"))))
-            picture = picture.get("url") if isinstance(picture, Mapping) and "url" in picture else picture
-            pictures += [] if picture is None else [picture]
-            parts.append({"type": "image"})
-        else:
-            raise RowError(f"{where}: an unknown part", found=part, expected="type text or image")
-    return parts, pictures
-
-
-def message_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The texts of messages, in order; a message of parts may have several."""
-    texts = []
-    for message in messages:
-        content = message["content"]
-        texts += [content] if isinstance(content, str) else [each["text"] for each in content if "text" in each]
-    return texts
-
-
 def _exchange(record: Columns) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
     pair = _pair(record)
     assert pair is not None
@@ -146,8 +81,8 @@ def _exchange(record: Columns) -> tuple[list[dict[str, Any]], list[Any], list[An
     messages: list[dict[str, Any]] = []
     pictures: list[Any] = []
     for number, text in enumerate(texts):
-        if isinstance(text, list) and text and isinstance(text[0], Mapping) and "role" in text[0]:
-            inner, inside, _ = read_messages(text, pair[number % 2])
+        if turns := messages_in(text):
+            inner, inside, _ = read_messages(turns, pair[number % 2])
             messages, pictures = messages + inner, pictures + inside
         else:
             (words,) = texts_of(text, pair[number % 2])[:1] or [""]

@@ -21,8 +21,8 @@ from accelerate import PartialState
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.row_forms import HUMANS
 from grounded_attention.dataset_scripts.builders.rows import Rows
-from grounded_attention.dataset_scripts.rows import grounded_rows
 from grounded_attention.dataset_scripts.rows.probes import amber_descriptions, amber_words, is_amber
+from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 from grounded_attention.dataset_scripts.scenes.probes import (
     COMPOSITION,
     EVIDENCE,

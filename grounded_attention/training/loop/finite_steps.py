@@ -21,7 +21,7 @@ from transformers import Trainer
 from grounded_attention.utils.finite_weights import not_finite
 
 from .checkpoint import last_complete_checkpoint
-from .data import ROW_KEYS
+from .grounding_collator import ROW_KEYS
 
 SKIP = "skip_nonfinite_batches"
 SKIPPED_ROWS = "skipped_rows"  # in an entry of the log

@@ -18,7 +18,7 @@ from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.supervision.alignment import row_indices
 from grounded_attention.utils.open_images import open_image
 
-from .data import Row, listed, row_images
+from .grounding_collator import Row, listed, row_images
 
 Columns = Literal["boxes", "image", "sequence"]
 _WORDS = ("text", "words", "start", "end", "sentence")

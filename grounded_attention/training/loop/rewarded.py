@@ -21,7 +21,7 @@ from grounded_attention.supervision.distillation import TEACHER, AttentionDistil
 from grounded_attention.supervision.earlier import EARLIER, EarlierAttention
 from grounded_attention.supervision.margin import AttentionMargin
 
-from .data import GroundingCollator, Row, row_images
+from .grounding_collator import GroundingCollator, Row, row_images
 from .responses import response_batch
 from .trainer_mixin import AttentionReports, GroundingTrainerMixin, check_kept_columns, grounding_loss, use_one_gpu
 

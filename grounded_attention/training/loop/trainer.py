@@ -28,8 +28,9 @@ from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import phase
 
 from .checkpoint import rotate, seal
-from .data import COUNTS, CUT_ROWS, Collator, count_components
+from .data import CUT_ROWS, Collator, count_components
 from .finite_steps import FiniteTrainer, spread_nan
+from .grounding_collator import COUNTS
 from .learning_rates import MAPPING, check_mapping, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation

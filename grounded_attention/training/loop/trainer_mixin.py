@@ -18,7 +18,7 @@ from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 
-from .data import COUNTS, ROW_KEYS, GroundingCollator
+from .grounding_collator import COUNTS, ROW_KEYS, GroundingCollator
 from .resume import SavedWeights
 
 logger = logging.getLogger(__name__)
