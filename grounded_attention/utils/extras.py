@@ -1,8 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The extras of the installation and their modules; alone the package has models, processors and `look`."""
+"""The extras of the installation and their modules; alone the package has models, processors, `look` and the one
+loss."""
 
 EXTRAS = {
-    "train": ("datasets", "evaluate", "pyarrow", "defusedxml", "threadpoolctl", "pydantic"),
+    "train": ("datasets", "evaluate", "pyarrow", "defusedxml", "threadpoolctl"),
     "plots": ("matplotlib",),
     "vlm": ("peft", "torchvision", "num2words"),
     "legacy": ("h5py", "lmdb"),

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Without extras: models, processors and `look` work, and what is missing is named in one line."""
+"""Without extras: models, processors, `look` and the one loss work; what is missing is named in one line."""
 
 import json
 import os
@@ -20,8 +20,8 @@ MISSING = {
     "picture": ["look", "a.png", "what ?", "--model", "llava", "--answer", "a dog", "--output", "lens.png"],
 }
 PAGE = ["look", "a.png", "what ?", "--model", "llava", "--answer", "a dog", "--output", "lens.html"]
-# Python itself does not find what only extras install; pydantic comes with huggingface-hub too.
-HIDDEN = sorted({name for names in EXTRAS.values() for name in names} - {"pydantic"})
+# Python itself does not find what only extras install, and pandas, which comes with datasets.
+HIDDEN = sorted({"pandas", *(name for names in EXTRAS.values() for name in names)})
 SCRIPT = f"""
 import contextlib, importlib.machinery, io, json, pkgutil
 from importlib import import_module
@@ -42,6 +42,29 @@ for name, arguments in {{"page": {PAGE!r}, **{MISSING!r}}}.items():
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         status = main(arguments)
     found[name] = (status, said.getvalue())
+
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor, Trainer, TrainingArguments
+from grounded_attention import GroundingCollator, GroundingTrainerMixin, get_method, read_phrase
+from grounded_attention import grounding_loss, rank_heads, response_batch
+class Supervised(GroundingTrainerMixin, Trainer):
+    pass
+messages = [{{"role": "user", "content": "what is this ?"}}, {{"role": "assistant", "content": "a dog runs ."}}]
+row = {{"image": Image.open("a.png"), "phrases": [{{"text": "a dog", "boxes": [[0.1, 0.1, 0.9, 0.8]]}}]}}
+rows = [{{**row, "messages": messages}}, {{**row, "messages": json.dumps(messages)}}]
+model, method = AutoModelForImageTextToText.from_pretrained("llava"), get_method("direct")
+collator = GroundingCollator(AutoProcessor.from_pretrained("llava"), method)
+options = {{"max_steps": 1, "use_cpu": True, "save_strategy": "no", "logging_steps": 1, "report_to": "none"}}
+arguments = TrainingArguments("out", remove_unused_columns=False, per_device_train_batch_size=2, **options)
+trainer = Supervised(model, arguments, data_collator=collator, train_dataset=rows, method=method)
+before = {{name: value.clone() for name, value in model.named_parameters()}}
+trainer.train()
+found["step"] = [each for log in trainer.state.log_history for name, each in log.items() if name.startswith("loss_")]
+found["moved"] = any(not torch.equal(before[name], value) for name, value in model.named_parameters())
+batch = collator(rows)
+found["same"] = bool((batch["input_ids"][0] == batch["input_ids"][1]).all())
+found["words"] = read_phrase(row["phrases"][0], ["a dog runs ."], "phrase", grounded=True).end
 try:
     from grounded_attention import RegionTable
 except ImportError as error:
@@ -67,6 +90,12 @@ def found(tmp_path_factory):
 
 def test_models_and_look_need_no_extra(found):
     assert found["page"][0] == 0, found["page"][1]
+
+
+def test_the_one_loss_needs_no_extra(found):
+    """A Trainer with the mixin takes a step on rows in memory; one row has its messages as a text of JSON."""
+    (attention,) = found["step"]
+    assert 0 < attention < 20 and found["moved"] and found["same"] and found["words"] == 5
 
 
 @pytest.mark.parametrize(
