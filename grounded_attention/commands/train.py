@@ -13,7 +13,6 @@ examples:
   python train.py recipes/scenes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
   python train.py recipes/scenes/table1_scenes.yaml rows=all seeds=5 plan=true
   torchrun --standalone --nproc_per_node 2 train.py recipes/scenes/scenes_vgp.yaml methods=[direct] workers=1
-  grounded-attention train scenes_vgp --job cpu-upgrade training.push_to_hub=true training.hub_model_id=ORG/NAME
 """
 
 import argparse
@@ -28,8 +27,6 @@ from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe, recipe_summaries
-
-from .train_job import add_job_options, check_job_options, run_job
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +44,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="list the recipes in the package")
     parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
     parser.add_argument("--traceback", action="store_true", help="show the full traceback of an error")
-    add_job_options(parser)
     return parser
 
 
@@ -59,11 +55,7 @@ def _work(options: argparse.Namespace) -> str | None:
     if options.recipe is None:
         raise RecipeError("no recipe is given, such as scenes_vgp; --list lists them")
     path = find_recipe(options.recipe)
-    check_job_options(options)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
-        if options.job is not None:
-            described = run_job(path, options)
-            return json.dumps(described) if options.json else None
         begin = _run_study if "study" in read_recipe(path) else _run_recipe
         output = begin(path, options.overrides)
     if not options.json or output is None or os.environ.get("RANK", "0") != "0":

@@ -28,8 +28,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from grounded_attention.commands.command_line import make_parser, run
 from tests.helpers.loopback_hub_routes import ROUTES, WRITES
 from tests.helpers.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
-from tests.helpers.loopback_jobs import JOBS, JobRoutes
-from tests.helpers.loopback_jobs import ROUTES as JOB_ROUTES
 
 TOKEN = "hf_loopback"
 LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_MODULES_CACHE")
@@ -107,10 +105,6 @@ class LoopbackHub:
 
     # Content of the Hub, read from disk
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """Returns the jobs, oldest first, with `namespace` and the `spec` that was sent, secrets included."""
-        return self.state.read(JOBS, [])
-
     def commits(self, name: str, revision: str = "main", kind: str = "models") -> list[dict[str, Any]]:
         """Returns the commits of a revision, newest first, with `id`, `title`, `files`; the Hub made the oldest."""
         return self.state.history(kind, name, revision)
@@ -140,7 +134,7 @@ class _Dropped(Exception):
     """Raised after the connection was reset intentionally."""
 
 
-class _Handler(JobRoutes, BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # otherwise each answer waits 40 ms
 
@@ -172,7 +166,7 @@ class _Handler(JobRoutes, BaseHTTPRequestHandler):
     def _route(self, path: str) -> None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
         self.user = self.state.user(token)
-        for command, pattern, action in [*ROUTES, *JOB_ROUTES]:
+        for command, pattern, action in ROUTES:
             match = re.fullmatch(pattern, path)
             if match and self.command in command:
                 groups = {key: unquote(value or "") for key, value in match.groupdict().items()}
