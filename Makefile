@@ -151,7 +151,6 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.look
 	for family in vl_bert lxmert visualbert; do $(BIN)/python -m benchmarks.pretraining_step $$family || exit 1; done
-	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
 
 .PHONY: bench-gpu

@@ -56,7 +56,7 @@ SEARCHES = {
     "bbox": "docs/data",
     "install": "docs/first_hour",
     "resume": "docs/training_stops",
-    "onnx": "docs/export",
+    "onnx": "docs/loading",
     "optimizer": "docs/own_loop",
     "TRL": "docs/own_loop",
     "VLBertProcessor": "docs/api/names/VLBertProcessor",

@@ -34,7 +34,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),
         "ground": Command("ground", "Show where a model looks in your image for your caption."),
         "export": Command("export", "Write the attention of an image and caption for other tools."),
-        "export-model": Command("export_model", "Export a model as ONNX, with 8-bit weights, or as a torch graph."),
         "convert": Command("convert", "Convert an original checkpoint into a Hub directory."),
         "push": Command("push", "Push a model, a region table or pseudo-labels to the Hub."),
     },

@@ -1,4 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts original checkpoints into Hub directories."""
-
-EXPORT_FORMATS = ("onnx", "torch")

@@ -11,7 +11,6 @@ EXTRAS = {
     "spacy": ("spacy",),
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),
-    "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "space": ("gradio",),
     "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
 }

@@ -41,7 +41,6 @@ USUAL = {
     "doctor": "--offline",
     "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out --cpu",
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
-    "export-model": "{base}/model --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
     "point": f"{PHOTO} text --model {{base}}/absent",
     "data push": "{base}/absent.jsonl org/name --permission mine",

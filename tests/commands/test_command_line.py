@@ -33,7 +33,6 @@ ABSENT = {
     "data screens": "--output {file}/out --images 24 --seed 0",
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "export": "{absent} caption --model m --regions r --output {folder}/a.npz",
-    "export-model": "{absent} --output {folder}/out",
     "ground": "{absent} caption --model m --regions r",
     "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
     "look": "{absent} question --model m --output {folder}/lens.html",

@@ -21,7 +21,6 @@ from transformers import pipeline
 
 from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut
-from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.boxes import box_columns
 from grounded_attention.heads.measure import audit
@@ -33,7 +32,7 @@ from grounded_attention.processing.region_detection import load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.steering import steer_heads
-from tests.helpers.exported import SIZES, draw_inputs, tiny_model
+from tests.helpers.exported import SIZES, draw_inputs, model_inputs, tiny_model
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_pictures import picture
@@ -52,7 +51,7 @@ NO_BACKGROUND = {"background": False}
 ANSWERS = {"answers": {"fewest": 1}}
 PIXELS = {"embedding_size": 4, "hidden_sizes": [4, 4, 4, 8], "depths": [1, 1, 1, 1], "roi_size": 2}
 SIZE = {"shortest_edge": 48, "longest_edge": 64}
-KEPT = {"distillation": 1.0, "l2": 0.1, "ewc": 1.0}
+KEPT = {"distillation": 1.0}
 
 
 class Training(NamedTuple):
@@ -110,7 +109,7 @@ WAITS_OF_A_STEP = 4
 def run_model(family: str, head: str | None, device: str, folder: Path) -> dict[str, torch.Tensor]:
     """The outputs of a head, and the gradients of all weights; the outputs without masks too."""
     model = tiny_model(family, head, unpad=True).to(device)
-    inputs = draw_inputs(export_inputs(model), SIZES[0])
+    inputs = draw_inputs(model_inputs(model), SIZES[0])
     if head == "multiple_choice":
         inputs["labels"] = torch.arange(len(inputs["input_ids"])) % SIZES[0]["choices"]
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
@@ -132,7 +131,7 @@ def run_two_devices(device: str, folder: Path) -> dict[str, torch.Tensor]:
     """The losses of direct supervision and the gradients of a model whose last layer is on the device."""
     model, method = tiny_model("vl_bert", "vgp", num_hidden_layers=2), get_method("direct")
     method.prepare(model)
-    inputs = draw_inputs(export_inputs(model), SIZES[0])
+    inputs = draw_inputs(model_inputs(model), SIZES[0])
     batch = {**inputs, "phrase_regions": inputs["phrase_mask"][..., :1].expand(-1, -1, SIZES[0]["regions"])}
     encoder = model.vl_bert.encoder
     encoder.layer[-1].to(device)

@@ -1,19 +1,63 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tiny models of every family and head for tests of exported models, random inputs of any size, the comparison."""
+"""Tiny models of every family and head, their inputs of any size, and the graphs that `torch.export` makes of them."""
 
-from pathlib import Path
+import inspect
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import onnx
-import onnxruntime
 import torch
+from torch.export import Dim
 
-from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_onnx
-from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.families import FAMILIES
 from tests.helpers import tiny_visualbert, tiny_vl_bert
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+
+# Example sizes of the named axes. They are different primes, so that the graph confuses no two of them.
+PRIMES = {"batch": 2, "choices": 3, "pairs": 5, "phrases": 7, "regions": 11, "words": 13}
+TEXTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input of a model; axes with a name have any size."""
+
+    name: str
+    axes: tuple[str | int, ...]
+    dtype: torch.dtype
+
+    def example(self) -> torch.Tensor:
+        """Zeros for indices and features, ones for masks, of the sizes `PRIMES`."""
+        sizes = [PRIMES[axis] if isinstance(axis, str) else axis for axis in self.axes]
+        made = torch.ones if self.name.endswith("mask") else torch.zeros
+        return made(sizes, dtype=self.dtype)
+
+
+def model_inputs(model: Any) -> list[ModelInput]:
+    """The inputs of a model of one of the families, in order."""
+    config, name = model.config, type(model).__name__
+    texts = ("batch", "choices", "words") if name.endswith("ForMultipleChoice") else ("batch", "words")
+    inputs = [ModelInput(text, texts, torch.int64) for text in TEXTS]
+    inputs += [
+        ModelInput("region_features", ("batch", "regions", config.region_feature_size), torch.float32),
+        ModelInput("region_boxes", ("batch", "regions", 4), torch.float32),
+        ModelInput("region_attention_mask", ("batch", "regions"), torch.int64),
+    ]
+    if "task_ids" in inspect.signature(model.base_model.forward).parameters and config.task_specific_tokens:
+        inputs.append(ModelInput("task_ids", ("batch",), torch.int64))
+    read = inspect.signature(model.forward).parameters
+    return inputs + [each for end, each in _TASK_INPUTS if name.endswith(end) and each.name in read]
+
+
+_PHRASES = ModelInput("phrase_mask", ("batch", "phrases", "words"), torch.bool)
+# End of a class name -> what this head reads, if its family does.
+_TASK_INPUTS = (
+    ("ForVGP", _PHRASES),
+    ("ForVGP", ModelInput("phrase_pairs", ("batch", "pairs", 2), torch.int64)),
+    ("ForPhraseGrounding", _PHRASES),
+    ("ForVisualQuestionAnswering", ModelInput("answer_positions", ("batch",), torch.int64)),
+    ("ForVisualReasoning", ModelInput("region_token_type_ids", ("batch", "regions"), torch.int64)),
+)
+
 
 MAKERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "vl_bert": (tiny_vl_bert.make_model, {"num_hidden_layers": 1}),
@@ -61,39 +105,28 @@ def draw_inputs(inputs: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, 
     return drawn
 
 
-def run_onnx(path: Path, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Name of an output -> its array."""
-    session = onnxruntime.InferenceSession(path)
-    found = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
-    return {output.name: array for output, array in zip(session.get_outputs(), found, strict=True)}
-
-
-def assert_exported_equals_model(family: str, head: str | None, folder: Path) -> None:
-    """Asserts that the graph of `torch.export` and ONNX compute what the model computes for both `SIZES`.
+def assert_exported_equals_model(family: str, head: str | None) -> None:
+    """Asserts that the graph of `torch.export` computes what the model computes for both `SIZES`, with free sizes.
 
     The base model and pre-training also return their attention maps; a model of `vqa` skips padding and is exported
     with padding.
     """
-    attentions, unpad = head in (None, "pretraining"), head == "vqa"
-    model = tiny_model(family, head, unpad=unpad)
-    inputs = export_inputs(model)
-    program = export_graph(model, inputs, attentions)
-    assert not any("stack_trace" in node.meta for node in program.graph.nodes)  # folders of this machine
-    graph_module = program.module()
-    path = folder / "model.onnx"
-    write_onnx(program, inputs, path)
-    assert str(Path(__file__).parents[2]).encode() not in path.read_bytes()  # no place of this machine
-    graph = onnx.load(path).graph
-    axes = {one.name: [d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.input}
-    assert axes == {each.name: list(each.axes) for each in inputs}
-    for sizes in SIZES:
-        given = draw_inputs(inputs, sizes)
-        with torch.no_grad():
-            expected = NamedScores(model, inputs, attentions)(**given)
-        assert list(expected) == output_names(program)
-        calls = len(model.config.attention_calls) if attentions else 0
-        assert sum(name.startswith("attentions_") for name in expected) == calls
-        in_torch = {name: tensor.detach() for name, tensor in graph_module(**given).items()}
-        for found in (in_torch, run_onnx(path, given)):
-            for name, tensor in expected.items():
-                np.testing.assert_allclose(found[name], tensor, **CLOSE, err_msg=name)
+    attentions = head in (None, "pretraining")
+    model = tiny_model(family, head, unpad=head == "vqa").eval()
+    if attentions:
+        model.set_attn_implementation("eager")
+        model.config.output_attentions = True
+    inputs = model_inputs(model)
+    names = {axis for each in inputs for axis in each.axes if isinstance(axis, str)}
+    longest = {"words": model.config.max_text_length}
+    axes: dict[Any, Any] = {name: Dim(name, max=longest.get(name)) for name in names}
+    shapes: dict[str, Any] = {each.name: tuple(axes.get(axis, Dim.STATIC) for axis in each.axes) for each in inputs}
+    given: dict[str, Any] = {each.name: each.example() for each in inputs}
+    with torch.no_grad():
+        graph = torch.export.export(model, (), kwargs=given, dynamic_shapes=shapes, strict=False).module()
+        for sizes in SIZES:
+            given |= draw_inputs(inputs, sizes)
+            expected, found = model(**given), graph(**given)
+            assert list(expected) == list(found)
+            for name, value in expected.items():
+                torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")

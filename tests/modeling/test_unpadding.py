@@ -5,12 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.unpadding import apply_packed, find_packing
 from grounded_attention.supervision import get_method, supervised_implementation
-from tests.helpers.exported import draw_inputs, tiny_model
+from tests.helpers.exported import draw_inputs, model_inputs, tiny_model
 
 B, T, R, F = 4, 6, 5, 8
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -268,7 +267,7 @@ def without_dropout(family, **fields):
 def test_training_scores_only_what_has_a_label(case, without):
     family, names, fields = TARGETS[case]
     model = without_dropout(family, **fields)
-    inputs = draw_inputs(export_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
+    inputs = draw_inputs(model_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
     chosen = {"labels": torch.eye(3, 5).bool(), "regions": torch.eye(3, 4).bool()}
     chosen["regions"][2] = False  # the last row has no regions
     if without is not None:
@@ -298,7 +297,7 @@ def test_training_scores_only_what_has_a_label(case, without):
 @pytest.mark.parametrize("family", ["vl_bert", "vilbert", "lxmert"])
 def test_words_of_text_only_rows_have_a_mean_of_their_own(family):
     model = without_dropout(family)
-    inputs = draw_inputs(export_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
+    inputs = draw_inputs(model_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
     labels = torch.tensor([[-100, 7, -100, -100, -100], [8, -100, 9, -100, -100], [-100, 5, 6, -100, -100]])
     inputs |= {"labels": labels, "text_only": torch.tensor([False, True, False])}
     logs = -model.eval()(**inputs).mlm_logits.log_softmax(-1)

@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.supervision import attention_function, get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.pretraining import stack_batches
-from tests.helpers.exported import MAKERS, SIZES, draw_inputs
+from tests.helpers.exported import MAKERS, SIZES, draw_inputs, model_inputs
 from tests.helpers.exported import tiny_model as tiny_model_of
 from tests.helpers.project_files import PACKAGE, ROOT
 from tests.helpers.tiny_trainer import Collator
@@ -62,7 +61,7 @@ def test_positions_report_what_indices_report(family):
     """The batch of a processor has positions, that of an earlier version has not: the same losses, for any family."""
     model, method = tiny_model_of(family, "vgp"), get_method("direct")
     method.prepare(model)
-    inputs = {**draw_inputs(export_inputs(model), SIZES[0])}
+    inputs = {**draw_inputs(model_inputs(model), SIZES[0])}
     words, regions = inputs["input_ids"].shape[1], inputs["region_features"].shape[1]
     batch = {**inputs, "phrase_regions": torch.rand(3, 3, regions, generator=torch.Generator().manual_seed(1)) < 0.5}
     start = 0 if family in ("vilbert", "lxmert") else words

@@ -1,16 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A tiny start checkpoint, and training that preserves it; a test or two processes run it.
 
-The arguments are OUTPUT START CASE..., where a case is `name:batch:accumulation` with a
-key of `SECTIONS` as name. Writes `OUTPUT/<case>.json` with the logged losses and `OUTPUT/<case>.safetensors` with the
-weights after two steps.
+The arguments are OUTPUT START CASE..., where a case is `batch:accumulation`. Writes `OUTPUT/<case>.json` with the
+logged losses and `OUTPUT/<case>.safetensors` with the weights after two steps.
 """
 
 import json
 import sys
 from pathlib import Path
 
-import torch
 from safetensors.torch import save_file
 from transformers import TrainingArguments, set_seed
 
@@ -21,14 +19,12 @@ from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.loop.trainer import GroundingTrainer
-from grounded_attention.training.recipes.recipe import Model, Preserve
+from grounded_attention.training.recipes.recipe import Model
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import logged, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 
-SECTIONS = {
-    "states": Preserve(distillation=0.7, l2=0.03, ewc=0.5),
-}
+WEIGHT = 0.7
 
 
 def save_start(directory: Path) -> None:
@@ -43,16 +39,12 @@ def load_start(start, model_class=VLBertForVGP):
     return load_model(model_class, Model(source=str(start)))
 
 
-def preservation_of(section: Preserve, model, start) -> Preservation:
-    """Makes the preservation of a VGP model that starts from the checkpoint, with random Fisher information."""
-    frozen, new = load_start(start)
-    shared = {name for name, _ in frozen.named_parameters()} - new
-    generator = torch.Generator().manual_seed(2)
-    fisher = {n: torch.rand(p.shape, generator=generator) for n, p in frozen.named_parameters() if n in shared}
-    return Preservation(section, model, frozen, shared, TASKS["vgp"].model_inputs, fisher)
+def preservation_of(start) -> Preservation:
+    """The preservation of a VGP model that starts from the checkpoint."""
+    return Preservation(WEIGHT, load_start(start)[0], TASKS["vgp"].model_inputs)
 
 
-def preserving_trainer(directory, start, section: Preserve, **arguments) -> GroundingTrainer:
+def preserving_trainer(directory, start, **arguments) -> GroundingTrainer:
     table, method = tiny_table(8), get_method("direct")
     model = load_start(start)[0]
     method.prepare(model)
@@ -67,14 +59,14 @@ def preserving_trainer(directory, start, section: Preserve, **arguments) -> Grou
         task=TASKS["vgp"],
         metrics=lambda: TASKS["vgp"].metrics(),
         method=method,
-        preservation=preservation_of(section, model, start),
+        preservation=preservation_of(start),
     )
 
 
 def run_case(case: str, output: Path, start: Path) -> None:
-    name, batch, accumulation = case.split(":")
+    batch, accumulation = case.split(":")
     arguments = {"per_device_train_batch_size": int(batch), "gradient_accumulation_steps": int(accumulation)}
-    trainer = preserving_trainer(output, start, SECTIONS[name], max_steps=2, **arguments)
+    trainer = preserving_trainer(output, start, max_steps=2, **arguments)
     trainer.train()
     if trainer.is_world_process_zero():
         save_file(weights(trainer.accelerator.unwrap_model(trainer.model)), output / f"{case}.safetensors")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import BertConfig, BertForPreTraining
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
@@ -184,32 +183,3 @@ def test_a_configuration_against_the_weights_is_one_line(scenes, source, tmp_pat
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"error: model.source {source[0]}: ") and "remove the override" in line
-
-
-def test_a_head_that_was_handed_over_is_preserved_where_it_has_a_start(scenes, source, tmp_path, monkeypatch):
-    """By `l2`; `ewc` has nothing to say of it, since the pre-training objective does not read it."""
-    directory, weights = source
-    kept = {}
-
-    def train(self, *args, **kwargs):
-        kept["preservation"] = self.preservation
-        raise Stop
-
-    monkeypatch.setattr(GroundingTrainer, "train", train)
-    recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", directory)
-    recipe["preserve"] = {"l2": 0.1, "ewc": 1.0}
-    recipe["preserve"] |= {"builder": "flickr30k_entities", "options": {"relationship": False, "background": False}}
-    with pytest.raises(Stop):
-        run_train(monkeypatch, tmp_path, recipe)
-    preservation = kept["preservation"]
-    assert torch.equal(preservation.values["referring_head.dense.weight"], weights["region_head.dense.weight"])
-    assert not any(name.startswith("referring_head.classifier") for name in preservation.values)
-    fisher = load_file(tmp_path / "run" / "fisher.safetensors")
-    assert fisher and not any(name.startswith("referring_head") for name in fisher)
-    with torch.no_grad():
-        for name, parameter in preservation.parameters.items():
-            parameter += 1.0 if name.startswith("referring_head") else 0.0
-    size = sum(p.numel() for name, p in preservation.parameters.items() if name.startswith("referring_head"))
-    losses = preservation.losses(None, {})
-    assert losses["l2"][0].item() == pytest.approx(size / 2, rel=1e-5)
-    assert losses["ewc"][0].item() == 0

@@ -153,7 +153,3 @@ def test_no_picture_is_read_outside_the_folder(tmp_path):
     row = {"image_id": "../evil", "phrases": [{"sentence": 0, "boxes": [[0, 0, 1, 1]]}] * 2}
     with pytest.raises(ValueError, match=r"\.\./evil"):
         pictures._rows_to_show(SimpleNamespace(splits={"test": [row]}), recipe, "test")
-
-
-def test_settled_keys_are_written_as_earlier_runs_have_them():
-    assert {"distillation_of", "temperature", "fisher_batches"} <= identity(Recipe(data=Data()))["preserve"].keys()

@@ -237,7 +237,6 @@ def test_the_folder_of_a_run_is_no_model_for_any_command(tmp_path, capsys):
         ["space", "run", "--model", str(tmp_path), "--model", place],
         ["evaluate", place, *table, "--output", str(tmp_path / "out")],
         ["perturb", place, *table],
-        ["export-model", place, "--output", str(tmp_path / "out")],
         ["push", place, "ORG/NAME"],
     ):
         assert run_command(arguments) == 2, arguments

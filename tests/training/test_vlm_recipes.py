@@ -278,7 +278,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
         ({"model": {"bert": "bert"}}, "model.bert"),
         ({"model": {"family": "vl_bert", "config": {}}}, "the family 'vl_bert' has no head 'generation'.*vlm"),
         ({"task": "vqa"}, "the family 'vlm' has no head 'vqa'; use a family that has it: model.family=vl_bert"),
-        ({"preserve": {"l2": 1.0}}, "preserve is not for vision-language models"),
+        ({"preserve": {"distillation": 1.0}}, "preserve is not for vision-language models"),
         (
             {"training": {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}},
             "use_reentrant=true, but the gradient of supervised attention gets lost",

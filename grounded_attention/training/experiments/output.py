@@ -30,8 +30,6 @@ RECIPE = "recipe.json"
 PICTURES = "pictures"
 START_HEADS = "start_heads.json"
 SPLIT = "split.json"  # digests of the rows of a source, and the images that are held out if it has no validation split
-# Keys that `preserve` had: a run writes what holds now, so that earlier runs and cells of studies stay usable.
-SETTLED = {"distillation_of": "hidden_states", "temperature": 1.0, "fisher_batches": 16}
 MAX_NAMED = 5  # keys in a message
 LENGTHS = (("max_steps", -1), ("num_train_epochs", 3.0))  # how long a training is, with the defaults
 OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
@@ -247,7 +245,6 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
-    kept["preserve"] = {**kept["preserve"], **SETTLED}
     data, model = kept["data"], kept["model"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
     for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out"), (model, "adapter"), (model, "freeze")):

@@ -49,7 +49,7 @@ def make_trainer(
     measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
-    preservation = make_preservation(recipe, model, processor, arguments.device)
+    preservation = make_preservation(recipe, model)
     with recipe_key_errors("training"):
         trainer = GroundingTrainer(
             model,

@@ -178,7 +178,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         """One forward pass with the arguments of the task and of the supervision method."""
         names = (*self.task.model_inputs, *(self.task.targets if model.training else ()))
         model_inputs = {name: inputs[name] for name in names if name in inputs}
-        kept = {} if self.preservation is None else self.preservation.forward_kwargs()
+        kept = {} if self.preservation is None else self.preservation.forward_kwargs
         # A loss of the task may ask for hidden states too.
         return model(**{**model_inputs, **self.method.forward_kwargs(inputs), **kept}, return_dict=True)
 

@@ -125,13 +125,9 @@ class SupervisionSection(Section):
 
 @dataclass
 class Preserve(Section):
-    """Losses that keep a model close to its start model (`training/loop/preserve.py`); weight 0 disables a loss."""
+    """A loss that keeps a model close to its start model (`training/loop/preserve.py`); weight 0 disables it."""
 
     distillation: Weight = 0.0
-    l2: Weight = 0.0
-    ewc: Weight = 0.0
-    builder: BuilderName | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
