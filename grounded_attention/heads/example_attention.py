@@ -6,7 +6,6 @@ Shape letters: L layers, H heads, W words, R regions, C cells of the grid of an 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch import Tensor
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.whole_words import find_words
 
 from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
 from .items import RegionInputs, Rules
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # Cells along an edge: the page has all heads of all layers, so that finer grids make it slow.
 CELLS = 16
 COVERAGE = 0.5
-WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +137,6 @@ def _check_choice(example: ExampleAttention, words: Sequence[int], heads: Sequen
 
 
 # Capturing
-
-
-def find_words(caption: str) -> list[tuple[int, int]]:
-    """(start, end) of every word and punctuation mark of a caption."""
-    return [match.span() for match in WORD.finditer(caption)]
 
 
 def capture_examples(

@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
@@ -32,6 +31,7 @@ from grounded_attention.supervision.supervise import (
     unwrap_model,
 )
 from grounded_attention.utils.plain_text import REPLACEMENT
+from grounded_attention.utils.whole_words import find_words
 
 # Rows of all heads that are read in one pass, or scored at once, in bytes; more rows take further ones.
 MOST_BYTES = 2**28

@@ -12,6 +12,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import torch
@@ -20,10 +21,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from grounded_attention.heads.boxes import GroundedBox, ground_box
-from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.heads.points import map_points
 from grounded_attention.utils.whole_files import write_text
+from grounded_attention.utils.whole_words import find_words
 
 from .sequences import Word
 
@@ -141,7 +142,9 @@ class Lens:
         if isinstance(key, int):
             return [range(len(self.words))[key]]
         text, occurrence = (key, 0) if isinstance(key, str) else key
-        wanted, names = [text[start:end] for start, end in find_words(text)], [word.text for word in self.words]
+        text = normalize("NFC", text)
+        wanted = [text[start:end] for start, end in find_words(text)]
+        names = [normalize("NFC", word.text) for word in self.words]
         exact, loose = [], []
         for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
             numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
@@ -155,7 +158,8 @@ class Lens:
         matches = exact or loose
         if wanted and 0 <= occurrence < len(matches):
             return matches[occurrence]
-        near = difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
+        near = [name for name in dict.fromkeys(names) if text in name][:3] if text else []
+        near = near or difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
         hint = f"; did you mean {', '.join(map(repr, near))}?" if near else f"; words: {', '.join(names[:20])}"
         times = f"{len(matches)} times, not {occurrence + 1}" if matches else "not"
         raise KeyError(f"{text!r} is {times} in prompt and answer{hint}")
@@ -169,14 +173,17 @@ class Lens:
         return made
 
     def _map(self, numbers: Sequence[int], image: int | None = None) -> WordMap:
-        attention = torch.from_numpy(self.attention[:, list(numbers)].mean(1))
-        share = self.share[list(numbers)].mean(0)
+        # Characters of one token, as in Chinese, have one row, which counts once.
+        once = [*{self.words[number].rows: number for number in numbers}.values()]
+        attention = torch.from_numpy(self.attention[:, once].mean(1))
+        share = self.share[once].mean(0)
         image = int(share.argmax()) if image is None else image
         shown, grid = self._grids[image]
         box: GroundedBox = ground_box(attention, shown, grid, self.box_rule)
         cells = grid.maps((attention * shown).mean(0)).numpy()
         cells = cells / max(float(cells.sum()), 1e-12)
-        text = " ".join(self.words[number].text for number in numbers)
+        first, last = (self.words[numbers[place]] for place in (0, -1))
+        text = self.texts[first.sentence][first.start : last.end]
         size = self.images[image].size
         return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), self.heads, size, box.share)
 

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ..processing.phrase import Phrase, read_phrase
-from ..utils.whole_words import whole_words
+from ..utils.whole_words import find_words, whole_words
 
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
@@ -84,8 +84,8 @@ def _occurrence(caption: str, text: str, known: Sequence[Phrase]) -> Phrase:
 
 def content_words(caption: str) -> list[Phrase]:
     """Every word of the caption except English function words."""
-    words = re.finditer(r"\w+(?:['’-]\w+)*", caption)
-    return [Phrase(word.group(), *word.span()) for word in words if word.group().lower() not in FUNCTION_WORDS]
+    words = [Phrase(caption[start:end], start, end) for start, end in find_words(caption)]
+    return [word for word in words if word.text[0].isalnum() and word.text.lower() not in FUNCTION_WORDS]
 
 
 def unknown_words(tokenizer: Any, caption: str) -> list[str]:

@@ -1,47 +1,42 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Finds words in a text, in any script."""
+"""Finds words in a text, in any script: by the word boundaries and clusters of Unicode (UAX #29)."""
 
 import re
-import unicodedata
 from collections.abc import Iterator
 
-# What joins words: a hyphen, and an apostrophe that is not that of a possessive.
-_HYPHENS = "-\u2010\u2011"
-_JOINED = re.compile(rf"[{_HYPHENS}]\w|['\u2019](?![sS]\b)\w")
-# Thai to Tibetan and Burmese, Hangul, Khmer, kana and Chinese characters.
-_UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u3005\u3040-\u318f\u31f0-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\uff66-\uff9f\U00020000-\U0003ffff]"
+import regex
+
+# Characters of scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese and their like.
+_UNSPACED = r"[\w&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Bopo}\p{LB=SA}\p{LB=AK}\p{LB=AS}]]"
+_LETTER, _HYPHEN = r"[\w\p{N}]", r"[-\u2010\u2011]"
+# A character with its marks. Flags come first: of a long row of them \X would count all for each.
+_CLUSTER = r"(?:\p{RI}{1,2}[\p{M}\u200d]*|\X\p{M}*)"
+# Up to a boundary of UAX #29, or a full stop or colon before a letter, as in "dog.It".
+_RUN = r"(?:\X(?!\b|[.:]\p{L}))*\X"
+_START = rf"(?!{_UNSPACED})(?=\w)"
+_WORD = regex.compile(rf"(?V1w){_START}{_RUN}(?:(?:{_HYPHEN}|['\u2019]){_START}{_RUN})*|{_CLUSTER}")
+_VISIBLE = regex.compile(r"[^\s\p{Cc}\p{Cf}]")
+# A place within a word. An apostrophe joins words, except that of a possessive or after an article ("l'homme").
+_INSIDE = regex.compile(
+    rf"(?V1w)(?=[\p{{M}}\u200c\u200d])|(?<!{_UNSPACED}|\p{{Hangul}})(?!{_UNSPACED}|\p{{Hangul}})(?:"
+    rf"(?<={_LETTER}|{_LETTER}{_HYPHEN}|\d[.,](?=\d))(?={_LETTER})"
+    rf"|(?<={_LETTER})(?={_HYPHEN}\w|['\u2019](?![sS]\b)\w)|(?<=\d)(?=[.,]\d))"
 )
+
+
+def find_words(text: str) -> list[tuple[int, int]]:
+    """(start, end) of every word and punctuation mark of a text; without spaces, of every character with its marks."""
+    return [match.span() for match in _WORD.finditer(text) if _VISIBLE.search(match[0])]
 
 
 def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iterator[tuple[int, int]]:
     """Finds where a regular expression matches whole words of a text.
 
     A hyphen joins words ("T-shirt"), and so does an apostrophe, except that of a possessive ("man's") or after an
-    article ("l'homme"). In scripts without spaces between words, and in Korean, every place may be a border.
+    article ("l'homme"). In scripts without spaces between words, and in Korean, every place between two characters
+    with their marks may be a border.
     """
+    borders = {0, *(match.end() for match in regex.finditer(_CLUSTER, text))}
     for match in re.compile(f"(?=({pattern}))", flags).finditer(text, begin):
-        start, end = match.span(1)
-        if not (_inside_word(text, start) or _inside_word(text, end)):
-            yield start, end
-
-
-def _inside_word(text: str, place: int) -> bool:
-    """Whether the characters before and after a place belong to one word."""
-    if not 0 < place < len(text):
-        return False
-    before, after, unspaced = text[place - 1], text[place], _UNSPACED.search(text, place - 1, place + 1)
-    if _is_mark(after) or unspaced:
-        return _is_mark(after)
-    left = _is_letter(before) or (before in _HYPHENS and place > 1 and _is_letter(text[place - 2]))
-    right = _is_letter(after) or (before not in _HYPHENS and _JOINED.match(text, place) is not None)
-    return left and right
-
-
-def _is_mark(character: str) -> bool:
-    return character in "\u200c\u200d" or unicodedata.category(character).startswith("M")
-
-
-def _is_letter(character: str) -> bool:
-    return character == "_" or character.isalnum() or _is_mark(character)
+        if all(place in borders and not _INSIDE.match(text, place) for place in match.span(1)):
+            yield match.span(1)

@@ -14,7 +14,6 @@ from grounded_attention.heads.example_attention import (
     ExampleAttention,
     best_heads,
     capture_examples,
-    find_words,
     naming_words,
     words_across_layers_figure,
 )
@@ -101,12 +100,6 @@ def test_shares_come_apart_into_spread_and_sum(captured):
     assert np.allclose(weights * share, captured.attention[0, 1, 1]) and np.isclose(weights.sum(), 1)
     mean, _ = captured.over_regions(1, 0)
     assert np.allclose(mean, captured.attention[0, :, 1].mean(0) / captured.attention[0, :, 1].mean(0).sum())
-
-
-def test_words_and_punctuation_are_separated():
-    caption = "the man's well-kept dog, aged 3."
-    found = [caption[start:end] for start, end in find_words(caption)]
-    assert found == ["the", "man's", "well-kept", "dog", ",", "aged", "3", "."]
 
 
 def test_best_heads_are_the_best_of_the_best_layers():

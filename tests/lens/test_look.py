@@ -2,6 +2,8 @@
 """`look` reads what eager generation reports, for words of prompt and answer, in every family."""
 
 import json
+from dataclasses import replace
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -262,11 +264,47 @@ def test_an_empty_answer_and_no_letters(text, tmp_path):
 def test_words_are_found_as_they_stand():
     model, processor = make_pair("llava")
     lens = look(model, processor, picture(), "is it a dog, red ?", answer="red")
-    assert lens["a dog, red ?"].text == "a dog , red ?"
+    assert lens["a dog, red ?"].text == "a dog, red ?"
     assert lens._find("red") == [len(lens.words) - 1] and lens._find(("red", 1)) == [5]
     for occurrence in (2, -1, -9):
         with pytest.raises(KeyError):
             lens["red", occurrence]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "asked"),
+    [
+        ("哪里有球？", "红色的球在桌子上。", ["球", "桌子", "红色的球"]),
+        ("ボールは？", "赤いサッカーボールがある", ["ボール", "サッカーボール", "赤い"]),
+        ("?", "ลูกบอลสีแดงในน้ำ", ["ลูกบอล", "สีแดง", "น้ำ"]),
+        ("?", "हिन्दी में गेंद", ["गेंद", "में गेंद"]),
+        ("?", "un cafe\u0301 rouge", ["caf\u00e9", "cafe\u0301 rouge"]),
+        ("?", "a 👩‍👩‍👧 in H₂O at 3.5", ["👩‍👩‍👧", "H₂O", "3.5"]),
+    ],
+)
+def test_words_of_every_script_are_asked_for(question, answer, asked):
+    """A run of characters has the mean of its tokens, each once: those that share a byte with it."""
+    processor = make_processor("llava", byte_pairs=True)
+    model = make_model("llava", processor.tokenizer)
+    lens = look(model, processor, picture(), question, answer=answer, heads=[(0, 1)])
+    for text in asked:
+        numbers = lens._find(text)
+        words = [lens.words[number] for number in numbers]
+        found = answer[words[0].start : words[-1].end]
+        assert lens[text].text == found and normalize("NFC", found) == normalize("NFC", text)
+        assert all(word.answer and word.rows for word in words)
+        assert lens[text].share == pytest.approx(np.mean([lens.share[number, 0] for number in numbers]), abs=1e-6)
+    with pytest.raises(KeyError):
+        lens["犬"]
+
+
+def test_characters_of_one_token_count_once():
+    model, processor = make_pair("llava")
+    lens = look(model, processor, picture(), "what is", answer="the small cat near", heads=[(0, 0)])
+    small, cat = (lens.words[lens._find(text)[0]] for text in ("small", "cat"))
+    words = tuple(replace(word, rows=small.rows) if word is cat else word for word in lens.words)
+    together = replace(lens, words=words)["the small cat"]
+    assert together.share == pytest.approx((lens["the"].share + lens["cat"].share) / 2)
 
 
 def test_adapters(tmp_path):

@@ -9,13 +9,14 @@ import pytest
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 
-from grounded_attention.heads.example_attention import ExampleAttention, find_words
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.space.figure import write_figure
 from grounded_attention.space.loading import LONGEST_TEXT, Capture, Captures, VisitorError, open_picture
 from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, read_scenes
 from grounded_attention.space.small_checkpoints import write_small
 from grounded_attention.space.view import PHRASES, VisitorChoice, grounded_phrases, view_html
 from grounded_attention.utils import open_images
+from grounded_attention.utils.whole_words import find_words
 from tests.helpers.tiny_vlm_files import save_llava
 
 CAPTION = 'a <b>red</b> ball & the "small" cube'
