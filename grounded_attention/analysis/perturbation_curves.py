@@ -19,6 +19,7 @@ from torch import Tensor
 
 from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.modeling.finite_numbers import finite_outputs
 from grounded_attention.utils.whole_files import write_text
 
 from . import MAPS, STEPS
@@ -179,10 +180,9 @@ def _measure(
     attended = model_inputs["region_attention_mask"]
 
     def score(kept: Tensor) -> np.ndarray:
-        outputs = model(
-            **{**model_inputs, "region_attention_mask": attended * kept.to(attended.dtype)}, return_dict=True
-        )
-        return np.array([np.nan if value is None else value for value in scores(outputs, batch)], dtype=np.float64)
+        kept_inputs = {**model_inputs, "region_attention_mask": attended * kept.to(attended.dtype)}
+        scored = scores(finite_outputs(model(**kept_inputs, return_dict=True)), batch)
+        return np.array([np.nan if value is None else value for value in scored], dtype=np.float64)
 
     whole, none = score(torch.ones_like(candidates)), score(~candidates)
     curves = np.empty((len(candidates), len(ranks), len(fractions)))

@@ -6,13 +6,17 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from transformers.utils import logging
 
+from grounded_attention.heads.attention_grounding import INTERVALS
+from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.metrics.significance import estimate_ratio
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.reports.report_pictures import Picture, embed
@@ -242,12 +246,26 @@ def evaluate(options: argparse.Namespace) -> str:
     folder = write(parts, data, options)
     if options.json:
         return json.dumps(metrics(parts))
-    lines = [f"{part.name}: {name} {_format_number(value)}" for part in parts for name, value in part.numbers.items()]
-    return "\n".join([*(line for line in lines if not line.endswith(" ")), f"written: {folder}/report.html"])
+    lines = [line for part in parts for line in _lines(part)]
+    return "\n".join([*lines, f"written: {folder}/report.html"])
 
 
-def _format_number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value) if isinstance(value, int) else ""
+def _lines(part: Scored) -> Iterator[str]:
+    """The numbers of a part; shares of items have their interval over images."""
+    words, heads = part.numbers.get("text_to_region_tokens"), part.numbers.get(INTERVALS)
+    for name, value in part.numbers.items():
+        text = f"{part.name}: {name} "
+        if name in part.items:
+            pairs = zip(part.items[name], part.items["image_id"], strict=True)
+            scores, images = zip(*((score, image) for score, image in pairs if score is not None), strict=True)
+            each = estimate_ratio(scores, None, images)
+            yield f"{text}{value:.4f} ({interval_text((each.low, each.high), '.4f')}; {each.count} items)"
+        elif name == "text_to_region_best_head" and heads is not None:
+            place = np.argmax(part.numbers["text_to_region_by_head"])
+            ends = interval_text((np.ravel(heads["low"])[place], np.ravel(heads["high"])[place]), ".4f")
+            yield f"{text}{value:.4f} ({ends}; {words} words, on which the head is the best)"
+        elif isinstance(value, int | float):
+            yield text + (f"{value:.4f}" if isinstance(value, float) else str(value))
 
 
 def work(options: argparse.Namespace) -> str:

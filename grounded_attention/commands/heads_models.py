@@ -13,13 +13,13 @@ from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoTok
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
+from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
-from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS

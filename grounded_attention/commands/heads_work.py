@@ -52,7 +52,7 @@ from grounded_attention.heads.table import HeadTable
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
-from grounded_attention.utils.plain_text import short_names
+from grounded_attention.utils.plain_text import markdown_table, short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .builder_options import parse_options
@@ -391,7 +391,10 @@ def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str
     table = ranking.reported_on
     report = table.counts
     low, high = report.intervals()
-    lines = [f"heads chosen on {table.choice.split.replace('_', ' ')}, reported on {table.about['split']}:"]
+    how = f"chosen on {table.choice.split}, reported on {table.about['split']}"
+    if table.choice.split == SAME_SPLIT:
+        how = f"chosen on the same phrases of {table.about['split']}, which overstates them"
+    lines = [f"heads {how}: {report.total:,} phrases of {len(report.image_ids):,} images"]
     lines.append(f"{'head':10} pointing (95 %)            lift   share  entropy")
     for pair in ranking.heads:
         texts = score_texts(report, pair, f"({low[pair]:.1%} to {high[pair]:.1%})")
@@ -418,11 +421,16 @@ def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str
 
 def text_table(scores: Sequence[BoxScore]) -> str:
     """Pointing game and box accuracy, for a terminal."""
-    width = max(len(score.name) for score in scores)
-    lines = [f"{'attention of':{width}}  pointing  box, IoU >= 0.5"]
-    return "\n".join(
-        [*lines, *(f"{score.name:{width}}  {score.pointing:8.1%}  {score.accuracy:15.1%}" for score in scores)]
-    )
+    rows = [
+        (
+            score.name,
+            f"{score.pointing:.1%} ({interval_text(score.pointing_interval)})",
+            f"{score.accuracy:.1%} ({interval_text(score.accuracy_interval)})",
+        )
+        for score in scores
+    ]
+    head = (f"attention of, {scores[0].count:,} phrases", "pointing (95 %)", "box, IoU >= 0.5 (95 %)")
+    return markdown_table(head, rows, aligned=True)
 
 
 # Heads that were chosen before

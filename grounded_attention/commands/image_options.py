@@ -63,9 +63,9 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
     from transformers import AutoConfig, AutoProcessor
 
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+    from grounded_attention.modeling.finite_numbers import check_finite
     from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
     from grounded_attention.training.recipes.adapters import load_base_model
-    from grounded_attention.utils.finite_weights import check_finite
 
     try:
         config = AutoConfig.from_pretrained(options.model)

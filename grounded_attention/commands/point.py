@@ -57,7 +57,9 @@ def point(options: argparse.Namespace) -> str:
     if options.json:
         return json.dumps(pointed.to_dict())
     places = [f"{x * image.width:.0f}, {y * image.height:.0f}" for x, y in pointed.points]
-    lines = [f"{place} pixels ({score:.1%})" for place, score in zip(places, pointed.scores, strict=True)]
+    lines = [
+        f"{place} pixels ({score:.1%} of the attention)" for place, score in zip(places, pointed.scores, strict=True)
+    ]
     return "\n".join([*lines, f"by {pointed.source}", *([f"open {options.output}"] if options.output else [])])
 
 
@@ -72,6 +74,7 @@ def _point(options: argparse.Namespace, model: Any, processor: Any, image: Any, 
 
 def _measure(options: argparse.Namespace) -> str:
     from grounded_attention.heads.points import is_hit, point_scores
+    from grounded_attention.metrics.significance import estimate_ratio
     from grounded_attention.utils.open_images import open_image
     from grounded_attention.utils.plain_text import markdown_table
 
@@ -80,6 +83,7 @@ def _measure(options: argparse.Namespace) -> str:
     model, processor = load_vlm(options)
     hits: list[dict[str, float]] = []
     groups: list[Sequence[str]] = []
+    images: list[str] = []
     left_out = 0
     for row in open_rows(options.data, options, split=options.split, max_rows=options.max_rows):
         pictures = row.get("images") or [row["image"]]
@@ -93,6 +97,7 @@ def _measure(options: argparse.Namespace) -> str:
             overlap = is_hit(pointed.point, boxes, pointed.reach)
             hits.append({"hit": float(is_hit(pointed.point, boxes)), "overlap": float(overlap), "top": float(top)})
             groups.append(phrase.get("types") or ())
+            images.append(row["image_id"])
     if not hits:
         raise ValueError(f"--data {options.data}: no phrase has a box")
     if left_out:
@@ -100,10 +105,15 @@ def _measure(options: argparse.Namespace) -> str:
     scores = point_scores(hits, groups)
     if options.json:
         return json.dumps(scores)
-    sizes = {name: sum(name in each for each in groups) for name in scores} | {"all": len(hits)}
-    rows = [[name, str(sizes[name] or "–"), *(f"{each[key]:.1%}" for key in hits[0])] for name, each in scores.items()]
+    rows = []
+    for name, each in scores.items():
+        chosen = [place for place, named in enumerate(groups) if name == "all" or name in named]
+        where = [images[place] for place in chosen]
+        shown = [estimate_ratio([hits[place][key] for place in chosen], None, where).percent for key in each if chosen]
+        rows.append([name, str(len(chosen) or "–"), *(shown or (f"{value:.1%}" for value in each.values()))])
     table = markdown_table(["targets", "number", "hit", "overlap", f"hit of {TOP}"], rows, aligned=True)
-    return f"{table}\n\nall: mean over targets; mean of groups: each group counts the same"
+    note = "all: mean over targets, with 95 % intervals over images; mean of groups: each group counts the same"
+    return f"{table}\n\n{note}"
 
 
 def _check_picture(output: Path) -> None:

@@ -318,12 +318,13 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
     for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
         if all(direction not in measured.table.entities for measured in methods.values()):
             continue  # causal models have no rows of the image
-        lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'attention':>11}{'changed heads':>20}")
+        lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'items':>8}{'attention':>11}{'changed heads':>20}")
         for name, measured in methods.items():
             best = next(b for b in measured.table.best_heads() if b.kind == direction and b.group == "all")
             head = measured.table.name(best.layer, best.head) + ("" if best.active else "*")
             accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
-            lines.append(f"  {name:14}{head:>10}{accuracy:>26}{best.share:>11.0%}{_changed(measured, direction):>20}")
+            shown = f"{accuracy:>26}{best.items:>8,}{best.share:>11.0%}{_changed(measured, direction):>20}"
+            lines.append(f"  {name:14}{head:>10}{shown}")
         lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>26}")
     if any(
         not best.active for measured in methods.values() for best in measured.table.best_heads() if best.group == "all"

@@ -77,10 +77,10 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
 
     from grounded_attention.families.vlm import add_token_rows, load_pointer_head, load_processor
     from grounded_attention.heads.atlas import find_revision
+    from grounded_attention.modeling.finite_numbers import check_finite
     from grounded_attention.processing.image_tokens import get_image_token_family
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
     from grounded_attention.training.recipes.config_sizes import check_sizes
-    from grounded_attention.utils.finite_weights import check_finite
 
     # What commands without these options leave out.
     options = argparse.Namespace(**{**dict.fromkeys(("load_in", "adapter", "model_type")), **vars(options)})

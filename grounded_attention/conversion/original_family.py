@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from grounded_attention.utils.finite_weights import is_finite
+from grounded_attention.modeling.finite_numbers import is_finite
 from grounded_attention.utils.progress import phase
 
 from .errors import CheckpointError, OverrideError, name_some

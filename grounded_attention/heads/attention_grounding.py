@@ -6,12 +6,14 @@ heads, T text, R regions, P phrases, Q query rows, K key columns, N sequence.
 """
 
 from collections.abc import Mapping
+from math import nan
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.metrics.significance import Estimate
 from grounded_attention.metrics.streaming import StreamingMetric
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
@@ -21,11 +23,14 @@ from grounded_attention.supervision.method import observed_layers, query_argumen
 from grounded_attention.supervision.rollout import rollout_layers
 
 from .measure import is_right
+from .statistics import ratio_intervals
 from .table import HeadCounts
 
 DIRECTION = "text_to_region"
 ROLLOUT = "text_to_region_rollout_by_layer"
 LAYERS = "text_to_region_layers"
+INTERVALS = "text_to_region_intervals"
+IMAGE = "image:"  # and the name of an image: its counts in a state
 # Sum of `HeadCounts` -> sum of a state; an item is a token.
 _SUMS = {"items": "tokens", "correct": "correct", "share": "share", "chance": "chance"}
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
@@ -38,7 +43,8 @@ class AttentionGrounding(StreamingMetric):
     the candidate region with the most attention is a gold region of the phrase. Other tokens do not count.
 
     `compute` reports: accuracy per head (L, H), accuracy of the rollout per layer (L,), chance, the share of attention
-    on candidate regions (L, H), and the number of tokens.
+    on candidate regions (L, H), and the number of tokens; and where batches have `image_id`, the 95 % intervals of the
+    heads' accuracies, from a bootstrap over images.
 
     Args:
         rollout (`bool`, *optional*, defaults to `True`): whether to measure attention rollout, which needs the
@@ -51,6 +57,8 @@ class AttentionGrounding(StreamingMetric):
         self.rollout, self.keep = rollout, keep
         self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
+        self._images: list[str] = []
+        self._rows: list[Tensor] = []  # of each batch (B, 1 + L * H): its grounded tokens, and those that are right
 
     def prepare_batch(
         self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
@@ -81,9 +89,12 @@ class AttentionGrounding(StreamingMetric):
         chance, hits = targets.gold.sum(-1) / candidates, _hits(log_alpha, targets.gold[:, None]) * counted[:, None]
         share = (log_share.exp() * counted[:, None]).sum((1, 3))
         self._add(tokens=counted.sum(), chance=chance[counted].sum(), correct=hits.sum((1, 3)), share=share)
+        words, right = counted.sum(-1), hits.sum(3).transpose(0, 1).flatten(1)
+        if "image_id" in batch:
+            self._images += batch["image_id"]
+            self._rows.append(torch.cat([words[:, None], right], 1))
         if self.keep:
-            words = counted.sum(-1)
-            self._items["heads_on_gold"] += (hits.sum(3).transpose(0, 1).flatten(1) / words[:, None]).tolist()
+            self._items["heads_on_gold"] += (right / words[:, None]).tolist()
             self._items["heads_chance"] += ((chance * counted).sum(-1) / words).tolist()
         if self.rollout:
             self._add(rollout=(self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
@@ -102,6 +113,13 @@ class AttentionGrounding(StreamingMetric):
 
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
         return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums so far, and those of each image: `image:<name>` -> (1 + L * H) float64."""
+        state = super().state()
+        for image, row in zip(self._images, torch.cat(self._rows).cpu() if self._rows else (), strict=True):
+            state[f"{IMAGE}{image}"] = state.get(f"{IMAGE}{image}", 0) + row
+        return state
 
     def items(self) -> dict[str, list]:
         """Of each example, if they are kept: `heads_on_gold`, the share of its grounded tokens that are right, of each
@@ -124,7 +142,8 @@ class AttentionGrounding(StreamingMetric):
             `dict[str, Any]`: `text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer`
             (L,), `..._chance`, `..._tokens`; and three numbers for logs, `..._all_heads`, `..._best_layer` and
             `..._best_head`, with layer and head chosen on the same data. `summarise` chooses them on another split.
-            Where not every layer of the model has heads, also `..._layers`, the indices of the L layers.
+            Where not every layer of the model has heads, also `..._layers`, the indices of the L layers. From two
+            named images on `..._intervals`: `images`, their number, `low` and `high` (lists (L, H)).
         """
         counts = self.counts(state)
         tokens, by_head = counts.total, torch.from_numpy(counts.accuracy)
@@ -140,6 +159,11 @@ class AttentionGrounding(StreamingMetric):
         }
         if self._layers != list(range(len(self._layers))):
             numbers[LAYERS] = self._layers
+        images = [row.numpy() for name, row in state.items() if name.startswith(IMAGE) and row[0] > 0]
+        if len(images) > 1:
+            rows = np.stack(images)
+            low, high = ratio_intervals(rows[:, 1:], rows[:, 0]).reshape(2, *by_head.shape).tolist()
+            numbers[INTERVALS] = {"images": len(images), "low": low, "high": high}
         return numbers if rollout is None else {**numbers, ROLLOUT: rollout}
 
 
@@ -149,11 +173,17 @@ def _hits(scores: Tensor, gold: Tensor) -> Tensor:
 
 
 def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
-    """The headline numbers: layer and head are chosen on one split and reported on another."""
+    """The headline numbers: layer and head are chosen on one split and reported on another.
+
+    `interval` is that of the best head, None if it is not known; `words` is the number of grounded words.
+    """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
     layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
+    ends = reported_on.get(INTERVALS)
     headline = {
+        "words": reported_on.get("text_to_region_tokens", 0),
+        "interval": ends and [ends[end][head[0]][head[1]] for end in ("low", "high")],
         "all_heads": reported.mean().item(),
         "best_layer": reported[layer].mean().item(),
         "best_head": reported[head].item(),
@@ -166,6 +196,12 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     rollout, rollout_reported = (torch.tensor(f[ROLLOUT]) for f in (chosen_on, reported_on))
     rollout_layer = int(rollout.argmax())
     return {**headline, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
+
+
+def best_head(headline: Mapping[str, Any]) -> Estimate:
+    """How often the best head of `summarise` is right, with its interval."""
+    low, high = headline.get("interval") or (nan, nan)
+    return Estimate(headline["best_head"], low, high, headline.get("words", 0))
 
 
 @torch.no_grad()

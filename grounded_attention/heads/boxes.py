@@ -60,6 +60,7 @@ class BoxScore:
     pointing_interval: Interval
     accuracy: float
     accuracy_interval: Interval
+    count: int = 0  # of phrases; 0 in files of earlier versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +132,7 @@ def box_scores(phrases: Sequence[MappedPhrase], seed: int = 0) -> list[BoxScore]
         (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, np.bincount(index))
         point, box = values.mean(0)
         ends = (float(point_low), float(point_high)), (float(box_low), float(box_high))
-        scores.append(BoxScore(name, float(point), ends[0], float(box), ends[1]))
+        scores.append(BoxScore(name, float(point), ends[0], float(box), ends[1], len(phrases)))
     return scores
 
 

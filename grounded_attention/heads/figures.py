@@ -358,7 +358,8 @@ def _draw_effects(
         axes.scatter(x, y, size, colour, linewidths=0)
         for pair, point in zip(drawn, zip(x, y, strict=True), strict=True) if chosen and len(heads) <= 4 else ():
             axes.annotate(f" {pair[0]}-{pair[1]}", point, fontsize=8)
-    axes.set_yscale("log")
+    if any(map(any, effects)):  # an axis of zeros has no logarithm
+        axes.set_yscale("log")
     axes.set_title("without the head (estimate)", fontsize=10)
     axes.set_xlabel("pointing game")
     axes.set_ylabel("size of the change, nats")

@@ -21,6 +21,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from transformers.utils import logging
 
+from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.processing.phrase_arrays import NO_TOKEN, TRUNCATED
 from grounded_attention.supervision import DIRECTIONS
@@ -500,11 +501,9 @@ class Measurement:
         queries = {name: (asked.rows.to(device), asked.columns.to(device)) for name, asked in wanted.items()}
         pairs = self.observer.observe(inputs, queries)
         for name, asked in wanted.items():
-            pooled = pool(pairs[name], asked)
-            if not pooled.shares.isfinite().all():
-                names = ", ".join(dict.fromkeys(example.image_id for example in examples))
-                raise ValueError(f"images {names}: the attention is not a number; load the model in another data type")
-            sums, images = item_sums(pooled, asked), [example.image_id for example in examples]
+            pooled, images = pool(pairs[name], asked), [example.image_id for example in examples]
+            finite_scores(pooled.shares, f"the attention on the images {', '.join(dict.fromkeys(images))}")
+            sums = item_sums(pooled, asked)
             if maps is not None and name == TEXT_TO_REGION:
                 sums |= maps.add(number, pooled, asked, batch, images, numbers)
             counted.tallies[name].add(asked, sums, images, numbers)

@@ -122,10 +122,10 @@ def _conclusion(results: Mapping[str, HeadTable]) -> tuple[str, tuple[str, int, 
     if not tables:
         return "", None
     pairs = {name: results[name].choice.heads["text_to_region"][ALL] for name in tables}
-    heads = {name: (results[name].name(*pair), float(tables[name].accuracy[pair])) for name, pair in pairs.items()}
-    first = next(iter(tables.values()))
-    text = conclusion(heads, first.chance_accuracy, f"{first.total:,} phrases")
-    best = max(heads, key=lambda name: heads[name][1])
+    heads = {name: (results[name].name(*pair), tables[name].share_of(pair)) for name, pair in pairs.items()}
+    best = max(heads, key=lambda name: heads[name][1].value)
+    same = results[best].choice.split == SAME_SPLIT
+    text = conclusion(heads, tables[best].chance_accuracy, f"phrases of {len(tables[best].image_ids):,} images", same)
     return f'<p class="lead">{escape(text)}</p>', (best, *pairs[best])
 
 

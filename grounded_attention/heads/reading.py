@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, asking_tokens, shift_indices
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
@@ -370,9 +371,9 @@ def read_phrases(observer: Observer, batch: Batch, words: str = "mean") -> Tenso
 
 
 def attention_of(pair: AttentionPair) -> Tensor:
-    """(L, B, H, Q, K): the attention over the whole row; 0 where a row sees no candidate."""
+    """(..., H, Q, K): the attention over the whole row; 0 where a row sees no candidate."""
     log_alpha, log_share = pair[0], cast(Tensor, pair[1])
-    return (log_alpha + log_share[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)
+    return finite_scores((log_alpha + log_share[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0))
 
 
 def _query_rows(mask: Tensor, words: str) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from grounded_attention.metrics.intervals import Interval, to_json
+from grounded_attention.metrics.significance import Estimate
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.utils.bounded_files import read_data, read_json
 from grounded_attention.utils.safe_paths import path_below
@@ -109,6 +110,11 @@ class HeadCounts:
         """(2, L, H): bootstrap intervals of the accuracy: percentiles over samples of I images with replacement."""
         ends = ratio_intervals(self.correct.reshape(len(self.items), -1), self.items, level, draws, seed)
         return ends.reshape(2, *self.correct.shape[1:])
+
+    def share_of(self, head: tuple[int, int]) -> Estimate:
+        """How often a head is right, with its interval."""
+        low, high = self.intervals()[:, *head].tolist()
+        return Estimate(float(self.accuracy[head]), low, high, self.total)
 
     def baseline_interval(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> Interval:
         """The interval of the baseline rule; the same seed gives the same samples of images as for the heads."""

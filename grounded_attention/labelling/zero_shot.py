@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
 
+from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_digest, model_provenance
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.plain_text import first_sentences
@@ -124,6 +125,7 @@ class ZeroShotGrounder:
             for name, value in {**encoded, **pixels}.items()
         }
         outputs = self.model(**inputs, return_dict=True)
+        finite_scores(outputs.pred_boxes, "a box of the grounder")
         # Some post-processing functions mix devices.
         for name, value in outputs.items():
             if isinstance(value, Tensor):

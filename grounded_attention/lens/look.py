@@ -308,10 +308,7 @@ def _read(
         chosen = replace(chosen, heads=pairs)
     layers = {layer for layer, _ in chosen.heads}
     read = read or (known and known.of(rows, layers)) or read_rows(model, inputs, rows, columns, layers)
-    attention = torch.stack([read[layer][head] for layer, head in chosen.heads])
-    if not attention.isfinite().all():
-        raise ValueError("the attention of the model is NaN or infinite: load it in bfloat16 or float32")
-    return chosen, attention
+    return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
 
 
 def _choose(model: Any, heads: GivenHeads) -> ChosenHeads:

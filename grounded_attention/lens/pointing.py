@@ -11,6 +11,7 @@ from PIL import Image
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.points import WHOLE, Point, map_points, zoom_box
 from grounded_attention.heads.reading import inputs_on
+from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.registry import get_method
@@ -163,6 +164,6 @@ def _anchor_map(
         logs = method.head_map(head, outputs.hidden_states, prepared)
     else:
         logs = method.attention_map(outputs, prepared)
-    attention = logs[0, 0].exp().cpu()
+    attention = finite_scores(logs[0, 0].exp().cpu())
     grid = TokenGrid.of_tokens(batch["region_boxes"][0].cpu(), batch["region_candidate_mask"][0].cpu())
     return grid.maps(attention * batch["region_candidate_mask"][0].cpu()).numpy(), grid.frame, method

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
 
-from grounded_attention.heads.reading import inputs_on
+from grounded_attention.heads.reading import attention_of, inputs_on
+from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.videos import Video
@@ -22,7 +24,6 @@ from grounded_attention.supervision.attention_function import late_states, layer
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import AttentionQuery, RowPlans
 from grounded_attention.supervision.row_states import AttentionPair, RowStates
-from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.supervision.supervise import (
     PREFIX_MODELS,
     find_calls,
@@ -130,6 +131,14 @@ def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int
     return text, spans
 
 
+class _FiniteLogits(LogitsProcessor):
+    """Changes nothing. The scores of forbidden tokens are -inf, so the highest one is looked at."""
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        finite_scores(scores.amax(), "a logit of the answer")
+        return scores
+
+
 @torch.no_grad()
 def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **options: Any) -> list[int]:
     """The tokens of the answer that a model generates, greedily by default, none of them an image."""
@@ -138,7 +147,9 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     pictures = tokenizer.convert_tokens_to_ids(patches.picture_tokens)
     greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[each] for each in pictures]}
-    made = model.generate(**inputs, **greedy | options | {"return_dict_in_generate": False})
+    checks = LogitsProcessorList([*options.get("logits_processor", ()), _FiniteLogits()])
+    fixed = {"return_dict_in_generate": False, "logits_processor": checks}
+    made = model.generate(**inputs, **greedy | options | fixed)
     return made[0, prompt.prompt_length :].tolist()
 
 
@@ -218,7 +229,7 @@ class RowReader:
             for places, states in self._states(layer):
                 if not {*places}.isdisjoint(wanted):
                     index |= {row: len(index) + number for number, row in enumerate(places)}
-                    found.append(_attention(states.pair()))
+                    found.append(attention_of(states.pair())[0].float())
             if not {*wanted} <= index.keys():
                 return None
             read[layer] = torch.cat(found, 1)[:, [index[row] for row in wanted]].cpu()
@@ -275,12 +286,6 @@ def reading(
                 del module.row_reader
 
 
-def _attention(pair: AttentionPair | None) -> Tensor:
-    """(H, Q, R) float32: the ordinary attention of the rows of one sequence on the columns."""
-    log_alpha, log_share = cast(AttentionPair, pair)
-    return (log_alpha + cast(Tensor, log_share)[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)[0].float()
-
-
 def rows_at_once(model: Any, layers: int, columns: int) -> int:
     """How many rows of all heads of some layers one pass reads."""
     width = max(call.num_heads for call in find_calls(model))
@@ -311,7 +316,7 @@ def read_rows(
             )
             reports = observed_layers(outputs)
             for number, report in zip(layer_numbers(reports), reports, strict=True):
-                read.setdefault(number, []).append(_attention(report.pairs[0]).cpu())
+                read.setdefault(number, []).append(attention_of(cast(AttentionPair, report.pairs[0]))[0].float().cpu())
     return {number: torch.cat(parts, 1) for number, parts in read.items()}
 
 

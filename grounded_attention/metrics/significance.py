@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from .intervals import interval_text
+
 LEVEL = 0.95
 DRAWS = 2000
 # With fewer seeds the interval has too little information about chance in training for a claim.
@@ -53,6 +55,15 @@ class Estimate:
     high: float
     count: int
     draws: npt.NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def percent(self) -> str:
+        """A share and its interval."""
+        return f"{self.value:.1%} ({interval_text((self.low, self.high))})"
+
+    def of(self, things: str) -> str:
+        """A share as a headline has it: with its interval, and the number of what it is a share of."""
+        return f"{self.percent} of {self.count:,} {things}"
 
     def change(self, before: "Estimate") -> "Estimate":
         """What is added to `before`; both draw alike, so the interval is paired where both have the same images."""

@@ -21,6 +21,7 @@ from transformers.utils import logging
 from .attention_calls import AttentionCall, layer_names
 from .attention_query import ATTENTION_QUERY
 from .caption_phrases import BY_WORDS, find_phrases, name_unknown
+from .finite_numbers import finite_scores
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
 from .sequence_inputs import asking_tokens
@@ -273,14 +274,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         if head is not None:
             heads = [(chosen, head) for chosen in layers]
         batch["phrase_mask"] = asking_tokens(batch["phrase_mask"], words)
-        attention = self._attention(batch, layers, heads)
-        masks = batch["region_candidate_mask"].bool()
-        return {
-            "items": [
-                {"item": item, "weights": rows[: len(item.phrases)][:, mask]}
-                for item, rows, mask in zip(items, attention, masks, strict=True)
-            ]
-        }
+        found = zip(items, self._attention(batch, layers, heads), batch["region_candidate_mask"].bool(), strict=True)
+        return {"items": [{"item": each, "weights": rows[: len(each.phrases)][:, mask]} for each, rows, mask in found]}
 
     def _encode(self, items: Sequence[GroundingItem]) -> Any:
         """The output of the processor for the batch, on the pipeline's device; the order of regions is unchanged."""
@@ -288,11 +283,9 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         phrases = [
             [{"text": 0, "start": phrase.start, "end": phrase.end} for phrase in item.phrases] for item in items
         ]
-        visual = (
-            {"images": [item.image for item in items]}
-            if self.reads_pixels
-            else {"region_features": [item.features for item in items]}
-        )
+        visual: dict[str, Any] = {"images": [item.image for item in items]}
+        if not self.reads_pixels:
+            visual = {"region_features": [item.features for item in items]}
         limit = self.processor.max_regions
         self.processor.max_regions = max(limit, *(len(item.known_boxes) for item in items))
         try:
@@ -329,7 +322,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             alpha = heads.mean((0, 2))
         else:
             alpha = torch.stack([heads[layers.index(layer), :, head] for layer, head in chosen]).mean(0)
-        return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha
+        return finite_scores((mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha)
 
     # The output
 

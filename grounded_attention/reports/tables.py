@@ -7,11 +7,13 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from grounded_attention.metrics.significance import Estimate
 from grounded_attention.utils.plain_text import markdown_table
 
 METHODS = ("none", "indirect", "direct", "semi_direct")
 BASELINES = ("majority", "text_only", "chance")
 MISSING = "–"
+SAME_ITEMS = "Heads are chosen on the same items that they are reported on; this overstates them."
 CAPTION = (
     "Accuracies on the test split. Identification: which caption describes the image. VGP: relation of two phrases. "
     "Text → region: the most-attended region of a grounded word is gold; over all heads, in the best layer, in the "
@@ -49,15 +51,19 @@ def best_method(results: Mapping[str, Any]) -> str:
     return best[0]
 
 
-def conclusion(heads: Mapping[str, tuple[str, float]], chance: float, what: str) -> str:
-    """One sentence about the best heads of models, as (name, accuracy): the best, chance, and the model before."""
-    best = max(heads, key=lambda name: heads[name][1])
+def conclusion(heads: Mapping[str, tuple[str, Estimate]], chance: float, what: str, same: bool) -> str:
+    """What is said first of the best heads of models, as (name, accuracy): the best, chance, and the model before.
+
+    `same`: the heads were chosen on what they are reported on.
+    """
+    best = max(heads, key=lambda name: heads[name][1].value)
     first, *others = heads
-    other = first if best != first else max(others, key=lambda name: heads[name][1], default=None)
+    other = first if best != first else max(others, key=lambda name: heads[name][1].value, default=None)
     beside = "without supervision" if other == METHODS[0] else other
     head, accuracy = heads[best]
-    compared = "" if other is None else f"; {beside} {heads[other][1]:.1%} (head {heads[other][0]})"
-    return f"{best}: head {head} is right for {accuracy:.1%} of the {what}; chance {chance:.1%}{compared}."
+    compared = "" if other is None else f"; {beside} {heads[other][1].percent}, head {heads[other][0]}"
+    chosen = f" {SAME_ITEMS}" if same else ""
+    return f"{best}: head {head} is right for {accuracy.of(what)}; chance {chance:.1%}{compared}.{chosen}"
 
 
 def comparison_table(results: Mapping[str, Any]) -> str:

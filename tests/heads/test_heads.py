@@ -175,7 +175,7 @@ def test_attention_that_is_not_a_number_is_refused():
     model, processor = make_pair("llava")
     with torch.no_grad():
         next(iter(attention_modules(model).values())).q_proj.weight.fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"image 0.*not a number"):
+    with pytest.raises(ValueError, match=r"image 0.*NaN"):
         rank_heads(model, processor, examples(2), pictures(2), count=2, ablate=0)
 
 

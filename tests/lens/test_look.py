@@ -385,7 +385,7 @@ def test_attention_that_is_no_number_is_not_shown(options):
     model, processor = make_pair("llava")
     with torch.no_grad():
         model.model.language_model.layers[0].self_attn.q_proj.weight.fill_(torch.inf)
-    with pytest.raises(ValueError, match="NaN or infinite: load it in bfloat16 or float32"):
+    with pytest.raises(ValueError, match="NaN or infinite"):
         look(model, processor, picture(), TEXT, **options)
 
 

@@ -7,9 +7,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from grounded_attention.modeling import VLBertForVGP
+from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.recipes.recipe import Model, RecipeError
-from grounded_attention.utils.finite_weights import check_finite
 from tests.helpers.tiny_vl_bert import tiny_config
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.loop.finite_steps import MAX_NAMED, NotFiniteError, named, skipped_steps, spread_nan
+from grounded_attention.training.loop.finite_steps import MAX_NAMED, named, skipped_steps, spread_nan
 from grounded_attention.training.loop.grounding_collator import COUNTS, ROW_KEYS
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe

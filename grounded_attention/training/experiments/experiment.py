@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs a recipe: prepares the data, trains a shared start and every supervision method, and measures them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from accelerate import PartialState
 
 from grounded_attention.heads.attention_grounding import summarise
+from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
@@ -180,7 +182,7 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         data = prepare_data(recipe)
         hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, method, data, processor, directory, hub)
-        with named(START):
+        with model_named(START):
             duration = fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
             write_card(_described(recipe, START, trainer, processor, {}, duration), data, directory)
@@ -204,7 +206,7 @@ def _measure_start(recipe: Recipe, data: PreparedData, processor: Any) -> dict[s
     if measured is not None:
         return measured
     plain = replace(recipe, preserve=Preserve())
-    with named("heads of the start"):
+    with model_named("heads of the start"):
         trainer = make_trainer(plain, "none", data, processor, path.parent)
         try:
             measured = measure_heads(trainer, recipe.seed)
@@ -236,7 +238,7 @@ def _measure_before(recipe: Recipe, data: PreparedData, processor: Any) -> dict[
     numbers = read_json(path)
     if numbers is None:
         say(f"{BEFORE}: the numbers of the checkpoint")
-        with named("before"), TemporaryDirectory(prefix="before_") as folder:
+        with model_named("before"), TemporaryDirectory(prefix="before_") as folder:
             trainer = make_trainer(recipe, "none", data, processor, Path(folder))
             numbers = measure_all(trainer, data, Path(folder))
         if PartialState().is_main_process:
@@ -267,7 +269,7 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
     if blind:  # the baseline without regions is trained without `preserve`
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
-    with named(name):
+    with model_named(name):
         duration = fit(trainer, recipe.resume, directory)
         numbers = measure_all(trainer, data, directory)
     result = {**_headline(numbers), "figures": numbers, "train_seconds": duration.seconds}
@@ -280,6 +282,16 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
         write_card(_described(recipe, name, trainer, processor, numbers, duration), data, directory)
     seal_folder(trainer, directory)
     return result
+
+
+@contextmanager
+def model_named(name: str) -> Iterator[None]:
+    """Names the model in the progress line, and in the error of one whose numbers are NaN or infinite."""
+    with named(name):
+        try:
+            yield
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{name}: {error}") from error
 
 
 def _finished(directory: Path) -> dict[str, Any] | None:

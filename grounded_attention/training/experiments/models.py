@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
+from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
 from grounded_attention.processing import FastRCNNImageProcessor
@@ -30,7 +31,6 @@ from grounded_attention.training.recipes.model_family import (
 )
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.bounded_files import read_text
-from grounded_attention.utils.finite_weights import check_finite
 
 from .arguments import field_names
 from .processes import say_once

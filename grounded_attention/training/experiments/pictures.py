@@ -13,8 +13,10 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import entity_examples
+from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import WordAttention, heads_figure, method_comparison_figure
+from grounded_attention.reports.tables import SAME_ITEMS
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
@@ -60,13 +62,15 @@ def show_start(measured: Mapping[str, Any], model: Any, processor: Any, recipe: 
     """Draws the heads of the start model, and what it attends to in validation images; returns a line about them."""
     output, accuracy = Path(recipe.output_dir), np.array(measured["accuracy"])
     layer, head = np.unravel_index(np.nanargmax(accuracy), accuracy.shape)
+    ends = measured.get("intervals") or {end: np.full_like(accuracy, np.nan) for end in ("low", "high")}
+    right = Estimate(accuracy[layer, head], ends["low"][layer][head], ends["high"][layer][head], measured["tokens"])
     labels = layer_labels(find_calls(model))
     figure = output / "start_heads.png"
     heads_figure({START: accuracy}, measured["chance"], figure, labels)
     drawn = draw_examples(model, processor, recipe, data, START, int(layer), output / PICTURES / START)
     return (
-        f"start: its best head, {layer}-{head}, is right for {np.nanmax(accuracy):.1%} of the words of "
-        f"{measured['rows']} training rows; chance {measured['chance']:.1%}. "
+        f"start: its best head, {layer}-{head}, is right for {right.of('words')} of {measured['rows']} training rows; "
+        f"chance {measured['chance']:.1%}. {SAME_ITEMS} "
         f"Open {', '.join(map(str, [figure, *drawn[:1]]))}"
     )
 

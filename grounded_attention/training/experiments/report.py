@@ -15,6 +15,7 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.heads.attention_grounding import best_head
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
@@ -157,10 +158,11 @@ def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] |
     grounding = {name: numbers for name, numbers in grounding.items() if "head" in numbers}
     if not grounding:
         return "", None
-    heads = {name: ("{}-{}".format(*numbers["head"]), numbers["best_head"]) for name, numbers in grounding.items()}
-    best = max(heads, key=lambda name: heads[name][1])
+    heads = {name: ("{}-{}".format(*numbers["head"]), best_head(numbers)) for name, numbers in grounding.items()}
+    best = max(heads, key=lambda name: heads[name][1].value)
     split = reported_split(results["methods"][best]["figures"])
-    sentence = conclusion(heads, grounding[best]["chance"], f"words of {split} images")
+    what = f"words of {split} images"
+    sentence = conclusion(heads, grounding[best]["chance"], what, same=split == "validation")
     return sentence, (best, *grounding[best]["head"])
 
 

@@ -13,13 +13,13 @@ from transformers import AddedToken, AutoConfig, PreTrainedModel
 
 from grounded_attention.families import VLM
 from grounded_attention.families.vlm import add_token_rows, load_pointer_head, load_processor
+from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import vision_language_type
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
-from grounded_attention.utils.finite_weights import check_finite
 
 from .processes import say_once
 

@@ -13,7 +13,7 @@ import numpy as np
 from transformers import AutoConfig
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.heads.attention_grounding import LAYERS, AttentionGrounding
+from grounded_attention.heads.attention_grounding import INTERVALS, LAYERS, AttentionGrounding
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
@@ -143,6 +143,7 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
         "tokens": numbers["text_to_region_tokens"],
         "chance": numbers["text_to_region_chance"],
         "accuracy": numbers["text_to_region_by_head"],
+        "intervals": numbers.get(INTERVALS),
         **({"layers": numbers[LAYERS]} if LAYERS in numbers else {}),
     }
 

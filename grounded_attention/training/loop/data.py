@@ -94,8 +94,12 @@ class Collator(GroundingCollator):
             batch["gold_regions"] = batch["phrase_regions"]  # a control is one of attention, not of region words
             batch["phrase_regions"] = self._control(rows, batch).float()
             batch.pop("phrase_boxes", None)  # the control's regions are those of no box
-        keys = {ROW_KEYS: [row_key(row) for row in rows]} if self.training and self.method is not None else {}
-        return {**super().prepare(batch, rows), **keys, **_cut_rows(batch, rows)}
+        named = {}
+        if self.training and self.method is not None:
+            named = {ROW_KEYS: [row_key(row) for row in rows]}
+        elif not self.training and all("image_id" in row for row in rows):
+            named = {"image_id": [row["image_id"] for row in rows]}  # items of one image count together
+        return {**super().prepare(batch, rows), **named, **_cut_rows(batch, rows)}
 
     def generators(self, rows: Sequence[Mapping[str, Any]]) -> RowGenerators:
         return lambda row: self.generator(f"{row_key(rows[row])} supervision")

@@ -18,7 +18,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import Trainer
 
-from grounded_attention.utils.finite_weights import not_finite
+from grounded_attention.modeling.finite_numbers import NotFiniteError, not_finite
 
 from .checkpoint import last_complete_checkpoint
 from .grounding_collator import ROW_KEYS
@@ -28,10 +28,6 @@ SKIPPED_ROWS = "skipped_rows"  # in an entry of the log
 MAX_IN_A_ROW = 10  # skipped steps; training that skips more has diverged
 MAX_NAMED = 64  # rows in a message
 MIN_SCALE = 1.0  # of float16 losses; below it gradients are lost, not protected
-
-
-class NotFiniteError(ValueError):
-    """A loss, a gradient or a weight is NaN or infinite."""
 
 
 @dataclass

@@ -20,6 +20,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, 
 
 from grounded_attention.families import find_family
 from grounded_attention.metrics.item_scores import interleave
+from grounded_attention.modeling.finite_numbers import finite_outputs
 from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.supervision.supervise import unwrap_model
@@ -281,7 +282,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
                 batch = self._prepare_inputs(batch)
                 model_inputs = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
-                outputs = model(**model_inputs, **extra, return_dict=True)
+                outputs = finite_outputs(model(**model_inputs, **extra, return_dict=True))
                 tokenizer = getattr(self.processing_class, "tokenizer", None)
                 batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:

@@ -16,14 +16,13 @@ from grounded_attention.reports.figures import heads_figure
 from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.experiment import run, say
+from grounded_attention.training.experiments.experiment import model_named, run, say
 from grounded_attention.training.experiments.output import delete_run, run_entries
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.places import check_checkpoints, check_data
 from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
-from grounded_attention.utils.progress import named
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import whole_file, write_json, write_text
 
@@ -196,7 +195,7 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
         write_json(cell.directory / RECORD, record)
     begun = time.monotonic()
     try:
-        with named(cell.name):
+        with model_named(cell.name):
             outcome = experiment(cell.recipe)
     except BaseException:
         if main and not (cell.directory / "recipe.json").is_file():

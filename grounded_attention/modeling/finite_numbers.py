@@ -1,7 +1,31 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A check of loaded weights: NaN and infinity would pass through a model without an error."""
+"""Refuses NaN and infinity, which pass through a model and through the choice of a largest score without an error."""
+
+from typing import Any
 
 import torch
+
+
+class NotFiniteError(ValueError):
+    """A score, a loss, a gradient or a weight is NaN or infinite."""
+
+
+def finite_scores(scores: torch.Tensor, what: str = "the attention of the model") -> torch.Tensor:
+    """The same scores of a model, of any shape; a [`NotFiniteError`] if one is NaN or infinite.
+
+    It is called wherever scores become a number, a box or a word. Steps of training have a check of their own.
+    """
+    if not torch.isfinite(scores).all():
+        raise NotFiniteError(f"{what} is NaN or infinite: training diverged, a file is damaged or float16 too narrow")
+    return scores
+
+
+def finite_outputs(outputs: Any) -> Any:
+    """The same outputs of a model, if all scores in them are numbers; states and attention maps are not looked at."""
+    for name, scores in outputs.items():
+        if not is_finite(scores):
+            finite_scores(scores, f"{name} of the model")
+    return outputs
 
 
 def check_finite(model: torch.nn.Module, source: str) -> None:
