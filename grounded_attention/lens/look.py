@@ -186,7 +186,7 @@ def _look(
         share=share.numpy().astype(np.float32),
         token_boxes=prompt.batch["region_boxes"][0].numpy(),
         token_images=token_images.numpy(),
-        boxes=_said_boxes(patches, pictures[0], whole.texts[-1]),
+        boxes=_said_boxes(patches, pictures[0], patches.tokenizer.decode(ids)),  # with the special tokens of boxes
         box_rule=chosen.box_rule,
         names=names,
     )
@@ -213,7 +213,7 @@ def _said_boxes(patches: PatchGroundingProcessor, image: Any, answer: str) -> tu
     if isinstance(image, Video):
         return ()
     try:
-        return tuple(tuple(box) for box in patches.box_dialect(image).read_all(answer))
+        return tuple(tuple(box) for box in patches.box_dialect(image).read_all(answer, own=True))
     except ValueError as error:
         logger.warning(f"the answer's boxes are not drawn: {error}")
         return ()

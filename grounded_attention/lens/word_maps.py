@@ -96,8 +96,8 @@ class Lens:
         token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
         second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
         crop (`tuple[int, ...]`, *optional*): the crop of the first image, x1, y1, x2, y2 in pixels.
-        boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says, in the words of the
-            model's family: x1, y1, x2, y2 in [0, 1]; the page draws them.
+        boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says in the form of the
+            model's family, its key, brackets or tokens: x1, y1, x2, y2 in [0, 1]; the page draws them.
         box_rule (`str`): how a map becomes a box: as `heads.json` says, if its heads are shown.
         names (`tuple[str, ...]`): of each image, such as "image 1" or "frames 3–4, 1.2 s".
     """

@@ -55,6 +55,7 @@ _TOKENS = (
     (r"<loc_(\d+)>\s*", (0, 1, 2, 3), 0.5, 1000),
     (r"<(\d{1,3})>", (0, 1, 2, 3), 0.0, 999),
 )
+_LOCATIONS = re.compile(r"(?:<\|LOC_\d+\|>\s*)+")  # of PaddleOCR-VL
 _NAMES = ("x1", "y1", "x2", "y2", "x", "y")
 _CELLS = 32  # along an edge, of Kosmos-2
 _CELL_PAIR = re.compile(r"<patch_index_(\d{4})>\s*<patch_index_(\d{4})>")
@@ -68,7 +69,8 @@ class BoxDialect:
         prompt (`str`, *optional*): Asks for the box of `{text}`.
         box (`str`, *optional*): One box, with `{x1}`, `{y1}`, `{x2}`, `{y2}` in the order of the family; a family
             that writes points has its middle, `{x}` and `{y}`.
-        item (`str`, *optional*): A `{box}` in an answer, with its words, `{text}`, or those as JSON, `{json}`.
+        item (`str`, *optional*): A `{box}` in an answer, with its number, `{n}`, and words, `{text}`, or those as
+            JSON, `{json}`.
         answer (`str`, *optional*): An answer: its `{items}`.
         join (`str`, *optional*): What stands between items.
         scale (`float` or `str`, *optional*, defaults to 1000): What the right and the lower edge of the image are
@@ -76,6 +78,8 @@ class BoxDialect:
         number (`str`, *optional*, defaults to `"d"`): Format of a number; `""` is a decimal without zeros at its end.
         most (`int`, *optional*): The largest number, if it is below the scale.
         middle (`float`, *optional*, defaults to 0): What is added to a number that names a step.
+        y_first_key (`str`, *optional*, defaults to `"box_2d"`): The key of JSON whose boxes have y first, as those of
+            Gemini do, whatever the order of the family.
         documented (`bool`, *optional*, defaults to `True`): Whether the family's authors or users have described it.
         limits, frame: Of one image, see [`box_dialect`]: the largest x and y, and the edges of the image.
     """
@@ -89,6 +93,7 @@ class BoxDialect:
     number: str = "d"
     most: int | None = None
     middle: float = 0.0
+    y_first_key: str = "box_2d"
     documented: bool = True
     limits: tuple[float, float] | None = None
     frame: tuple[float, float, float, float] | None = None
@@ -124,9 +129,10 @@ class BoxDialect:
 
     def write(self, boxes: Sequence[Sequence[float]], text: str = "") -> str:
         """Writes an answer: the boxes of some words."""
+        as_json = json.dumps(text, ensure_ascii=False)
         items = [
-            _fill(self.item, {"box": self.write_box(box), "json": json.dumps(text, ensure_ascii=False), "text": text})
-            for box in boxes
+            _fill(self.item, {"box": self.write_box(box), "n": str(number), "json": as_json, "text": text})
+            for number, box in enumerate(boxes, 1)
         ]
         return _fill(self.answer, {"items": self.join.join(items), "text": text})
 
@@ -138,9 +144,10 @@ class BoxDialect:
         """
         return next(self._boxes(text), None)
 
-    def read_all(self, text: str) -> list[list[float]]:
-        """Reads all boxes with an area, as [`read`] does."""
-        return [box for box in self._boxes(text) if box is not None]
+    def read_all(self, text: str, own: bool = False) -> list[list[float]]:
+        """Reads all boxes with an area, as [`read`] does; `own`: of what has the family's own key, brackets or tokens
+        only, and no bare numbers."""
+        return [box for box in self._boxes(text, own) if box is not None]
 
     def read_point(self, text: str) -> list[float] | None:
         """Reads the first point of an answer, x and y in [0, 1]: JSON, tags, a click, brackets; or a box's middle."""
@@ -166,22 +173,52 @@ class BoxDialect:
     def _flipped(self) -> bool:
         return -1 < self.box.find("{y1}") < self.box.find("{x1}")
 
-    def _boxes(self, text: str) -> Iterator[list[float] | None]:
+    @property
+    def _own_form(self) -> str:
+        """The pattern of a box as the family writes it, with its key, and of those that follow in the same list."""
+        if "{x}" in self.box:  # a family of points
+            return "(?!)"
+        box = ""
+        for piece in re.split(r"(\{\w+\}|<\|box_\w+\|>|[\s\[\](),])", self.box):
+            if piece.startswith("{"):
+                box += _NUMBER
+            elif piece.startswith("<|box_"):
+                box += f"(?:{re.escape(piece)})?"  # special tokens may have been left out of the text
+            elif piece.isspace():
+                box += r"\s*" if box.endswith("*") else r"\s+"
+            else:
+                box += re.escape(piece) + (r"\s*" if piece and piece in "[]()," else "")
+        key = r"[\"']\w*box\w*[\"']\s*:\s*\[*\s*" if re.search(r'"\w+": \{box\}', self.item) else ""
+        return rf"{key}{box}(?:\s*[,;]?\s*{box})*"
+
+    def _boxes(self, text: str, own: bool = False) -> Iterator[list[float] | None]:
         answer = _POINTS.sub(" ", _clean(text))
+        if own:
+            answer = " | ".join(match[0] for match in re.finditer(self._own_form, answer))
         for first, last in _CELL_PAIR.findall(answer):
             (top, left), (bottom, right) = divmod(int(first), _CELLS), divmod(int(last), _CELLS)
             # Middles of cells; of one row or one column their edges.
             outer = 0.0 if left == right or top == bottom else 0.5
             cells = (left + outer, top + outer, right + 1 - outer, bottom + 1 - outer)
             yield BoxDialect(scale=_CELLS)._corners(cells)
+        for run in _LOCATIONS.findall(answer):
+            values = [float(number) for number in re.findall(r"\d+", run)]
+            count = 4 if len(values) == 4 else 8  # two corners, or the four of each quadrilateral
+            for start in range(0, len(values) - count + 1, count):
+                xs, ys = values[start : start + count : 2], values[start + 1 : start + count : 2]
+                yield BoxDialect()._corners([min(xs), min(ys), max(xs), max(ys)])
         for token, order, middle, steps in _TOKENS:
             if groups := re.findall(token * 4, answer):
                 scale = BoxDialect(scale=steps)
+                if self.box.startswith(token.partition("(")[0] + "{x1}"):  # DocTags has the tokens of Florence-2
+                    scale, middle = replace(self, box=""), self.middle
                 yield from (scale._corners([float(group[at]) + middle for at in order]) for group in groups)
                 return
+        by_key = bool(self.y_first_key) and re.search(rf"\b{self.y_first_key}\b", answer) is not None
         for numbers, keyed in _find_numbers(answer):
             values = [float(number) for number in numbers]
-            yield self._corners([values[at] for at in (1, 0, 3, 2)] if self._flipped and not keyed else values)
+            flipped = (self._flipped or by_key) and not keyed
+            yield self._corners([values[at] for at in (1, 0, 3, 2)] if flipped else values)
 
     def _corners(self, numbers: Sequence[float]) -> list[float] | None:
         shares = self._shares(numbers)
@@ -288,10 +325,33 @@ BOX_DIALECTS: dict[str, BoxDialect] = {
         "Please pinpoint the bounding box [[x1,y1,x2,y2], …] in the image as per the given description. {text}",
         "[{x1},{y1},{x2},{y2}]",
         answer="<|begin_of_box|>[{items}]<|end_of_box|>",
+        y_first_key="",  # its box_2d has x first
     ),
     "kimi_vl": BoxDialect(_JSON_PROMPT, item='{"bbox_2d": {box}}', scale=1, number=""),
     "deepseek_vl2": BoxDialect(
         "<|ref|>{text}<|/ref|>.", answer="<|ref|>{text}<|/ref|><|det|>[{items}]<|/det|>", scale=999
+    ),
+    # As the README of deepseek-ai/DeepSeek-OCR asks.
+    "deepseek_ocr": BoxDialect(
+        "Locate <|ref|>{text}<|/ref|> in the image.",
+        answer="<|ref|>{text}<|/ref|><|det|>[{items}]<|/det|>",
+        scale=999,
+    ),
+    # DocTags of SmolDocling and Granite Docling: a grid of 500 steps (arXiv 2503.11576).
+    "granite_docling": BoxDialect(
+        "Find all '{text}' elements on the page.",
+        "<loc_{x1}><loc_{y1}><loc_{x2}><loc_{y2}>",
+        "<text>{box}{text}</text>",
+        "<doctag>{items}</doctag>",
+        "",
+        scale=500,
+    ),
+    # Its task "spotting", asked for without words: four corners, as PaddleX reads them (post_process_for_spotting).
+    "paddleocr_vl": BoxDialect(
+        "Spotting: {text}",
+        "".join(f"<|LOC_{{{corner}}}|>" for corner in "x1 y1 x2 y1 x2 y2 x1 y2".split()),
+        answer="{text}{items}",
+        join="",
     ),
     "florence2": BoxDialect(
         "<CAPTION_TO_PHRASE_GROUNDING>{text}",
@@ -318,7 +378,7 @@ BOX_DIALECTS: dict[str, BoxDialect] = {
         "Point to {text}.", 'x="{x}" y="{y}"', '<point {box} alt="{text}">{text}</point>', scale=100, number=""
     ),
     "molmo2": BoxDialect(
-        "Point to {text}.", "1 {x} {y}", answer='<points coords="1 {items}">{text}</points>', number="03d"
+        "Point to {text}.", "{x} {y}", "{n} {box}", '<points coords="1 {items}">{text}</points>', " ", number="03d"
     ),
     "rex_omni": BoxDialect(
         "Detect {text}. Output the bounding box coordinates in [x0, y0, x1, y1] format.",

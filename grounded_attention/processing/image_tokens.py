@@ -140,7 +140,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "glm46v": ImageTokenFamily("Glm46VProcessor", grids.qwen_vl, boxes="glm4v"),
     **dict.fromkeys(("glm_ocr", "glmga"), ImageTokenFamily("Glm46VProcessor", grids.qwen_vl)),
     "exaone4_5": ImageTokenFamily("Exaone4_5_Processor", grids.qwen_vl, frames=grids.qwen_frames),
-    "paddleocr_vl": ImageTokenFamily("PaddleOCRVLProcessor", grids.qwen_vl),
+    "paddleocr_vl": ImageTokenFamily("PaddleOCRVLProcessor", grids.qwen_vl, boxes="paddleocr_vl"),
     "ernie4_5_vl_moe": ImageTokenFamily("Ernie4_5_VLMoeProcessor", grids.qwen_vl, boxes="ernie"),
     "video_llama_3": ImageTokenFamily("VideoLlama3Processor", grids.qwen_vl),
     "cosmos3_edge": ImageTokenFamily(
@@ -161,7 +161,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "minicpm_ocr": ImageTokenFamily("MiniCPMOcrProcessor", tiles.minicpmv, boxes="minicpm"),
     "idefics3": ImageTokenFamily("Idefics3Processor", tiles.idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", tiles.idefics3),
-    "granite_docling": ImageTokenFamily("GraniteDoclingProcessor", tiles.granite_docling),
+    "granite_docling": ImageTokenFamily("GraniteDoclingProcessor", tiles.granite_docling, boxes="granite_docling"),
     "paligemma": ImageTokenFamily(
         "PaliGemmaProcessor",
         grids.square,
@@ -222,7 +222,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llama4": ImageTokenFamily("Llama4Processor", tiles.llama4, image_token=Token("img_patch_token")),
     "lfm2_vl": ImageTokenFamily("Lfm2VlProcessor", tiles.lfm2_vl, boxes="lfm2_vl"),
     "kimi_k25": ImageTokenFamily("Kimi_K25Processor", grids.kimi_k25),
-    "molmo2": ImageTokenFamily("Molmo2Processor", tiles.molmo2, image_token=Token("<im_patch>"), starts_prompt=True),
+    "molmo2": ImageTokenFamily(
+        "Molmo2Processor", tiles.molmo2, image_token=Token("<im_patch>"), starts_prompt=True, boxes="molmo2"
+    ),
     "nemotron_h_omni": ImageTokenFamily(
         "NemotronH_Omni_Reasoning_V3Processor", grids.nemotron_h_omni, around=_IMAGE_START_END
     ),

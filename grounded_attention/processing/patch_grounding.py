@@ -125,7 +125,10 @@ class PatchGroundingProcessor:
         Returns:
             [`BoxDialect`]: Its prompt, writer and reader.
         """
-        dialect = BOX_DIALECTS[name or self.family.boxes]
+        own = self.family.boxes
+        if own == "plain" and "<loc_500>" in self.tokenizer.get_vocab():  # SmolDocling is an Idefics3
+            own = "granite_docling"
+        dialect = BOX_DIALECTS[name or own]
         if image is None:
             return fit_dialect(dialect, None)
         settings = {**self.family.settings, **self.image_settings}

@@ -17,6 +17,7 @@ COLUMNS = {
     "box_accuracy": "acc@0.5",
     "point_accuracy": "point",
     "boxes_off_scale": "off scale",
+    "boxes_of_other_form": "other form",
     "best_head": "best head",
     "all_heads": "all heads",
     "chance": "chance",
@@ -32,6 +33,7 @@ NOTES = {
     "box_accuracy": "acc@0.5: the generated box has an IoU of 0.5 or more",
     "point_accuracy": "point: the generated point, or the middle of the box, is in the right box",
     "boxes_off_scale": "off scale: generated boxes with a number beyond the scale of the model, all misses",
+    "boxes_of_other_form": "other form: generated boxes that were read though they are not in the form of the model",
     "best_head": "best head, all heads: the image token that a word of a phrase attends to most is in its box; the "
     "head is chosen on validation",
     "hallucination_random_f1": "POPE: F1 of the answer yes",

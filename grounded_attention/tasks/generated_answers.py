@@ -59,6 +59,7 @@ def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
     dialects = batch.get("box_dialect") or [replace(BOX_DIALECTS["plain"], scale=scale)] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
     boxes: list[list[float] | None] = [None] * len(columns[0])
+    lenient = [False] * len(columns[0])
     for number, (kind, answer, answers, box, generated) in enumerate(zip(*columns, strict=True)):
         if kind == QUESTION and len(answers or ()) > 1:
             scores["vqa_accuracy"][number] = vqa_accuracy(generated, answers)
@@ -68,14 +69,18 @@ def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
             read = point = None
             try:
                 read, point = dialects[number].read(generated), dialects[number].read_point(generated)
+                lenient[number] = read is not None and read not in dialects[number].read_all(generated, own=True)
             except ValueError as error:
                 off_scale[number] = str(error)
                 logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")
             boxes[number] = None if read is None else list(read)
             scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= IOU_THRESHOLD)
             scores["point_accuracy"][number] = float(point is not None and in_box(point, box))
-    totals = {"boxes_off_scale": sum(map(bool, off_scale))} if any(box is not None for box in columns[3]) else {}
-    return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale, "found_box": boxes})
+    totals = {}
+    if any(box is not None for box in columns[3]):
+        totals = {"boxes_off_scale": sum(map(bool, off_scale)), "boxes_of_other_form": sum(lenient)}
+    named: dict[str, Sequence[Any]] = {"off_scale": off_scale, "other_form": lenient, "found_box": boxes}
+    return Scored(scores, totals, {"generated": batch["generated"], **named})
 
 
 def in_box(point: Sequence[float], box: Sequence[float]) -> bool:

@@ -89,6 +89,9 @@ def test_what_is_written_is_read_again(model_type, size):
     """Every family reads what it writes; Qwen2.5-VL within the pixel of its small picture."""
     dialect = PatchGroundingProcessor(make_processor(model_type)).box_dialect(Image.new("RGB", size))
     boxes = [[0.2, 0.25, 0.77, 0.875], [0.5, 0.0, 1.0, 0.5]]
+    if model_type == "molmo2":
+        assert dialect.read_point(dialect.write(boxes, "dog")) == pytest.approx([0.485, 0.5625], abs=1e-3)
+        return
     error = 1 / min(dialect.bounds) if dialect.bounds != (1, 1) else 2e-3
     read = dialect.read_all(dialect.write(boxes, 'dog 2 "Rex"'))
     assert np.allclose(read, boxes, atol=error)
@@ -121,6 +124,10 @@ ANSWERS = {
     "glm4v": "<think>[[1,2,3,4]]</think><answer>It is at <|begin_of_box|>[[105,301,232,480]]<|end_of_box|></answer>",
     "kimi_vl": '{"bbox_2d": [0.105, 0.301, 0.232, 0.480]}',
     "deepseek_vl2": "<|ref|>the dog<|/ref|><|det|>[[105, 301, 232, 480]]<|/det|>",
+    "deepseek_ocr": "<|ref|>the dog<|/ref|><|det|>[[105, 301, 232, 480]]<|/det|>",
+    "granite_docling": "<doctag><text><loc_53><loc_151><loc_116><loc_240>the dog</text></doctag>",
+    "paddleocr_vl": "the dog<|LOC_BEGIN|><|LOC_105|><|LOC_301|><|LOC_232|><|LOC_303|><|LOC_230|>"
+    "<|LOC_480|><|LOC_107|><|LOC_478|><|LOC_END|>",
     "florence2": "the dog<loc_105><loc_301><loc_232><loc_480>",
     "kosmos2": "<phrase> the dog</phrase><object><patch_index_0291><patch_index_0487></object>",
     "ernie": '[{"bbox_2d": [105, 301, 232, 480], "label": "dog"}]',
@@ -136,9 +143,48 @@ ANSWERS = {
 def test_a_perfect_answer_of_every_family_is_read(name):
     dialect = fit_dialect(BOX_DIALECTS[name], None)
     assert dialect.read(ANSWERS[name]) == pytest.approx(BOX, abs=1 / 32 if name == "kosmos2" else 2e-3)
+    assert dialect.read_all(ANSWERS[name], own=True) == dialect.read_all(ANSWERS[name])
+    assert dialect.read_all(dialect.write([BOX], "dog"), own=True) == [
+        pytest.approx(BOX, abs=1 / 32 if name == "kosmos2" else 2e-3)
+    ]
     third = "480" if name == "gemma4" else "232"
     if third in ANSWERS[name]:  # cut within the numbers
         assert dialect.read(ANSWERS[name].split(third)[0] + third) is None
+
+
+BARE = [
+    "Buses 120, 150, 700, 850", "The lines are 1, 2, 3 and 4.", "120 150 700 850", "1. 120, 150, 700, 850",
+    "x1: 1, y1: 2, x2: 3, y2: 4", "from 1, 2 to 3, 4", "(1, 2, 3, 4, 5)", "[1990, 1995, 2000]",
+    "scores 3:1, 2:0, 4:4, 1:1", "<|box_start|>120, 150, 700, 850",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BARE)
+def test_numbers_alone_are_in_no_form_of_a_family(text):
+    for dialect in BOX_DIALECTS.values():
+        assert fit_dialect(dialect, None).read_all(text, own=True) == []
+
+
+def test_the_form_is_that_of_the_family():
+    bracket, key = "[105, 301, 232, 480]", '{"bbox_2d": [105, 301, 232, 480]}'
+    assert BOX_DIALECTS["qwen3_vl"].read_all(bracket, own=True) == []
+    assert BOX_DIALECTS["qwen3_vl"].read_all(f"{bracket} {key}", own=True) == BOX_DIALECTS["qwen3_vl"].read_all(key)
+    assert BOX_DIALECTS["minicpm"].read_all(bracket, own=True) == []
+    assert len(BOX_DIALECTS["plain"].read_all(f"The bus {bracket}.", own=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "flipped"), [("plain", True), ("qwen3_vl", True), ("gemma4", True), ("glm4v", False)]
+)
+def test_a_key_of_gemini_has_y_first(name, flipped):
+    found = BOX_DIALECTS[name].read('{"box_2d": [301, 105, 480, 232]}')
+    assert found == pytest.approx(BOX if flipped else [BOX[at] for at in (1, 0, 3, 2)])
+
+
+def test_points_of_molmo2_are_numbered():
+    dialect = BOX_DIALECTS[IMAGE_TOKEN_FAMILIES["molmo2"].boxes]
+    written = dialect.write([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]], "dogs")
+    assert written == '<points coords="1 1 200 300 2 600 700">dogs</points>'
 
 
 def test_the_truth_of_florence_and_kosmos():

@@ -204,7 +204,10 @@ def test_scores_of_generated_answers():
     assert score_generated(plain, 100).scores == scores
     batch["generated"][3] = "[10, 10, 50, 101]"
     scored = score_generated(batch)
-    assert scored.scores["box_accuracy"][3] == 0.0 and scored.totals == {"boxes_off_scale": 1}
+    assert scored.scores["box_accuracy"][3] == 0.0 and scored.totals == {
+        "boxes_off_scale": 1,
+        "boxes_of_other_form": 0,
+    }
     assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
 
 
