@@ -103,6 +103,9 @@ def check_options(options: argparse.Namespace) -> None:
     """Checks the options before anything is loaded."""
     if (options.checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
+    named = [name for name, task in TASKS.items() if getattr(task, "builder", None) == options.task]
+    if options.task not in TASKS and len(named) == 1:
+        options.task = named[0]  # by the name of its data
     if options.task not in TASKS:
         raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
     if options.predictions is not None and TASKS[options.task].predictions is None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from grounded_attention.dataset_scripts.builders.nlvr2 import write_predictions
+from grounded_attention.dataset_scripts.builders.nlvr2 import LABELS, read_predictions, write_predictions
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.nlvr2_accuracy import StatementScores
 from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.reports.failures import Judged
 
 from .judges import JudgeContext, Rows, classified
-from .task import Batch, Examples, Metric, Task, classification, identify, joined_arguments
+from .task import Batch, Examples, Metric, ScoredFile, Task, classification, identify, joined_arguments
 
 
 class VisualReasoning(Task):
@@ -30,6 +30,7 @@ with torch.no_grad():
     shares = model(**inputs).logits[0].softmax(-1).tolist()
 print(f"the statement holds: {{shares[1]:.0%}}")"""
     losses = (classification("truth", "logits", "labels"),)
+    predictions = "lines with an identifier, a comma, and True or False"
 
     def metrics(self) -> list[Metric]:
         return [StatementScores("nlvr2", score, "nlvr2_accuracy")]
@@ -46,13 +47,46 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         for row, probabilities in zip(rows, outputs.logits.float().softmax(-1), strict=True):
             fields = classified(probabilities, row["label"], ("false", "true"))
-            texts = (("statement", row["sentence"]), ("left and right image", ", ".join(row["image_ids"])))
-            yield Judged(row["example_id"], row["image_id"], "nlvr2", **fields, texts=texts)
+            yield Judged(row["example_id"], row["image_id"], "nlvr2", **fields, texts=_texts(row))
+
+    read_predictions = staticmethod(read_predictions)
+
+    def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
+        """Predictions for other statements than those of the split are allowed."""
+        if min(rows["label"]) < 0:
+            raise ValueError(f"the labels of the split {split} are not published; only its authors can score it")
+        missing = [name for name in rows["example_id"] if name not in predictions]
+        if missing:
+            examples = ", ".join(missing[:3])
+            raise ValueError(f"{path}: no predictions for {len(missing)} statements of {split}, such as {examples}")
+        said = [predictions[name] for name in rows["example_id"]]
+        right = [LABELS[each.lower()] == label for each, label in zip(said, rows["label"], strict=True)]
+        metric = StatementScores("nlvr2", lambda outputs, batch: outputs, "nlvr2_accuracy")
+        judged = [each == "True" for each in said]
+        metric.update(Scored({"nlvr2_accuracy": right}, notes={"judged": judged}), identify(rows))
+        shown = [
+            Judged(
+                row["example_id"],
+                row["image_id"],
+                "nlvr2",
+                float(each == str(bool(row["label"]))),
+                0.0,
+                str(bool(row["label"])).lower(),
+                each.lower(),
+                texts=_texts(row),
+            )
+            for row, each in zip(rows, said, strict=True)
+        ]
+        return ScoredFile(metric.compute(metric.state()), shown, metric.items())
 
     def export(self, items: Mapping[str, list], path: Path) -> bool:
         predictions = dict(zip(items["example_id"], items["judged"], strict=True))
         write_predictions(path.with_name(path.name + ".csv"), predictions)
         return True
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return ("statement", row["sentence"]), ("left and right image", ", ".join(row["image_ids"]))
 
 
 def score(outputs: Any, batch: Batch) -> Scored:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from grounded_attention.commands.evaluate import main as evaluate
 from grounded_attention.dataset_scripts.builders.nlvr2 import NLVR2, write_predictions
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
@@ -226,3 +227,38 @@ def test_scenes_write_statements_that_the_builder_reads(tmp_path):
     vocabulary_file = set((tmp_path / "scenes" / "vocab.txt").read_text().split())
     words = {w for rows in splits.values() for s in rows["sentence"] for w in s.lower().replace(".", " .").split()}
     assert words <= vocabulary_file
+
+
+def official_scores(lines, labelled):
+    """The official script's figures: accuracy, and the share of sets whose pairs are all right."""
+    said = dict(line.split(",") for line in lines)
+    right = {key: said[key] == label for key, label in labelled.items()}
+    groups = {}
+    for key, value in right.items():
+        split, number, _, sentence = key.split("-")
+        groups.setdefault((split, number, sentence), []).append(value)
+    return sum(right.values()) / len(right), sum(map(all, groups.values())) / len(groups)
+
+
+def test_an_official_file_is_scored_as_the_official_script_does(tmp_path, capsys):
+    labelled = {f"dev-{n // 4}-{n % 4}-{n % 2}": str(n % 3 == 0) for n in range(40)}
+    records = [{"identifier": key, "sentence": f"s {key}", "label": label} for key, label in labelled.items()]
+    for name in ("train", "dev"):
+        text = "".join(json.dumps(each) + "\n" for each in records).replace("dev-", f"{name}-")
+        (tmp_path / f"{name}.json").write_text(text)
+    lines = [f"{key},{label if n % 5 else not label == 'True'}" for n, (key, label) in enumerate(labelled.items())]
+    path = tmp_path / "answers.csv"
+
+    def run(written):
+        path.write_text("\n".join(written) + "\n")
+        words = ["--predictions", path, "--task", "nlvr2", "--data-dir", tmp_path, "--split", "validation", "--json"]
+        return evaluate([str(word) for word in (*words, "--output", tmp_path / "out")]), capsys.readouterr()
+
+    status, printed = run([*lines, "test1-0-0-0,true"])
+    numbers = json.loads(printed.out)["validation"]
+    expected = official_scores(lines, labelled)
+    assert status == 0 and (numbers["nlvr2_accuracy"], numbers["nlvr2_consistency"]) == pytest.approx(expected)
+    again = (tmp_path / "out" / "predictions_validation.csv").read_text().splitlines()
+    assert again == lines
+    for wrong in (lines[:-1], [*lines, lines[0]], [*lines, "dev-9-9-9"], [*lines, "dev-9-9-9,1"]):
+        assert run(wrong)[0] == 2

@@ -12,7 +12,7 @@ from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
-from grounded_attention.utils.bounded_files import open_data
+from grounded_attention.utils.bounded_files import open_data, read_text
 from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
@@ -149,3 +149,16 @@ def _read_identifier(record: Record) -> tuple[str, str]:
 def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
     """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`."""
     write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Reads the predictions of such a file, True or False in any case."""
+    answers: dict[str, str] = {}
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        identifier, _, said = (part.strip() for part in line.partition(","))
+        about: dict[str, Any] = {"file": path, "where": f"line {number}", "found": line}
+        expected = "an identifier, a comma, and True or False"
+        refuse_if(said.lower() not in LABELS, "bad prediction", **about, expected=expected)
+        refuse_if(identifier in answers, "the statement has two predictions", **about, expected="one")
+        answers[identifier] = said.capitalize()
+    return answers
