@@ -79,4 +79,4 @@ def _run_study(path: Path, overrides: list[str]) -> Path | None:
     from grounded_attention.training.studies.study import run_study
 
     run_study(study)
-    return None if study.plan else Path(study.output_dir)
+    return None if study.sections.plan else study.output

@@ -31,11 +31,6 @@ def content(output, **sections):
             "none": {"methods": ["none"]},
             "direct": {"methods": ["direct"], "supervision": {"weight": 3.0}},
             "continued": {"objectives": "original", "training": {"learning_rate": 0.5}},
-            "faulty": {
-                "methods": ["none"],
-                "start": {"options": {"regions": False}, "data": {"regions": None}},
-                "zero_visual_scales": True,
-            },
         },
         "downstream": {
             "vqa": {"task": "vqa", "training": {"use_cpu": True}},
@@ -80,7 +75,7 @@ class Experiment:
         self.recipes.append(recipe)
         directory = Path(recipe.output_dir) / recipe.methods[0]
         directory.mkdir(parents=True, exist_ok=True)
-        save_file({"vl_bert.region_visual.norm.weight": torch.ones(2)}, directory / "model.safetensors")
+        save_file({"weight": torch.ones(2)}, directory / "model.safetensors")
         rng, row = np.random.default_rng(recipe.seed), name.split("/")[0]
         values = (rng.random(12) / 2 + GAIN.get(row, 0.0)).tolist()
         ids = {"example_id": [str(i) for i in range(12)], "image_id": [str(i // 3) for i in range(12)]}

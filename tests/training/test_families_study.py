@@ -6,7 +6,6 @@ import json
 import datasets
 import pytest
 import torch
-from PIL import Image
 
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.models import make_model, make_processor
@@ -75,15 +74,7 @@ def test_a_tiny_study_of_the_families_from_end_to_end(tmp_path):
     names = [column["name"] for column in found["columns"]]
     for row in rows[:4]:
         assert list(found["figures"][row]) == names
-        stages = found["costs"][row]
-        assert list(stages) == ["start", "fine_tuning", "vqa"]
-        assert all(cost["seconds"] > 0 and cost["parameters"] > 1000 for cost in stages.values())
     assert list(found["figures"]["lxmert_text"]) == list(found["figures"]["vl_bert"]) == ["VQA val"]
-    layers = {start: heads["layers"] for start, heads in found["heads"].items()}
-    assert layers.pop("visualbert") == ["0", "1", "2"] and list(layers) == ["vilbert", "lxmert"]
-    assert all(name.startswith("cross ") for names in layers.values() for name in names)
-    assert list(found["heads"]["lxmert"]["accuracy"]) == ["lxmert_none", "lxmert_direct"]
-    assert Image.open(tmp_path / "run" / "heads_lxmert.png").width > 100
     assert "Difference to lxmert_none" in (tmp_path / "run" / "families.md").read_text()
 
 

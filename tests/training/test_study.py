@@ -8,20 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
-from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError, read_recipe
-from grounded_attention.training.studies.study import (
-    check_cells,
-    check_study_places,
-    run_study,
-    time_left,
-    zero_visual_scales,
-)
-from grounded_attention.training.studies.study_cells import plan_cells
+from grounded_attention.training.studies.study import check_cells, check_study_places, plan_cells, run_study
 from grounded_attention.training.studies.study_recipe import load_study
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.training.studies import Experiment, results, study_of
@@ -76,12 +66,11 @@ def test_results_pair_seeds_and_items(study, tmp_path):
     assert figure["seeds"]["3"] == pytest.approx(expected[2][:11].mean() + 0.2)
     assert figure["mean"] == pytest.approx(np.mean([e[:11].mean() for e in expected]) + 0.2)
     gain = figure["differences"]["original"]
-    assert [gain["mean"], gain["low"], gain["high"], gain["by_seed"]["4"]] == pytest.approx([0.2] * 4)
+    assert [gain["mean"], gain["low"], gain["high"]] == pytest.approx([0.2] * 3)
     assert gain["claimed"] and gain["seeds"] == [1, 2, 3, 4, 5]
     assert found["figures"]["original"]["VQA"]["differences"] == {}
     table = (tmp_path / "run" / "table.md").read_text()
     assert "direct is better than original on VQA" in table
-    assert (tmp_path / "run" / "table.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_seeds_claim_nothing(study, tmp_path):
@@ -108,20 +97,13 @@ def test_an_interrupted_study_reports_and_continues(study, tmp_path):
     assert again.names == []
 
 
-def without_seconds(found):
-    """The results without the seconds of the cells, which differ from run to run."""
-    stages = [cost for of_row in found["costs"].values() for cost in of_row.values()]
-    assert all(cost.pop("seconds") >= 0 for cost in stages)
-    return found
-
-
 def test_cells_side_by_side_write_what_one_after_another_write(study, tmp_path, capfd):
     run_study(study(), Experiment())
     one_by_one = results(tmp_path)
     (tmp_path / "run").rename(tmp_path / "first")
     run_study(study(workers=2), Experiment())
-    assert without_seconds(results(tmp_path)) == without_seconds(one_by_one)
-    assert "all cells have finished" in capfd.readouterr().out
+    assert results(tmp_path) == one_by_one
+    assert "11 of 11 cells finished" in capfd.readouterr().out
     assert all((cell.directory / "log.txt").is_file() for cell in plan_cells(study()))
 
 
@@ -152,8 +134,8 @@ def test_more_rows_and_seeds_keep_what_is_there(study):
     experiment = Experiment()
     run_study(study("rows=all", "seeds=[2,3]"), experiment)
     assert not [name for name in experiment.names if name.startswith(("start", "original/seed2", "direct/seed2"))]
-    assert {"faulty/start", "none/seed2/vqa", "original/seed3/vqa"} < set(experiment.names)
-    assert len(experiment.names) == len(set(experiment.names)) == (2 + 3) + 2 * (3 + 3) + (1 + 2 * 3)
+    assert {"none/seed2/vqa", "original/seed3/vqa"} < set(experiment.names)
+    assert len(experiment.names) == len(set(experiment.names)) == (2 + 3) + 2 * (3 + 3)
 
 
 def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(study):
@@ -184,38 +166,15 @@ def test_continued_has_the_originals_objectives_and_the_fine_tunings_steps(study
     assert found.data.limit == {"validation": 8} and found.data.builder is None
 
 
-def test_a_start_of_its_own_is_trained_once_and_its_visual_scales_are_zero(study, tmp_path):
-    experiment = Experiment()
-    run_study(study("rows=[faulty]"), experiment)
-    assert experiment.names.count("faulty/start") == 1
-    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
-    assert by_name["faulty/start"].data.regions is None and by_name["faulty/start"].options["regions"] is False
-    start = tmp_path / "run" / "faulty" / "start" / "none"
-    assert by_name["faulty/seed2/fine_tuning"].model.source == str(start)
-    assert load_file(start / "model.safetensors")["vl_bert.region_visual.norm.weight"].tolist() == [0, 0]
-    assert is_complete(start)
-
-
-def test_scales_that_are_not_there(tmp_path):
-    save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="visual normalisation"):
-        zero_visual_scales(tmp_path)
-
-
 def test_every_seed_can_train_its_own_starts(study, tmp_path):
     experiment = Experiment()
-    run_study(study("start_each_seed=true", "rows=[direct,faulty]"), experiment)
-    starts = [name for name in experiment.names if "start" in name.split("/")]
-    assert starts == [f"{of}start/seed{seed}" for seed in (1, 2) for of in ("", "faulty/")]
+    run_study(study("start_each_seed=true"), experiment)
+    assert [name for name in experiment.names if "start" in name.split("/")] == ["start/seed1", "start/seed2"]
     by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
-    run = tmp_path / "run"
     for seed in (1, 2):
-        assert by_name[f"start/seed{seed}"].seed == by_name[f"faulty/start/seed{seed}"].seed == seed
-        sources = {row: by_name[f"{row}/seed{seed}/fine_tuning"].model.source for row in ("direct", "faulty")}
-        assert sources["direct"] == str(run / "start" / f"seed{seed}" / "none")
-        assert sources["faulty"] == str(run / "faulty" / "start" / f"seed{seed}" / "none")
-    costs = results(tmp_path)["costs"]
-    assert set(costs["original"]) == {"start", "vqa", "refs"} and costs["faulty"]["start"]["seconds"] is not None
+        assert by_name[f"start/seed{seed}"].seed == seed
+        source = str(tmp_path / "run" / "start" / f"seed{seed}" / "none")
+        assert by_name[f"direct/seed{seed}/fine_tuning"].model.source == source
 
 
 def test_an_original_from_elsewhere_is_not_trained(study):
@@ -225,19 +184,6 @@ def test_an_original_from_elsewhere_is_not_trained(study):
     model = cells["original/seed1/vqa"].recipe.model
     assert (model.source, model.tokenizer) == ("checkpoints/base", "vocab.txt")
     assert cells["direct/seed1/vqa"].recipe.model.tokenizer is None, "a trained checkpoint has its processor"
-
-
-def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
-    run_study(study(), Experiment())
-    cells = plan_cells(study())
-    states = {cell.name: cell.state for cell in cells}
-    for cell in cells:
-        seconds = {"vqa": 60.0, "refs": 120.0}.get(cell.stage, 6000.0)
-        record = {**cell.record, "seconds": seconds}
-        (cell.directory / "cell.json").write_text(json.dumps(record))
-    assert time_left(cells, states) == "all cells have finished"
-    states |= {"direct/seed2/vqa": "missing", "direct/seed2/refs": "started"}
-    assert time_left(cells, states) == "2 cells left, about 3 min"
 
 
 @pytest.mark.parametrize(
@@ -251,12 +197,11 @@ def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
         ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
         ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must contain exactly one method"]),
         ("known_rows.continued.objectives=others", ["objectives", "'others'"]),
-        ("known_rows.direct.zero_visual_scales=true", ["zero_visual_scales", "give known_rows.direct.start"]),
         ("downstream.vqa.task=vqaa", ["downstream.vqa.task", "vqaa", "'vqa'"]),
         ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
         ("original.extends=other.yaml", ["extends is not allowed", "other.yaml"]),
         ("output_dir=", ["output_dir"]),
-        ("study=a/b", ["study must be a valid file name", "a/b"]),
+        ("study=a/b", ["study", "a/b"]),
     ],
 )
 def test_a_wrong_study_recipe(study, tmp_path, override, words):
@@ -272,7 +217,7 @@ def test_a_wrong_study_recipe(study, tmp_path, override, words):
         ({"task": "vqaa"}, ["columns[0]", "task", "'vqaa'", "'vqa'"]),
         ({"split": "testA"}, ["columns[0]", "split", "testA", "'test'"]),
         ({"track": "found"}, ["columns[0]", "track", "found"]),
-        ({"task": "refs"}, ["columns[0]", "give one of found"]),
+        ({"task": "refs"}, ["columns[0]", "track", "found"]),
         ({"task": "refs", "track": "fund"}, ["columns[0]", "track", "'fund'", "'found'"]),
     ],
 )
@@ -330,16 +275,13 @@ def tiny_study(scenes, output):
         "seeds": 2,
         "data": {"data_dir": str(scenes), "regions": tables["detected"], "limit": limit},
         "original": original,
+        "starts": {"text": {"options": {"regions": False}, "data": {"regions": None}}},
         "fine_tuning": {"task": "vgp", "training": training},
         "known_rows": {
             "original": None,
             "direct": {"methods": ["direct"]},
             "continued": {"objectives": "original"},
-            "faulty": {
-                "methods": ["none"],
-                "start": {"options": {"regions": False}, "data": {"regions": None}},
-                "zero_visual_scales": True,
-            },
+            "read": {"methods": ["none"], "start": "text"},
         },
         "rows": ["original", "direct"],
         "downstream": {
@@ -377,7 +319,7 @@ def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
     before = (tmp_path / "run" / "results.json").stat().st_mtime_ns
     assert run_train(monkeypatch, tmp_path, recipe, "rows=all", "seeds=[1]") == 0
     out = capsys.readouterr().out
-    assert "6 of 13 cells finished" in out and "cell 2 of 13: faulty/start" in out
+    assert "6 of 13 cells finished" in out and "cell 2 of 13: starts/text" in out
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns > before
 
 
@@ -400,14 +342,12 @@ def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path
     assert "0 of" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "content", ['{"fingerprint": "ab', "[1]", '{"fingerprint": 3}', '{"fingerprint": "a", "spent": NaN}']
-)
-def test_a_damaged_record_of_a_cell_is_named(study, content):
+@pytest.mark.parametrize("content", ['{"fingerprint": "ab', "[1]", '{"fingerprint": 3}'])
+def test_a_damaged_record_of_a_cell_is_not_trained_over(study, content):
     run_study(study(), Experiment())
     cell = plan_cells(study())[1]
     (cell.directory / "cell.json").write_text(content)
-    with pytest.raises(RecipeError, match=rf"{cell.directory}/cell\.json.*delete {cell.directory}, and this cell"):
+    with pytest.raises(ValueError, match=str(cell.directory)):
         run_study(study(), Experiment())
     shutil.rmtree(cell.directory)
     again = Experiment()

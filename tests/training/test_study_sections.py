@@ -1,11 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Studies: starts that rows share, columns of the rows' own training, tasks on several numbers of rows, costs."""
+"""Studies: starts that rows share, columns of the rows' own training, tasks on several numbers of rows."""
 
-import json
 from functools import partial
 
 import pytest
-from PIL import Image
 
 from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
 from grounded_attention.training.recipes.recipe import RecipeError
@@ -62,8 +60,10 @@ def test_a_change_of_a_shared_start_refuses_the_cells_of_its_rows(shared):
 def test_a_row_is_compared_with_its_own_rows(shared, tmp_path):
     run_study(shared(), Experiment())
     found = results(tmp_path)
-    assert found["compared"] == {"original": [], "none": ["original"], "direct": ["none"], "plain": ["original"]}
-    gain = found["figures"]["direct"]["VQA"]["differences"]
+    differences = {row: of_row["VQA"]["differences"] for row, of_row in found["figures"].items()}
+    compared = {row: [*others] for row, others in differences.items()}
+    assert compared == {"original": [], "none": ["original"], "direct": ["none"], "plain": ["original"]}
+    gain = differences["direct"]
     assert list(gain) == ["none"] and gain["none"]["mean"] == pytest.approx(0.2)
     assert "| Difference to none |" in (tmp_path / "run" / "table.md").read_text()
 
@@ -97,15 +97,6 @@ def test_a_figure_without_items_is_compared_by_seeds(study, tmp_path):
     assert "+20.0 (+20.0 to +20.0)" in (tmp_path / "run" / "table.md").read_text()
 
 
-def test_heads_have_a_figure_for_each_start_with_the_names_of_the_layers(shared, tmp_path):
-    run_study(shared(), Experiment(config=TWO_STREAMS))
-    (start, heads), *others = results(tmp_path)["heads"].items()
-    assert start == "lxmert" and not others
-    assert heads["layers"] == ["cross 0", "cross 1"] and heads["chance"] == 0.125
-    assert heads["accuracy"]["direct"] == [[0.2, pytest.approx(0.45)], [0.5, 0.75]]
-    assert Image.open(tmp_path / "run" / "heads_lxmert.png").width > 100
-
-
 SIZED = {"vqa": {"task": "vqa", "sizes": [500, 2000, None], "training": {"use_cpu": True}}}
 
 
@@ -121,40 +112,18 @@ def test_a_task_on_several_numbers_of_rows(study, tmp_path):
     names = ["VQA @500", "VQA @2000", "VQA @all"]
     assert [each["name"] for each in found["columns"]] == [*names, "few"]
     assert all(name in found["figures"]["direct"] for name in names)
-    # How many rows "all" are only a real training tells.
-    points = [{"column": "VQA @500", "rows": 500}, {"column": "VQA @2000", "rows": 2000}]
-    assert found["curves"] == {"VQA": points}
-    assert Image.open(tmp_path / "run" / "table_curves.png").width > 100
-
-
-def test_costs_sum_the_runs_of_a_cell(study, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        run_study(study(), Experiment(fails_at="direct/seed2/vqa"))
-    path = tmp_path / "run" / "direct" / "seed2" / "vqa" / "cell.json"
-    record = json.loads(path.read_text())
-    assert record["runs"] == 1 and record["spent"] >= 0 and "seconds" not in record
-    path.write_text(json.dumps({**record, "spent": 1000.0}))
-    run_study(study(), Experiment())
-    costs = results(tmp_path)["costs"]
-    assert list(costs["direct"]) == ["start", "fine_tuning", "vqa", "refs"] and "fine_tuning" not in costs["original"]
-    vqa = costs["direct"]["vqa"]
-    assert vqa["runs"] == 2 and vqa["seconds"] == pytest.approx(500, abs=5), "mean of about 0 and 1000"
-    assert (vqa["parameters"], vqa["train_seconds"]) == (2, 15.0)
-    assert costs["original"]["vqa"]["runs"] == 1
-    assert "15†" in (tmp_path / "run" / "table.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
         ("starts.lxmert.modell={}", ["'starts.lxmert.modell'", "'starts.lxmert.model'"]),
-        ("starts.original={}", ["starts.original must be a valid folder name", "original"]),
+        ("starts.original={}", ["starts", "original"]),
         ("known_rows.none.start=lxmrt", ["known_rows.none.start", "lxmrt", "lxmert"]),
-        ("known_rows.none.zero_visual_scales=true", ["zero_visual_scales needs a start of this row"]),
         ("known_rows.none.against=[dirct]", ["'known_rows.none.against.dirct'", "'known_rows.none.against.direct'"]),
         ("known_rows.plain.methods=[none]", ["known_rows.plain.methods has no effect with fine_tuning=false"]),
-        ("known_rows.a@b={}", ["known_rows.a@b must be a valid folder name without @"]),
-        ("known_rows={'..': {methods: [none]}, direct: {}}", ["known_rows... must be a valid folder name"]),
+        ("known_rows.a@b={}", ["known_rows", "a@b"]),
+        ("known_rows={'..': {methods: [none]}, direct: {}}", ["known_rows", "'..'"]),
         ("seeds=20000000", ["seeds", "1000", "20000000"]),
         ("rows=[[1]]", ["rows.0", "[1]"]),
         ("original.checkpoint=5", ["original.checkpoint", "5"]),

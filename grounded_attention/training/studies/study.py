@@ -1,127 +1,219 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Runs a study: trains its unfinished cells, each with its own recipe, and writes the table of the finished cells."""
+"""Runs a study: repeats recipes over rows and seeds, each cell in a folder of its own, and writes one table."""
 
-import time
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from safetensors.torch import load_file, save_file
 
-from grounded_attention.reports.figures import heads_figure
-from grounded_attention.reports.study_curves import learning_curves_figure
-from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import model_named, run, say
-from grounded_attention.training.experiments.output import delete_run, run_entries
+from grounded_attention.training.experiments.output import delete_run, identity, read_json, run_entries
 from grounded_attention.training.experiments.processes import join_processes, only_process
-from grounded_attention.training.loop.checkpoint import seal
+from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.places import check_checkpoints, check_data
 from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
 from grounded_attention.utils.safe_paths import refuse_links
-from grounded_attention.utils.whole_files import whole_file, write_json, write_text
+from grounded_attention.utils.whole_files import write_json, write_text
 
-from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
-from .study_recipe import Study
-from .study_results import check_scores, count_parameters, study_results
+from .study_recipe import FINE_TUNING, ORIGINAL, START, STARTS, Study
+from .study_table import check_scores, study_results, study_table
 
-VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
+RECORD = "cell.json"
+FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of another recipe"
 
 Experiment = Callable[[Recipe], Any]
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One run of one recipe. A start that all rows share has no row, and one that all seeds share no seed."""
+
+    name: str
+    stage: str
+    recipe: Recipe
+    parent: "Cell | None" = None
+    row: str | None = None
+    seed: int | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The folder of its files."""
+        return Path(self.recipe.output_dir)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of its trained model."""
+        return self.directory / self.recipe.methods[0]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of its recipe and of the recipes of all cells before it."""
+        above = self.parent.fingerprint if self.parent else ""
+        content = json.dumps([identity(self.recipe), above], sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @property
+    def state(self) -> str:
+        """The state of its folder: finished, started, missing, or of another recipe."""
+        record = read_json(self.directory / RECORD)
+        if record is None:
+            return MISSING
+        if record != {"fingerprint": self.fingerprint}:
+            return OTHER
+        finished = (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
+        return FINISHED if finished else STARTED
+
+
+def plan_cells(study: Study) -> list[Cell]:
+    """All cells in the order of their runs: the starts, all rows with the first seed, then with the next seed; each
+    seed begins with its own starts if the study has `start_each_seed`."""
+    cells: list[Cell] = []
+    starts: dict[str, Cell] = {}
+    for seed in study.seeds:
+        if not starts or study.sections.start_each_seed:
+            starts = _starts(study, seed if study.sections.start_each_seed else None)
+            cells += starts.values()
+        for row in study.rows:
+            parent = starts.get(study.start_of(row))
+            tuning = study.tunings[row]
+            if tuning is not None:
+                parent = _cell(study, FINE_TUNING, tuning, parent, row, seed)
+                cells.append(parent)
+            cells += [_cell(study, task, recipe, parent, row, seed) for task, recipe in study.downstream.items()]
+    return cells
+
+
+def _starts(study: Study, seed: int | None) -> dict[str, Cell]:
+    """Name -> the cell of a start that a row needs; an original from elsewhere has none."""
+    names = dict.fromkeys(study.start_of(row) for row in study.rows)
+    cells = {}
+    for name in sorted(names, key=lambda name: name != ORIGINAL):
+        recipe = study.starts.get(name, study.original)
+        folder = START if name == ORIGINAL else f"{STARTS}/{name}"
+        if seed is not None:
+            folder, recipe = f"{folder}/seed{seed}", replace(recipe, seed=seed)
+        if name != ORIGINAL or not study.checkpoint:
+            cells[name] = Cell(folder, START, _placed(study, recipe, folder), seed=seed)
+    return cells
+
+
+def _cell(study: Study, stage: str, recipe: Recipe, parent: Cell | None, row: str, seed: int) -> Cell:
+    name = f"{row}/seed{seed}/{stage}"
+    model = recipe.model
+    if model.source is not None or model.bert is not None:
+        parent = None
+    elif parent is not None:
+        model = replace(model, source=str(parent.checkpoint))
+    else:  # a checkpoint from elsewhere may have no processor
+        original = study.original.model
+        processor = {**original.processor, **model.processor}
+        tokenizer = model.tokenizer or original.tokenizer
+        model = replace(model, source=study.checkpoint, tokenizer=tokenizer, processor=processor)
+    return Cell(name, stage, _placed(study, replace(recipe, model=model, seed=seed), name), parent, row, seed)
+
+
+def _placed(study: Study, recipe: Recipe, folder: str) -> Recipe:
+    return replace(recipe, output_dir=str(study.output / folder), workers=study.workers, resume=True)
+
+
 def run_study(study: Study, experiment: Experiment = run) -> None:
-    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and the figures."""
+    """Trains and measures every unfinished cell, then writes `results.json` and `<study>.md`."""
     cells = plan_cells(study)
     join_processes(cells[0].recipe.training)
-    if not study.plan:
+    if not study.sections.plan:
         check_study_places(study)
     check_cells(study, cells)
     states = {cell.name: cell.state for cell in cells}
-    say(cell_list(study, cells, states))
-    if study.plan:
+    say("\n".join([_progress(study, states), *(f"  {name}  {state}" for name, state in states.items())]))
+    if study.sections.plan:
         return
-    with only_process(Path(study.output_dir)):
+    with only_process(study.output):
         _clear(study, cells, states)
-        _run_cells(study, cells, states, experiment)
+        try:
+            for cell in _run_missing(study, cells, states, experiment):
+                check_scores(study, cell)
+                states[cell.name] = FINISHED
+                if cell.stage == START:
+                    check_cells(study, cells)  # checks that need the new checkpoint
+                say(f"{cell.name}: finished; {_progress(study, states)}")
+        finally:
+            write_report(study, cells, states)
 
 
-def _run_cells(study: Study, cells: Sequence[Cell], states: dict[str, str], experiment: Experiment) -> None:
-    """Runs the unfinished cells, and writes the table after each seed and at the end."""
-    try:
-        for cell in _run_missing(study, cells, states, experiment):
-            check_scores(study, cell)
-            states[cell.name] = FINISHED
-            if cell.stage == START:
-                check_cells(study, cells)  # checks that need the new checkpoint
-            say(f"{cell.name}: finished; {time_left(cells, states, study.workers)}")
-            if _ends_a_seed(cell, cells, states):
-                write_report(study, cells, states)
-    finally:
-        table = write_report(study, cells, states)
-        if table:
-            say(f"\n{table}")
+def _progress(study: Study, states: Mapping[str, str]) -> str:
+    finished = [*states.values()].count(FINISHED)
+    return f"{study.output}: {finished} of {len(states)} cells finished"
 
 
 def _run_missing(
     study: Study, cells: Sequence[Cell], states: Mapping[str, str], experiment: Experiment
 ) -> Iterator[Cell]:
     """Runs the unfinished cells, one after another or in parallel; yields each cell when it has finished."""
-    if study.workers > 1:
-        if PartialState().num_processes > 1:
-            raise RecipeError(
-                f"{study.source}: workers={study.workers} needs a single process: run without the launcher"
-            )
-        missing = [cell for cell in cells if states[cell.name] != FINISHED]
-        quiet = all(is_quiet(cell.recipe) for cell in missing)
-        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
-        return
-    for number, cell in enumerate(cells):
-        if states[cell.name] != FINISHED:
-            say(f"cell {number + 1} of {len(cells)}: {cell.name}")
+    missing = [cell for cell in cells if states[cell.name] != FINISHED]
+    if study.workers == 1:
+        for cell in missing:
+            say(f"cell {cells.index(cell) + 1} of {len(cells)}: {cell.name}")
             _run_cell(cell, experiment)
             yield cell
+        return
+    if PartialState().num_processes > 1:
+        raise RecipeError(f"{study.source}: workers={study.workers} needs a single process: run without the launcher")
+    quiet = all(is_quiet(cell.recipe) for cell in missing)
+    yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
+
+
+def _run_cell(cell: Cell, experiment: Experiment) -> None:
+    main = PartialState().is_main_process
+    if main:
+        write_json(cell.directory / RECORD, {"fingerprint": cell.fingerprint})
+    try:
+        with model_named(cell.name):
+            experiment(cell.recipe)
+    except BaseException:
+        if main and not (cell.directory / "recipe.json").is_file():
+            (cell.directory / RECORD).unlink()  # refused before training, so a corrected recipe may use the folder
+        raise
+    PartialState().wait_for_everyone()
 
 
 def check_study_places(study: Study) -> None:
     """Checks that the data and then the checkpoints of a study exist."""
-    rows = {name: study.known_rows[name] for name in study.rows}
-    recipes = {"original": study.original} if study.uses_original and not study.checkpoint else {}
-    recipes |= {f"starts.{name}": recipe for name, recipe in study.used_starts.items()}
-    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if isinstance(row.start, Recipe)}
-    recipes |= {f"known_rows.{name}": row.recipe for name, row in rows.items() if row.recipe}
+    used = {study.start_of(row) for row in study.rows}
+    recipes = {"original": study.original} if ORIGINAL in used and not study.checkpoint else {}
+    recipes |= {f"starts.{name}": recipe for name, recipe in study.starts.items() if name in used}
+    for row in study.rows:
+        tuning = study.tunings[row]
+        if tuning is not None:
+            recipes[f"known_rows.{row}"] = tuning
     recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
-    models = {"original": (Model(source=study.checkpoint), Data())} if study.checkpoint else {}
+    places = {key: (recipe.model, recipe.data) for key, recipe in recipes.items()}
+    if study.checkpoint:
+        places["original"] = (Model(source=study.checkpoint), Data())
     for key, recipe in recipes.items():
-        with _section_errors(f"{study.source}: {key}"):
-            check_data(recipe.data, "data.")
-    models |= {key: (recipe.model, recipe.data) for key, recipe in recipes.items()}
-    for key, (model, data) in models.items():
-        with _section_errors(f"{study.source}: {key}"):
-            check_checkpoints(model, data)
-
-
-@contextmanager
-def _section_errors(place: str) -> Iterator[None]:
-    try:
-        yield
-    except RecipeError as error:
-        raise RecipeError(f"{place}: {error}") from error
+        _named_errors(f"{study.source}: {key}", partial(check_data, recipe.data, "data."))
+    for key, (model, data) in places.items():
+        _named_errors(f"{study.source}: {key}", partial(check_checkpoints, model, data))
 
 
 def check_cells(study: Study, cells: Sequence[Cell]) -> None:
-    """Checks the recipes of the cells before any training."""
+    """Checks the recipes of the cells before any training; cells of other seeds differ only in the seed."""
     for cell in cells:
-        if cell.seed in (None, study.seeds[0]):  # cells of other seeds differ only in the seed
-            try:
-                check(_checkable(cell))
-            except RecipeError as error:
-                raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
+        if cell.seed in (None, study.seeds[0]):
+            _named_errors(f"{study.source}: cell {cell.name}", partial(check, _checkable(cell)))
+
+
+def _named_errors(place: str, work: Callable[[], Any]) -> None:
+    try:
+        work()
+    except RecipeError as error:
+        raise RecipeError(f"{place}: {error}") from error
 
 
 def _checkable(cell: Cell) -> Recipe:
@@ -136,45 +228,15 @@ def _checkable(cell: Cell) -> Recipe:
     return replace(cell.recipe, model=model, preserve=Preserve())
 
 
-def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """One line per cell with its state, and the number of finished cells."""
-    width = max(len(cell.name) for cell in cells)
-    lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
-    done = sum(state == FINISHED for state in states.values())
-    return "\n".join([f"{study.output_dir}: {done} of {len(cells)} cells finished", *lines])
-
-
-def _seconds_text(cell: Cell) -> str:
-    seconds = (cell.record or {}).get("seconds")
-    return "" if seconds is None else f" ({seconds:.0f} s)"
-
-
-def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
-    """The number of remaining cells and their estimated time in minutes, from finished cells of the same stage."""
-    durations: dict[str, list[float]] = {}
-    for cell in cells:
-        seconds = (cell.record or {}).get("seconds") if states[cell.name] == FINISHED else None
-        if seconds is not None:
-            for kind in (cell.stage, "", f"{cell.stage} of {cell.row}"):
-                durations.setdefault(kind, []).append(seconds)
-    means = {kind: sum(values) / len(values) for kind, values in durations.items()}
-    waiting = [cell for cell in cells if states[cell.name] != FINISHED]
-    if not waiting:
-        return "all cells have finished"
-    kinds = [(f"{cell.stage} of {cell.row}", cell.stage, "") for cell in waiting]
-    left = sum(next((means[kind] for kind in of_cell if kind in means), 0.0) for of_cell in kinds)
-    return f"{len(waiting)} cells left, about {left / 60 / workers:.0f} min"
-
-
 def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
     """Deletes cells of another recipe with `overwrite`; raises an error without it."""
     others = [cell for cell in cells if states[cell.name] == OTHER]
-    if others and not study.overwrite:
+    if others and not study.sections.overwrite:
         raise RecipeError(
             f"{others[0].directory} contains a cell of another recipe (and {len(others) - 1} more of {len(cells)} "
             "cells): give another output_dir, or overwrite=true to train these cells again"
         )
-    refuse_links(Path(study.output_dir))
+    refuse_links(study.output)
     for cell in others:
         run_entries(cell.directory)
     state = PartialState()
@@ -186,75 +248,14 @@ def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
     state.wait_for_everyone()
 
 
-def _run_cell(cell: Cell, experiment: Experiment) -> None:
-    main = PartialState().is_main_process
-    before = cell.record or {}
-    spent, runs = before.get("spent", 0.0), before.get("runs", 0) + 1
-    record: dict[str, Any] = {"fingerprint": cell.fingerprint, "runs": runs, "spent": spent}
-    if main:
-        write_json(cell.directory / RECORD, record)
-    begun = time.monotonic()
-    try:
-        with model_named(cell.name):
-            outcome = experiment(cell.recipe)
-    except BaseException:
-        if main and not (cell.directory / "recipe.json").is_file():
-            (cell.directory / RECORD).unlink()  # refused before training, so a corrected recipe may use the folder
-        elif main:
-            write_json(cell.directory / RECORD, {**record, "spent": _seconds_since(begun, spent)})
-        raise
-    if main:
-        if cell.zero_visual_scales:
-            zero_visual_scales(cell.checkpoint)
-        train_rows = None if outcome is None else len(outcome.data.splits["train"])
-        facts = {"parameters": count_parameters(cell.checkpoint), "train_rows": train_rows}
-        write_json(cell.directory / RECORD, {**record, "seconds": _seconds_since(begun, spent), **facts})
-    PartialState().wait_for_everyone()
-
-
-def _seconds_since(begun: float, spent: float) -> float:
-    return round(spent + time.monotonic() - begun, 1)
-
-
-def zero_visual_scales(checkpoint: Path) -> None:
-    """Sets the scales of the visual normalisation to 0, their initial value in a model made from BERT weights."""
-    path = checkpoint / "model.safetensors"
-    weights = load_file(path)
-    scales = [name for name in weights if name.endswith(VISUAL_NORMS)]
-    if not scales:
-        raise ValueError(
-            f"{path}: found no scale of a visual normalisation, expected a weight such as {VISUAL_NORMS[0]}"
-        )
-    for name in scales:
-        weights[name].zero_()
-    with whole_file(path) as draft:
-        save_file(weights, draft, metadata={"format": "pt"})
-    seal(checkpoint)
-
-
-def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -> bool:
-    """Whether the cell is the last one of its seed, and cells of other seeds remain."""
-    own = [states[other.name] for other in cells if other.seed == cell.seed]
-    return cell.seed is not None and set(own) == {FINISHED} and set(states.values()) != {FINISHED}
-
-
-def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """Writes the report of the finished cells, from the main process only, once a downstream task has finished."""
-    judged = any(cell.stage in study.downstream and states[cell.name] == FINISHED for cell in cells)
-    if not PartialState().is_main_process or not judged:
-        return ""
-    output = Path(study.output_dir)
-    results = study_results(study, cells, states)
-    write_json(output / "results.json", results)
+def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> None:
+    """Writes the table of the finished cells, from the main process only, once a row's cell has finished."""
+    finished = [cell for cell in cells if cell.row is not None and states[cell.name] == FINISHED]
+    if not finished or not PartialState().is_main_process:
+        return
+    counts = {"finished": [*states.values()].count(FINISHED), "all": len(states)}
+    results = study_results(study, finished, counts)
     table = study_table(results)
-    write_text(output / f"{study.name}.md", table)
-    differences_figure(results, output / f"{study.name}.png")
-    files = ["results.json", f"{study.name}.md", f"{study.name}.png"]
-    if results["curves"]:
-        files.append(f"{study.name}_curves.png")
-        learning_curves_figure(results, output / files[-1])
-    for start, heads in results["heads"].items():
-        files.append(f"heads_{start}.png")
-        heads_figure(heads["accuracy"], heads["chance"], output / files[-1], heads["layers"])
-    say(f"written: {output}/ ({', '.join(files)})")
-    return table
+    write_json(study.output / "results.json", results)
+    write_text(study.output / f"{study.sections.study}.md", table)
+    say(f"written: {study.output}/ (results.json, {study.sections.study}.md)\n\n{table}")

@@ -1,31 +1,51 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Study recipes: one YAML file with an original model, the trainings of each row, and the downstream tasks."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval, Len
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names, check_one_method
-from grounded_attention.utils.process_group import shares_memory
-from grounded_attention.utils.schema import Section
-
-from .study_sections import (
-    STAGE_KEYS,
-    Sections,
-    merge_downstream,
-    merge_original,
-    merge_row,
-    merge_start,
-    merge_tuning,
-    read_sections,
-    stage_name,
+from grounded_attention.training.recipes.recipe import (
+    Recipe,
+    RecipeError,
+    apply_override,
+    build,
+    check_names,
+    check_one_method,
+    extended_path,
+    further,
+    overlay,
+    read_recipe,
+    read_yaml,
 )
+from grounded_attention.utils.process_group import shares_memory
+from grounded_attention.utils.schema import Count, Of, Processes, Section, Seed
+from grounded_attention.utils.schema import section as section_of
 
-FINE_TUNING = "fine_tuning"
+FINE_TUNING, ORIGINAL = "fine_tuning", "original"
+START, STARTS = "start", "starts"
+# Folders of a study beside those of its rows, and stages beside its downstream tasks.
+RESERVED = (START, STARTS, FINE_TUNING)
+STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
+
+_STAGE: dict[str, Any] = dict.fromkeys((*STAGE_KEYS, "extends"), Any) | {"data": dict[str, Any]}
+_ROW = {
+    **_STAGE,
+    "objectives": Literal["original"],
+    "fine_tuning": bool,
+    "start": str,
+    "against": list[str],
+}
+_SEEDS = Annotated[int, Interval(ge=1, le=1000)] | Annotated[list[Seed], Len(1, 1000)]
+Stage = Annotated[dict[str, Any], Of(section_of(_STAGE))]
+Original = Annotated[dict[str, Any], Of(section_of({**_STAGE, "checkpoint": str | None}))]
+KnownRow = Annotated[dict[str, Any], Of(section_of(_ROW))]
+Downstream = Annotated[dict[str, Any], Of(section_of({**_STAGE, "sizes": Annotated[list[Count | None], Len(1)]}))]
 
 
 @dataclass
@@ -39,60 +59,72 @@ class Column(Section):
     track: str | None = None
 
 
-@dataclass(frozen=True)
-class Row:
-    """The trainings between the original model and the downstream tasks."""
+@dataclass
+class Sections(Section):
+    """The content of a study recipe; `docs/table1.md` describes the keys."""
 
-    recipe: Recipe | None
-    start: Recipe | str | None = None
-    zero_visual_scales: bool = False
-    against: list[str] | None = None
+    study: str
+    output_dir: str = ""
+    seeds: Annotated[Any, Of(_SEEDS)] = 1
+    start_each_seed: bool = False
+    rows: Literal["all"] | list[str] = "all"
+    data: dict[str, Any] = field(default_factory=dict)
+    original: Original = field(default_factory=dict)
+    starts: dict[str, Stage] = field(default_factory=dict)
+    fine_tuning: Stage = field(default_factory=dict)
+    known_rows: dict[str, KnownRow | None] = field(default_factory=dict)
+    downstream: dict[str, Downstream] = field(default_factory=dict)
+    columns: list[Any] = field(default_factory=list)
+    against: Annotated[list[str], Len(1)] = field(default_factory=lambda: [ORIGINAL])
+    notes: list[str] = field(default_factory=list)
+    overwrite: bool = False
+    workers: Processes = 1
+    plan: bool = False
 
 
 @dataclass
 class Study:
     """A study: every row is trained with every seed and evaluated on every downstream task."""
 
-    name: str
     source: str
-    output_dir: str
+    sections: Sections
     seeds: list[int]
-    start_each_seed: bool
-    rows: list[str]
-    known_rows: dict[str, Row]
+    rows: list[str]  # those that run, in the order of the known rows
+    workers: int
     original: Recipe
-    checkpoint: str | None
     starts: dict[str, Recipe]
+    tunings: dict[str, Recipe | None]  # row -> its own training
     downstream: dict[str, Recipe]
     columns: list[Column]
-    curves: dict[str, dict[str, int | None]]
-    tuned_task: str
-    against: list[str]
-    groups: dict[str, dict[str, str]]
-    notes: list[str]
-    overwrite: bool
-    workers: int
-    plan: bool
 
     @property
-    def used_starts(self) -> dict[str, Recipe]:
-        """The shared starts of the rows to run, in order of the rows."""
-        named = [self.known_rows[row].start for row in self.rows]
-        return {name: self.starts[name] for name in named if isinstance(name, str)}
+    def output(self) -> Path:
+        """The folder of all cells."""
+        return Path(self.sections.output_dir)
 
     @property
-    def uses_original(self) -> bool:
-        """Whether a row starts from the original."""
-        return any(self.known_rows[name].start is None for name in self.rows)
+    def checkpoint(self) -> str | None:
+        """The original, if it is one from elsewhere."""
+        return self.sections.original.get("checkpoint")
+
+    @property
+    def tuned_task(self) -> str:
+        """The task of `fine_tuning`, which the columns of the rows' own training are about."""
+        return str(_merged(self.sections.fine_tuning, self.sections).get("task", Recipe.task))
+
+    def start_of(self, row: str) -> str:
+        """The name of a row's start: `original`, or one of `starts`."""
+        return str((self.sections.known_rows[row] or {}).get("start", ORIGINAL))
 
     def against_of(self, row: str) -> list[str]:
-        """The rows that a row is compared with, itself excluded."""
-        own = self.known_rows[row].against
-        return [other for other in (self.against if own is None else own) if other != row]
+        """The rows that run and that a row is compared with, itself excluded."""
+        against = (self.sections.known_rows[row] or {}).get("against", self.sections.against)
+        return [other for other in against if other != row and other in self.rows]
 
 
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
-    """Reads a study recipe and applies overrides.
+    """
+    Reads a study recipe and applies overrides.
 
     Each section with a recipe may extend a recipe file (`extends`, relative to the study recipe). It takes the task,
     options, data, methods, supervision, preserve and training of that file; `original` and starts also take the
@@ -100,48 +132,84 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     merged over `fine_tuning`, a start over `original`.
     """
     source = str(path)
-    sections = read_sections(path, overrides)
-    original = _recipe(merge_original(sections), source, "original.")
-    stages = {
-        name: {
-            stage_name(name, size, "sizes" in section): (size, _recipe(content, source, f"downstream.{name}."))
-            for size, content in merge_downstream(name, sections).items()
-        }
-        for name, section in sections.downstream.items()
-    }
-    sized = {name: {stage: size for stage, (size, _) in stages[name].items()} for name in stages}
-    numbered, curves = _columns(
-        sections, {n: s for n, s in sized.items() if "sizes" in sections.downstream[n]}, source
-    )
+    sections = _read_sections(Path(path), overrides)
+    tunings = {name: _tuning(name, row or {}, sections, source) for name, row in sections.known_rows.items()}
+    downstream = _downstream(sections, source)
+    seeds = sections.seeds
     study = Study(
-        name=sections.study,
         source=source,
-        output_dir=sections.output_dir,
-        seeds=list(range(1, seeds + 1)) if isinstance(seeds := sections.seeds, int) else list(dict.fromkeys(seeds)),
-        start_each_seed=sections.start_each_seed,
+        sections=sections,
+        seeds=list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds)),
         rows=_rows(sections, source),
-        known_rows={name: _row(name, row, sections, source) for name, row in sections.known_rows.items()},
-        original=original,
-        checkpoint=sections.original.get("checkpoint"),
-        starts={name: _start(start, sections, source, f"starts.{name}.") for name, start in sections.starts.items()},
-        downstream={stage: recipe for group in stages.values() for stage, (_, recipe) in group.items()},
-        columns=[column for _, column in numbered],
-        curves=curves,
-        tuned_task=str(merge_tuning(sections).get("task", Recipe.task)),
-        against=sections.against,
-        groups=sections.groups,
-        notes=sections.notes,
-        overwrite=sections.overwrite,
-        workers=sections.workers if sections.workers == 1 or shares_memory() else 1,
-        plan=sections.plan,
+        workers=sections.workers if shares_memory() else 1,
+        original=_recipe(_original(sections), source, "original."),
+        starts={
+            name: _recipe(_start(start, sections), source, f"starts.{name}.")
+            for name, start in sections.starts.items()
+        },
+        tunings=tunings,
+        downstream=downstream,
+        columns=[],
     )
-    for number, column in numbered:
-        _check_column(column, study, f"{source}: columns[{number}]")
+    study.columns = _columns(study)
     return study
 
 
+def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
+    content = _read_study(path)
+    for override in overrides:
+        apply_override(content, override)
+    for section in _stages(content):
+        if isinstance(section.get("extends"), str):
+            found = section["extends"]
+            raise RecipeError(f"{path}: extends is not allowed as an override, found {found!r}; put it into a file")
+    sections: Sections = build(Sections, content, str(path), "")
+    _check_sections(sections, f"{path}: ")
+    return sections
+
+
+def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A study recipe merged over the one it extends; a section's `extends` becomes the content that it names."""
+    below = further(below, path)
+    content = read_yaml(path)
+    for section in _stages(content):
+        if "extends" in section:
+            section["extends"] = (read_recipe(extended_path(path, section)),)  # in a tuple, a merge replaces it whole
+    if "extends" not in content:
+        return content
+    return overlay(_read_study(extended_path(path, content), below), content)
+
+
+def _stages(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The sections of a study recipe that contain a recipe."""
+    sections = [content.get(ORIGINAL), content.get(FINE_TUNING)]
+    for group in ("known_rows", "starts", "downstream"):
+        if isinstance(content.get(group), dict):
+            sections += content[group].values()
+    return [section for section in sections if isinstance(section, dict)]
+
+
+def _check_sections(sections: Sections, place: str) -> None:
+    for key in ("output_dir", "original", "known_rows", "downstream", "columns"):
+        if not getattr(sections, key):
+            raise RecipeError(f"{place}{key} is empty, but a study needs it")
+    folders = {"study": [sections.study], "known_rows": sections.known_rows}
+    folders |= {"starts": [*sections.starts], "downstream": [*sections.downstream]}
+    for group, names in folders.items():
+        for name in names:
+            is_folder = name not in ("", "..") and Path(name).name == name and "@" not in name
+            if not is_folder or name in RESERVED or (group != "known_rows" and name == ORIGINAL):
+                forbidden = ", ".join((*RESERVED, ORIGINAL))
+                raise RecipeError(f"{place}{group}: {name!r} must be the name of a folder, without @, not {forbidden}")
+    check_names(sections.against, sections.known_rows, "against.", place)
+    for name, row in sections.known_rows.items():
+        row = row or {}
+        check_names(row.get("against", ()), sections.known_rows, f"known_rows.{name}.against.", place)
+        if "start" in row:
+            check_names([row["start"]], sections.starts, f"known_rows.{name}.start=", place)
+
+
 def _rows(sections: Sections, source: str) -> list[str]:
-    """The rows to run, in the order of the known rows; always contains the row of the comparison."""
     wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
     check_names(wanted, sections.known_rows, "rows.", f"{source}: ")
     return [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
@@ -150,40 +218,71 @@ def _rows(sections: Sections, source: str) -> list[str]:
 # Sections to recipes
 
 
-def _row(name: str, row: dict[str, Any] | None, sections: Sections, source: str) -> Row:
-    if row is None:
-        return Row(None)
+def _merged(section: Mapping[str, Any], sections: Sections, model: bool = False) -> dict[str, Any]:
+    """The recipe that a section extends, the data of the study over it, then the keys of the section."""
+    extended = section["extends"][0] if "extends" in section else {}
+    kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
+    return overlay(overlay(kept, {"data": sections.data}), _own(section))
+
+
+def _own(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key in STAGE_KEYS}
+
+
+def _original(sections: Sections) -> dict[str, Any]:
+    return overlay({"task": "pretraining"}, _merged(sections.original, sections, model=True))
+
+
+def _start(start: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
+    """A start in the place of the original: the recipe that it extends, or the original's, with its own keys."""
+    if "extends" in start:
+        return _merged(start, sections, model=True)
+    return overlay(_original(sections), _own(start))
+
+
+def _tuning(name: str, row: Mapping[str, Any], sections: Sections, source: str) -> Recipe | None:
+    """The recipe of a row's own training; `None` if it goes straight to the downstream tasks."""
     prefix = f"known_rows.{name}."
-    start = row.get("start")
-    if isinstance(start, str):
-        check_names([start], sections.starts, f"{prefix}start=", f"{source}: ")
-    elif start is not None:
-        start = _start(start, sections, source, f"{prefix}start.")
-    zeroed = row.get("zero_visual_scales", False)
-    if zeroed and not isinstance(start, Recipe):
-        raise RecipeError(f"{source}: {prefix}zero_visual_scales needs a start of this row: give {prefix}start")
-    against = row.get("against")
-    if against is not None:
-        check_names(against, sections.known_rows, f"{prefix}against.", f"{source}: ")
-    return Row(_tuning(row, sections, source, prefix), start, zeroed, against)
+    used = [key for key in (*STAGE_KEYS, "objectives", "extends") if key in row]
+    if not row.get("fine_tuning", bool(row)):
+        if used:
+            raise RecipeError(f"{source}: {prefix}{used[0]} has no effect with fine_tuning=false: remove one of them")
+        return None
+    if "objectives" in row:
+        content = _continued(row, sections)
+    elif "extends" in row:
+        content = _merged(row, sections)
+    else:
+        content = overlay(_merged(sections.fine_tuning, sections), _own(row))
+    return _recipe(content, source, prefix)
 
 
-def _tuning(row: Mapping[str, Any], sections: Sections, source: str, prefix: str) -> Recipe | None:
-    """The recipe of a row's own training; `None` if the row has `fine_tuning: false`."""
-    if row.get("fine_tuning", True):
-        return _recipe(merge_row(row, sections), source, prefix)
-    unused = [key for key in (*STAGE_KEYS, "objectives", "extends") if key in row]
-    if unused:
-        raise RecipeError(f"{source}: {prefix}{unused[0]} has no effect with fine_tuning=false: remove one of them")
-    return None
+def _continued(row: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
+    """The task, options and rows of the original with the paths, limits and steps of the fine-tuning."""
+    original, tuned = _original(sections), _merged(sections.fine_tuning, sections)
+    data = {key: value for key, value in tuned["data"].items() if key not in ("builder", "options")}
+    copied = ["text_corpus"] if "builder" in row.get("data", {}) else ["text_corpus", "builder", "options"]
+    data |= {key: original["data"][key] for key in copied if key in original["data"]}
+    content: dict[str, Any] = {key: original[key] for key in ("task", "options") if key in original}
+    content |= {"data": data, "training": tuned.get("training", {})}
+    return overlay(content, _own(row))
 
 
-def _start(start: Any, sections: Sections, source: str, prefix: str) -> Recipe:
-    return _recipe(merge_start(start, sections), source, prefix)
+def _downstream(sections: Sections, source: str) -> dict[str, Recipe]:
+    """Stage -> recipe; a task with `sizes` has a stage for each number of training rows."""
+    recipes = {}
+    for name, section in sections.downstream.items():
+        content = _merged(section, sections)
+        for size in section.get("sizes", ()):
+            limited = content if size is None else overlay(content, {"data": {"limit": {"train": size}}})
+            recipes[f"{name}@{size or 'all'}"] = _recipe(limited, source, f"downstream.{name}.")
+        if "sizes" not in section:
+            recipes[name] = _recipe(content, source, f"downstream.{name}.")
+    return recipes
 
 
 def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
-    """Makes a recipe with one method; a limited split has the same rows for every seed."""
+    """A recipe with one method; a limited split has the same rows for every seed."""
     recipe: Recipe = build(Recipe, content, source, prefix)
     check_one_method(recipe, source, prefix)
     if recipe.training.get("push_to_hub"):
@@ -191,58 +290,41 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
             f"{source}: {prefix}training.push_to_hub: the models of a study are not pushed; to push one of them, run "
             "its recipe alone"
         )
-    seed = 0 if recipe.data.limit_seed is None else recipe.data.limit_seed
-    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, limit_seed=seed))
+    return replace(recipe, data=replace(recipe.data, limit_seed=recipe.data.limit_seed or 0))
 
 
 # Columns
 
 
-def _columns(
-    sections: Sections, sized: Mapping[str, Mapping[str, int | None]], source: str
-) -> tuple[list[tuple[int, Column]], dict[str, dict[str, int | None]]]:
-    """The columns with their numbers in the recipe, one for each size of a task with sizes; and the learning curves
-    that these make."""
-    columns: list[tuple[int, Column]] = []
-    curves: dict[str, dict[str, int | None]] = {}
-    for number, content in enumerate(sections.columns):
-        column: Column = build(Column, content, source, f"columns[{number}].")
-        column.name = column.name or " ".join(filter(None, (column.task, column.track, column.split)))
-        stages = sized.get(column.task)
-        if stages is None:
-            columns.append((number, column))
-            continue
-        each = {f"{column.name} {stage.removeprefix(column.task)}": stage for stage in stages}
-        columns += [(number, dataclasses.replace(column, name=name, task=stage)) for name, stage in each.items()]
-        curves[column.name] = {name: stages[stage] for name, stage in each.items()}
-    numbers: dict[str | None, int] = {}
-    for number, column in columns:
-        if numbers.setdefault(column.name, number) != number:
-            raise RecipeError(
-                f"{source}: columns[{numbers[column.name]}] and columns[{number}] have the same name {column.name!r}: "
-                "give each its own `name`"
-            )
-    return columns, curves
+def _columns(study: Study) -> list[Column]:
+    """The columns; one of a task with sizes is one for each size."""
+    columns: dict[str, Column] = {}
+    for number, content in enumerate(study.sections.columns):
+        place = f"columns[{number}]"
+        column: Column = build(Column, content, study.source, f"{place}.")
+        name = column.name or " ".join(filter(None, (column.task, column.track, column.split)))
+        stages = [stage for stage in study.downstream if stage.startswith(f"{column.task}@")] or [column.task]
+        for stage in stages:
+            size = stage.removeprefix(column.task)
+            sized = replace(column, task=stage, name=f"{name} {size}" if size else name)
+            _check_column(sized, study, f"{study.source}: {place}: ")
+            if sized.name in columns:
+                raise RecipeError(f"{study.source}: {place}: a second column {sized.name!r}: give each its own `name`")
+            columns[sized.name] = sized
+    return [*columns.values()]
 
 
 def _check_column(column: Column, study: Study, place: str) -> None:
-    check_names([column.task], (*study.downstream, FINE_TUNING), "task=", f"{place}: ")
-    if column.task == FINE_TUNING:
-        tuned = [row.recipe for row in study.known_rows.values() if row.recipe and row.recipe.task == study.tuned_task]
-        if not tuned:
-            raise RecipeError(f"{place}: no row has a training with the task {study.tuned_task}, found only others")
-        recipe = tuned[0]
-    else:
-        recipe = study.downstream[column.task]
-    data = recipe.data
-    tracks = data.tracks or {}
+    tuned = [recipe for recipe in study.tunings.values() if recipe is not None and recipe.task == study.tuned_task]
+    check_names([column.task], (*study.downstream, *[FINE_TUNING] * bool(tuned)), "task=", place)
+    recipe = tuned[0] if column.task == FINE_TUNING else study.downstream[column.task]
+    tracks = recipe.data.tracks or {}
     if column.track is not None:
-        check_names([column.track], tracks, "track=", f"{place}: ")
+        check_names([column.track], tracks, "track=", place)
     elif tracks:
         raise RecipeError(
-            f"{place}: track is missing, but the task {column.task} is scored only on tracks: give one of "
-            f"{', '.join(tracks)}"
+            f"{place}track is missing: {column.task} is scored on tracks alone, one of {', '.join(tracks)}"
         )
-    builder = data.builder or TASKS[recipe.task].builder
+    builder = recipe.data.builder or TASKS[recipe.task].builder
     splits = [str(split) for split in BUILDERS[builder].BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()]
-    check_names([column.split], splits, "split=", f"{place}: ")
+    check_names([column.split], splits, "split=", place)

@@ -1,0 +1,268 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The numbers of the finished cells of a study, the significant differences between its rows, and their table."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grounded_attention.heads.attention_grounding import summarise
+from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
+from grounded_attention.training.experiments.output import read_json
+from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils.plain_text import markdown_table
+
+from .study_recipe import FINE_TUNING, Column, Study
+
+if TYPE_CHECKING:
+    from .study import Cell
+
+BASELINES = {"majority": "always the most frequent answer", "chance": "chance", "upper_bound": "best possible"}
+GROUNDING = "text_to_region_"
+# Numbers of the best of several layers or heads, which is chosen on another split.
+CHOSEN = tuple(GROUNDING + kind for kind in ("all_heads", "best_layer", "best_head", "rollout"))
+MISSING = "–"
+Items = Mapping[str, list]
+
+
+def study_results(study: Study, finished: Sequence["Cell"], counts: Mapping[str, int]) -> dict[str, Any]:
+    """The numbers of the finished cells, in [0, 1], and their differences."""
+    columns = []
+    numbers: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
+    for column in study.columns:
+        cells = [cell for cell in finished if _is_of(cell, column, study)]
+        runs: dict[str, dict[int, Items]] = {row: {} for row in study.rows}
+        for cell in cells:
+            runs[str(cell.row)][int(cell.seed or 0)] = _scores(cell, column)
+        columns.append(_describe(column, runs, cells))
+        for row in study.rows:
+            if runs[row]:
+                others = {other: runs[other] for other in study.against_of(row) if runs[other]}
+                numbers[row][column.name] = _number(runs[row], others)
+    return {
+        "study": study.sections.study,
+        "seeds": study.seeds,
+        "rows": study.rows,
+        "fewest_seeds": FEWEST_SEEDS,
+        "cells": dict(counts),
+        "columns": columns,
+        "figures": numbers,
+        "notes": study.sections.notes,
+    }
+
+
+def check_scores(study: Study, cell: "Cell") -> None:
+    """Checks, after a cell has finished, that it has written the scores of all its columns."""
+    for column in study.columns:
+        if _is_of(cell, column, study):
+            _scores(cell, column)
+
+
+def _is_of(cell: "Cell", column: Column, study: Study) -> bool:
+    """Whether a column is about a cell: rows may have trainings of other tasks than that of `fine_tuning`."""
+    return cell.stage == column.task and (cell.stage != FINE_TUNING or cell.recipe.task == study.tuned_task)
+
+
+def _score_name(column: Column, score: str) -> str:
+    return f"{column.track}_{score}" if column.track else score
+
+
+def _scores(cell: "Cell", column: Column) -> Items:
+    """The items of the column, with `score`; a metric without items has one score, without ids."""
+    path = cell.checkpoint / f"items_{column.split}.json"
+    name = _score_name(column, column.score)
+    items = read_json(path) or {}
+    if name in items:
+        kept = [number for number, value in enumerate(items[name]) if value is not None]
+        wanted = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
+        return {key: [values[number] for number in kept] for key, values in wanted.items()}
+    numbers = _numbers(cell.checkpoint, column.split)
+    if isinstance(numbers.get(name), float):
+        return {"score": [numbers[name]]}
+    known = sorted({*items, *(key for key, value in numbers.items() if isinstance(value, float))})
+    raise RecipeError(
+        f"column {column.name!r}: no score {name!r} in {path}, and no such metric of the split {column.split} in "
+        f"results.json beside it; found {', '.join(known) or 'none'}"
+    )
+
+
+def _numbers(checkpoint: Path, split: str) -> dict[str, Any]:
+    """The numbers of a split. The best layer and head are those of the validation split, if that is measured."""
+    by_split = read_json(checkpoint / "results.json")["figures"]
+    numbers, validation = by_split.get(split, {}), by_split.get("validation", {})
+    measured = GROUNDING + "rollout_by_layer"
+    if measured in numbers and measured in validation:
+        chosen = summarise(validation, numbers)
+        return numbers | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
+    return numbers
+
+
+def _mean(items: Items) -> float:
+    return ItemScores.collect([items], "score").mean if "example_id" in items else items["score"][0]
+
+
+def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
+    means = {str(seed): _mean(items) for seed, items in runs.items()}
+    differences = {}
+    for other, their in others.items():
+        shared = [seed for seed in runs if seed in their]
+        if shared:
+            mine, theirs = [runs[seed] for seed in shared], [their[seed] for seed in shared]
+            differences[other] = {"seeds": shared, **_difference(mine, theirs)}
+    return {"mean": sum(means.values()) / len(means), "seeds": means, "differences": differences}
+
+
+def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> dict[str, Any]:
+    """Paired by seed and item, with an interval; a metric without items has the lowest and the highest seed."""
+    by_seed = [_mean(ours) - _mean(other) for ours, other in zip(mine, theirs, strict=True)]
+    if not all("example_id" in items for items in (*mine, *theirs)):
+        ends = {"mean": sum(by_seed) / len(by_seed), "low": min(by_seed), "high": max(by_seed)}
+        return {**ends, "interval": False, "claimed": False}
+    paired = paired_difference(ItemScores.collect(mine, "score"), ItemScores.collect(theirs, "score"))
+    ends = {"mean": paired.mean, "low": paired.low, "high": paired.high}
+    return {**ends, "interval": True, "claimed": paired.claimed}
+
+
+def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Sequence["Cell"]) -> dict[str, Any]:
+    """The name of a column, its counts, and the baselines that the task reports for its score."""
+    described: dict[str, Any] = {"name": column.name, "task": column.task, "split": column.split}
+    described |= {"items": None, "images": None, "baselines": {}}
+    for of_row in runs.values():
+        for items in of_row.values():
+            if "image_id" in items:
+                described |= {"items": len(items["score"]), "images": len(set(items["image_id"]))}
+    if cells:
+        numbers = _numbers(cells[0].checkpoint, column.split)
+        stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
+        for kind in BASELINES:
+            value = numbers.get(_score_name(column, stem + kind))
+            if isinstance(value, float):
+                described["baselines"][kind] = value
+    return described
+
+
+# The table
+
+
+def study_table(results: Mapping[str, Any]) -> str:
+    """The numbers of every row and seed in percent, differences to other rows in points, and what they mean."""
+    tables = [_numbers_table(results)]
+    tables += [_differences_table(results, other) for other in _others(results)]
+    notes = [_read(results), *_claims(results), *_missing(results), *results["notes"]]
+    return "\n\n".join([*tables, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+
+def _numbers_table(results: Mapping[str, Any]) -> str:
+    names = [column["name"] for column in results["columns"]]
+    rows = [[row, *(_cell_text(results, row, name) for name in names)] for row in results["rows"]]
+    for kind, title in BASELINES.items():
+        values = [column["baselines"].get(kind) for column in results["columns"]]
+        if any(value is not None for value in values):
+            rows.append([f"*{title}*", *(_percent(value) for value in values)])
+    return markdown_table(["Row", *names], rows)
+
+
+def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
+    number = results["figures"][row].get(column)
+    if number is None:
+        return MISSING
+    seeds = " ".join(_percent(number["seeds"].get(str(seed))) for seed in results["seeds"])
+    mean = _percent(number["mean"])
+    return f"{f'**{mean}**' if row in _best(results, column) else mean} ({seeds})"
+
+
+def _best(results: Mapping[str, Any], column: str) -> list[str]:
+    """The rows with the highest printed mean among those with the most seeds; empty if there is only one such row."""
+    numbers = {row: of_row[column] for row, of_row in results["figures"].items() if column in of_row}
+    most = max(len(number["seeds"]) for number in numbers.values())
+    means = {row: _percent(number["mean"]) for row, number in numbers.items() if len(number["seeds"]) == most}
+    highest = max(means.values(), key=float)
+    return [row for row, mean in means.items() if mean == highest] if len(means) > 1 else []
+
+
+def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mapping[str, Any]]]:
+    """Row, column, the row that it is compared with, and the difference."""
+    return [
+        (row, column, other, difference)
+        for row, of_row in results["figures"].items()
+        for column, number in of_row.items()
+        for other, difference in number["differences"].items()
+    ]
+
+
+def _others(results: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(other for _, _, other, _ in _differences(results)))
+
+
+def _differences_table(results: Mapping[str, Any], other: str) -> str:
+    names = [column["name"] for column in results["columns"]]
+    texts: dict[str, dict[str, str]] = {}
+    for row, column, against, difference in _differences(results):
+        if against == other:
+            texts.setdefault(row, {})[column] = _difference_text(difference)
+    rows = [[row, *(of_row.get(name, MISSING) for name in names)] for row, of_row in texts.items()]
+    return markdown_table([f"Difference to {other}", *names], rows)
+
+
+def _difference_text(difference: Mapping[str, Any]) -> str:
+    low, high = _points(difference["low"]), _points(difference["high"])
+    mark = "\\*" if difference["claimed"] else ""
+    return f"{_points(difference['mean'])}{mark} " + (
+        f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
+    )
+
+
+def _read(results: Mapping[str, Any]) -> str:
+    sizes = [
+        f"{column['name']}: {column['items']} items of {column['images']} images"
+        for column in results["columns"]
+        if column["items"] is not None
+    ]
+    return (
+        f"Percent, mean over seeds; in brackets each seed ({', '.join(map(str, results['seeds']))}). Bold: best row "
+        "of the column among those with the most seeds. Differences in percentage points, paired by seed and item, "
+        "with their 95% interval by a bootstrap over images and seeds in square brackets; where single items are not "
+        f"saved, the lowest and the highest seed in round ones. {'; '.join(sizes)}"
+    )
+
+
+def _claims(results: Mapping[str, Any]) -> list[str]:
+    """Notes on the significant differences."""
+    fewest = results["fewest_seeds"]
+    compared = [each for each in _differences(results) if each[3]["interval"]]
+    claimed = []
+    for row, column, other, difference in compared:
+        if difference["claimed"]:
+            better = "better" if difference["mean"] > 0 else "worse"
+            claimed.append(f"{row} is {better} than {other} on {column}")
+    if not compared:
+        return ["No difference is claimed, because no two rows can be compared yet."]
+    seeds = max(len(difference["seeds"]) for *_, difference in compared)
+    if seeds < fewest:
+        return [f"No difference is claimed: a claim needs {fewest} seeds, and at most {seeds} can be compared."]
+    if not claimed:
+        return [f"No difference is claimed: every interval of {fewest} or more seeds contains 0."]
+    return [
+        f"Claimed (marked \\*; the interval of {fewest} or more seeds does not contain 0): {'; '.join(claimed)}. All "
+        "other differences are not claimed.",
+        f"{len(compared)} differences are compared; about {len(compared) * 0.05:.0f} would be claimed by chance if "
+        "none existed.",
+    ]
+
+
+def _missing(results: Mapping[str, Any]) -> list[str]:
+    missing = results["cells"]["all"] - results["cells"]["finished"]
+    if not missing:
+        return []
+    return [
+        f"Not complete: {missing} of {results['cells']['all']} cells are not trained yet. A row with missing seeds "
+        "shows the mean of its seeds, and is compared on the seeds of both rows."
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.1f}"
+
+
+def _points(value: float) -> str:
+    text = f"{100 * value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
