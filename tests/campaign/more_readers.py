@@ -103,7 +103,7 @@ def _again(folder: Path) -> int:
         status = study(_BASE[0])
     if status == 0:
         found = fingerprint(Path("work/place/run"))
-        keep((found["results.json"], found["table.png"]), 1)
+        keep((found["results.json"], found["table.md"]), 1)
     return status
 
 
