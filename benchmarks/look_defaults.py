@@ -78,11 +78,11 @@ def grounded_words(lens: Lens, row: Mapping[str, Any], words: tuple[set[str], se
 
 
 def looks(
-    model: Any, processor: Any, image: Any, chosen: ChosenHeads, answer: str | None
+    model: Any, processor: Any, image: Any, chosen: ChosenHeads, answer: str | None, rows: str
 ) -> dict[tuple[str, str], Lens]:
     """(heads, form) -> the look; an answer is generated once, unless it is given."""
-    every = look(model, processor, image, QUESTION, answer=answer, heads="all")
-    asked = {"text": QUESTION, "answer": every.answer}
+    every = look(model, processor, image, QUESTION, answer=answer, heads="all", rows=rows)
+    asked = {"text": QUESTION, "answer": every.answer, "rows": rows}
     # Without labels, as for a model without heads.json.
     unnamed = look(model, processor, image, **asked, heads="auto")
     sets = {"all": every.heads, "heads.json": chosen.heads, RULE: unnamed.heads}
@@ -107,7 +107,9 @@ def measure(options: argparse.Namespace) -> str:
     counts, chance, wrong = [], [], 0
     for row in tqdm(rows, disable=None, leave=False):
         image = open_image(options.scenes / f"flickr30k-images/{row['image_id']}.jpg")
-        lenses = looks(model, processor, image, chosen, row["captions"][0]["text"] if options.captions else None)
+        lenses = looks(
+            model, processor, image, chosen, row["captions"][0]["text"] if options.captions else None, options.rows
+        )
         lens = next(iter(lenses.values()))
         shown = lens.token_images == 0
         said = list(grounded_words(lens, row, words))
@@ -159,6 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scenes", type=Path, default=Path("data/scenes"), help="default: %(default)s")
     parser.add_argument("--images", type=positive, default=100, help="images of the test split (default: %(default)s)")
     parser.add_argument("--captions", action="store_true", help="read the first caption instead of generating answers")
+    parser.add_argument(
+        "--rows", choices=("own", "before"), default="own", help="of the words, as for look (default: own)"
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     return run(parser, measure, arguments)
 

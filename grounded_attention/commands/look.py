@@ -32,7 +32,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from grounded_attention.lens import FORMS
+from grounded_attention.lens import FORMS, ROWS
 
 from .command_line import make_main, make_parser
 from .number_options import positive
@@ -115,7 +115,7 @@ def _look(options: argparse.Namespace, inputs: Sequence[tuple[str, list[Any], st
     from .vlm_options import load_vlm, read_heads
 
     model, processor = load_vlm(options)
-    asked = {name: getattr(options, name) for name in ("answer", "form", "again", "max_new_tokens")}
+    asked = {name: getattr(options, name) for name in ("answer", "form", "rows", "again", "max_new_tokens")}
     heads = read_heads(options.heads)
     return [look_at(model, processor, images, question, heads=heads, **asked) for _, images, question in inputs]
 
@@ -139,6 +139,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--answer", metavar="TEXT", help="read this answer instead of generating one")
     add("--heads", default="auto", metavar="WHICH", help="auto, all, a layer, 14-3,20-0 or heads.json (default: auto)")
     add("--form", default="plain", metavar="FORM", help=f"of {', '.join(FORMS)}, with commas (default: plain)")
+    add("--rows", choices=ROWS, default=ROWS[0], help="of a word its own tokens, or what produced them (default: own)")
     add("--again", action="store_true", help="crop the first image where the model looked, and ask once more")
     add("--max-new-tokens", type=positive, default=64, metavar="N", help="the most tokens of the answer (default: 64)")
     add("--output", default="lens.html", metavar="FILE", help="page, picture or numbers (default: lens.html)")

@@ -2,3 +2,4 @@
 """Where a vision-language model looks: maps of every word of a prompt and its answer."""
 
 FORMS = ("plain", "relative", "sinks", "rollout")
+ROWS = ("own", "before")

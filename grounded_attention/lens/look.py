@@ -24,7 +24,7 @@ from grounded_attention.processing.videos import FPS, Video, open_video
 from grounded_attention.supervision.supervise import find_calls, head_layers, unwrap_model
 from grounded_attention.utils.open_images import open_image
 
-from . import FORMS
+from . import FORMS, ROWS
 from .crop import SIDE, crop_box
 from .forms import find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import (
@@ -65,6 +65,7 @@ def look(
     answer: str | None = None,
     heads: GivenHeads = "auto",
     form: str | Sequence[str] = "plain",
+    rows: str = "own",
     again: bool = False,
     max_new_tokens: int = 64,
     **generation: Any,
@@ -94,6 +95,9 @@ def look(
         form (`str` or list of `str`, *optional*, defaults to `"plain"`): what is done with the attention, in this
             order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
             neutral prompt gives, `"rollout"` follows all layers and needs their maps.
+        rows (`str`, *optional*, defaults to `"own"`): whose attention a word's map is: `"own"` that of its own tokens,
+            which read what was said, or `"before"` that of the position before each of its tokens, which produced it
+            (of the first token of the answer the last position of the prompt). Of several tokens it is the mean.
         again (`bool`, *optional*, defaults to `False`): whether to crop the first image where the end of the prompt
             looks, relative to a neutral prompt, and ask once more with image and crop (ViCrop, arXiv 2502.17422).
         max_new_tokens (`int`, *optional*, defaults to 64): the most tokens of the answer.
@@ -107,6 +111,8 @@ def look(
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
     forms = _read_form(form)
+    if rows not in ROWS:
+        raise ValueError(f"rows {rows!r:.40} is unknown; expected {' or '.join(ROWS)}")
     model = model.eval()
     patches = processor
     if not isinstance(processor, PatchGroundingProcessor):
@@ -117,12 +123,12 @@ def look(
     if again and isinstance(pictures[0], Video):
         raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
     options = {"max_new_tokens": max_new_tokens, **generation}
-    lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options)
+    lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options, rows)
     if not again:
         return lens
     crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
     cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
-    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options)
+    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options, rows)
     return replace(lens, second=second, crop=crop)
 
 
@@ -135,8 +141,12 @@ def _look(
     heads: GivenHeads,
     forms: tuple[str, ...],
     options: Mapping[str, Any],
+    which: str,
 ) -> tuple[Lens, Sequenced]:
     prompt = read_prompt(patches, chat, _texts(chat), pictures)
+    own = len(prompt.words)
+    if which == "before":
+        prompt = _words_before(prompt)
     chosen, read = ChosenHeads((), source="attention rollout over all layers"), None
     if "rollout" not in forms:
         chosen = _choose(model, heads)
@@ -149,6 +159,8 @@ def _look(
         patches.check_text(answer, "answer")
         ids = patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
     whole = add_answer(model, patches.tokenizer, prompt, ids)
+    if which == "before":
+        whole = _words_before(whole, own)
     if not whole.words:
         raise ValueError("neither prompt nor answer has a word")
     columns = prompt.batch["region_positions"][0]
@@ -189,8 +201,15 @@ def _look(
         boxes=_said_boxes(patches, pictures[0], patches.tokenizer.decode(ids)),  # with the special tokens of boxes
         box_rule=chosen.box_rule,
         names=names,
+        rows=which,
     )
     return lens, prompt
+
+
+def _words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
+    """The words from the first one on with the rows before their own; the first row of all stays."""
+    moved = [replace(word, rows=tuple(max(row - 1, 0) for row in word.rows)) for word in sequenced.words[first:]]
+    return replace(sequenced, words=(*sequenced.words[:first], *moved))
 
 
 def _shown(patches: PatchGroundingProcessor, pictures: Pictures) -> tuple[tuple[Image.Image, ...], tuple[str, ...]]:

@@ -48,7 +48,7 @@ class Word:
         end (`int`): the character after the last one.
         sentence (`int`): its text: an index into `Lens.texts`.
         answer (`bool`): whether it is a word of the answer.
-        rows (`tuple[int, ...]`): the positions of its tokens in the sequence.
+        rows (`tuple[int, ...]`): the positions whose attention is its map: of its tokens, or before them.
     """
 
     text: str

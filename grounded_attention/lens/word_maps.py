@@ -100,6 +100,7 @@ class Lens:
             model's family, its key, brackets or tokens: x1, y1, x2, y2 in [0, 1]; the page draws them.
         box_rule (`str`): how a map becomes a box: as `heads.json` says, if its heads are shown.
         names (`tuple[str, ...]`): of each image, such as "image 1" or "frames 3–4, 1.2 s".
+        rows (`str`): `own`, or `before` if the maps are of the positions that produced the words, see [`look`].
     """
 
     answer: str
@@ -118,6 +119,7 @@ class Lens:
     boxes: tuple[tuple[float, ...], ...] = ()
     box_rule: str = BOX_RULE
     names: tuple[str, ...] = ()
+    rows: str = "own"
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
@@ -241,6 +243,7 @@ class Lens:
             cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
         about = {"heads": [list(head) for head in self.heads], "heads_from": self.heads_from, "form": list(self.form)}
+        about["rows"] = self.rows
         about["images"] = list(self.names)
         again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
         about["boxes"] = [[round(edge, 5) for edge in box] for box in self.boxes]

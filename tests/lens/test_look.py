@@ -87,6 +87,42 @@ def compare_with_eager(model, processor, family, pictures):
         torch.testing.assert_close(attention, torch.cat([first, later], 1), atol=2e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "paligemma"])
+def test_rows_of_words_and_rows_that_produced_them(family, given):
+    """Against maps of eager generation: step n of them is the row that produced token n of the answer."""
+    processor = make_processor(family, byte_pairs=True)
+    model = make_model(family, processor.tokenizer)
+    patches = PatchGroundingProcessor(processor, family)
+    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    options = {"max_new_tokens": 8, "min_new_tokens": 8, "suppress_tokens": processor.tokenizer.all_special_ids}
+    ids = generate(model, patches, prompt, **options)
+    heads, columns, length = [(1, 2), (0, 0)], prompt.batch["region_positions"][0], prompt.prompt_length
+    whole = add_answer(model, processor.tokenizer, prompt, ids)
+    asked = {"heads": heads, **options}
+    if given:
+        asked["answer"] = whole.texts[-1]
+        ids = processor.tokenizer(asked["answer"], add_special_tokens=False)["input_ids"]
+        whole = add_answer(model, processor.tokenizer, prompt, ids)
+    lenses = {rows: look(model, processor, picture(), TEXT, rows=rows, **asked) for rows in ("own", "before")}
+    find_language_model(model).set_attn_implementation("eager")
+    maps = model(**whole.inputs, output_attentions=True).attentions
+    if not given:
+        steps = model.generate(**prompt.inputs, **options, output_attentions=True, return_dict_in_generate=True)
+    for rows, lens in lenses.items():
+        assert lens.rows == rows and lens.to_dict()["rows"] == rows
+        for number, word in enumerate(whole.words):
+            places = [max(row - (rows == "before"), 0) for row in word.rows]
+            for place, (layer, head) in enumerate(heads):
+                mean = maps[layer][0, head, places][:, columns].mean(0)
+                np.testing.assert_allclose(lens.attention[place, number], mean.detach(), atol=2e-6)
+                if word.answer and rows == "before" and not given:
+                    said = [steps.attentions[row - length][layer][0, head, -1, columns] for row in word.rows]
+                    np.testing.assert_allclose(lens.attention[place, number], torch.stack(said).mean(0), atol=2e-6)
+    with pytest.raises(ValueError, match="own or before"):
+        look(model, processor, picture(), TEXT, rows="next")
+
+
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
 def test_a_word_is_the_mean_of_its_tokens_and_a_map_has_the_size_of_the_image(family):
     model, processor = make_pair(family)

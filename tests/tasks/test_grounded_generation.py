@@ -202,12 +202,13 @@ def test_scores_of_generated_answers():
     assert scores["point_accuracy"] == [None, None, None, 1.0, 1.0, 0.0, None]
     plain = {name: column for name, column in batch.items() if name != "box_dialect"}
     assert score_generated(plain, 100).scores == scores
-    batch["generated"][3] = "[10, 10, 50, 101]"
+    batch["generated"][3:5] = ["[10, 10, 50, 101]", "10, 10, 50, 29"]
     scored = score_generated(batch)
     assert scored.scores["box_accuracy"][3] == 0.0 and scored.totals == {
         "boxes_off_scale": 1,
-        "boxes_of_other_form": 0,
+        "boxes_of_other_form": 1,
     }
+    assert scored.notes["other_form"] == [False] * 4 + [True, False, False]
     assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
 
 
