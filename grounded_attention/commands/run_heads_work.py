@@ -37,6 +37,7 @@ from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.made_regions import picture_files
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.output import RECIPE, check_rows, read_run
+from grounded_attention.training.experiments.pictures import with_text
 from grounded_attention.training.experiments.prepared_data import (
     PreparedData,
     built_rows,
@@ -115,16 +116,9 @@ def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
     else:
         every = (run.own.rows[split] for split in splits)
         parts = [rows_of_images(rows, rows.unique("image_id")[:limit]) for rows in every]
-        examples = [grounded_examples(map(_with_text, rows)) for rows in parts]
+        examples = [grounded_examples(map(with_text, rows)) for rows in parts]
     chosen = one_of_each_image if run.reads_tokens else list
     return {split: chosen(found) for split, found in zip(splits, examples, strict=True)}
-
-
-def _with_text(row: dict[str, Any]) -> dict[str, Any]:
-    """Questions and conversations under the names that texts have in rows with phrases."""
-    if "messages" in row:
-        return {**row, "messages": [{"content": message["text"]} for message in row["messages"]]}
-    return {**row, "text": row["question"]} if "question" in row else row
 
 
 def relations_of(run: Run) -> tuple[Relate | None, str]:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.heads.attention_grounding import AttentionGrounding, phrase_attention, summarise
+from grounded_attention.heads.attention_grounding import AttentionGrounding, best_head, phrase_attention, summarise
 from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.metrics.significance import Estimate
+from grounded_attention.reports.tables import conclusion
 from grounded_attention.supervision import supervised_implementation
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
@@ -209,3 +211,34 @@ def test_outputs_without_supervised_attention_are_refused_with_the_reason():
     batch = {"phrase_mask": torch.ones(1, 1, 2), "phrase_regions": torch.ones(1, 1, 3)}
     with pytest.raises(ValueError, match="no supervised attention"):
         AttentionGrounding().update(SimpleNamespace(attentions=()), batch)
+
+
+def test_intervals_draw_whole_images(rows):
+    """Against a bootstrap of its own, with other draws; two processes share the images."""
+    parts = [collate(rows.select(range(place, len(rows), 2))) for place in range(2)]
+    names = [[row["image_id"] for row in rows.select(range(place, len(rows), 2))] for place in range(2)]
+    states = [streamed([{**batch, "image_id": images}]) for batch, images in zip(parts, names, strict=True)]
+    merged = {key: sum(state.get(key, 0) for state in states) for key in {**states[0], **states[1]}}
+    figures = AttentionGrounding().compute(merged)
+    counts = np.stack([row.numpy() for key, row in merged.items() if key.startswith("image:") and row[0] > 0])
+    accuracy = np.ravel(figures["text_to_region_by_head"])
+    assert counts[:, 0].sum() == figures["text_to_region_tokens"]
+    np.testing.assert_allclose(counts[:, 1:].sum(0) / counts[:, 0].sum(), accuracy)
+    drawn = counts[np.random.default_rng(7).integers(len(counts), size=(4000, len(counts)))].sum(1)
+    expected = np.quantile(drawn[:, 1:] / drawn[:, :1], [0.025, 0.975], axis=0)
+    found = figures["text_to_region_intervals"]
+    np.testing.assert_allclose([np.ravel(found["low"]), np.ravel(found["high"])], expected, atol=0.04)
+    assert found["images"] == len(counts) > 1
+    headline = summarise(figures, figures)
+    best = best_head(headline)
+    assert (best.value, best.count) == (pytest.approx(accuracy.max()), figures["text_to_region_tokens"])
+    assert best.low <= best.value <= best.high
+    assert "text_to_region_intervals" not in AttentionGrounding().compute(streamed(parts)), "no names of images"
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_headline_has_interval_number_and_choice(same):
+    heads = {"none": ("0-1", Estimate(0.25, 0.2, 0.3, 1234)), "direct": ("1-0", Estimate(1.0, 0.9, 1.0, 1234))}
+    text = conclusion(heads, 0.125, "words", same)
+    wanted = ("direct", "1-0", "100.0%", "90.0% to 100.0%", "1,234 words", "25.0%", "20.0% to 30.0%", "12.5%")
+    assert all(part in text for part in wanted) and ("same items" in text) is same

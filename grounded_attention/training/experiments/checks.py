@@ -55,7 +55,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
             f"{prefix}supervision.heads chooses heads of a trained start, which a start has not: give "
             f"{prefix}supervision.options.METHOD.heads": bool(prefix) and recipe.supervision.heads != "all",
             f"pictures show the attention of phrases, but the task {recipe.task!r} has no phrases: give pictures=0": (
-                bool(recipe.pictures) and not task.always_has_phrases
+                bool(recipe.pictures) and not task.always_has_phrases and recipe.data.source is None
             ),
         }
     )

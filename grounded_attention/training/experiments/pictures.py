@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pictures of held-out images with the regions that the words of a caption attend to, for each method."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -11,8 +12,8 @@ from transformers import Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.attention_grounding import phrase_attention
-from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
-from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
+from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import WordAttention, heads_figure, method_comparison_figure
@@ -27,8 +28,12 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import make_folder
 
+from .made_regions import picture_files
+from .measuring import BEFORE, reported_split
+from .models import load_model, make_processor
 from .output import PICTURES
-from .prepared_data import PreparedData
+from .prepared_data import PreparedData, built_rows
+from .vision_language import load_vlm
 
 WORDS_SHOWN = 4
 
@@ -56,6 +61,41 @@ def draw_pictures(
     for (row, path), words in zip(rows, shown, strict=True):
         _draw(row, path, words, directory)
     return captured if captions else {}
+
+
+def capture_own(results: Mapping[str, Any], recipe: Recipe, data: PreparedData) -> dict[str, list[ExampleAttention]]:
+    """What words of `data.source` look at in pictures of the reported split: before the training, and in each method.
+
+    Before is the trained start, or else the checkpoint that the recipe names.
+    """
+    task, output = TASKS[recipe.task], Path(recipe.output_dir)
+    split = reported_split(next(iter(results["methods"].values()))["figures"])
+    first: dict[str, AuditExample] = {}
+    for example in grounded_examples(map(with_text, built_rows(recipe, data)[split] if split else ())):
+        if any(len(phrase.boxes) for phrase in example.phrases) and len(first) < recipe.pictures:
+            first.setdefault(example.image_id, example)
+    before = str(output / START) if (output / START).is_dir() else recipe.model.source
+    sources = {BEFORE: before} if before else {}
+    sources |= {name: str(output / name) for name in results["methods"]}
+    files, examples, captured = picture_files(data.splits, os.sep), [*first.values()], {}
+    for name, folder in sources.items() if examples else ():
+        source = Model(source=folder)
+        processor = make_processor(source)
+        if task.image_tokens:
+            prompt = task.configure(data.options).options.caption_prompt
+            captured[name] = capture_patches(load_vlm(source)[0].eval(), processor, examples, files, prompt)
+        else:
+            regions: Any = data.regions
+            model = load_model(head_class(task.head, source), source)[0].eval()
+            captured[name] = capture_examples(model, processor, examples, regions, files, regions.class_names)
+    return captured
+
+
+def with_text(row: dict[str, Any]) -> dict[str, Any]:
+    """Questions and conversations under the names that texts have in rows with phrases."""
+    if "messages" in row:
+        return {**row, "messages": [{"content": message["text"]} for message in row["messages"]]}
+    return {**row, "text": row["question"]} if "question" in row else row
 
 
 def show_start(measured: Mapping[str, Any], model: Any, processor: Any, recipe: Recipe, data: PreparedData) -> str:
@@ -107,6 +147,8 @@ def draw_examples(
 
 def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[dict[str, Any], Path]]:
     shown: dict[str, tuple[dict[str, Any], Path]] = {}
+    if recipe.data.source is not None:  # see `capture_own`
+        return []
     images, wanted = Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures
     for row in data.splits[split]:
         path = path_below(images, f"{row['image_id']}.jpg")

@@ -37,7 +37,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
 from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, reported_split, scored_splits
-from .pictures import draw_pictures
+from .pictures import capture_own, draw_pictures
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
@@ -50,7 +50,9 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     _curves(results, output)
     _heads(results, output)
     examples: Mapping[str, Sequence[ExampleAttention]] = {}
-    if recipe.pictures and outcome.data.regions is not None:
+    if recipe.pictures and recipe.data.source is not None:
+        examples = capture_own(results, recipe, outcome.data)
+    elif recipe.pictures and outcome.data.regions is not None:
         examples = draw_pictures(results, recipe, outcome.data, output / "pictures")
     _complete_cards(results, output)
     page = write_run_page(results, recipe, table, examples)
