@@ -50,7 +50,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABLE
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
 from grounded_attention.dataset_scripts.rows import sources
-from grounded_attention.dataset_scripts.rows.box_texts import find_mentions, words_asked_for
+from grounded_attention.dataset_scripts.rows.box_texts import asked_for, find_mentions
 from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 from grounded_attention.processing.chat_prompts import render_prompt
 from grounded_attention.processing.sequence_layouts import check_tokenizer
@@ -648,7 +648,7 @@ MARKS = (
 def test_a_text_of_many_marks_takes_no_quadratic_time(mark):
     """Marks of boxes without their ends, each of which could be looked for from the next one on again."""
     begin = time.process_time()
-    for find in (find_mentions, words_asked_for):
+    for find in (find_mentions, asked_for):
         find(mark * (100_000 // len(mark)))
     assert time.process_time() - begin < 10
 

@@ -208,8 +208,6 @@ CASES = {
     "a click": (messages(f"Click on {WORDS}.", "pyautogui.click(x=0.35, y=0.55)"), "points 0..1"),
     "LLaVA": (talk(ASKED, "[0.10, 0.275, 0.60, 0.80]"), "xyxy 0..1 padded"),
     "Shikra": (messages(f"Where is {WORDS}?", "[0.100,0.200,0.600,0.900]"), IN_SHARES),
-    "Shikra, in a caption": (
-        messages("Describe it.", f"There is {WORDS}[0.100,0.200,0.600,0.900] in the air."), IN_SHARES),
     "Qwen-VL": (messages("Describe.", f"<ref>{WORDS}</ref><box>(100,200),(600,900)</box>"), "xyxy 0..1000"),
     "Qwen2-VL, box alone": (
         messages(f"Find {WORDS}.", "<|box_start|>(100,200),(600,900)<|box_end|>"), "xyxy 0..1000"),
@@ -248,8 +246,6 @@ CASES = {
         messages("Describe.", f"<ref>A man</ref> holds <ref>{WORDS}</ref><box>(100,200),(600,900)</box>."),
         "xyxy 0..1000",
     ),
-    "marked words, others, a box": (
-        messages("Describe.", f"<ref>{WORDS}</ref> flies <box>(100,200),(600,900)</box>."), "xyxy 0..1000"),
     "JSON with braces and texts of numbers": (
         messages("Locate.", json.dumps({"objects": [
             {"bbox_2d": ["100", "200", "600", "900"], "about": {"colour": "{red}"}, "label": WORDS}]})),
@@ -377,7 +373,7 @@ EXACT = {
                                    [[1 / 32, 1 / 32, 4 / 32, 2 / 32]]),
     "Florence-2, the middle of steps": ("kite<loc_100><loc_200><loc_600><loc_900>",
                                         [[0.1005, 0.2005, 0.6005, 0.9005]]),
-    "after the thoughts": ("<think>a kite <box>(1,2),(3,4)</box></think>A kite <box>(100,200),(600,900)</box>",
+    "after the thoughts": ("<think>a kite <box>(1,2),(3,4)</box></think><ref>kite</ref><box>(100,200),(600,900)</box>",
                            [BOX]),
 }  # fmt: skip
 
@@ -387,6 +383,73 @@ def test_marks_are_read_to_the_last_digit(case, folder):
     answer, boxes = EXACT[case]
     (row,) = grounded_rows(write(folder, [messages("Describe.", answer)]))
     assert np.allclose([box for phrase in row["phrases"] for box in phrase["boxes"]], boxes, atol=1e-9)
+
+
+# A question, an answer, and the phrases with the corners of the first box in thousandths; None: refused.
+EXACT_OR_REFUSED = {
+    "prose before a bare box": ("Describe it.", "There is a kite[0.100,0.200,0.600,0.900] in the air.", None),
+    "other words between marked words and a box": ("?", "<ref>A man</ref> holds <box>(100,200),(600,900)</box>", None),
+    "marked words before bare numbers": ("Describe.", "<ref>a kite</ref>(0.1,0.2),(0.6,0.9) flies",
+                                        {"a kite": [100, 200]}),
+    "tuples": ("List tuples of free space.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]",
+               {"List tuples of free space": [100, 200]}),
+    "two tuples": ("Where is it free?", "[(0.1, 0.2), (0.3, 0.4)]", None),
+    "an action": ("open the menu", "Thought: look.\nAction: click(start_box='<|box_start|>(100,200)<|box_end|>')",
+                  {"open the menu": [100, 200]}),
+    "a call of a tool": (
+        "open the menu",
+        '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [0.1, 0.2]}}'
+        "</tool_call>",
+        {"open the menu": [100, 200]}),
+    "an escaped label": ("Find it.", json.dumps([{"bbox_2d": BOX, "label": "\u72d7"}]), {"\\u72d7": [100, 200]}),
+    "JSON that is cut": ("Find it.", '[{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "label": "a', None),
+    "a turned box": ("Find it.", json.dumps({"bbox_2d": BOX, "angle": 30, "label": "a kite"}), None),
+    "three corners": ("Find it.", "<box>(100,200),(600,900),(1,2)</box>", None),
+    "a mark that is not closed": ("Find it.", "<ref>a kite</ref><box>(100,200),(600", None),
+    "boxes of the question that the answer names": (
+        "Name it: <box>(100,200),(600,900)</box>", "<ref>a kite</ref><box>(100,200),(600,900)</box>",
+        {"a kite": [100, 200]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EXACT_OR_REFUSED, ids=str)
+def test_words_of_a_box_are_what_the_form_says_or_it_is_refused(case, folder):
+    question, answer, wanted = EXACT_OR_REFUSED[case]
+    source = write(folder, [messages(question, answer)])
+    if wanted is None:
+        with pytest.raises(DataError):
+            grounded_rows(source)
+        return
+    found = phrases_of(grounded_rows(source))
+    assert found.keys() == wanted.keys()
+    for words, corner in wanted.items():
+        assert found[words][0][:2] == pytest.approx([side / 1000 for side in corner])
+
+
+def test_a_rejected_answer_is_not_gold_and_an_older_form_of_objects_is_filled(folder):
+    objects = {"ref": [WORDS], "bbox": [XYXY, [1, 1, 9, 9]], "bbox_type": "real"}
+    row = messages("<image>Find <ref-object>", "<bbox>", objects=objects)
+    assert phrases_of(grounded_rows(write(folder, [{**row, "rejected_response": "<bbox>"}]))) == {WORDS: [BOX]}
+    with pytest.raises(DataError, match="without a place"):
+        grounded_rows(write(folder, [row]))
+    older = json.dumps([{"caption": WORDS, "bbox": XYXY, "bbox_type": "real", "image": 0}])
+    row = {"query": "Find <ref-object>", "response": "<bbox>", "images": ["p.png"], "objects": older}
+    assert phrases_of(grounded_rows(write(folder, [row]))) == {WORDS: [BOX]}
+
+
+def test_a_page_of_words_gives_the_boxes_of_the_answer(folder):
+    places = [[10, 10, 20, 20], [30, 10, 40, 20], [50, 10, 60, 20]]
+    row = {
+        "image": "p.png",
+        "question": "Total?",
+        "words": ["Total:", "12", "EUR"],
+        "bboxes": places,
+        "answers": ["12 EUR"],
+    }
+    boxes = phrases_of(grounded_rows(write(folder, [row]), boxes="xyxy pixels"))["Total?"]
+    assert np.allclose(np.array(boxes) * [*SIZE, *SIZE], places[1:])
+    with pytest.raises(DataError, match="2 times"):
+        grounded_rows(write(folder, [{**row, "words": ["12", "12", "EUR"], "answers": ["12"]}]), boxes="xyxy pixels")
 
 
 def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(folder):

@@ -442,7 +442,8 @@ LIKE_A_SET = {
                                             "height": 300},
     "a caption that is not of Ref-L4": {"image": "p.png", "caption": "the dog", "bbox": SMALL, "bbox_id": 3},
     "samples that are not of RefCOCO-M": {"image": "p.png", "samples": [{"sentence": "the dog", "bbox": SMALL}]},
-    "targets that are not of V*": {"image": "p.png", "question": "?", "target_object": ["dog"], "bbox": [SMALL]},
+    "targets that are not of V*": {"image": "p.png", "question": "Where is the dog?", "target_object": ["dog"],
+                                     "bbox": [SMALL]},
     "two names and then three boxes": {
         "images": ["p.png"],
         "messages": [{"role": "user", "content": "<image>Find <ref-object> and <ref-object>."},

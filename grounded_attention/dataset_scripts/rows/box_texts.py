@@ -1,8 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Boxes inside of texts, in the marks of each model: which words, which numbers, on which scale.
 
-`docs/data.md` lists the marks. A mention without words of its own is given those of the question or the answer by the
-reader of conversations.
+A form that is known is read whole: marks whose numbers are no box are refused. A box has words in one of three ways:
+by marks of words directly before it, by the label of its own entry, or, where an answer is boxes and nothing else, as
+what the question asks for (`asked_for`). Words of prose beside a box are never taken: which of them are meant is not
+said. `docs/data.md` lists the marks.
 """
 
 import json
@@ -10,19 +12,21 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .raw import RawBox
+from .raw import RawBox, RowError
 from .readings import PIXELS, Reading
 
-_NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
 _NUMBERS = re.compile(_NUMBER)
-THOUSANDTHS = (Reading("xyxy", 1000.0),)
+_BLANKS = " \t\r\n,;:"
+_BRACKETS = "()[]<>"
+THOUSANDTHS: tuple[Reading, ...] = (Reading("xyxy", 1000.0),)
 SHARES: tuple[Reading, ...] = (Reading("xyxy", 1.0),)
-POINT_SHARES: tuple[Reading, ...] = (Reading("points", 1.0),)
-STEPS_999 = (Reading("xyxy", 999.0),)
+STEPS_999: tuple[Reading, ...] = (Reading("xyxy", 999.0),)
 # The same key has pixels in Qwen2.5-VL, thousandths in Qwen3-VL, shares in Kimi-VL: the numbers must tell.
-OPEN_SCALE = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Reading("xyxy", 1.0))
+OPEN_SCALE: tuple[Reading, ...] = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Reading("xyxy", 1.0))
+POINTS: tuple[Reading, ...] = (Reading("points", PIXELS), Reading("points", 1000.0))
+POINT_SHARES: tuple[Reading, ...] = (Reading("points", 1.0),)
 KOSMOS_CELLS = 32
-LONGEST_ITEM = 2**16  # characters of a box in JSON
 
 
 @dataclass
@@ -32,108 +36,136 @@ class Mention:
     boxes: list[RawBox]
     span: tuple[int, int]  # The characters of the boxes and their marks
     words: tuple[int, int] | None = None  # The characters of the words that are marked as theirs
-    label: str | None = None  # Words of a label; several boxes with one label are one phrase
+    is_label: bool = False  # Whether the words are a label: several boxes with one label are one phrase
     image: int | None = None  # The picture, if the marks say it
 
 
-def find_mentions(text: str) -> list[Mention]:
-    """The boxes of a text, in order; those of the first kind of marks that occurs in it."""
+def find_mentions(text: str, question: str = "") -> list[Mention]:
+    """The boxes of a text, in order; those of the first kind of marks that occurs in it.
+
+    The question tells where an answer has several forms: two pairs of numbers are two points if it asks for points.
+    """
     for find in _FINDERS:
-        if mentions := [each for each in find(text) if each.boxes]:
+        if mentions := [each for each in find(text, question) if each.boxes]:
+            _give_words(text, mentions)
             return mentions
     return []
 
 
 def without_boxes(text: str, mentions: Sequence[Mention]) -> str:
     """What a text says beside its boxes."""
-    for mention in sorted(mentions, key=lambda each: -each.span[0]):
-        start, end = mention.span
-        kept = "" if mention.words is None else text[mention.words[0] : mention.words[1]]
-        text = f"{text[:start]}{kept}{text[end:]}"
-    return text
+    pieces = []
+    end = 0
+    for mention in mentions:
+        pieces.append(text[end : mention.span[0]])
+        end = max(end, mention.span[1])
+    return "".join([*pieces, text[end:]])
 
 
-def _groups(numbers: Sequence[float], size: int, readings: tuple[Reading, ...]) -> list[RawBox]:
-    return [RawBox([*numbers[i : i + size]], readings) for i in range(0, len(numbers) - size + 1, size)]
+# What stands around boxes and is no word about them: fences, tags of answers and calls, the thought before an action,
+# and the action itself, `click(start_box='')` or `CLICK`.
+_WRAPPERS = re.compile(
+    r"```(?:json)?|</?(?:answer|tool_call)>|<\|(?:begin|end)_of_box\|>|<\|im_end\|>"
+    r"|\{\s*\"name\"\s*:\s*\"\w+\"\s*,\s*\"arguments\"\s*:\s*\}|(?:\w+\.)?\w+\([^()]*\)|\b[A-Z_]{2,}\b"
+)
 
 
-def _on(numbers: Sequence[float], readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
-    """Marks of thousandths with fractions up to 1 are shares of the picture (Ovis, old data of InternVL)."""
-    return SHARES if numbers and max(numbers) <= 1 and any(each % 1 for each in numbers) else readings
+def says_nothing(rest: str) -> bool:
+    """Whether what an answer says beside its boxes is nothing."""
+    return not re.search(r"\w", _WRAPPERS.sub("", rest.rpartition("Action:")[2]))
+
+
+# Words
+
+
+_OPEN_REF = r"(?:<ref>|<phrase>|<\|object_ref_start\|>|<\|ref\|>)"
+_CLOSE_REF = r"(?:</ref>|</phrase>|<\|object_ref_end\|>|<\|/ref\|>)"
+_REF = re.compile(rf"{_OPEN_REF}((?:(?!{_OPEN_REF}|{_CLOSE_REF}).)*){_CLOSE_REF}", re.DOTALL)
+
+
+def _give_words(text: str, mentions: Sequence[Mention]) -> None:
+    """Boxes directly behind marked words, or behind other boxes of these, have them."""
+    marked = iter([*_REF.finditer(text), None])
+    next_words = next(marked)
+    words, end = None, 0
+    for mention in mentions:
+        while next_words is not None and next_words.end() <= mention.span[0]:
+            words, end, next_words = _strip(text, next_words.span(1)), next_words.end(), next(marked)
+        if text[end : mention.span[0]].strip(_BLANKS):
+            words = None
+        mention.words = mention.words or words
+        end = mention.span[1]
+
+
+def _strip(text: str, place: tuple[int, int]) -> tuple[int, int] | None:
+    words = text[place[0] : place[1]]
+    start = place[0] + len(words) - len(words.lstrip())
+    return (start, start + len(words.strip())) if words.strip() else None
+
+
+# Numbers
 
 
 def _values(text: str) -> list[float]:
     return [float(each) for each in _NUMBERS.findall(text)]
 
 
-def _between(start: str, end: str) -> str:
-    """What is between two marks; not from the mark of words without a box on to those of the next words."""
-    return rf"{start}((?:(?!{start}).)*?){end}"
+def _groups(text: str) -> list[list[float]]:
+    """The numbers inside of each pair of brackets; none if a text has anything else."""
+    if _NUMBERS.sub("", text).strip(_BLANKS + _BRACKETS):
+        return []
+    return [numbers for each in re.split(r"[()\[\]<>;]", text) if (numbers := _values(each))]
 
 
-# Marks: words, then boxes. Each line: the words, the boxes behind them, the scale.
-_QWEN = (
-    _between(r"<\|object_ref_start\|>", r"<\|object_ref_end\|>"),
-    _between(r"<\|box_start\|>", r"<\|box_end\|>"),
-    THOUSANDTHS,
-)
-_REF = (_between("<ref>", "</ref>"), _between("<(?:box|quad|point)>", "</(?:box|quad|point)>"), THOUSANDTHS)
-_DEEPSEEK = (_between(r"<\|ref\|>", r"<\|/ref\|>"), _between(r"<\|det\|>", r"<\|/det\|>"), STEPS_999)
+def _boxes(groups: Sequence[list[float]], readings: tuple[Reading, ...], text: str) -> list[RawBox]:
+    """Four numbers each, two corners, or a point."""
+    if [*map(len, groups)] == [2, 2]:
+        groups = [groups[0] + groups[1]]
+    if not groups or ({*map(len, groups)} != {4} and [*map(len, groups)] != [2]):
+        raise RowError("marks of a box without one", found=text, expected="x1, y1, x2, y2 each, or x, y")
+    return [RawBox(each, readings) for each in groups]
 
 
-def _marked(words: str, box: str, readings: tuple[Reading, ...]) -> Callable[[str], Iterator[Mention]]:
-    # Not from within blanks on, which would take quadratic time.
-    pattern = re.compile(rf"(?:{words}|(?<![\s,;:]))((?:[\s,;:]*{box})+)", re.DOTALL)
-    inner = re.compile(box, re.DOTALL)
-
-    def find(text: str) -> Iterator[Mention]:
-        end = 0
-        for match in pattern.finditer(text):
-            boxes = []
-            for each in inner.finditer(match[2]):
-                numbers, scale = _values(each[1]), readings
-                if re.search(r"<\d+>", each[1]):  # Rex-Omni's tokens
-                    scale = STEPS_999
-                    for run in each[1].split(","):
-                        boxes += _sized(_values(run), scale)
-                    continue
-                scale = _on(numbers, scale)
-                if each[0].startswith("<quad>") and len(numbers) == 8:
-                    numbers = [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
-                boxes += _sized(numbers, scale)
-            # Words that are marked, then others, then the box: the marked ones.
-            marked = (
-                [match] if match[1] is not None else [*re.compile(words, re.DOTALL).finditer(text, end, match.start())]
-            )
-            end = match.end()
-            place = marked[-1].span(1) if marked and marked[-1][1].strip() else None
-            yield Mention(boxes, match.span() if match[1] is not None else match.span(2), _strip(text, place))
-
-    return find
+def _hull(numbers: Sequence[float]) -> list[float]:
+    return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
 
 
-def _sized(numbers: Sequence[float], readings: tuple[Reading, ...]) -> list[RawBox]:
-    """Boxes of four numbers; of two numbers a point; of longer runs that are no boxes, what they enclose."""
-    if len(numbers) % 4 and len(numbers) % 2 == 0 and len(numbers) > 4:
-        numbers = [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
-    return _groups(numbers, 2 if len(numbers) == 2 else 4, readings)
+def _point_readings(numbers: Sequence[float]) -> tuple[Reading, ...]:
+    return POINT_SHARES if max(numbers) <= 1 else POINTS
 
 
-def _strip(text: str, place: tuple[int, int] | None) -> tuple[int, int] | None:
-    if place is None:
-        return None
-    words = text[place[0] : place[1]]
-    start = place[0] + len(words) - len(words.lstrip())
-    return start, start + len(words.strip())
+# The forms
 
 
-def _kosmos(text: str) -> Iterator[Mention]:
+_MARKED = re.compile(r"<(\|?)(box_start|box|quad|point|det)\1>([^A-Za-z|/]*)<\1/?(?:box_end|\2)\1>")
+
+
+def _marked(text: str, question: str) -> Iterator[Mention]:
+    """Numbers between marks: Qwen, InternVL, MiniCPM-V, DeepSeek-VL2 (0..999), Rex-Omni's tokens (0..999)."""
+    for match in _MARKED.finditer(text):
+        mark, content = match[2], match[3]
+        readings = STEPS_999 if mark == "det" or "><" in content else THOUSANDTHS
+        groups = [_values(each) for each in content.split(",")] if "><" in content else _groups(content)
+        numbers = [number for group in groups for number in group]
+        if numbers and max(numbers) <= 1 and any(each % 1 for each in numbers):
+            readings = SHARES  # Ovis, old data of InternVL
+        if mark == "quad" and len(numbers) == 8:
+            groups = [_hull(numbers)]
+        elif "><" in content:  # longer runs are polygons
+            groups = [_hull(each) if len(each) > 4 and len(each) % 2 == 0 else each for each in groups]
+        is_points = {*map(len, groups)} == {2} and (mark == "point" or "><" in content)
+        lists = [[each] for each in groups] if is_points else [groups] if content.strip(" []") else []
+        yield Mention([box for each in lists for box in _boxes(each, readings, match[0])], match.span())
+
+
+def _kosmos(text: str, question: str) -> Iterator[Mention]:
     """`<phrase> words</phrase><object><patch_index_0044><patch_index_0863></object>`: cells of a 32 x 32 grid."""
-    pattern = re.compile(rf"(?:{_between('<phrase>', '</phrase>')}\s*)?{_between('<object>', '</object>')}", re.DOTALL)
-    for match in pattern.finditer(text):
-        cells = [int(each) for each in re.findall(r"<patch_index_(\d{4})>", match[2])]
-        boxes = [RawBox(_cell_box(*pair), SHARES) for pair in zip(cells[::2], cells[1::2], strict=False)]
-        yield Mention(boxes, match.span(), _strip(text, match.span(1) if match[1] is not None else None))
+    for match in re.finditer(r"<object>((?:<patch_index_\d{4}>|</delimiter_of_multi_objects/>)+)</object>", text):
+        cells = [int(each) for each in re.findall(r"\d{4}", match[1])]
+        if len(cells) % 2:
+            raise RowError("an odd number of cells", found=match[0], expected="two for each box")
+        boxes = [RawBox(_cell_box(*pair), SHARES) for pair in zip(cells[::2], cells[1::2], strict=True)]
+        yield Mention(boxes, match.span())
 
 
 def _cell_box(first: int, last: int) -> list[float]:
@@ -144,205 +176,238 @@ def _cell_box(first: int, last: int) -> list[float]:
     return [(x1 + ends[0]) / 32, (y1 + ends[0]) / 32, (x2 + ends[1]) / 32, (y2 + ends[1]) / 32]
 
 
-def _paligemma(text: str) -> Iterator[Mention]:
+def _paligemma(text: str, question: str) -> Iterator[Mention]:
     """`<loc0320><loc0064><loc0960><loc0384> words ; ...`: y first, 1,024 steps."""
-    pattern = re.compile(r"((?:<loc\d{4}>\s*){4})(?:<seg\d{3}>\s*)*([^;<]*)")
-    for match in pattern.finditer(text):
-        boxes = [RawBox(_values(match[1].replace("<loc", " ")), (Reading("yxyx", 1024.0),))]
-        words = _strip(text, match.span(2)) if match[2].strip() else None
-        yield Mention(boxes, match.span(1), words, None if words is None else text[slice(*words)])
+    for match in re.finditer(r"((?:<loc\d{4}>\s*)+)(?:<seg\d{3}>\s*)*([^;<]*)", text):
+        boxes = _boxes([_values(match[1].replace("<loc", " "))], (Reading("yxyx", 1024.0),), match[1])
+        yield Mention(boxes, match.span(1), _strip(text, match.span(2)), is_label=True)
 
 
-def _florence(text: str) -> Iterator[Mention]:
-    """`words<loc_1><loc_2><loc_3><loc_4>`, x first: the middle of 1,000 steps; several boxes follow one another."""
-    for match in re.finditer(r"(?:<loc_\d+>)+", text):
-        numbers = [value + 0.5 for value in _values(match[0].replace("<loc_", " "))]
-        begin = max(text.rfind(mark, 0, match.start()) for mark in "<>") + 1
-        place = _strip(text, (begin, match.start())) if text[begin : match.start()].strip() else None
-        yield Mention(_sized(numbers, THOUSANDTHS), match.span(), place)
+def _florence(text: str, question: str) -> Iterator[Mention]:
+    """`words<loc_1><loc_2><loc_3><loc_4>`, x first: the middle of 1,000 steps; several boxes follow one another, and
+    read text has quadrilaterals."""
+    for match in re.finditer(r"([^<>]*)((?:<loc_\d+>)+)", text):
+        numbers = [value + 0.5 for value in _values(match[2].replace("<loc_", " "))]
+        size = 8 if "OCR" in question else 4
+        groups = [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        if size == 8:
+            groups = [_hull(each) if len(each) == 8 else each for each in groups]
+        yield Mention(_boxes(groups, THOUSANDTHS, match[2]), match.span(2), _strip(text, match.span(1)))
 
 
-def _molmo(text: str) -> Iterator[Mention]:
+def _molmo(text: str, question: str) -> Iterator[Mention]:
     """`<point x="61.5" y="40.4" alt="words">words</point>` in percent; `<points coords="1 1 453 512">` in 1000."""
     pattern = re.compile(r"<(points?|tracks)\b([^<>]*)>((?:(?!<\1\b).)*?)</\1>", re.DOTALL)
     for match in pattern.finditer(text):
-        place, coords = _strip(text, match.span(3)), re.search(r'coords="([^"]*)"', match[2])
+        words, coords = _strip(text, match.span(3)), re.search(r'coords="([^"]*)"', match[2])
         if coords is None:
-            xs, ys = (re.findall(rf'\b{axis}\d*="({_NUMBER})"', match[2]) for axis in "xy")
-            boxes = [RawBox([float(x), float(y)], (Reading("points", 100.0),)) for x, y in zip(xs, ys, strict=False)]
-            yield Mention(boxes, match.span(), place)
+            xs, ys = (_values(" ".join(re.findall(rf'\b{axis}\d*="([^"]*)"', match[2]))) for axis in "xy")
+            if len(xs) != len(ys):
+                raise RowError("points that lack an x or y", found=match[0], expected="x and y of each")
+            points = zip(xs, ys, strict=True)
+            yield Mention([RawBox([*each], (Reading("points", 100.0),)) for each in points], match.span(), words)
             continue
         for part in re.split(r"[\t;]", coords[1]):
             image, *numbers = _values(part) or [1.0]
-            triples = [numbers[i + 1 : i + 3] for i in range(0, len(numbers) - 2, 3)]
+            if len(numbers) % 3:
+                raise RowError("coords that are no points", found=part, expected="the picture, then number, x, y each")
+            triples = [numbers[i + 1 : i + 3] for i in range(0, len(numbers), 3)]
             boxes = [RawBox(each, (Reading("points", 1000.0),)) for each in triples]
-            yield Mention(boxes, match.span(), place, image=max(int(image) - 1, 0))
+            yield Mention(boxes, match.span(), words, image=max(int(image) - 1, 0))
 
 
-def _glm(text: str) -> Iterator[Mention]:
+def _glm(text: str, question: str) -> Iterator[Mention]:
     """`<|begin_of_box|>[[x1, y1, x2, y2]]<|end_of_box|>` in thousandths; the marks also wrap plain answers."""
-    for match in re.finditer(_between(r"<\|begin_of_box\|>", r"<\|end_of_box\|>"), text, re.DOTALL):
-        inner = list(_json(match[1], THOUSANDTHS))
-        if inner:
-            for each in inner:
-                offset = match.start(1)
-                words = None if each.words is None else (each.words[0] + offset, each.words[1] + offset)
-                yield Mention(each.boxes, match.span(), words, each.label)
-        else:
-            numbers = _values(match[1])
-            if re.fullmatch(r"[\s\d.,\[\]()<>]+", match[1]) and len(numbers) in (2, *range(4, 400, 4)):
-                yield Mention(_sized(numbers, THOUSANDTHS), match.span())
+    for match in re.finditer(r"<\|begin_of_box\|>\s*([\[(<][^A-Za-z|]*?)\s*<\|end_of_box\|>", text):
+        if groups := _groups(match[1]):
+            yield Mention(_boxes(groups, THOUSANDTHS, match[0]), match.span())
 
 
 _BOX_KEYS = ("bbox_2d", "box_2d", "bbox", "box", "coordinates", "point_2d", "point", "points")
+_ACTION_KEYS = ("coordinate", "start_coordinate", "coordinate1", "coordinate2", "end_coordinate")
 _LABEL_KEYS = ("label", "ref", "text", "name", "phrase", "description", "category", "sub_label", "text_content")
+_BOX_KEY = re.compile(rf'"(?:{"|".join((*_BOX_KEYS, *_ACTION_KEYS))})"\s*:\s*\[')
 
 
-def _json(text: str, known: tuple[Reading, ...] = ()) -> Iterator[Mention]:
-    """`[{"bbox_2d": [x1, y1, x2, y2], "label": "words"}]`, item by item, so that cut lists are read too."""
-    start = end = -1
-    while (start := text.find("{", max(start + 1, end))) >= 0:
+def _json(text: str, question: str) -> Iterator[Mention]:
+    """`[{"bbox_2d": [x1, y1, x2, y2], "label": "words"}]`, and calls with a coordinate."""
+    key = _BOX_KEY.search(text)
+    decoder = json.JSONDecoder()
+    start = text.find("{") if key else -1
+    while start >= 0:
         try:
-            item, size = json.JSONDecoder().raw_decode(text[start : start + LONGEST_ITEM])
-        except (ValueError, RecursionError):
+            item, end = decoder.raw_decode(text, start)
+        except RecursionError:
+            raise RowError("nested too deeply", found=text[start:], expected="a list of boxes") from None
+        except json.JSONDecodeError as error:  # a pattern in a question, or braces of another kind
+            if re.search(_BOX_KEY.pattern + r"[\s\[]*[-\d]", text[start : error.pos]):
+                raise RowError(
+                    f"a box in JSON that cannot be read ({error.msg})", found=text[start:], expected="whole JSON"
+                ) from None
+            start = text.find("{", max(error.pos, start + 1))
             continue
-        key = next((key for key in _BOX_KEYS if isinstance(item.get(key), list)), None)
-        if key is None:
+        keys = [name for name in item if name in _BOX_KEYS or name in _ACTION_KEYS]
+        if not keys:
+            start = text.find("{", start + 1)  # perhaps it holds some
             continue
-        end = start + size
-        readings = known or OPEN_SCALE
-        if key == "box_2d" and not known:  # Gemini, Gemma 4
-            readings = (Reading("yxyx", 1000.0),)
-        lists = item[key] if item[key] and isinstance(item[key][0], list) else [item[key]]
-        boxes: list[RawBox] = []
-        for numbers in lists:
-            if all(re.fullmatch(_NUMBER, str(each).strip()) for each in numbers):
-                boxes += _sized([float(each) for each in numbers], readings)
-        label = next((item[name] for name in _LABEL_KEYS if isinstance(item.get(name), str)), None)
-        image = item.get("image_id")
-        yield Mention(
-            boxes,
-            (start, end),
-            None if label is None else _label_place(text, label, (start, end)),
-            label,
-            image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else None,
+        yield _entry(item, keys, text, (start, end), question)
+        start = text.find("{", end)
+
+
+def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int, int], question: str) -> Mention:
+    """The boxes of an object of JSON, and the characters of its label."""
+    found = text[slice(*span)]
+    is_action = "action" in item or keys[0] in _ACTION_KEYS
+    if len(keys) > 1 and not is_action:
+        raise RowError("an object with two boxes", found=found, expected=f"{keys[0]} alone")
+    turned = [name for name in ("angle", "rotation", "theta") if item.get(name)]
+    if turned:
+        raise RowError(
+            f"{turned[0]} beside a box", found=found, expected="the upright box around it, without this key"
         )
+    boxes: list[RawBox] = []
+    for key in keys:
+        content = json.dumps(item[key]).replace('"', "")
+        groups = _groups(content)
+        readings = OPEN_SCALE
+        if "<|begin_of_box|>" in text:  # GLM
+            readings = THOUSANDTHS
+        elif key == "box_2d":  # Gemini, Gemma 4
+            readings = (Reading("yxyx", 1000.0),)
+        is_points = "point" in key and {*map(len, groups)} == {2}
+        lists = [[each] for each in groups] if is_points else [groups] if content not in ("[]", "null") else []
+        boxes += [box for each in lists for box in _boxes(each, readings, found)]
+    image = item.get("image_id")
+    picture = image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else None
+    label = next((name for name in _LABEL_KEYS if isinstance(item.get(name), str) and not is_action), None)
+    if label is None or not item[label]:
+        return Mention(boxes, span, image=picture)
+    places = re.compile(rf'"{label}"\s*:\s*"((?:[^"\\]|\\.)*)"').finditer(text, *span)
+    words = [each.span(1) for each in places if json.loads(f'"{each[1]}"') == item[label]]
+    if len(words) != 1:
+        raise RowError(f"{len(words)} places of a label", found=found, expected=f"one {label}")
+    return Mention(boxes, span, words[0], True, picture)
 
 
-def _label_place(text: str, label: str, span: tuple[int, int]) -> tuple[int, int] | None:
-    place = text.rfind(f'"{label}"', *span) + 1 if label else 0
-    return None if place < 1 else (place, place + len(label))
-
-
-def _clicks(text: str) -> Iterator[Mention]:
-    """`pyautogui.click(x=0.5, y=0.06)`, `click(x=..., y=...)`, `<click>x, y</click>`: points."""
-    pattern = re.compile(rf"\b\w*\(\s*x\s*=\s*({_NUMBER})\s*,\s*y\s*=\s*({_NUMBER})")
-    readings = (Reading("points", 1.0), Reading("points", PIXELS), Reading("points", 1000.0))
-    for match in pattern.finditer(text):
-        numbers = [float(match[1]), float(match[2])]
-        yield Mention([RawBox(numbers, POINT_SHARES if max(numbers) <= 1 else readings)], match.span())
-
-
-# Four numbers, or several fours: `[0.1, 0.2, 0.3, 0.4]`, `[[012,345,678,900]]`, `(x1,y1),(x2,y2)`, `[a;b]`.
-_FOUR = rf"{_NUMBER}(?:\s*,\s*{_NUMBER}){{3}}"
-_BARE = re.compile(
-    rf"\[\s*\[?\s*{_FOUR}(?:\s*\]?\s*[;,]\s*\[?\s*{_FOUR})*\s*\]?\s*\]"
-    rf"|\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)\s*,?\s*\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)"
-    rf"|\(\s*{_FOUR}\s*\)"
-)
-_BARE_POINT = re.compile(rf"[\[(]\s*({_NUMBER})\s*,\s*({_NUMBER})\s*[\])]")
-
-
-def _bare(text: str) -> Iterator[Mention]:
-    """Numbers in brackets without any mark."""
-    for match in _BARE.finditer(text):
-        numbers = _values(match[0])
-        if max(numbers) <= 1.01 and any(each % 1 for each in numbers):
-            # LLaVA's data are those of the padded square; Shikra writes no blanks and means the picture.
-            readings = (Reading("xyxy", 1.0, padded=True), *SHARES) if re.search(r"\d\s*,\s+", match[0]) else SHARES
-        elif re.fullmatch(r"[\[\](),;\s]*(?:\d{3}[\[\](),;\s]*)+", match[0]) and re.search(r"\b0\d\d\b", match[0]):
-            readings = THOUSANDTHS  # CogVLM: three digits
-        else:
-            readings = OPEN_SCALE
-        yield Mention(_groups(numbers, 4, readings), match.span())
-
-
-def _bare_points(text: str) -> Iterator[Mention]:
-    """Of a text that is nothing else: two numbers in brackets also occur in talk."""
-    if not re.fullmatch(r"[\s\d.,;+()\[\]-]*", text):
-        return
-    for match in _BARE_POINT.finditer(text):
-        numbers = [float(match[1]), float(match[2])]
-        readings = POINT_SHARES if max(numbers) <= 1 else (Reading("points", PIXELS), Reading("points", 1000.0))
-        yield Mention([RawBox(numbers, readings)], match.span())
-
-
-_FINDERS: tuple[Callable[[str], Iterator[Mention]], ...] = (
-    _marked(*_QWEN),
-    _marked(*_DEEPSEEK),
-    _kosmos,
-    _paligemma,
-    _florence,
-    _molmo,
-    _glm,
-    _marked(*_REF),
-    _json,
-    _clicks,
-    _bare,
-    _bare_points,
-)
-
-_ARTICLE = re.compile(r"\b(?:an?|the|his|her|their|its|this|that|these|those|two|three|four|some|several|one)\b", re.I)
-_ASKED = re.compile(
-    r"(?:bounding box(?:es)?(?: coordinates?)?(?: in the image)? (?:of|for|corresponding to)|where (?:is|are)|find|"
-    r"locate|point (?:to|at|out)|detect|segment|ground|click(?: on)?|mark|show(?: me)?|coordinates? (?:of|for))\s+"
-    r"(.+?)(?=\s+(?:in|on|from) (?:this|the) (?:image|picture|photo)\b|,? and (?:output|report|return|give|answer)\b|"
-    r"\s+with grounding|\s+and (?:its|their) (?:box|bounding)|[?.!\n]|$)",
+_ACTION = re.compile(
+    rf"\b(?:(?:pyautogui\.)?\w*(?:click|tap|press|move|drag|scroll|hover|select|swipe|lick)\w*\(|\w+\(\s*(?=x\s*=))"
+    rf"\s*(?:x\s*=\s*)?({_NUMBER})\s*,\s*(?:y\s*=\s*)?({_NUMBER})"
+    rf"|\b(?:start_box|end_box|start_point|end_point|point|position|coordinate|box)\s*=\s*['\"]?([\[(][^A-Za-z'\"=]*)",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r"[\"“]([^“\n]+?)[\"”]")
-_REGION_OF = re.compile(
-    r"(?:sentence describes|description|expression|phrase|instruction|object|target)\s*:\s*|given description\.\s+",
-    re.I,
+
+
+def _clicks(text: str, question: str) -> Iterator[Mention]:
+    """`pyautogui.click(x=0.5, y=0.06)`, `click(0.5, 0.06)`, `drag(start_box='(1,2)', end_box='(3,4)')`."""
+    for match in _ACTION.finditer(text):
+        if match[3] is None:
+            groups, end = [[float(match[1]), float(match[2])]], match.end()
+        else:
+            groups, end = _groups(match[3][: match[3].rfind(")") + 1] or match[3]), match.end()
+        if not groups:
+            continue
+        readings = _point_readings([*map(max, groups)]) if len(groups[0]) == 2 else OPEN_SCALE
+        yield Mention(_boxes(groups, readings, match[0]), (match.start(), end))
+
+
+_BARE = re.compile(r"[\[(][\s\d.,;()\[\]+-]*")
+_ASKS_FOR_POINTS = re.compile(r"\bpoints?\b|\btuples?\b", re.IGNORECASE)
+
+
+def _bare(text: str, question: str) -> Iterator[Mention]:
+    """Numbers in brackets without any mark: fours, two corners `(x1,y1),(x2,y2)`; points if nothing else is said, as
+    two numbers in brackets also occur in talk."""
+    is_alone = says_nothing(_BARE.sub("", text))
+    for match in _BARE.finditer(text):
+        run = match[0][: max(match[0].rfind("]"), match[0].rfind(")")) + 1]
+        groups = _groups(run)
+        sizes = {*map(len, groups)}
+        if sizes not in ({2}, {4}) or (sizes == {2} and len(groups) != 2 and not is_alone):
+            continue
+        span = (match.start(), match.start() + len(run))
+        if sizes == {2} and len(groups) == 2 and run.startswith("[") and not _ASKS_FOR_POINTS.search(question):
+            raise RowError(
+                "two pairs in a list: the corners of a box, or two points", found=run,
+                expected="[x1, y1, x2, y2], or a question that asks for points",
+            )  # fmt: skip
+        if sizes == {2} and (len(groups) != 2 or run.startswith("[")):
+            yield Mention([RawBox(each, _point_readings(each)) for each in groups], span)
+            continue
+        yield Mention(_boxes(groups, _bare_readings(run), run), span)
+
+
+def _bare_readings(run: str) -> tuple[Reading, ...]:
+    written = _NUMBERS.findall(run)
+    if max(map(float, written)) <= 1.01 and any("." in each for each in written):
+        # LLaVA's data are those of the padded square; Shikra writes no blanks and means the picture.
+        return (Reading("xyxy", 1.0, padded=True), *SHARES) if re.search(r"\d\s*,\s+", run) else SHARES
+    if all(len(each) == 3 and each.isdigit() for each in written) and any(each[0] == "0" for each in written):
+        return THOUSANDTHS  # CogVLM: three digits
+    return OPEN_SCALE
+
+
+_FINDERS: tuple[Callable[[str, str], Iterator[Mention]], ...] = (
+    _marked, _kosmos, _paligemma, _florence, _molmo, _glm, _json, _clicks, _bare,
+)  # fmt: skip
+
+
+# Questions
+
+
+LONGEST_QUESTION = 4096  # characters of one that is compared with the forms below
+_QUOTED = re.compile(r"[\"“]([^\"“”\n]+)[\"”]")
+_BOX = r"(?:bounding box(?:es)?|bbox|box|coordinates?|location|position)(?: coordinates?)?(?: in the image)?"
+_TAIL = (
+    r"(?:\s+(?:in|on|from) (?:this|the) (?:image|picture|photo|screenshot)\b)?"
+    r"(?:,?\s+(?:and (?:output|report|return|give|answer|its|their|provide)|with grounding|in json)\b.*)?"
+    r"[.?!]{0,2}(?:\s+(?:(?:your )?answer|output|give|return|format|provide|respond)\b.*)?"
 )
+# The questions of public data whose answers are boxes; the group is what they ask for.
+_QUESTIONS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # Visual-CoT
+        r"(.+?)\s+Please provide the bounding box coordinate of the region that can help you answer the question"
+        r" better\.?",
+        # LLaVA, InternVL, OS-Atlas; GLM
+        r"(?:[^\n]*\s)?(?:sentence describes|description|expression|phrase|instruction|object|target)\s*:\s*([^\n]+)",
+        r"[^\n]*given description\.\s+([^\n]+)",
+        rf"(?:(?:please|can you|could you)\s+)?(?:(?:give|provide|output|pinpoint|show)(?: me)?\s+(?:the )?{_BOX}\s+"
+        rf"(?:of|for|corresponding to)|where (?:is|are)|find|locate|point (?:to|at|out)|detect|segment|ground|"
+        rf"click(?: on)?|mark|show(?: me)?)\s+([^\n]+?){_TAIL}",
+        # UI-TARS
+        r"[\s\S]*\n## User Instruction\s+([^\n]+)",
+    )
+)  # fmt: skip
 _PLACEHOLDER = re.compile(
     r"<(?:image|img)>|<\|?image_?\d*\|?>|<\|vision_start\|>[^<\n]*(?:<(?!\|vision)[^<\n]*)*<\|vision_end\|>|<grounding>"
+    r"|<\|grounding\|>"
 )
 
 
-def words_asked_for(question: str) -> tuple[int, int] | None:
-    """The words of a question that a box answers: after a colon, in quotation marks or in `<ref>`, the object of
-    "find" or "where is", or all of it; characters of the question."""
-    for words, *_ in (_REF, _QWEN, _DEEPSEEK):
-        if match := re.search(words, question, re.DOTALL):
+def asked_for(question: str) -> tuple[int, int] | None:
+    """The words of a question that an answer of boxes means; characters of the question.
+
+    The one thing that is marked or in quotation marks, what a known form of question names, or a question of one line
+    as a whole, which may be the instruction of a click.
+    """
+    for pattern in (_REF, _QUOTED):
+        if found := [*pattern.finditer(question)]:
+            return _trim(question, found[0].span(1)) if len(found) == 1 else None
+    place = whole_text(question)
+    if place is None or place[1] - place[0] > LONGEST_QUESTION:
+        return None
+    for pattern in _QUESTIONS:
+        if match := pattern.fullmatch(question, *place):
             return _trim(question, match.span(1))
-    if match := _REGION_OF.search(question):
-        end = question.find("\n", match.end())
-        return _trim(question, (match.end(), end if end > match.end() else len(question)))
-    if match := _QUOTED.search(question):
-        return _trim(question, match.span(1))
-    if match := _ASKED.search(question):
-        return _trim(question, match.span(1))
-    if (colon := question.rfind(": ")) > 0 and question[colon + 2 :].strip():
-        return _trim(question, (colon + 2, len(question)))
-    return whole_text(question)
+    return None if "\n" in question[slice(*place)] else _trim(question, place)
 
 
 def whole_text(text: str) -> tuple[int, int] | None:
-    """The characters of a text without places of pictures and the blanks around it; None if nothing is left."""
+    """The characters of a text without places of pictures and the blanks around it; None if that is no one piece."""
     pieces = [0, *(edge for each in _PLACEHOLDER.finditer(text) for edge in each.span()), len(text)]
     spans = [(start, end) for start, end in zip(pieces[::2], pieces[1::2], strict=True) if text[start:end].strip()]
-    return _trim(text, max(spans, key=lambda each: each[1] - each[0])) if spans else None
-
-
-def words_before(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The words just before a box, from the last article of their part of the sentence on."""
-    piece = re.split(r"[.;:!?\n\])>]", text[start:end])[-1]
-    begin = end - len(piece)
-    articles = list(_ARTICLE.finditer(piece))
-    if articles:
-        begin += articles[-1].start()
-    return _trim(text, (begin, end)) if text[begin:end].strip(" ,") else None
+    return _strip(text, spans[0]) if len(spans) == 1 else None
 
 
 def _trim(text: str, place: tuple[int, int]) -> tuple[int, int] | None:

@@ -18,11 +18,13 @@ from .raw import (
     plain,
     read_boxes,
     read_own_phrase,
+    span_phrases,
     structured,
 )
 from .readings import Reading
 
-_MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\]]*)\]")  # the mark-up of Flickr30K Entities
+_MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\[\]]*)\]")  # the mark-up of Flickr30K Entities
+_BLANKS = re.compile(r"\s*")
 TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence", "sentences")
 
 
@@ -149,7 +151,10 @@ def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, lis
             RawPhrase(words, boxes.get(key, []), len(text), len(text) + len(words), 0, entity=key, types=types)
         )
         text, end = text + words, match.end()
-    return text + caption[end:], phrases
+    text += caption[end:]
+    if "[/EN#" in text:
+        raise RowError("marks of Entities that are not whole", found=caption, expected="[/EN#7/people words]")
+    return text, phrases
 
 
 # GRIT
@@ -195,15 +200,20 @@ def read_grounding(record: Columns, context: Context) -> Iterator[RawRow]:
     """`{"grounding": {"caption": ..., "regions": [{"phrase": ..., "bbox": [x1, y1, x2, y2]}]}}`, pixels."""
     value = structured(record["grounding"], "grounding")
     caption = value.get("caption")
+    if not isinstance(caption, str):
+        raise RowError("bad caption", found=caption, expected="a text")
     phrases = []
     for number, each in enumerate(items(value.get("regions"), "regions")):
+        place = f"regions, element {number}"
+        boxes = read_boxes(each.get("bbox"), "bbox", XYXY_PIXELS)
         words = each.get("phrase")
+        if each.get("tokens_positive"):
+            phrases += span_phrases(each["tokens_positive"], caption, boxes, place)
+            continue
         for text in words if isinstance(words, list) else [words]:
-            if not isinstance(text, str) or text not in caption:
-                raise RowError(f"regions, element {number}", found=text, expected=f"words of {caption!r:.80}")
-            start = caption.index(text)
-            boxes = read_boxes(each.get("bbox"), "bbox", XYXY_PIXELS)
-            phrases.append(RawPhrase(text, boxes, start, start + len(text), 0))
+            if not isinstance(text, str) or not text.strip():
+                raise RowError(place, found=text, expected=f"words of {caption!r:.80}")
+            phrases.append(RawPhrase(text, boxes, sentence=0))
     yield make_row(record, {"text": caption}, phrases)
 
 
@@ -220,9 +230,9 @@ def read_traces(record: Columns, context: Context) -> Iterator[RawRow]:
     caption, phrases, place = record["caption"], [], 0
     for number, each in enumerate(items(record["timed_caption"], "timed_caption")):
         words = str(each.get("utterance", "")).strip()
-        start = caption.find(words, place) if words else -1
-        if start < 0:
-            context.leave_out("utterances that are not in the caption")
+        start = place + len(_BLANKS.match(caption, place)[0])  # type: ignore[index]
+        if not words or not caption.startswith(words, start):
+            context.leave_out("utterances that do not follow one another in the caption")
             continue
         place = start + len(words)
         times = [each.get("start_time"), each.get("end_time")]

@@ -7,35 +7,48 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .box_texts import SHARES, Mention, find_mentions, whole_text, without_boxes, words_asked_for, words_before
+from .box_texts import SHARES, Mention, asked_for, find_mentions, says_nothing, whole_text, without_boxes
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .messages import message_texts, messages_in, read_messages
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import PIXELS, Reading
 
+NAMES = ("conversations", "messages", "conversation")
 # Columns of one exchange: what is asked, what is answered.
 PAIRS = (
     ("query", "response"), ("prefix", "suffix"), ("prompt", "completion"), ("problem", "solution"),
-    ("instruction", "output"), ("question", "answer"),
+    ("instruction", "output"), ("question", "answer"), ("prompt", "chosen"), ("question", "chosen"),
 )  # fmt: skip
 _IMAGE = re.compile(r"<img>|<\|?image_?\d*\|?>|<\|vision_start\|>")
 _PLACE = re.compile(r"<ref-object>|<bbox>")
-# What only points to a box and is no name of a thing.
+# How a question points to a box that its answer describes.
 _POINTING = re.compile(
-    r"(?:in |of |for )?(?:this|the|that|its|a)?\s*(?:region|area|box|bounding box|location|coordinates?|place|part)"
-    r"(?: is| are)?(?: (?:at|in|of))?|(?:here|it|this|that|there)(?: is| are| it is)?|(?:in|at|on|of|is|are)",
+    r"\b(?:region|area|box|location|coordinates?|place|part|point|element|object)(?: (?:is|at|in|of))?\s*:?\s*$",
     re.IGNORECASE,
 )
-_BBOX_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0}
+LONGEST_POINTING = 60  # characters before a box
+_WITH_WORDS = (
+    "<ref>words</ref> directly before it, a label in its JSON, or an answer of boxes alone to a question of one line"
+)
+_UNREAD = re.compile(
+    r"<\|?/?(?:box_start|box|bbox|quad|det|ref-object|object>|loc_?\d|patch_index|points?[ >])", re.IGNORECASE
+)
+_LIKE_BOXES = re.compile(
+    r"[\[(]\s*(?:x\s*=\s*)?-?[\d.]+\s*,\s*(?:y\s*=\s*)?-?[\d.]+|<\d+>|[\"']\w{0,20}(?:box|point|coord)\w{0,20}[\"']\s*:"
+)
+_BBOX_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0, "norm_1": 1.0, "norm_1000": 1000.0}
+# The number of a text, and characters of it.
+Place = tuple[int, int, int]
 
 
 def matches(record: Columns) -> bool:
-    if any(isinstance(record.get(name), (list, str)) for name in ("conversations", "messages", "conversation")):
+    if any(isinstance(record.get(name), (list, str)) for name in NAMES):
         return True
     pair = _pair(record)
     if pair is None or first_of(record, BOX_NAMES):
         return False
-    return pair[0] not in ("question", "instruction") or bool(find_mentions(str(record[pair[1]])))
+    answer = str(record[pair[1]])
+    return pair[0] not in ("question", "instruction") or bool(_UNREAD.search(answer) or _LIKE_BOXES.search(answer))
 
 
 def _pair(record: Columns) -> tuple[str, str] | None:
@@ -43,32 +56,44 @@ def _pair(record: Columns) -> tuple[str, str] | None:
 
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
-    name = first_of(record, ("conversations", "messages", "conversation"))
+    name = first_of(record, NAMES)
     is_text = name == "conversations" and isinstance(record[name], str)
     if name is not None:
-        messages, pictures, beside = read_messages(structured(record[name], name), name)
+        messages, pictures, beside = read_messages(_with_chosen(record, structured(record[name], name)), name)
     else:
         messages, pictures, beside = _exchange(record)
     images = images_of(record) or pictures
     shown = _shown(messages, len(images))
-    texts = message_texts(messages)
-    roles = [message["role"] for message in messages for _ in message_texts([message])]
-    rest = {key: value for key, value in record.items() if key not in ("conversations", "messages", "conversation")}
-    objects = structured(record.get("objects"), "objects")
-    if isinstance(objects, Mapping) and ("ref" in objects or "bbox" in objects):
-        phrases = _fill(messages, objects)
+    own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
+    if record.get("objects"):
+        phrases = _fill(messages, _objects(record["objects"]), str(record.get("rejected_response", "")))
+    elif record.get("kto_tag", record.get("label")) is False:
+        context.leave_out("boxes of an answer that is marked as wrong")
+        phrases, own = [], []
     elif any(boxes is not None for boxes in beside):
-        phrases = _answers(messages, beside, shown)
+        phrases = _answers(message_texts(messages), _roles(messages), beside, shown)
     else:
-        phrases = _mentions(texts, roles, shown)
-        own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
-        if not phrases and own:
-            phrases = _asked(texts, roles, own)
+        phrases = _mentions(message_texts(messages), _roles(messages), shown, context)
+    if own and phrases:
+        context.leave_out("columns of boxes beside texts that have boxes")
+    elif own:
+        phrases = _asked(message_texts(messages), _roles(messages), own)
     if not (name == "conversations" and "image" in record and len(images) == 1):
         phrases = [_unpadded(phrase) for phrase in phrases]
-    if is_text and not any("{" in text for text in texts):  # UGround: whole numbers from 0 to 999
+    if is_text and not any("{" in text for text in message_texts(messages)):  # UGround: whole numbers from 0 to 999
         phrases = [_of_uground(phrase, "uground" in context.kind.lower()) for phrase in phrases]
+    rest = {key: value for key, value in record.items() if key not in NAMES}
     yield make_row(rest, {"messages": messages}, phrases, images=images)
+
+
+def _with_chosen(record: Columns, turns: Any) -> Any:
+    """Preferences: the chosen answer ends the conversation; the rejected one is not read."""
+    chosen = record.get("chosen")
+    if not chosen or not isinstance(turns, list):
+        return turns
+    if isinstance(chosen, str):
+        chosen = {"role": "assistant", "content": chosen}
+    return turns + (chosen if isinstance(chosen, list) else [chosen])
 
 
 def _exchange(record: Columns) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
@@ -112,36 +137,73 @@ def _shown(messages: Sequence[Mapping[str, Any]], count: int) -> list[int | None
     return shown_first if number == count > 1 else [None] * len(shown_first)
 
 
-def _mentions(texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None]) -> list[RawPhrase]:
+def _roles(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The role of each text."""
+    return [message["role"] for message in messages for _ in message_texts([message])]
+
+
+def _asked_before(texts: Sequence[str], roles: Sequence[str], number: int) -> Place | None:
+    """What the question before a text asks for."""
+    before = _question_before(roles, number)
+    words = None if before is None else asked_for(texts[before])
+    return None if before is None or words is None else (before, *words)
+
+
+def _question_before(roles: Sequence[str], number: int) -> int | None:
+    return next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
+
+
+def _mentions(
+    texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None], context: Context
+) -> list[RawPhrase]:
     """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
     phrases: dict[Any, RawPhrase] = {}
-    mentions = [find_mentions(_after_thoughts(text)) for text in texts]
+    mentions: list[list[Mention]] = []
     for number, (text, role) in enumerate(zip(texts, roles, strict=True)):
-        before = next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
-        after = next((i for i in range(number + 1, len(texts)) if roles[i] == "assistant"), None)
-        end = 0
+        before = _question_before(roles, number)
+        question = "" if before is None else texts[before]
+        mentions.append([] if role not in ("user", "assistant") else find_mentions(_after_thoughts(text), question))
+    for number, text in enumerate(texts):
+        rest = without_boxes(_after_thoughts(text), mentions[number])
+        if roles[number] == "assistant":
+            _check_rest(rest, context)
         for mention in mentions[number]:
-            place: tuple[int, tuple[int, int]] | None
+            place: Place | None = None
             if mention.words is not None:
-                place = (number, mention.words)
-            elif mention.label is not None and (there := _find_label(mention.label, texts)) is not None:
-                place = there
-            elif role == "assistant":
-                place = _of_answer(number, text, end, mention, texts, before, len(mentions[number]))
-            else:
-                place = _of_question(number, text, end, mention, texts, after)
-            end = mention.span[1]
+                place = (number, *mention.words)
+            elif roles[number] == "user":
+                after = next((i for i in range(number + 1, len(texts)) if roles[i] == "assistant"), None)
+                if after is not None and _repeats(mention, mentions[after]):
+                    continue
+                pointed = len(mentions[number]) == 1 and _POINTING.search(text[: mention.span[0]][-LONGEST_POINTING:])
+                answer = whole_text(texts[after]) if pointed and after is not None and not mentions[after] else None
+                place = None if after is None or answer is None else (after, *answer)
+            elif says_nothing(rest):
+                place = _asked_before(texts, roles, number)
             if place is None:
-                raise RowError(
-                    "a box without words", found=text[slice(*mention.span)], expected="words before it, or a question"
-                )
-            sentence, (start, stop) = place
-            words = texts[sentence][start:stop]
+                raise RowError("a box without words", found=text[slice(*mention.span)], expected=_WITH_WORDS)
+            sentence, start, end = place
+            words = texts[sentence][start:end]
             image = shown[number] if mention.image is None else mention.image
-            key = (sentence, image, words if mention.label is not None else (start, stop))
-            new = RawPhrase(words, [], start, stop, sentence, image)
-            phrases.setdefault(key, new).boxes.extend(mention.boxes)
+            key = (sentence, image, words if mention.is_label else (start, end))
+            phrase = phrases.setdefault(key, RawPhrase(words, [], start, end, sentence, image))
+            phrase.boxes.extend(mention.boxes)
     return [*phrases.values()]
+
+
+def _repeats(mention: Mention, others: Sequence[Mention]) -> bool:
+    """Whether an answer names the boxes that its question lists."""
+    said = [box.numbers for other in others for box in other.boxes]
+    return all(box.numbers in said for box in mention.boxes)
+
+
+def _check_rest(rest: str, context: Context) -> None:
+    """What looks like boxes in an answer and was not read."""
+    if mark := _UNREAD.search(rest):
+        found = rest[mark.start() : mark.start() + 60]
+        raise RowError("marks of boxes in no known form", found=found, expected="one form of whole marks in a text")
+    if _LIKE_BOXES.search(rest):
+        context.leave_out("answers in which no box was read from numbers like those of boxes, points or coordinates")
 
 
 def _after_thoughts(text: str) -> str:
@@ -152,146 +214,133 @@ def _after_thoughts(text: str) -> str:
     return " " * end + text[end:]
 
 
-def _find_label(label: str, texts: Sequence[str]) -> tuple[int, tuple[int, int]] | None:
-    for number, text in enumerate(texts):
-        if label and (start := text.find(label)) >= 0:
-            return number, (start, start + len(label))
-    return None
-
-
-def _of_answer(
-    number: int, text: str, end: int, mention: Mention, texts: Sequence[str], before: int | None, count: int
-) -> tuple[int, tuple[int, int]] | None:
-    """Words of an answer's box: those just before it, or what the question asks for."""
-    own = words_before(text, end, mention.span[0])
-    if own is not None and _POINTING.fullmatch(text[slice(*own)].strip()):
-        own = None
-    rest = without_boxes(text, [mention]).strip(" .,:;\n[]()")
-    asked = None if before is None else words_asked_for(texts[before])
-    if own is not None and (count > 1 or asked is None or not _names_a_target(texts[before or 0])) and rest:
-        return number, own
-    if asked is not None and before is not None:
-        return before, asked
-    return None if own is None else (number, own)
-
-
-def _names_a_target(question: str) -> bool:
-    """Whether a question asks where one thing is, and not for a description with boxes."""
-    place = words_asked_for(question)
-    return place is not None and place != whole_text(question)
-
-
-def _of_question(
-    number: int, text: str, end: int, mention: Mention, texts: Sequence[str], after: int | None
-) -> tuple[int, tuple[int, int]] | None:
-    """Words of a question's box: a thing that is named just before it, or the answer."""
-    own = words_before(text, end, mention.span[0])
-    if own is not None and not re.search(
-        r"\b(?:region|area|box|location|coordinates?|place|part|point)\b", text[slice(*own)], re.IGNORECASE
-    ):
-        article = re.match(r"(?:an?|the|his|her|their|this|that)\b", text[slice(*own)], re.IGNORECASE)
-        if article or after is None:
-            return number, own
-    answer = None if after is None else whole_text(texts[after])
-    return (after, answer) if answer is not None and after is not None else None if own is None else (number, own)
-
-
 # Boxes beside the texts
 
 
 def _asked(texts: Sequence[str], roles: Sequence[str], boxes: list[RawBox]) -> list[RawPhrase]:
-    """The boxes of a row are what its first question asks for."""
-    number = next((i for i, role in enumerate(roles) if role == "user"), 0)
-    place = words_asked_for(texts[number]) if texts else None
+    """The boxes of a row are what its one question asks for."""
+    place = _asked_before(texts, roles, len(texts)) if roles.count("user") == 1 else None
     if place is None:
-        raise RowError("boxes without words", found=list(texts), expected="a question that names what they are of")
-    return [RawPhrase(texts[number][slice(*place)], boxes, *place, number)]
+        raise RowError("boxes beside texts", found=list(texts), expected="one question that names what they are of")
+    return [_phrase(texts, place, boxes)]
 
 
-def _answers(
-    messages: Sequence[Mapping[str, Any]], beside: Sequence[Any], shown: Sequence[int | None]
-) -> list[RawPhrase]:
+def _phrase(texts: Sequence[str], place: Place, boxes: list[RawBox], image: int | None = None) -> RawPhrase:
+    sentence, start, end = place
+    return RawPhrase(texts[sentence][start:end], boxes, start, end, sentence, image)
+
+
+def _answers(texts: Sequence[str], roles: Sequence[str], beside: Sequence[Any], shown: Sequence[int | None]
+             ) -> list[RawPhrase]:  # fmt: skip
     """GUI-Actor: the box of an answer is what the instruction before it means."""
-    phrases, texts = [], message_texts(messages)
-    roles = [message["role"] for message in messages for _ in message_texts([message])]
+    phrases = []
     for number, boxes in enumerate(beside):
         if boxes is None:
             continue
-        before = next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
-        place = None if before is None else whole_text(texts[before])
-        if place is None or before is None:
+        before = _question_before(roles, number)
+        words = None if before is None else whole_text(texts[before])
+        if before is None or words is None:
             raise RowError("bbox_gt without an instruction", found=texts[number], expected="a message of the user")
         read = [box for each in (boxes if isinstance(boxes[0], list) else [boxes])
                 for box in read_boxes(each, "bbox_gt", SHARES)]  # fmt: skip
-        phrases.append(RawPhrase(texts[before][slice(*place)], read, *place, before, shown[number]))
+        phrases.append(_phrase(texts, (before, *words), read, shown[number]))
     return phrases
 
 
-def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any]) -> list[RawPhrase]:
-    """ms-swift: `<ref-object>` and `<bbox>` are filled in order, each with its own list."""
-    refs = [each if isinstance(each, str) else str(each) for each in objects.get("ref") or []]
-    kind = objects.get("bbox_type")
-    if kind is not None and kind not in _BBOX_TYPES:
-        raise RowError("objects: an unknown bbox_type", found=kind, expected=", ".join(_BBOX_TYPES))
-    scales = [PIXELS, 1.0] if kind is None else [_BBOX_TYPES[kind]]
-    readings = tuple(Reading("xyxy", scale) for scale in scales)
-    lists = [read_boxes(each, "objects, bbox", readings) for each in objects.get("bbox") or []]
+# ms-swift
+
+
+def _objects(value: Any) -> Mapping[str, Any]:
+    """`ref`, `bbox`, `bbox_type` and `image_id`; version 2 has a list of objects, with caption and image."""
+    value = structured(value, "objects")
+    if isinstance(value, list) and all(
+        isinstance(each, Mapping) and {"caption", "bbox"} <= each.keys() for each in value
+    ):
+        names = {"ref": "caption", "bbox": "bbox", "bbox_type": "bbox_type", "image_id": "image"}
+        return {name: [each.get(key) for each in value if key in each] for name, key in names.items()}
+    if not isinstance(value, Mapping) or not {"ref", "bbox"} & value.keys():
+        raise RowError(
+            "objects beside a conversation", found=value, expected="ref and bbox, in the order of the texts"
+        )
+    return value
+
+
+def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any], rejected: str) -> list[RawPhrase]:
+    """`<ref-object>` and `<bbox>` are filled in order, each with its own list; those of a rejected answer are last."""
+    refs = [str(each) for each in objects.get("ref") or []]
+    lists = _object_boxes(objects)
     pictures = [int(each) for each in objects.get("image_id") or []] or [0] * len(lists)
     if len(pictures) != len(lists):
         found = (len(pictures), len(lists))
         raise RowError("objects: image_id and bbox", found=found, expected="one image_id for each bbox")
-    places: list[tuple[int, int, int]] = []  # of each name: the text, and its characters there
-    owners: list[int] = []  # of each <bbox>: the name before it
-    unclear = False  # names that do not stand together with their boxes
+    refs = refs[: len(refs) - rejected.count("<ref-object>")]
+    lists = lists[: len(lists) - rejected.count("<bbox>")]
+    names: list[Place] = []
+    owners: list[tuple[int, int | None]] = []  # of each <bbox>: its text, and the name directly before it
+    alone: set[int] = set()  # texts that are boxes and nothing else
     number = -1
-    used = 0
     for message in messages:
         parts = [message] if isinstance(message["content"], str) else [p for p in message["content"] if "text" in p]
         for part in parts:
             key = "content" if part is message else "text"
             number += 1
-            text, end, filled = part[key], 0, ""
-            for match in _PLACE.finditer(text):
-                filled, end = filled + text[end : match.start()], match.end()
-                if match[0] == "<ref-object>":
-                    if len(places) >= len(refs):
-                        raise RowError("objects: too few ref", found=len(refs), expected="one for each <ref-object>")
-                    words = refs[len(places)]
-                    places.append((number, len(filled), len(filled) + len(words)))
-                    filled += words
+            end, filled, behind = 0, "", None
+            alone |= {number} if says_nothing(_PLACE.sub("", part[key])) else set()
+            for match in _PLACE.finditer(part[key]):
+                gap = part[key][end : match.start()]
+                filled, end = filled + gap, match.end()
+                behind = None if gap.strip(" ,;:\n") else behind
+                given, used = (refs, names) if match[0] == "<ref-object>" else (lists, owners)
+                if len(used) >= len(given):
+                    raise RowError(f"objects: too few for {match[0]}", found=len(given), expected="one for each")
+                if given is refs:
+                    behind = len(names)
+                    names.append((number, len(filled), len(filled) + len(refs[behind])))
+                    filled += refs[behind]
                 else:
-                    if used >= len(lists):
-                        raise RowError("objects: too few bbox", found=len(lists), expected="one for each <bbox>")
-                    owners.append(len(places) - 1)
-                    last = places[-1][0] if places else number
-                    unclear |= not places or (last != number and sum(each[0] == last for each in places) > 1)
-                    filled += json.dumps([*_short(lists[used])])
-                    used += 1
-            part[key] = filled + text[end:]
-    texts = message_texts(messages)
-    roles = [message["role"] for message in messages for _ in message_texts([message])]
-    if not refs:
-        phrases = _asked(texts, roles, [box for each in lists for box in each]) if lists else []
-        return [replace(phrase, image=pictures[0]) for phrase in phrases]
-    while len(places) < len(refs):  # names without a place in the texts
-        there = _find_label(refs[len(places)], texts)
-        if there is None:
-            raise RowError("objects: a ref that is in no text", found=refs[len(places)], expected="<ref-object>")
-        places.append((there[0], *there[1]))
-    if len(refs) != len(lists):
-        if len(refs) > 1 and (unclear or len(owners) < len(lists)):
-            expected = f"{len(refs)} bbox, or <bbox> behind <ref-object>"
-            raise RowError("objects: whose boxes are they?", found=f"{len(lists)} bbox", expected=expected)
-        owner = [max(each, 0) for each in owners] + [0] * (len(lists) - len(owners))
-    else:
-        owner = [*range(len(lists))]
-    phrases = []
-    for index, (place, words) in enumerate(zip(places, refs, strict=True)):
-        mine = [i for i in range(len(lists)) if owner[i] == index]
-        for picture in dict.fromkeys(pictures[i] for i in mine):
-            boxes = [box for i in mine if pictures[i] == picture for box in lists[i]]
-            phrases.append(RawPhrase(words, boxes, place[1], place[2], place[0], picture))
-    return phrases
+                    filled += json.dumps([*_short(lists[len(owners)])])
+                    owners.append((number, behind))
+            part[key] = filled + part[key][end:]
+    if (len(names), len(owners)) not in ((len(refs), len(lists)), (0, 0), (0, len(lists))):
+        found = (len(names), len(owners))
+        raise RowError(
+            "objects: names or boxes without a place",
+            found=found,
+            expected=f"{len(refs)} <ref-object>, {len(lists)} <bbox>",
+        )
+    texts, roles = message_texts(messages), _roles(messages)
+    stand_behind = any(name is not None for _, name in owners)
+    phrases: dict[Any, RawPhrase] = {}
+    for index, box in enumerate(lists):
+        owner: int | None = index if len(refs) == len(lists) else None
+        if len(refs) == 1:
+            owner = 0
+        elif stand_behind:
+            owner = owners[index][1]
+        place = None
+        if owner is not None and names:
+            place = names[owner]
+        elif not refs and owners and owners[index][0] in alone:
+            place = _asked_before(texts, roles, owners[index][0])
+        if place is None and (owner is None or names):
+            expected = "<bbox> directly behind its <ref-object>, or as many as these"
+            raise RowError("objects: whose boxes are they?", found=[each.numbers for each in box], expected=expected)
+        new = RawPhrase(refs[owner or 0]) if place is None else _phrase(texts, place, [])
+        new.image = pictures[index]
+        phrases.setdefault((place or owner, new.image), new).boxes.extend(box)
+    return [*phrases.values()]
+
+
+def _object_boxes(objects: Mapping[str, Any]) -> list[list[RawBox]]:
+    given = objects.get("bbox") or []
+    kinds = objects.get("bbox_type")
+    lists = []
+    for each, kind in zip(given, kinds if isinstance(kinds, list) and kinds else [kinds] * len(given), strict=True):
+        if kind is not None and kind not in _BBOX_TYPES:
+            raise RowError("objects: an unknown bbox_type", found=kind, expected=", ".join(_BBOX_TYPES))
+        scales = [PIXELS, 1.0] if kind is None else [_BBOX_TYPES[kind]]
+        lists.append(read_boxes(each, "objects, bbox", tuple(Reading("xyxy", scale) for scale in scales)))
+    return lists
 
 
 def _short(boxes: Sequence[RawBox]) -> Iterator[float | int]:
@@ -326,9 +375,11 @@ def read_text(record: Columns, context: Context) -> Iterator[RawRow]:
     """A text, or several, without boxes beside it; some have boxes in the marks of a model."""
     name = first_of(record, ("question", *TEXT_NAMES))
     texts = texts_of(record[name], name) if name else []
-    phrases = [replace(_unpadded(each), sentence=n) for n, text in enumerate(texts) for each in _marked_words(text)]
+    phrases = [
+        replace(_unpadded(each), sentence=n) for n, text in enumerate(texts) for each in _marked_words(text, context)
+    ]
     yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, phrases)
 
 
-def _marked_words(text: str) -> list[RawPhrase]:
-    return _mentions([text], ["assistant"], [None]) if "<" in text and find_mentions(text) else []
+def _marked_words(text: str, context: Context) -> list[RawPhrase]:
+    return _mentions([text], ["assistant"], [None], context) if "<" in text and find_mentions(text) else []

@@ -4,6 +4,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from .columns import TEXT_NAMES, XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
@@ -18,6 +19,7 @@ from .raw import (
     first_of,
     items,
     read_boxes,
+    span_phrases,
     structured,
     texts_of,
 )
@@ -157,8 +159,10 @@ def _rows(
 ) -> Iterator[RawRow]:
     caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), None)
     if caption and any(each.get("tokens_positive") for _, _, each in objects):  # MDETR
-        phrases = [_spanned(caption, boxes, each) for _, boxes, each in objects if each.get("tokens_positive")]
-        yield make_row(record, {"text": caption}, phrases)
+        spanned = [(boxes, each["tokens_positive"]) for _, boxes, each in objects if each.get("tokens_positive")]
+        context.leave_out("objects without tokens_positive beside others with them", len(objects) - len(spanned))
+        runs = [span_phrases(spans, caption, boxes, "tokens_positive") for boxes, spans in spanned]
+        yield make_row(record, {"text": caption}, [*chain(*runs)])
         return
     written = [each for _, _, each in objects if isinstance(each.get("caption"), str) or each.get("sentences")]
     if written and len(written) == len(objects):  # a sentence for each object
@@ -181,11 +185,3 @@ def _rows(
             start = caption.index(name)
             phrases.append(RawPhrase(name, boxes, start, start + len(name), 0))
     yield make_row(record, {"text": text}, phrases)
-
-
-def _spanned(caption: str, boxes: list[RawBox], each: Mapping[str, Any]) -> RawPhrase:
-    spans = [[int(edge) for edge in span] for span in structured(each["tokens_positive"], "tokens_positive")]
-    start, end = min(span[0] for span in spans), max(span[1] for span in spans)
-    if not 0 <= start < end <= len(caption):
-        raise RowError("tokens_positive outside of the caption", found=spans, expected=f"0 to {len(caption)}")
-    return RawPhrase(caption[start:end], boxes, start, end, 0)

@@ -15,6 +15,7 @@ ROLE_KEYS, CONTENT_KEYS = ("from", "role"), ("value", "content", "text")
 _TEXTS, _PICTURES = ("text", "input_text", "output_text"), ("image", "image_url", "input_image")
 _PICTURE_KEYS = ("image", "image_url", "url", "path", "base64")
 _PART_KEYS = {"type", "text", "index", "detail", *_PICTURE_KEYS}
+_PATH = re.compile(r"<img>([^<>\n]+)</img>")  # Qwen-VL's pictures
 _LIST = re.compile(r"\s*\[\s*\{")
 
 
@@ -37,7 +38,10 @@ def read_messages(turns: Any, name: str) -> tuple[list[dict[str, Any]], list[Any
         if isinstance(content, list):
             content, inside = _parts(content, where)
             pictures += inside
-        elif not isinstance(content, str):
+        elif isinstance(content, str):
+            pictures += _PATH.findall(content)
+            content = _PATH.sub("<image>", content)
+        else:
             raise RowError(f"{where}: bad content", found=content, expected="a text, or a list of parts")
         messages.append({"role": ROLES[role], "content": content})
         beside += [_beside(each)] * len(message_texts(messages[-1:]))

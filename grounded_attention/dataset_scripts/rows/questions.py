@@ -1,11 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with a question and the boxes of its evidence, and rows with points."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from grounded_attention.utils.whole_words import whole_words
+
 from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_text, has_boxes, make_row
-from .raw import RawBox, RawPhrase, RawRow, RowError, read_boxes, structured, texts_of
+from .raw import RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import Reading
 
 
@@ -23,10 +26,14 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     question, answer = record["question"], record.get("answer", record.get("label"))
     targets = structured(record.get("target_object"), "target_object")
     if isinstance(targets, list) and all(isinstance(each, str) for each in targets):
-        yield _targets(record, question, targets)
+        yield _targets(record, question, targets, context)
         return
-    name = "target_instances" if "target_instances" in record else ""
-    boxes = _instances(record[name], name) if name else boxes_of(record)
+    if "target_instances" in record:
+        boxes = _instances(record["target_instances"], "target_instances")
+    elif words := first_of(record, ("words", "tokens", "ocr_tokens")):
+        boxes = _words_of_answer(structured(record[words], words), boxes_of(record), record)
+    else:
+        boxes = boxes_of(record)
     start = len(question) - len(question.lstrip())
     phrase = RawPhrase(question.strip(), boxes, start, start + len(question.strip()), 0)
     row = make_row(record, {"text": question}, [phrase])
@@ -35,19 +42,46 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     yield row
 
 
-def _targets(record: Columns, question: str, targets: list[str]) -> RawRow:
-    """V*: boxes x, y, width, height, one for each target; words of the question where they are there."""
+def _words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:
+    """DocVQA and its siblings have a box for each word of a page: those of the answer, which must stand there once."""
+    if not isinstance(words, list) or len(words) != len(boxes):
+        raise RowError("words and their boxes", found=len(boxes), expected="a box for each word")
+    given = structured(record.get("answers"), "answers") or [record.get("answer", record.get("label"))]
+    page = [_bare_word(word) for word in words]
+    found: set[tuple[int, int]] = set()
+    for answer in texts_of(given, "answers"):
+        run = [_bare_word(word) for word in answer.split()]
+        starts = [i for i, word in enumerate(page) if word == run[0] and page[i : i + len(run)] == run]
+        found |= {(start, start + len(run)) for start in starts}
+    if len(found) != 1:
+        raise RowError(
+            f"words of an answer that stand {len(found)} times among the words of the page",
+            found=given,
+            expected="once; else a row with the boxes of the answer alone",
+        )
+    start, end = found.pop()
+    return boxes[start:end]
+
+
+def _bare_word(word: Any) -> str:
+    """A word without the punctuation around it."""
+    return str(word).strip(".,:;!?()[]\"'").lower() or str(word)
+
+
+def _targets(record: Columns, question: str, targets: list[str], context: Context) -> RawRow:
+    """V*: boxes x, y, width, height, one for each target, which the question names."""
     boxes = boxes_of(record, XYWH_PIXELS if "options" in record else ())
     if len(boxes) != len(targets):
         raise RowError("bbox and target_object", found=(len(boxes), len(targets)), expected="a box for each target")
-    text, phrases = question, []
+    phrases = []
     for target, box in zip(targets, boxes, strict=True):
-        start = text.lower().find(target.lower())
-        if start < 0:
-            text = f"{text.rstrip()} {target}"
-            start = len(text) - len(target)
-        phrases.append(RawPhrase(text[start : start + len(target)], [box], start, start + len(target), 0))
-    return make_row(record, {"text": text}, phrases)
+        places = [*whole_words(re.escape(target), question, re.IGNORECASE)]
+        if len(places) != 1:
+            context.leave_out("targets that the question does not name, or more than once")
+            continue
+        start, end = places[0]
+        phrases.append(RawPhrase(question[start:end], [box], start, end, 0))
+    return make_row(record, {"text": question}, phrases)
 
 
 def _instances(value: Any, name: str) -> list[RawBox]:

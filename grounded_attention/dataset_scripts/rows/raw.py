@@ -201,6 +201,27 @@ def _numbers(value: Sequence[Any], name: str) -> list[float]:
     return numbers
 
 
+def span_phrases(value: Any, text: str, boxes: list[RawBox], name: str) -> list[RawPhrase]:
+    """A phrase for each run of characters, `[[15, 20], [39, 44]]` or `[15, 20]`; those that blanks part are one."""
+    spans = structured(value, name)
+    if isinstance(spans, list) and not any(isinstance(each, list) for each in spans):
+        spans = [spans[i : i + 2] for i in range(0, len(spans), 2)]
+    runs: list[list[int]] = []
+    for span in spans if isinstance(spans, list) else [spans]:
+        if not isinstance(span, list) or len(span) != 2:
+            raise RowError(
+                f"bad {name}", found=span, expected="the first character of a phrase, and the one behind it"
+            )
+        start, end = (_whole(edge, name) for edge in span)
+        if not 0 <= start < end <= len(text) or not text[start:end].strip():
+            raise RowError(f"bad {name}", found=span, expected=f"characters of a text of {len(text)}")
+        if runs and runs[-1][1] <= start and not text[runs[-1][1] : start].strip():
+            runs[-1][1] = end
+        else:
+            runs.append([start, end])
+    return [RawPhrase(text[start:end], boxes, start, end, 0) for start, end in runs]
+
+
 def _named_sides(value: Mapping[str, Any], name: str, readings: tuple[Reading, ...]) -> RawBox:
     for order, sides in SIDE_NAMES:
         if all(value.get(side) is not None for side in sides):
