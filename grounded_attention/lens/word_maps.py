@@ -123,7 +123,8 @@ class Lens:
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
-        and occurrence, counted from 0. A text of several words is their mean.
+        and occurrence, counted from 0. A text of several words is their mean. In scripts
+        without spaces any run of characters can be asked for.
 
         Raises:
             KeyError: if no words are like this; the message names the nearest.
