@@ -17,7 +17,6 @@ from .heads.pipeline import PatchGroundingPipeline as PatchGroundingPipeline
 from .heads.ranking import HeadRanking as HeadRanking
 from .heads.ranking import evaluate_heads as evaluate_heads
 from .heads.ranking import rank_heads as rank_heads
-from .heads.table import AuditResult as AuditResult
 from .heads.table import HeadTable as HeadTable
 from .lens.look import look as look
 from .lens.page import lens_page as lens_page

@@ -57,8 +57,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "completion": Command("completion", "Print a completion script for your shell."),
     },
 }
-# Names of version 0.1, which stay for one version.
-EARLIER = {"audit": "heads", "audit-run": "run-heads", "vlm-run": "run-heads"}
 COMMANDS: dict[str, Command] = {name: command for section in SECTIONS.values() for name, command in section.items()}
 GROUPS = {name.partition(" ")[0] for name in COMMANDS if " " in name}
 
@@ -124,9 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] in GROUPS and (len(words) == 1 or words[1] in ("-h", "--help")):
         print(help_text(words[0]))
         return 0 if len(words) > 1 else USER_ERROR
-    if words[0] in EARLIER:
-        print(f"{PROGRAM} {words[0]} is now `{PROGRAM} {EARLIER[words[0]]}`", file=sys.stderr)
-        words[0] = EARLIER[words[0]]
     try:
         name, rest = find_command(words)
     except ValueError as error:

@@ -13,14 +13,14 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from grounded_attention.utils.bundle import SOURCE_NAMES
 from grounded_attention.utils.whole_files import make_folder
 
 from .errors import CheckpointError, name_some
 from .keys import Conversion
 
-# The names of the files of a converted model; the code of its classes is beside them, under names of source files.
-WRITTEN = ("config.json", "conversion.json", "generation_config.json", "model*.safetensors*")
+# The names of the files of a converted model; the last are the code of its classes.
+WRITTEN: tuple[str, ...] = ("config.json", "conversion.json", "generation_config.json", "model*.safetensors*")
+WRITTEN += ("configuration_*.py", "modeling_*.py", "pipeline_visual_grounding.py", "image_processing_*.py")
 
 
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
@@ -38,7 +38,7 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
         if output.resolve() in path.resolve().parents:
             raise CheckpointError(f"{output}: contains {path}, which --force would delete. Give another --output.")
     for name in sorted(path.name for path in output.iterdir()):
-        if name not in SOURCE_NAMES and not any(fnmatch(name, pattern) for pattern in WRITTEN):
+        if not any(fnmatch(name, pattern) for pattern in WRITTEN):
             raise CheckpointError(
                 f"{output}: contains {name}, which --force would delete. Move it, or give another --output."
             )

@@ -16,7 +16,6 @@ from . import FILE
 from .examples import PromptSettings
 from .maps import BOX_RULE, check_rule
 
-# 1 had two forms: `heads.json` of decoders, and `audit.json`.
 FORMAT = 2
 MAKE = "make it with `grounded-attention heads`"
 

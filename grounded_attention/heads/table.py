@@ -31,7 +31,6 @@ from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, ratio_interv
 if TYPE_CHECKING:
     import pandas
 
-OLD_FILE, OLD_FORMAT = "audit.json", 1
 # The sums of `HeadCounts`.
 SUMS = ("items", "correct", "share", "baseline", "chance", "reachable", "lift", "entropy")
 MEASURES = ("pointing", "lift", "share", "entropy")
@@ -431,20 +430,16 @@ class HeadTable:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Reads a result that `save` wrote, or an `audit.json` of an earlier version.
+        """Reads a result that `save` wrote.
 
         Raises:
             ValueError: if there is no table, it has another format, or its counts are damaged or missing.
         """
-        path, wanted = Path(folder, FILE), FORMAT
-        if not path.is_file() and Path(folder, OLD_FILE).is_file():
-            path, wanted = Path(folder, OLD_FILE), OLD_FORMAT
+        path = Path(folder, FILE)
         try:
             stored_table = read_json(path)
-            if stored_table["format"] != wanted:
-                raise ValueError(f"format {stored_table['format']}, expected {wanted}")
-            if wanted == OLD_FORMAT:
-                stored_table = {**stored_table, "choice": stored_table["chosen"]}
+            if stored_table["format"] != FORMAT:
+                raise ValueError(f"format {stored_table['format']}, expected {FORMAT}")
             stored = stored_table["counts"]
             content = read_data(path_below(folder, stored["file"]))
             if hashlib.sha256(content).hexdigest() != stored["sha256"]:
@@ -456,10 +451,6 @@ class HeadTable:
             return cls(layers, stored_table["heads"], counted, relations, stored_table["about"], chosen, headless)
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"{path}: cannot read the audit ({error}); run grounded-attention heads again") from error
-
-
-# The name of the table in version 0.1.
-AuditResult = HeadTable
 
 
 def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> dict[str, Any]:

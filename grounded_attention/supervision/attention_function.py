@@ -21,7 +21,6 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
-from grounded_attention.modeling.attention_calls import SEQUENCE
 from grounded_attention.modeling.two_streams import attend_packed_keys
 
 from .head_mean import head_mean
@@ -305,7 +304,6 @@ def _supervised(implementation: str) -> Callable:
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
             causal = hides_later()
             if isinstance(attention_queries, Mapping):
-                _check_streams(module, attention_call)
                 attention_queries = tuple(attention_queries.values())
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
             report = _observe(query, key, seen, factor, causal, *request, attention_states, *rule)
@@ -317,16 +315,6 @@ def _supervised(implementation: str) -> Callable:
         return output, report
 
     return supervised_attention_forward
-
-
-def _check_streams(module: Any, call: Any) -> None:
-    """Raises a ValueError for a model with two streams whose code does not read positions."""
-    calls = getattr(getattr(module, "config", None), "grounding_calls", ())
-    if call is None and any(each.query_stream != SEQUENCE for each in calls):
-        raise ValueError(
-            "the code of this checkpoint is of an earlier version and does not read text_positions: make batches with "
-            "the processor of the checkpoint, or load the model with the class of this package"
-        )
 
 
 def _check_window(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:

@@ -366,7 +366,7 @@ def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> di
     """Makes the keyword argument with which a model reports the attention of these rows."""
     if batch.get("text_positions") is not None:
         return {"attention_queries": sequence_pairs(targets, batch)}
-    # By hand, or by the processor of an earlier version's checkpoint: the model finds the positions itself.
+    # A batch made by hand: the model finds the positions itself.
     return {"grounding_queries": {name: (target.rows, target.columns) for name, target in targets.items()}}
 
 

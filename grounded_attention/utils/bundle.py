@@ -24,20 +24,10 @@ from .project import PACKAGE
 from .whole_files import write_text
 
 SHIPPED = (PACKAGE / "modeling", PACKAGE / "processing")
-# Source files of versions that saved each beside the weights, whose definitions are in other files now.
-_FORMER = {
-    "modeling": "check_transformers.py pipeline_entry.py two_images.py two_stream_heads.py "
-    "two_stream_inputs.py".split(),
-    "processing": "batch_arguments.py check_processor_transformers.py float32_copy.py region_images.py "
-    "sequence_lengths.py spatial_features.py".split(),
-}
-# The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
-SOURCE_NAMES = frozenset(path.name for folder in SHIPPED for path in folder.glob("*.py")) - {"__init__.py"}
-SOURCE_NAMES |= {*_FORMER["modeling"], *_FORMER["processing"]}
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
 _WIDTH = 119
-# The first line of each of our files; a file of another author is never deleted.
+# The first line of each of our files
 _AUTHORS = "# Copyright 2026 The grounded-attention authors"
 # A line that is an item between brackets, and one that closes brackets.
 _ITEM = re.compile(r"[^\])}#][^#]*,$")
@@ -115,11 +105,6 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
         saved = save(self, save_directory, **({} if push_to_hub else kwargs))
         if own is None:
             del self.auto_map
-        folder = next(folder for folder in SHIPPED if all((folder / name).exists() for name in code))
-        for path in Path(save_directory).glob("*.py"):
-            of_source = (folder / path.name).exists() or path.name in _FORMER[folder.name]
-            if of_source and path.name not in code and _is_ours(path):
-                path.unlink()
         for name, text in code.items():
             write_text(Path(save_directory, name), text)
         if push_to_hub:
@@ -127,11 +112,6 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
         return saved
 
     cls.save_pretrained = save_pretrained
-
-
-def _is_ours(path: Path) -> bool:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.readline().startswith(_AUTHORS)
 
 
 # Reading

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
 from grounded_attention.training.recipes.adapters import base_of
@@ -70,7 +70,7 @@ def test_an_audit_with_counts_elsewhere(tmp_path, outside):
     (outside / "counts.npz").write_bytes(b"secret")
     (tmp_path / "audited" / "heads.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"cannot read the audit .*outside"):
-        AuditResult.load(tmp_path / "audited")
+        HeadTable.load(tmp_path / "audited")
 
 
 def test_a_checkpoint_whose_manifest_names_other_files(tmp_path, outside):

@@ -14,7 +14,7 @@ import yaml
 from grounded_attention.commands import build_data, evaluate, import_regions
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.loop.chosen_heads import read_heads, supervise_chosen
@@ -182,7 +182,7 @@ def _audited(base: Path, folder: Path) -> None:
 
 def _read_audited(folder: Path) -> int:
     def read() -> None:
-        result = AuditResult.load(folder / "audited")
+        result = HeadTable.load(folder / "audited")
         keep(result.to_pandas().to_csv(), len(result.to_pandas()))
 
     return as_command(read)

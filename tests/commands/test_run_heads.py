@@ -13,7 +13,7 @@ from grounded_attention.commands.run_heads import main
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.changes import compare
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
@@ -42,7 +42,7 @@ def cached(root, monkeypatch):
 
 def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     folder = root / "run" / "heads"
-    before, after = (AuditResult.load(folder / name) for name in METHODS)
+    before, after = (HeadTable.load(folder / name) for name in METHODS)
     for result in (before, after):
         assert result.entities.keys() == {"text_to_region", "region_to_text"} and "det" in result.relations
         assert result.choice.split == "validation" and result.about["split"] == "test"
@@ -63,7 +63,7 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
 
 def test_cards_have_the_section_and_training_finds_its_models_finished(root, monkeypatch):
     for name in METHODS:
-        section = AuditResult.load(root / "run" / "heads" / name).to_card_section()
+        section = HeadTable.load(root / "run" / "heads" / name).to_card_section()
         text = (root / "run" / name / "README.md").read_text()
         assert text.count(PLACE) == text.count(section) == 1
     monkeypatch.setattr(GroundingTrainer, "train", lambda *_, **__: pytest.fail("a finished model is trained again"))
@@ -83,7 +83,7 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     found = json.loads(printed.out)
     assert list(found["methods"]) == list(METHODS) and found["methods"]["direct"]["perturbation"] is None
     best = found["methods"]["direct"]["best"][0]
-    counts = AuditResult.load(tmp_path / "out" / "direct").entities["text_to_region"]["all"]
+    counts = HeadTable.load(tmp_path / "out" / "direct").entities["text_to_region"]["all"]
     assert best["accuracy"] == counts.accuracy[int(best["layer"]), best["head"]]
     page = (tmp_path / "out" / "heads.html").read_text()
     assert "Syntactic relations" not in page and "left out: no parses" in page
@@ -95,7 +95,7 @@ def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, caps
     printed = capsys.readouterr().out
     right = {}
     for name in METHODS:
-        found = AuditResult.load(tmp_path / "out" / name)
+        found = HeadTable.load(tmp_path / "out" / name)
         best = {each.kind: each.accuracy for each in found.best_heads() if each.group == "all"}
         right[name] = best["text_to_region"] + best["region_to_text"]
     assert f"push {run / max(right, key=right.get)} ORG/NAME" in printed and len(set(right.values())) == 2

@@ -13,7 +13,7 @@ from accelerate import PartialState
 
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.ranking import rank_heads
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 from tests.helpers.tiny_vlm_examples import examples as token_examples
@@ -24,7 +24,7 @@ from tests.helpers.tiny_vlm_models import make_pair
 BATCHES = (3, 14)
 
 
-def run_audit(batch_size: int) -> AuditResult:
+def run_audit(batch_size: int) -> HeadTable:
     regions, model = make_regions(), vl_bert()
     examples = make_examples(regions)
     return audit(

@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.heads.measure import audit
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.experiments.models import load_tokenizer
@@ -93,13 +93,13 @@ def test_before_and_after_with_relations_and_the_page(call, places):
         f"{n}{kind}" for n in ("text_to_region", "relations", "changes_text_to_region") for kind in (".png", ".pdf")
     }
     assert written >= {"heads.json", "heads.md", "heads.csv", "changes.json", "heads.html", "against"} | figures
-    result = AuditResult.load(places / "audit")
+    result = HeadTable.load(places / "audit")
     assert (
         result.choice.split == "validation" and result.about["split"] == "test" and set(result.relations) == {"next"}
     )
     text = (places / "audit/heads.md").read_text()
     assert "chosen on validation" in text and "## " in text and "against" in text and "| relation, next |" in text
-    before = AuditResult.load(places / "audit/against")
+    before = HeadTable.load(places / "audit/against")
     assert before.about["model"].endswith("before")
     changes = json.loads((places / "audit/changes.json").read_text())
     difference = result.entities["text_to_region"]["all"].accuracy - before.entities["text_to_region"]["all"].accuracy
@@ -119,7 +119,7 @@ def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_w
 def test_the_command_counts_what_the_python_call_counts(call, places):
     status, out, err = call("--json", output="counted", word="mean", limit="2")
     assert status == 0, err
-    found = AuditResult.load(places / "counted").entities["text_to_region"]["all"]
+    found = HeadTable.load(places / "counted").entities["text_to_region"]["all"]
     builder = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), splits=["test"])
     builder.download_and_prepare()
     rows = builder.as_dataset("test").select(range(2))
@@ -136,7 +136,7 @@ def test_the_command_counts_what_the_python_call_counts(call, places):
 def test_checkpoints_of_transformers(call, places, model, options):
     status, out, err = call(model=model, output=model, limit=2, **options)
     assert status == 0, err
-    result = AuditResult.load(places / model)
+    result = HeadTable.load(places / model)
     assert result.layers == (("0", "1") if model == "visual_bert" else ("cross 0", "cross 1"))
     assert result.entities["text_to_region"]["all"].total > 10 and "region to text" in out
 
@@ -155,7 +155,7 @@ def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, pla
     for limit in (2, 4):
         assert call(output=f"card{limit}", limit=limit, card="after")[0] == 0
         text = card.read_text()
-        section = AuditResult.load(places / f"card{limit}").to_card_section()
+        section = HeadTable.load(places / f"card{limit}").to_card_section()
         assert text == f"{PLACE}\n\n{section}\n<!-- end of the audit -->".join(around)
     assert call(output="card4", limit=4, card=card)[0] == 0
     assert card.read_text() == text
@@ -164,7 +164,7 @@ def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, pla
 def test_rows_of_caption_pairs(call, places):
     status, _, err = call(data="vgp", output="pairs", limit=4)
     assert status == 0, err
-    assert AuditResult.load(places / "pairs").entities["text_to_region"].keys() == {"all"}
+    assert HeadTable.load(places / "pairs").entities["text_to_region"].keys() == {"all"}
 
 
 @pytest.mark.parametrize(

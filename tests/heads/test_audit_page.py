@@ -14,7 +14,7 @@ from grounded_attention.heads.changes import permutation_test
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.heads.page import ExtraSection, heads_page
 from grounded_attention.heads.statistics import holm
-from grounded_attention.heads.table import AuditResult, HeadCounts
+from grounded_attention.heads.table import HeadCounts, HeadTable
 from tests.helpers.browser import open_browser
 from tests.helpers.quick_figures import blank_figure, no_objects
 
@@ -34,10 +34,10 @@ def counts(seed: int, lift: float = 0.0) -> HeadCounts:
     return HeadCounts(ids, items, correct, share, items // 2, items * 0.1, items)
 
 
-def result(seed: int, lift: float = 0.0) -> AuditResult:
+def result(seed: int, lift: float = 0.0) -> HeadTable:
     entities = {"text_to_region": {"all": counts(seed, lift), HOSTILE: counts(seed + 1)}}
     relations = {f"rel{n}" if n else "amod": counts(seed + n).take(range(IMAGES - n)) for n in range(12)}
-    return AuditResult(("0", "1"), HEADS, entities, relations, {"data": "x"})
+    return HeadTable(("0", "1"), HEADS, entities, relations, {"data": "x"})
 
 
 RESULTS = {"start": result(1), HOSTILE: result(1, 0.4)}
@@ -161,7 +161,7 @@ def test_one_model_has_no_changes_and_no_script_without_examples(white):
 
 
 def test_models_of_other_sizes_are_shown_but_not_compared(white):
-    wide = AuditResult(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
+    wide = HeadTable(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
     text = "".join(Reader(heads_page({"start": RESULTS["start"], "wide": wide})).text)
     assert "wide is not compared, because it has other layers or heads than start" in text
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from tests.heads.audit_steps import BATCHES, run_audit, run_rankings
 from tests.helpers.two_processes import run_two
 
@@ -27,7 +27,7 @@ def two_processes(tmp_path_factory):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_two_processes_count_as_one(one_process, two_processes, batch_size, rank):
     one = one_process[batch_size]
-    two = AuditResult.load(two_processes / f"{batch_size}_{rank}")
+    two = HeadTable.load(two_processes / f"{batch_size}_{rank}")
     assert two.about == one.about | {"processes": 2}
     assert two.counted.keys() == one.counted.keys()
     for kind, groups in one.counted.items():

@@ -13,7 +13,7 @@ from grounded_attention.heads import SAME_SPLIT, figures
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.page import heads_page
 from grounded_attention.heads.ranking import localization_frequency
-from grounded_attention.heads.table import AuditResult, HeadCounts, HeadTable
+from grounded_attention.heads.table import HeadCounts, HeadTable
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -37,7 +37,7 @@ def counts(accuracies, share=0.5, images=40, items=5, seed=0):
 
 def result(accuracies, split="test", share=0.5, relations=(), seed=0):
     found = counts(accuracies, share, seed=seed)
-    return AuditResult(
+    return HeadTable(
         layers=tuple(f"cross {n}" for n in range(len(accuracies))),
         heads=len(accuracies[0]),
         entities={"text_to_region": {"all": found, "people": found.take(range(10))}},
@@ -100,10 +100,10 @@ def test_saved_results_load_as_they_were_and_a_second_one_replaces_the_first(tmp
         result(OTHER, "validation", relations=["det", "nsubj"])
     )
     first.save(tmp_path / "audit")
-    assert_same(AuditResult.load(tmp_path / "audit"), first)
+    assert_same(HeadTable.load(tmp_path / "audit"), first)
     second = result(OTHER, seed=7)
     second.save(tmp_path / "audit")
-    assert_same(AuditResult.load(tmp_path / "audit"), second)
+    assert_same(HeadTable.load(tmp_path / "audit"), second)
     assert len(list((tmp_path / "audit").iterdir())) == 2
 
 
@@ -113,23 +113,23 @@ def test_an_interrupted_save_leaves_the_old_result(tmp_path, monkeypatch):
     monkeypatch.setattr("grounded_attention.heads.table.to_json", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         result(OTHER, seed=7).save(tmp_path)
-    assert_same(AuditResult.load(tmp_path), first)
+    assert_same(HeadTable.load(tmp_path), first)
 
 
 def test_damaged_and_missing_results_are_errors(tmp_path):
     with pytest.raises(ValueError, match=r"heads\.json: cannot read the audit"):
-        AuditResult.load(tmp_path)
+        HeadTable.load(tmp_path)
     result(FIRST).save(tmp_path)
     (stored,) = tmp_path.glob("*.npz")
     content = stored.read_bytes()
     stored.write_bytes(content[:-9] + b"123456789")
     with pytest.raises(ValueError, match="is damaged"):
-        AuditResult.load(tmp_path)
+        HeadTable.load(tmp_path)
     stored.write_bytes(content)
     manifest = json.loads((tmp_path / "heads.json").read_text())
     (tmp_path / "heads.json").write_text(json.dumps(manifest | {"format": 99}))
     with pytest.raises(ValueError, match="format 99, expected 2"):
-        AuditResult.load(tmp_path)
+        HeadTable.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["items", "correct", "share", "baseline"])
@@ -144,18 +144,7 @@ def test_counts_of_other_shapes_are_refused(tmp_path, name):
     with pytest.raises(
         ValueError, match=r"heads\.json: cannot read the audit \(40 images, but counts of other shapes"
     ):
-        AuditResult.load(tmp_path)
-
-
-def test_a_result_of_version_0_1_is_read(tmp_path):
-    """`audit.json` had the choice under another name, and no scores."""
-    found = result(FIRST).choose_on(result(OTHER, "validation"))
-    content = json.loads((found.save(tmp_path) / "heads.json").read_text())
-    (tmp_path / "heads.json").unlink()
-    names = ("about", "layers", "heads", "counts")
-    old = {"format": 1, "chosen": content["choice"], **{name: content[name] for name in names}}
-    (tmp_path / "audit.json").write_text(json.dumps(old))
-    assert_same(AuditResult.load(tmp_path), found)
+        HeadTable.load(tmp_path)
 
 
 def test_table_of_all_heads():
@@ -217,7 +206,7 @@ def test_changes_are_found_where_there_are_any(tmp_path):
     correct[:, 1, 1] = changed.entities["text_to_region"]["all"].correct[:, 1, 1]  # one head only
     old = before.entities["text_to_region"]["all"]
     new = HeadCounts(old.image_ids, old.items, correct, old.share, old.baseline, old.chance)
-    after = AuditResult(before.layers, before.heads, {"text_to_region": {"all": new}}, {}, before.about)
+    after = HeadTable(before.layers, before.heads, {"text_to_region": {"all": new}}, {}, before.about)
     changes = compare(before, after, ("a/none", "b/direct"), draws=500)
     assert changes.significant("text_to_region").tolist() == [[False, False], [False, True]]
     text = changes.to_markdown()

@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.heads.measure import audit
-from grounded_attention.heads.table import AuditResult
+from grounded_attention.heads.table import HeadTable
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_files import save_llava
@@ -67,7 +67,7 @@ def test_an_adapter_against_its_model(call, places):
     )
     assert status == 0, err
     assert "text to region:" in out and "heads changed" in out and "region to text" not in out
-    result, before = AuditResult.load("lora"), AuditResult.load("lora/against")
+    result, before = HeadTable.load("lora"), HeadTable.load("lora/against")
     assert result.relations and result.about["regions"] == "image tokens"
     builder = BUILDERS["flickr30k_entities"](data_dir="scenes", splits=["test"])
     builder.download_and_prepare()
@@ -114,13 +114,13 @@ def test_an_adapter_on_the_hub_loads_with_its_model(call, places, loopback_hub, 
     config.write_text(local)
     assert done.returncode == 0, done.stderr[-2000:]
     assert call(model="adapter", output="here")[0] == 0
-    there, here = AuditResult.load(tmp_path / "out"), AuditResult.load("here")
+    there, here = HeadTable.load(tmp_path / "out"), HeadTable.load("here")
     assert (there.entities["text_to_region"]["all"].share == here.entities["text_to_region"]["all"].share).all()
 
 
 def test_answers_and_expressions(call):
     assert call(output="answers", instruction="What is it?", choose_on="same_split")[0] == 0
-    assert "answers to “What is it?”" in AuditResult.load("answers").to_card_section()
+    assert "answers to “What is it?”" in HeadTable.load("answers").to_card_section()
     status, out, err = call(data="refcoco", split="testA", choose_on="val", output="expressions")
     assert status == 0 and "reported on testA" in out, err
 

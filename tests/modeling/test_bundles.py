@@ -221,19 +221,6 @@ print(re)
     assert found["F"]().f(3) == (3,) and inspect.signature(found["F"].g).parameters["a"].default == (1,)
 
 
-def test_saving_again_removes_old_code_and_nothing_of_the_user(tmp_path):
-    """An earlier version saved each source file; a file of the user may have the name of one."""
-    for name in ("task_heads.py", "roi_align.py", "modeling_vilbert.py"):
-        (tmp_path / name).write_text((ROOT / PACKAGE / "modeling" / name).read_text())
-    (tmp_path / "number_arrays.py").write_text((ROOT / PACKAGE / "processing" / "number_arrays.py").read_text())
-    (tmp_path / "two_images.py").write_text("# Copyright 2026 The grounded-attention authors\n")  # merged since
-    (tmp_path / "pooling.py").write_text("# mine\n")
-    (tmp_path / "notes.py").write_text("# Copyright 2026 The grounded-attention authors\n")
-    VLBertConfig().save_pretrained(tmp_path)
-    make_processor().save_pretrained(tmp_path)
-    assert {path.name for path in tmp_path.glob("*.py")} == {*BUNDLES["vl_bert"], "pooling.py", "notes.py"}
-
-
 def test_a_class_that_extends_one_of_ours_is_saved_with_that_ones_code(tmp_path):
     class Mine(VLBertProcessor):
         pass

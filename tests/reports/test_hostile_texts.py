@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.hub.dataset_card import table
 from grounded_attention.dataset_scripts.licences import SCENES
 from grounded_attention.dataset_scripts.regions.region_card import write_region_card
 from grounded_attention.heads.changes import compare
-from grounded_attention.heads.table import AuditResult, HeadCounts
+from grounded_attention.heads.table import HeadCounts, HeadTable
 from grounded_attention.reports.figure_style import save
 from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.training.publish.card_snippets import seen_lines
@@ -100,9 +100,7 @@ def rows_of(text: str) -> list[list[str]]:
 def test_cells_of_cards_and_audits_have_names_of_strangers_as_they_are(name):
     text, shown = HOSTILE[name], printable(" ".join(HOSTILE[name].split()), 200)
     counts = HeadCounts(("a",), np.ones(1), *np.ones((2, 1, 1, 2)), *np.ones((3, 1)))
-    audited = AuditResult(
-        (text,), 2, {"text_to_region": {"all": counts, text: counts}}, {text: counts}, {"data": text}
-    )
+    audited = HeadTable((text,), 2, {"text_to_region": {"all": counts, text: counts}}, {text: counts}, {"data": text})
     head, *rows = rows_of(audited.to_card_section())
     groups = [what for what, *_ in rows]
     assert groups == ["text → region", f"text → region, {shown}", f"relation, {shown}"]

@@ -3,13 +3,11 @@
 
 import re
 import sys
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from grounded_attention.supervision import attention_function, get_method
+from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.pretraining import stack_batches
 from tests.helpers.exported import MAKERS, SIZES, draw_inputs, model_inputs
@@ -58,7 +56,7 @@ def test_the_path_of_phrase_regions_is_short_and_as_contributing_says():
 
 @pytest.mark.parametrize("family", MAKERS)
 def test_positions_report_what_indices_report(family):
-    """The batch of a processor has positions, that of an earlier version has not: the same losses, for any family."""
+    """The batch of a processor has positions, one made by hand has not: the same losses, for any family."""
     model, method = tiny_model_of(family, "vgp"), get_method("direct")
     method.prepare(model)
     inputs = {**draw_inputs(model_inputs(model), SIZES[0])}
@@ -93,11 +91,3 @@ def test_rows_of_longer_texts_move_the_regions_behind_the_text(one_sequence):
     assert found["text_positions"].tolist() == [[0, 1, 2, -1, -1], [0, 1, -1, -1, -1], [0, 1, 2, 3, 4]]
     start = 5 if one_sequence else 0
     assert found["region_positions"].tolist() == [[start, start + 1], [start, -1], [-1, -1]]
-
-
-def test_two_streams_of_an_earlier_version_do_not_read_positions():
-    """The code in a checkpoint then hands them to each attention call as they are, without naming the call."""
-    for family in MAKERS:
-        config, problem = tiny_model_of(family, None).config, family in ("vilbert", "lxmert")
-        with pytest.raises(ValueError, match="of an earlier version") if problem else nullcontext():
-            attention_function._check_streams(SimpleNamespace(config=config), None)

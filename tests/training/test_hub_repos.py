@@ -2,22 +2,18 @@
 """Where a recipe's runs go on the Hub, what is said about failures, and that every process learns of them."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import yaml
 from accelerate import debug_launcher
-from huggingface_hub import CommitOperationDelete
 
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.loop.checkpoint import snapshot
-from grounded_attention.training.publish import hub
 from grounded_attention.training.publish.hub import (
     HubError,
     model_files,
     on_main_process,
     plan_repos,
-    push_files,
 )
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, load_recipe
 from grounded_attention.training.studies.study_recipe import load_study
@@ -74,19 +70,6 @@ def test_hub_keys_do_not_change_the_identity_of_a_recipe():
     assert "hf_secret" not in json.dumps(identity(pushed))
 
 
-def test_scenes_without_held_out_combinations_have_the_identity_of_older_runs():
-    plain, held_out = (
-        load_recipe(find_recipe("scenes_vgp"), overrides) for overrides in ([], ["data.scenes.held_out=true"])
-    )
-    for found in (identity(plain), identity(plain)["start"]):
-        assert found["data"]["scenes"] == {"images": 4000, "seed": 0}
-    for found in (identity(plain), identity(plain)["start"]):
-        assert "pseudo_labels" not in found["data"]
-    for found in (identity(held_out), identity(held_out)["start"]):
-        assert found["data"]["scenes"] == {"images": 4000, "seed": 0, "held_out": True}
-    assert plain.data.scenes.held_out is False
-
-
 def test_models_of_a_study_are_not_pushed():
     with pytest.raises(RecipeError, match=r"original\.training\.push_to_hub.*not pushed"):
         load_study(find_recipe("table1_quick"), ["original.training.push_to_hub=true"])
@@ -123,24 +106,6 @@ def test_a_checkpoint_without_whole_weights_is_not_pushed(tmp_path):
         model_files(tmp_path)
     (tmp_path / "model.safetensors").write_text("")
     assert set(model_files(tmp_path)) == {"config.json", "modeling_x.py", "model.safetensors"}
-
-
-@pytest.mark.parametrize("old", [True, False])
-def test_a_push_deletes_the_code_of_an_earlier_version_only(monkeypatch, old):
-    listed = ["modeling_x.py", "pooling.py", "notes.py", "sub/pooling.py", *(["check_transformers.py"] if old else [])]
-    commits = []
-
-    class Api:
-        def __init__(self, token):
-            self.list_repo_files = lambda name, revision: listed
-
-        def create_commit(self, name, operations, **arguments):
-            commits.append({each.path_in_repo for each in operations if isinstance(each, CommitOperationDelete)})
-            return SimpleNamespace(commit_url="")
-
-    monkeypatch.setattr(hub, "HfApi", Api)
-    push_files(SimpleNamespace(id="org/x", revision=None, token=None), {"modeling_x.py": b""}, "push")
-    assert commits == [{"pooling.py", "check_transformers.py"} if old else set()]
 
 
 @pytest.mark.parametrize("key", ["save_strategy", "eval_strategy", "logging_strategy"])

@@ -245,11 +245,6 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
-    data, model = kept["data"], kept["model"]
-    # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
-    for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out"), (model, "adapter"), (model, "freeze")):
-        if section and not section[key]:
-            del section[key]
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
 
 

@@ -43,7 +43,6 @@ def is_complete(directory: str | Path) -> bool:
     files = _manifest(directory)
     if not files:  # a manifest of ours names files
         return False
-    files.pop(CARD, None)  # earlier manifests contain it
     try:
         paths = {path_below(directory, name): expected for name, expected in files.items()}
     except ValueError:  # no manifest of ours names files elsewhere

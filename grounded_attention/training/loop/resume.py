@@ -34,8 +34,6 @@ from grounded_attention.utils.whole_files import make_folder, write_json
 def prepare_resume(trainer: Any, checkpoint: Path) -> None:
     """Makes the steps of a training those of the checkpoint, and reports what differs."""
     before = read_environment(checkpoint)
-    if before is None:
-        return
     arguments, lines = trainer.args, []
     torch.set_num_threads(before.get("threads") or torch.get_num_threads())
     now = environment(arguments, trainer.is_fsdp_enabled)
@@ -107,10 +105,9 @@ def write_environment(checkpoint: Path, environment: dict[str, Any]) -> None:
     write_json(checkpoint / ENVIRONMENT, environment)
 
 
-def read_environment(checkpoint: Path) -> dict[str, Any] | None:
-    """The description in a checkpoint; `None` for a checkpoint of an earlier version, which has none."""
-    path = checkpoint / ENVIRONMENT
-    return read_json(path) if path.is_file() else None
+def read_environment(checkpoint: Path) -> dict[str, Any]:
+    """The description in a checkpoint."""
+    return cast(dict[str, Any], read_json(checkpoint / ENVIRONMENT))
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -36,7 +36,6 @@ from grounded_attention.training.loop.resume import ENVIRONMENT
 from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_json, read_text
-from grounded_attention.utils.bundle import SOURCE_NAMES
 from grounded_attention.utils.safe_paths import own_files
 from grounded_attention.utils.whole_files import DRAFT
 
@@ -258,8 +257,7 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
     """Makes one commit with these files, deletes old weights and checkpoints in it, and returns its address."""
     api = HfApi(token=repo.token)
     listed = api.list_repo_files(repo.id, revision=repo.revision)
-    # An earlier version pushed the code of a model as many files; this one is always among them.
-    stale = [*STALE, *(SOURCE_NAMES if "check_transformers.py" in listed else [])]
+    stale = list(STALE)
     stale += [f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else []
     operations: list[Any] = [
         CommitOperationAdd(name, content if isinstance(content, bytes) else str(content))
