@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.finite_steps import MAX_NAMED, named, skipped_steps, spread_nan
 from grounded_attention.training.loop.grounding_collator import COUNTS, ROW_KEYS
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.training.recipes.recipe import Recipe
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.training.not_finite import ROW, spoil_gradient, spoil_loss
@@ -181,3 +183,26 @@ def test_a_stopped_run_continues_with_the_key():
 def test_many_rows_are_cut():
     assert named(["a", "b"]) == "'a', 'b'"
     assert named(["x"] * (MAX_NAMED + 3)).endswith("'x' and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("logs", "told"), [({"loss": 0.5, "grad_norm": 1.0}, 0), ({"loss": 0.5, "grad_norm": NAN}, 1)]
+)
+def test_a_trainer_of_ones_own_is_told_once_that_training_is_lost(caplog, logs, told):
+    """transformers leaves a NaN out of the loss that it logs, and trains on."""
+
+    class Logs:
+        def log(self, logs):
+            self.kept = logs
+
+    class Mixed(GroundingTrainerMixin, Logs):
+        pass
+
+    trainer = Mixed.__new__(Mixed)
+    trainer.method, trainer.state = SimpleNamespace(name="direct"), SimpleNamespace(global_step=7)
+    trainer.accelerator = SimpleNamespace(reduce=lambda values, reduction: values)
+    for _ in range(3):
+        trainer._logged, trainer._logged_since = {"text_to_region": torch.tensor(logs["grad_norm"])}, 6
+        trainer.log(logs)
+    lines = [each.getMessage() for each in caplog.records if "step 7" in each.getMessage()]
+    assert len(lines) == told and all("method direct" in line and "nan" in line for line in lines)

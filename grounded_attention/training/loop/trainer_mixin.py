@@ -3,6 +3,7 @@
 
 import inspect
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,6 +112,7 @@ class GroundingTrainerMixin(SavedWeights):
 
     # Whether the Trainer drops the `attentions` of the outputs, so that hooks read the reports.
     hides_attentions = True
+    _told_lost = False
 
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
         known = inspect.signature(super().__init__).parameters
@@ -263,7 +265,19 @@ class GroundingTrainerMixin(SavedWeights):
             values = (totals / self.logged_steps()).tolist()
             logs = {**logs, **{f"loss_{name}": value for name, value in zip(self._logged, values, strict=True)}}
             self._logged = {}
+            self._tell_lost(logs)
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
+
+    def _tell_lost(self, logs: Mapping[str, float]) -> None:
+        """Says once that training has diverged; the Trainer itself leaves a NaN out of the loss that it logs."""
+        trainer: Any = self
+        lost = [name for name in logs if name.startswith(("loss", "grad_norm")) and not math.isfinite(logs[name])]
+        if lost and not self._told_lost:
+            self._told_lost = True
+            logger.warning(
+                f"method {self.method.name}: {lost[-1]} is {logs[lost[-1]]} by step {trainer.state.global_step}, and "
+                "the weights may be lost: stop, lower the learning rate, and go on from an earlier checkpoint"
+            )
 
 
 def use_one_gpu(trainer: Any) -> None:
