@@ -43,7 +43,7 @@ PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemo
 WORKER_TEXTS = ("DataLoader worker (pid", "process in the process pool was terminated abruptly")
 MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 PANIC = "PanicException"  # of a library written in Rust; it is no Exception
-INTERRUPTED = 130  # exit status of an interrupted program in a shell
+INTERRUPTED, UNREAD = 130, 141  # exit status of an interrupted program in a shell, and of one that nobody reads
 
 
 class CommandFailed(Exception):
@@ -209,9 +209,9 @@ def run(
     *,
     explain_error: Callable[[BaseException], str | None] = one_line,
     intermixed: bool = False,
-    resumable: str = "",
+    resumable: str | Callable[[argparse.Namespace], str] = "",
 ) -> int:
-    """Parses the arguments and runs the command."""
+    """Parses the arguments and runs the command; `resumable` says how interrupted work is continued."""
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
         with _quiet(getattr(options, "quiet", False)):
@@ -221,7 +221,8 @@ def run(
                     refuse_run(str(place))
             text = work(options)
     except KeyboardInterrupt:
-        _print_error("; ".join(filter(None, ("interrupted", resumable))))
+        again = resumable(options) if callable(resumable) else resumable
+        _print_error("; ".join(filter(None, ("interrupted", again))))
         return INTERRUPTED
     except CommandFailed as error:
         _print_error(str(error))
@@ -229,6 +230,8 @@ def run(
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
             raise
+        if isinstance(error, BrokenPipeError) and is_unread():
+            return UNREAD
         line = explain_name(error) or explain_cache(error)
         line = line or (explain_error(error) if isinstance(error, ValueError | OSError) else None)
         line = line or explain_storage(error) or explain_memory(error)
@@ -241,11 +244,20 @@ def run(
     finally:
         leave_group()
     if text is not None:
-        try:
+        with contextlib.suppress(BrokenPipeError):
             print(visible(text), flush=True)
-        except BrokenPipeError:  # the reader, such as `head`, has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        is_unread()
     return 0
+
+
+def is_unread() -> bool:
+    """Whether the reader of the output, such as `head`, has enough; what else is printed is then dropped."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -39,5 +39,6 @@ def find_device(name: str | None, state: PartialState) -> torch.device:
         device = state.device if name is None else torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {name}: {first_sentences(error)}") from error
+        why = f"torch cannot use it on this machine ({first_sentences(error)})"
+        raise ValueError(f"--device {name}: {why}; leave it out, or give cpu") from error
     return device

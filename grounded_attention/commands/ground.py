@@ -43,9 +43,10 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from grounded_attention.utils.extras import require
 
 from .command_line import make_main, make_parser
 from .image_options import add_region_options
@@ -66,7 +67,7 @@ def ground(options: argparse.Namespace) -> str:
     from transformers.utils import logging
 
     if options.output is not None:
-        import_module("matplotlib")  # or the model would work for nothing
+        require("matplotlib")  # or the model would work for nothing
 
     logging.disable_progress_bar()
     inputs = read_inputs(options)
@@ -288,7 +289,7 @@ def check_family(options: argparse.Namespace) -> None:
     from grounded_attention.processing.image_tokens import get_image_token_family
 
     kind = read_model_type(options.model, options.revision)
-    if kind is not None and find_family(kind) is None:
+    if find_family(kind) is None:
         try:
             get_image_token_family(None, kind)
         except ValueError as error:

@@ -57,10 +57,11 @@ from grounded_attention.utils.whole_files import write_json, write_text
 
 from .builder_options import parse_options
 from .choices import BESIDE_MODEL, HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
+from .device_options import find_device
 from .heads_models import Loaded, find_regions, load
 from .image_options import check_pictures, folder_pictures
 from .rows_options import open_rows
-from .vlm_options import heads_beside
+from .vlm_options import EVERYWHERE, heads_beside
 
 SPACY = "spacy"
 PAGE = "heads.html"
@@ -198,7 +199,8 @@ def work(options: argparse.Namespace) -> str | None:
     """Runs the command; returns the text to print, or `None` in every process but the main one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available())
+    state = PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available())
+    find_device(None if options.device == EVERYWHERE else options.device, state)
     regions = find_regions(options)
     complete_options(options, regions is None)
     return rank(options, regions) if options.evaluate is None else evaluate(options, regions)
@@ -451,12 +453,8 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
         loaded.processor,
         examples,
         images_of([loaded], options),
-        heads.heads,
+        heads,
         regions=regions,  # type: ignore[arg-type]
-        centre_size=heads.centre_size,
-        box_rule=heads.box_rule,
-        words=heads.settings.words,
-        instruction=heads.settings.instruction,
         batch_size=options.batch_size,
         merged_box=options.merged_box,
         progress=not options.quiet,

@@ -91,6 +91,8 @@ def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]
         refuse_row_options(options, "split", "images", "columns", "boxes", "max_rows", "row")
         if len(words) < 2:
             raise ValueError("give images and a question, or --data")
+        if not words[-1].strip():
+            raise ValueError("the question is empty: give the words of the user in quotation marks, after the images")
         videos, fps = [is_video_file(word) for word in words[:-1]], FPS if options.fps is None else options.fps
         if options.fps is not None and not any(videos):
             raise ValueError("--fps is for videos: give a video or a folder of frames")

@@ -1,15 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`grounded-attention COMMAND ...`: finds the module of the command, imports only it, and passes the arguments on."""
 
+import _thread
+import atexit
 import difflib
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from grounded_attention import __version__
+from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.quiet import calm_bars
+
+from .command_line import INTERRUPTED, is_unread
 
 PROGRAM = "grounded-attention"
 USER_ERROR = 2
@@ -106,7 +111,41 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command."""
+    """Runs a command; what happens while its modules are imported is one line too."""
+    before, sys.unraisablehook = sys.unraisablehook, _interrupt
+    interrupted: list[int] = []
+    if arguments is None:
+        # The first that is registered is called last: Python would end by the signal, and not with this status.
+        atexit.register(lambda: os._exit(INTERRUPTED) if interrupted else None)
+    if sys.stdout is None:  # closed by the shell
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
+    try:
+        status = _run(arguments)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        status = INTERRUPTED
+    except ImportError as error:
+        if (missing := explain_missing_extra(error)) is None:
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        status = USER_ERROR
+    finally:
+        sys.unraisablehook = before
+        is_unread()
+    if status == INTERRUPTED:
+        interrupted.append(status)
+    return status
+
+
+def _interrupt(unraisable: Any) -> None:
+    """Python drops an interrupt in a callback, such as those of imports: it comes again."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        _thread.interrupt_main()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     if sys.getfilesystemencoding() == "ascii":  # C locale with PYTHONUTF8=0, where many names cannot be opened
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     if (sys.stdout.encoding or "utf-8").lower() != "utf-8":  # it may lack characters that are printed

@@ -357,7 +357,7 @@ def _best_method(methods: Mapping[str, Measured]) -> str:
     """The method whose best heads are right most often, mean over the directions."""
 
     def accuracy(name: str) -> float:
-        return fmean(best.accuracy for best in methods[name].table.best_heads() if best.group == "all")
+        return round(fmean(best.accuracy for best in methods[name].table.best_heads() if best.group == "all"), 3)
 
     return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 

@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     # With --traceback, user errors show their traceback too.
     explain = (lambda error: None) if "--traceback" in words else explain_error
-    return run(build_parser(), _work, words, explain_error=explain, intermixed=True)
+    return run(build_parser(), _work, words, explain_error=explain, intermixed=True, resumable=_again)
+
+
+def _again(options: argparse.Namespace) -> str:
+    """The command that continues; a study always does."""
+    if options.recipe is None:
+        return ""
+    words = [word for word in options.overrides if word.partition("=")[0] not in ("resume", "overwrite")]
+    words += [] if "study" in read_recipe(find_recipe(options.recipe)) else ["resume=true"]
+    return f"to continue: {shlex.join(['grounded-attention', 'train', options.recipe, *words])}"
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -38,14 +38,14 @@ def default_options(**known: Any) -> argparse.Namespace:
 
 
 def is_vision_language_model(name: str, revision: str | None) -> bool:
-    """Whether a model reads images as tokens; False if it cannot be read, for its own loader finds the error."""
+    """Whether a model reads images as tokens; a ValueError says why its configuration cannot be read."""
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 
     return read_model_type(name, revision) in IMAGE_TOKEN_FAMILIES
 
 
-def read_model_type(name: str, revision: str | None) -> str | None:
-    """The model type in `config.json`, of an adapter's base model if it is one; None if it cannot be read."""
+def read_model_type(name: str, revision: str | None) -> str:
+    """The model type in `config.json`, of an adapter's base model if it is one; a ValueError if it cannot be read."""
     from transformers import PreTrainedConfig
 
     from grounded_attention.training.recipes.adapters import base_of
@@ -53,9 +53,12 @@ def read_model_type(name: str, revision: str | None) -> str | None:
     try:
         base = base_of(name, on_hub=True, revision=revision)
         place = {"revision": (revision if base == name else None) or "main"}
-        return PreTrainedConfig.get_config_dict(base, **place)[0].get("model_type")
-    except (OSError, ValueError):
-        return None
+        kind = PreTrainedConfig.get_config_dict(base, **place)[0].get("model_type")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--model {name}: {first_sentences(error)}") from error
+    if not isinstance(kind, str):
+        raise ValueError(f"--model {name}: config.json is not found or has no model_type, so this is no model")
+    return kind
 
 
 def _read_config(name: str, revision: str | None) -> tuple[dict[str, Any], Any]:

@@ -79,6 +79,8 @@ def _unpack(content: Any, path: Path) -> OriginalFile:
         content = content[held[0]]
     if not isinstance(content, dict) or not content:
         raise CheckpointError(f"{path}: contains a {type(content).__name__} without weights, expected a state dict.")
+    if adapter := _describe_adapter(content):
+        raise CheckpointError(f"{path}: {adapter}")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
@@ -120,12 +122,24 @@ def _describe_directory(path: Path) -> str:
     )
 
 
+def _describe_adapter(keys: Iterable[Any]) -> str | None:
+    """What to do with the weights of an adapter, or of a model inside of it; None for other weights."""
+    if not any(str(key).startswith("base_model.model.") for key in keys):
+        return None
+    return (
+        "its keys begin with base_model.model., so it is an adapter of PEFT, or a model saved with one; it needs no "
+        "conversion. Load it with PeftModel.from_pretrained, then merge_and_unload() and save_pretrained(FOLDER)."
+    )
+
+
 def _describe_safetensors(path: Path) -> str:
     try:
         with safe_open(path, "pt") as file:
-            origin = recognise(file.keys())
+            origin, adapter = recognise(file.keys()), _describe_adapter(file.keys())
     except (SafetensorError, OSError) as error:
         return f"not a safetensors file, or damaged ({error})."
+    if adapter:
+        return adapter
     what = f"this looks like {origin.named}; {origin.advice}" if origin else "its keys belong to no known family"
     return f"a safetensors file, expected the file of the original code (.model, .th): {what}."
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.supervision.head_masking import group_heads, mask_heads, output_projections
+from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.progress import with_progress
 
 from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
@@ -208,7 +209,7 @@ class _MaskedTexts(_Texts):
         grounded = batch["phrase_mask"].any(1).bool()
         hidden = batch["input_ids"].masked_fill(grounded, inputs.processor.tokenizer.mask_token_id)
         read = observer.inputs({**batch, "input_ids": hidden})
-        device = self.model.device
+        device = model_device(self.model)
         read = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in read.items()}
         return _Words(read, grounded, batch["input_ids"])
 

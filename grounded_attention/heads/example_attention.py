@@ -18,6 +18,7 @@ from torch import Tensor
 
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_words import find_words
 
@@ -156,7 +157,7 @@ def capture_examples(
     for example in examples:
         prompt, spans = _with_words(example)
         batch: Any = inputs.make([prompt]).inputs
-        batch = batch.to(observer.model.device)
+        batch = batch.to(model_device(observer.model))
         record, candidates = regions[example.image_id], batch["region_candidate_mask"][0].bool().cpu()
         boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
         mask, kept = _kept_words(batch["phrase_mask"][0])
@@ -236,7 +237,7 @@ def _kept_words(mask: Tensor) -> tuple[Tensor, list[int]]:
 def _observe(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """(L, H, W, R) and (L, H, R, W) of one example; `words` (W, T) bool, `candidates` (all regions,) bool."""
     tokens, regions = words.any(0).nonzero()[:, 0], candidates.nonzero()[:, 0]
-    rows, columns = (index[None].to(observer.model.device) for index in (tokens, regions))
+    rows, columns = (index[None].to(model_device(observer.model)) for index in (tokens, regions))
     pairs = observer.observe(batch, {TEXT_TO_REGION: (rows, columns), REGION_TO_TEXT: (columns, rows)})
     there, back = (attention_of(pairs[name])[:, 0].cpu().double() for name in (TEXT_TO_REGION, REGION_TO_TEXT))
     member = words[:, tokens].double()  # (W, tokens)

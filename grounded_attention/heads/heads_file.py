@@ -152,7 +152,10 @@ def name_heads(heads: Sequence[tuple[int, int]]) -> str:
 
 def read_pairs(heads: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Pairs of layer and head as a user gives them, each once."""
-    pairs = tuple(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
+    try:
+        pairs = tuple(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
+    except (TypeError, ValueError):
+        raise ValueError(f"heads={heads!r:.100}: expected pairs of layer and head, such as [(14, 3)]") from None
     if not pairs:
         raise ValueError("heads is empty; give pairs of layer and head")
     return pairs

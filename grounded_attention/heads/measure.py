@@ -27,6 +27,7 @@ from grounded_attention.processing.phrase_arrays import NO_TOKEN, TRUNCATED
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
+from grounded_attention.supervision.supervise import check_model, model_device
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.progress import with_progress
 
@@ -399,6 +400,7 @@ class Measurement:
     ):
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: expected 1 or more")
+        check_model(model, processor)
         self.observer: Observer = get_observer(model)
         self.inputs: HeadInputs
         if regions is None:
@@ -496,7 +498,7 @@ class Measurement:
         wanted = {name: asked for name, asked in items.items() if len(asked)}
         if not wanted:
             return
-        device = self.observer.model.device
+        device = model_device(self.observer.model)
         inputs = {name: value.to(device) if hasattr(value, "to") else value for name, value in batch.inputs.items()}
         queries = {name: (asked.rows.to(device), asked.columns.to(device)) for name, asked in wanted.items()}
         pairs = self.observer.observe(inputs, queries)

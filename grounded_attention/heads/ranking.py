@@ -22,7 +22,7 @@ from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table
 from .examples import AuditExample, Images
-from .heads_file import ChosenHeads, name_heads
+from .heads_file import ChosenHeads, name_heads, read_pairs
 from .items import Rules
 from .maps import BOX_RULE, BOX_RULES
 from .measure import Maps, Measurement
@@ -381,7 +381,7 @@ def evaluate_heads(
     processor: Any,
     examples: Iterable[AuditExample],
     images: Images,
-    heads: Heads,
+    heads: Heads | ChosenHeads,
     *,
     regions: Mapping[str, Any] | None = None,
     centre_size: tuple[float, float] = (0.5, 0.5),
@@ -396,7 +396,8 @@ def evaluate_heads(
     """Measures the boxes of heads that were chosen before: pointing game and accuracy at an IoU of 0.5.
 
     Args:
-        heads (`Heads`): (layer, head) pairs, counted from 0.
+        heads (`Heads` or `ChosenHeads`): (layer, head) pairs, counted from 0; a `ChosenHeads` also says `centre_size`,
+            `words`, `instruction` and `box_rule`, and the arguments of these names are not read.
         centre_size (`tuple[float, float]`, *optional*, defaults to `(0.5, 0.5)`): width and height of the box in the
             centre of every image, the baseline.
         box_rule (`str`, *optional*, defaults to `"otsu"`): how a map becomes a box, `box_rule` of `heads.json`.
@@ -406,6 +407,11 @@ def evaluate_heads(
     Returns:
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
+    if isinstance(heads, ChosenHeads):
+        heads.check(model)
+        words, instruction = heads.settings.words, heads.settings.instruction
+        centre_size, box_rule, heads = heads.centre_size, heads.box_rule, heads.heads
+    heads = read_pairs(heads)
     rules = Rules(words, iou_threshold, merged_box)
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
     sets: dict[str, Way] = {name_heads(heads): (list(heads), box_rule)}

@@ -33,7 +33,7 @@ from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
-from grounded_attention.supervision.supervise import call_layers, unwrap_model
+from grounded_attention.supervision.supervise import call_layers, model_device, unwrap_model
 
 Batch = Mapping[str, Any]
 Queries = Mapping[str, tuple[Tensor, Tensor]]
@@ -182,7 +182,7 @@ def feed_forward_in_parts(model: Any) -> Iterator[None]:
     divisor of its length. Other kinds of layers are not changed.
     """
     layers = [module for module in model.modules() if hasattr(module, "feed_forward_chunk")]
-    tokens = TOKENS_AT_ONCE.get(model.device.type, MANY_TOKENS)
+    tokens = TOKENS_AT_ONCE.get(model_device(model).type, MANY_TOKENS)
     try:
         for layer in layers:
             layer.feed_forward_chunk = partial(_in_parts, layer.feed_forward_chunk, tokens)
@@ -333,7 +333,7 @@ def get_observer(model: Any) -> Observer:
 def inputs_on(batch: Batch, model: Any) -> dict[str, Any]:
     """The entries of a batch that a vision-language model reads, on its device; pixels in its precision."""
     inner, inputs = unwrap_model(model), PatchGroundingProcessor.model_inputs(batch)
-    device = next(inner.parameters()).device
+    device = model_device(inner)
     return {
         name: value.to(device, inner.dtype if value.is_floating_point() else None)
         if isinstance(value, Tensor)
@@ -364,7 +364,7 @@ def read_phrases(observer: Observer, batch: Batch, words: str = "mean") -> Tenso
     else:
         rows, weights = _query_rows(mask, words)
     columns = torch.arange(shown.shape[1], device=shown.device).expand_as(shown).masked_fill(~shown, -1)
-    device = observer.model.device
+    device = model_device(observer.model)
     inputs = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
     pair = observer.observe(inputs, {TEXT_TO_REGION: (rows.to(device), columns.to(device))})[TEXT_TO_REGION]
     return torch.einsum("bpq,lbhqr->lbhpr", weights.to(device), attention_of(pair))

@@ -21,7 +21,7 @@ from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import FPS, Video, open_video
-from grounded_attention.supervision.supervise import find_calls, head_layers, unwrap_model
+from grounded_attention.supervision.supervise import check_model, find_calls, head_layers, unwrap_model
 from grounded_attention.utils.open_images import open_image
 
 from . import FORMS, ROWS
@@ -113,6 +113,7 @@ def look(
     forms = _read_form(form)
     if rows not in ROWS:
         raise ValueError(f"rows {rows!r:.40} is unknown; expected {' or '.join(ROWS)}")
+    check_model(model, processor)
     model = model.eval()
     patches = processor
     if not isinstance(processor, PatchGroundingProcessor):
@@ -249,6 +250,7 @@ def read_chat(
     if messages is None:
         if not given_images:
             raise ValueError("look needs an image")
+        _check_words(text)
         return text, _open(given_images)
     if not is_conversation(messages) or messages[-1].get("role") == "assistant":
         raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
@@ -282,7 +284,13 @@ def read_chat(
         pictures = waiting
     if not pictures:
         raise ValueError("look needs an image")
+    _check_words(chat)
     return chat, _open(pictures)
+
+
+def _check_words(chat: Any) -> None:
+    if not any(text.strip() for text in _texts(chat)):
+        raise ValueError("the question is empty: give words of the user about the images")
 
 
 def _open(pictures: Sequence[Any]) -> Pictures:

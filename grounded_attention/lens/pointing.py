@@ -16,7 +16,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.registry import get_method
 from grounded_attention.supervision.soft_attention import POINTER
-from grounded_attention.supervision.supervise import supervise, unwrap_model
+from grounded_attention.supervision.supervise import check_model, model_device, supervise, unwrap_model
 from grounded_attention.utils.open_images import open_image
 
 from .look import GivenHeads, look
@@ -101,6 +101,7 @@ def point(
     """
     if not text.strip():
         raise ValueError("point needs a text: say what to point at")
+    check_model(model, processor)
     model, picture = model.eval(), open_image(image, "image")
     patches = processor
     if not isinstance(processor, PatchGroundingProcessor):
@@ -154,7 +155,7 @@ def _anchor_map(
     method: Any = get_method(**told)
     if isinstance(method, Actor) and head is None:
         raise ValueError("the head of the method actor is not loaded: use `grounded-attention point --model`")
-    batch = made.to(next(inner.parameters()).device)
+    batch = made.to(model_device(inner))
     prepared = {**batch, **method.prepare_batch(batch)}
     with supervise(inner):
         base = getattr(inner, "base_model", inner)

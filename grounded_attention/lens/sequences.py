@@ -29,6 +29,7 @@ from grounded_attention.supervision.supervise import (
     find_calls,
     find_language_model,
     head_layers,
+    model_device,
     unwrap_model,
 )
 from grounded_attention.utils.plain_text import REPLACEMENT
@@ -299,7 +300,7 @@ def read_rows(
     """Layer -> attention (H, Q, R) float32 of Q rows to R columns of one sequence, read without attention maps."""
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
-    device = next(inner.parameters()).device
+    device = model_device(inner)
     layers = head_layers(model) if layers is None else sorted({*layers})
     step = rows_at_once(model, len(layers), len(columns))
     read: dict[int, list[Tensor]] = {}

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -23,6 +22,7 @@ from torch.nn.functional import interpolate
 from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.heads.points import map_points
+from grounded_attention.utils.extras import require
 from grounded_attention.utils.whole_files import write_text
 from grounded_attention.utils.whole_words import find_words
 
@@ -256,5 +256,5 @@ def check_suffix(path: str | Path) -> Path:
     if Path(path).suffix not in SUFFIXES:
         raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if Path(path).suffix not in (".html", ".json"):
-        import_module("matplotlib")  # or the model would answer for nothing
+        require("matplotlib")  # or the model would answer for nothing
     return Path(path)

@@ -246,7 +246,7 @@ _REASONS = {
     "its image tokens are learned queries, each of which reads the whole image and has no place in it": (
         "aria", "blip-2", "idefics2", "instructblip", "instructblipvideo", "kosmos-2", "kosmos-2.5", "deepseek_ocr2",
     ),
-    "its words read the image by cross-attention, so that no image token is in their sequence": (
+    "its words read the image by cross-attention, so that no token of their sequence has a place in it": (
         "blip", "idefics", "mllama",
     ),
     "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
@@ -259,6 +259,10 @@ _REASONS = {
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}
 
 
+# Models whose regions a detector finds, of this project and of transformers.
+READ_REGIONS = ("vl_bert", "visualbert", "vilbert", "grounded_lxmert", "lxmert", "visual_bert")
+
+
 # What the layouts are written for; an older transformers lacks types, or lays out images of some in another way.
 NEWEST_TRANSFORMERS = "5.23.0"
 
@@ -267,11 +271,18 @@ def get_image_token_family(processor: Any, model_type: str | None = None) -> Ima
     """Finds how a model lays out its image tokens; a ValueError says why a type is refused."""
     every = "docs/vlm_families.md has all"
     if model_type is not None:
+        if model_type in READ_REGIONS:
+            use = "use `grounded-attention ground`, or heads with --regions"
+            raise ValueError(f"model type {model_type}: it reads regions of a detector, no image tokens; {use}.")
+        if model_type in REFUSED_FAMILIES:
+            raise ValueError(
+                f"model type {model_type}: {REFUSED_FAMILIES[model_type]}; take a model whose image is "
+                f"tokens of its sequence: {every}."
+            )
         if model_type not in IMAGE_TOKEN_FAMILIES:
-            reason = REFUSED_FAMILIES.get(model_type, "its image tokens are not known")
-            near = difflib.get_close_matches(model_type, IMAGE_TOKEN_FAMILIES, 3, 0.5)
+            near = difflib.get_close_matches(model_type, IMAGE_TOKEN_FAMILIES, 3, 0.8)
             closest = f"closest known types: {', '.join(near)}; " if near else ""
-            raise ValueError(f"model type {model_type}: {reason}; {closest}{every}.")
+            raise ValueError(f"model type {model_type}: its image tokens are not known; {closest}{every}.")
         return IMAGE_TOKEN_FAMILIES[model_type]
     names = {cls.__name__ for cls in type(processor).__mro__}
     for family in IMAGE_TOKEN_FAMILIES.values():

@@ -83,6 +83,9 @@ class PatchGroundingProcessor:
         coverage_threshold: float = 0.5,
         image_settings: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(processor, type) or not hasattr(processor, "tokenizer"):
+            named = processor.__name__ if isinstance(processor, type) else type(processor).__name__
+            raise ValueError(f"{named} is no processor of a vision-language model: AutoProcessor loads one.")
         self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
         check_tokenizer(processor.tokenizer, type(processor).__name__)
         if not 0 < coverage_threshold <= 1:

@@ -43,11 +43,14 @@ def best_method(results: Mapping[str, Any]) -> str:
     methods = _ordered(results["methods"], METHODS)
     names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
     accuracies = ((name,) for name in dict.fromkeys(names) if name != _MAIN[0][0])
-    best = sorted(methods, key=lambda name: name == METHODS[0])  # the unsupervised one last
+    best = list(methods)
     for path in (*_MAIN, *accuracies, *_LAST):
         sign = -1 if path[-1].endswith("perplexity") else 1
-        known = {name: sign * value for name in best if (value := _number(methods[name], path)) is not None}
+        values = {name: _number(methods[name], path) for name in best}
+        known = {name: sign * round(value, 3) for name, value in values.items() if value is not None}  # as printed
         best = [name for name in known if known[name] == max(known.values())] or best
+        # After a tie the control is not the best one, whatever the next number says.
+        best = [name for name in best if name != METHODS[0] or not known] or best
     return best[0]
 
 

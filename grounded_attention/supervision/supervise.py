@@ -100,12 +100,33 @@ def _drop_request(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tup
     return args, {name: value for name, value in kwargs.items() if name != "output_attentions"}
 
 
+def check_model(model: Any, processor: Any = None) -> None:
+    """Checks that what a user gives as a model is a loaded one of transformers, and is not given as its processor."""
+    named = model.__name__ if isinstance(model, type) else type(model).__name__
+    if isinstance(model, type):
+        raise ValueError(f"{named} is a class, expected a loaded model: {named}.from_pretrained(NAME)")
+    if isinstance(processor, nn.Module) and not isinstance(model, nn.Module):
+        raise ValueError(f"the model is {named} and the processor {type(processor).__name__}: give the model first")
+    if not isinstance(model, nn.Module) or getattr(unwrap_model(model), "config", None) is None:
+        raise ValueError(f"{named} is not a transformers model: its attention cannot be supervised")
+
+
+def model_device(model: Any) -> torch.device:
+    """Where a model takes its inputs; one whose weights accelerate has put elsewhere says it in its hooks."""
+    for module in model.modules():
+        hook = getattr(module, "_hf_hook", None)
+        for each in getattr(hook, "hooks", (hook,)):
+            device = getattr(each, "execution_device", None)
+            if device is not None:
+                return torch.device(device)
+    return torch.device(next(model.parameters()).device)
+
+
 def find_language_model(model: Any) -> PreTrainedModel:
     """Finds the part of a model whose attention reads words and image: the part with the text configuration."""
+    check_model(model)
     model = unwrap_model(model)
-    config = getattr(model, "config", None)
-    if config is None:
-        raise ValueError(f"{type(model).__name__} is not a transformers model: its attention cannot be supervised")
+    config = model.config
     text_config = config.get_text_config()
     if text_config is config:
         return model

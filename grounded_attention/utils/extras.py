@@ -2,6 +2,8 @@
 """The extras of the installation and their modules; alone the package has models, processors, `look` and the one
 loss."""
 
+from importlib import import_module
+
 EXTRAS = {
     "train": ("datasets", "evaluate", "pyarrow", "defusedxml", "threadpoolctl"),
     "plots": ("matplotlib",),
@@ -25,3 +27,11 @@ def explain_missing_extra(error: BaseException) -> str | None:
     if module not in _EXTRA_OF:
         return None
     return f"this needs {module}: pip install 'grounded-attention[{_EXTRA_OF[module]}]'"
+
+
+def require(module: str) -> None:
+    """Imports a module of an extra; an ImportError in one line says how to install it."""
+    try:
+        import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(explain_missing_extra(error) or str(error), name=error.name) from error

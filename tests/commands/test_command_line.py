@@ -34,7 +34,7 @@ ABSENT = {
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "export": "{absent} caption --model m --regions r --output {folder}/a.npz",
     "ground": "{absent} caption --model m --regions r",
-    "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
+    "heads": "--model {absent} --data refcoco --data-dir {absent} --images {folder}",
     "look": "{absent} question --model m --output {folder}/lens.html",
     "point": "{absent} text --model m",
     "perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",

@@ -114,6 +114,14 @@ class GroundingTrainerMixin(SavedWeights):
     hides_attentions = True
     _told_lost = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        before = cls.__mro__[: cls.__mro__.index(GroundingTrainerMixin)]
+        trainers = [each for each in before if hasattr(each, "train") and not issubclass(each, GroundingTrainerMixin)]
+        if trainers:
+            name = trainers[0].__name__
+            raise ValueError(f"give the mixin first: class {cls.__name__}(GroundingTrainerMixin, {name})")
+
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
         known = inspect.signature(super().__init__).parameters
         if "data_collator" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
