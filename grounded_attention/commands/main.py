@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`grounded-attention COMMAND ...`: finds the module of the command, imports only it, and passes the arguments on."""
 
-import _thread
 import atexit
 import difflib
 import os
@@ -112,9 +111,9 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; what happens while its modules are imported is one line too."""
-    before, sys.unraisablehook = sys.unraisablehook, _interrupt
     interrupted: list[int] = []
     if arguments is None:
+        sys.unraisablehook = _interrupt
         # The first that is registered is called last: Python would end by the signal, and not with this status.
         atexit.register(lambda: os._exit(INTERRUPTED) if interrupted else None)
     if sys.stdout is None:  # closed by the shell
@@ -124,13 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         status = INTERRUPTED
+    except BrokenPipeError:
+        if not is_unread():
+            raise
+        status = 0
     except ImportError as error:
         if (missing := explain_missing_extra(error)) is None:
             raise
         print(f"error: {missing}", file=sys.stderr)
         status = USER_ERROR
     finally:
-        sys.unraisablehook = before
         is_unread()
     if status == INTERRUPTED:
         interrupted.append(status)
@@ -138,11 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(unraisable: Any) -> None:
-    """Python drops an interrupt in a callback, such as those of imports: it comes again."""
+    """Python drops an interrupt in a callback, such as those of imports: the program ends all the same."""
     if unraisable.exc_type is KeyboardInterrupt:
-        _thread.interrupt_main()
-    else:
-        sys.__unraisablehook__(unraisable)
+        print("error: interrupted", file=sys.stderr, flush=True)
+        os._exit(INTERRUPTED)
+    sys.__unraisablehook__(unraisable)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -365,3 +365,50 @@ def test_the_docs_name_no_command_that_is_not_there():
             names.append(name)
         assert set(benchmarks.findall(text)) <= set(BENCHMARKS), page.name
     assert len(names) > 20, "the scan finds hardly any"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--list"], ["train", "--help"]])
+def test_an_output_that_nobody_reads_is_no_error(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "grounded_attention", *words],
+        cwd=ROOT,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_without_its_package_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    monkeypatch.delitem(sys.modules, "grounded_attention.commands.completion", raising=False)
+    assert main.main(["completion", "bash"]) == 2
+    assert "shtab" in capsys.readouterr().err
+
+
+def test_an_interrupt_inside_of_a_callback_is_not_lost():
+    """As of Python's own locks of imports: the exception of a weak reference's callback is dropped."""
+    code = """
+import sys, time, weakref
+from grounded_attention.commands import main
+
+class Thing:
+    pass
+
+def drop(reference):
+    raise KeyboardInterrupt
+
+def work(words):
+    thing = Thing()
+    reference = weakref.ref(thing, drop)
+    del thing
+    time.sleep(40)
+
+main._run = work
+sys.exit(main.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 130 and done.stderr.count("\n") == 1
