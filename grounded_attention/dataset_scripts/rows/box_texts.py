@@ -66,7 +66,7 @@ def without_boxes(text: str, mentions: Sequence[Mention]) -> str:
 # and the action itself, `click(start_box='')` or `CLICK`.
 _WRAPPERS = re.compile(
     r"```(?:json)?|</?(?:answer|tool_call)>|<\|(?:begin|end)_of_box\|>|<\|im_end\|>"
-    r"|\{\s*\"name\"\s*:\s*\"\w+\"\s*,\s*\"arguments\"\s*:\s*\}|(?:\w+\.)?\w+\([^()]*\)|\b[A-Z_]{2,}\b"
+    r"|\{\s*\"name\"\s*:\s*\"\w+\"\s*,\s*\"arguments\"\s*:\s*\}|\b(?:\w+\.)?\w+\([^()]*\)|\b[A-Z_]{2,}\b"
 )
 
 
@@ -186,7 +186,7 @@ def _paligemma(text: str, question: str) -> Iterator[Mention]:
 def _florence(text: str, question: str) -> Iterator[Mention]:
     """`words<loc_1><loc_2><loc_3><loc_4>`, x first: the middle of 1,000 steps; several boxes follow one another, and
     read text has quadrilaterals."""
-    for match in re.finditer(r"([^<>]*)((?:<loc_\d+>)+)", text):
+    for match in re.finditer(r"(?:^|(?<=[<>]))([^<>]*)((?:<loc_\d+>)+)", text):
         numbers = [value + 0.5 for value in _values(match[2].replace("<loc_", " "))]
         size = 8 if "OCR" in question else 4
         groups = [numbers[i : i + size] for i in range(0, len(numbers), size)]
@@ -290,7 +290,7 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int,
 
 
 _ACTION = re.compile(
-    rf"\b(?:(?:pyautogui\.)?\w*(?:click|tap|press|move|drag|scroll|hover|select|swipe|lick)\w*\(|\w+\(\s*(?=x\s*=))"
+    rf"\b(?:(?:pyautogui\.)?\w{{0,20}}(?:click|tap|press|move|drag|scroll|hover|select|swipe|lick)\w{{0,20}}\(|\w+\(\s*(?=x\s*=))"
     rf"\s*(?:x\s*=\s*)?({_NUMBER})\s*,\s*(?:y\s*=\s*)?({_NUMBER})"
     rf"|\b(?:start_box|end_box|start_point|end_point|point|position|coordinate|box)\s*=\s*['\"]?([\[(][^A-Za-z'\"=]*)",
     re.IGNORECASE,
