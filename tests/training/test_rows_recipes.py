@@ -9,18 +9,22 @@ import pytest
 from PIL import Image
 
 from grounded_attention.commands import evaluate, extract_regions, pseudo_ground, run_heads
+from grounded_attention.commands.main import main
 from grounded_attention.commands.run_heads_models import OwnRows, Run
 from grounded_attention.commands.run_heads_work import load_examples
-from grounded_attention.dataset_scripts.builders.row_forms import OWN
+from grounded_attention.dataset_scripts.builders.row_forms import FORMS, OWN
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.families import FAMILIES
 from grounded_attention.heads.table import HeadTable
+from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.made_regions import _reached
 from grounded_attention.training.experiments.prepared_data import built_rows, hold_out, prepare_data
 from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe, RecipeError
 from tests.helpers.own_rows import BALL, CUBE, draw, write_rows
+from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
@@ -336,3 +340,41 @@ def test_what_no_rows_can_be_made_of_is_refused(tmp_path):
     with pytest.raises(DataError, match="train"):
         built(source, "refcoco", tmp_path / "cache", boxes="xyxy pixels")
     assert len(built(source, OWN, tmp_path / "cache", boxes="xyxy pixels")[1]["test"]) == 12  # for a push
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_supervised_on_a_coco_file_without_a_download(tmp_path, monkeypatch, family):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    images, annotations = [], []
+    for number in range(6):
+        draw(number).save(f"{number}.png")
+        images.append({"id": number, "file_name": f"{number}.png", "width": 120 + number, "height": 90})
+        for kind, (left, top, right, bottom) in ((1, [side + number for side in BALL]), (2, CUBE)):
+            box = {"bbox": [left, top, right - left, bottom - top], "area": (right - left) * (bottom - top)}
+            annotations.append({"id": 2 * number + kind, "image_id": number, "category_id": kind, "iscrowd": 0, **box})
+    kinds = [{"id": 1, "name": "red ball"}, {"id": 2, "name": "blue cube"}]
+    content = {"images": images, "annotations": annotations, "categories": kinds}
+    (tmp_path / "instances.json").write_text(json.dumps(content))
+    changes = ["data.source=instances.json", f"model.family={family}", "methods=[direct]", "training.max_steps=2"]
+    assert main(["train", "attention_small", *changes, "training.use_cpu=true", "training.logging_steps=1"]) == 0
+    state = json.loads(
+        (tmp_path / "runs" / "attention_small" / "direct" / "checkpoint-2" / "trainer_state.json").read_text()
+    )
+    losses = [log["loss_text_to_region"] for log in state["log_history"] if "loss_text_to_region" in log]
+    assert len(losses) == 2 and all(0 < loss < 10 for loss in losses)
+
+
+def test_docs_say_what_each_family_can_learn():
+    """The table of docs/training_tasks.md is that of the registries."""
+    lines = ["| task | " + " | ".join(family.title for family in FAMILIES.values()) + " | own rows |"]
+    for name, task in TASKS.items():
+        if task.image_tokens:
+            continue
+        methods = "all methods" if task.can_have_phrases else "`none`"
+        cells = [methods if task.head in family.heads else "–" for family in FAMILIES.values()]
+        own = "yes" if getattr(task, "builder", None) in FORMS else "–"
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {own} |")
+    page = (ROOT / "docs" / "training_tasks.md").read_text(encoding="utf-8")
+    missing = [line for line in lines if line not in page.splitlines()]
+    assert not missing, "\n".join(lines)

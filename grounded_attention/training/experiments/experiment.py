@@ -67,7 +67,7 @@ def run(recipe: Recipe) -> Outcome:
         say(f"the split {name} is used for training: its numbers are not those of unseen rows")
     for line in TASKS[recipe.task].configure(data.options).remarks(data.splits):
         say(line)
-    processor = make_processor(recipe.model)
+    processor = make_processor(recipe.model, data.splits["train"])
     fit_width(recipe.model, processor, data.regions)
     other = record_features(processor, data.regions) if data.images is None else None
     if other is not None:

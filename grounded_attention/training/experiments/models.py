@@ -2,7 +2,7 @@
 """Makes or loads the model and the processor of a recipe."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ from .vision_language import (
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
+# Columns of texts, of whose words a tokenizer is made if a recipe names none.
+TEXT_COLUMNS = ("text", "question")
 WIDTH = "region_feature_size"  # of every family, whatever its own name of it
 
 
@@ -67,18 +69,21 @@ def check_model(model: Model, head: str) -> None:
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 
 
-def make_processor(model: Model) -> Any:
-    """Loads the processor of `model.source`, or makes a new one with the tokenizer of the recipe."""
+def make_processor(model: Model, rows: Any = None) -> Any:
+    """Loads the processor of `model.source`, or makes a new one with the tokenizer of the recipe, or of the words of
+    the training rows.
+    """
     if is_vision_language(model):
         return make_vlm_processor(model)
     if model.tokenizer is None and model.source:
         with recipe_key_errors(f"model.source {model.source}"):
             return processor_class(model).from_pretrained(model.source, **model.processor)
     name = model.tokenizer or model.bert
-    if not name:
+    column = None if rows is None else next((each for each in TEXT_COLUMNS if each in rows.column_names), None)
+    if not name and column is None:
         raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
     with recipe_key_errors(f"model.tokenizer {name}"):
-        tokenizer = load_tokenizer(name)
+        tokenizer = load_tokenizer(name) if name else tokenizer_of(rows[column])
     with recipe_key_errors("model.processor"):
         pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
         return processor_class(model)(tokenizer, **{**pixels, **model.processor})
@@ -90,6 +95,19 @@ def load_tokenizer(name: str) -> Any:
         words = read_text(name).splitlines()
         return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
     return AutoTokenizer.from_pretrained(name)
+
+
+def tokenizer_of(texts: Iterable[str]) -> BertTokenizer:
+    """A WordPiece tokenizer that has every word of texts whole, and spells others by the characters of these."""
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    backend = BertTokenizer(vocab={token: index for index, token in enumerate(special)}).backend_tokenizer
+    words: set[str] = set()
+    for text in texts:
+        split = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
+        words.update(word for word, _ in split)
+    letters = {letter for word in words for letter in word}
+    known = sorted(words | letters | {f"##{letter}" for letter in letters})
+    return BertTokenizer(vocab={token: index for index, token in enumerate([*special, *known])})
 
 
 def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:

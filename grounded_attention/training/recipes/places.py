@@ -29,7 +29,7 @@ HINTS = {
 CHECKPOINT_HINTS = {
     "source": "convert an original checkpoint (grounded-attention convert, docs/loading.md), or train one with the "
     "recipe in the first lines of this recipe, then give {key}=FOLDER",
-    "bert": "give {key}=FOLDER with a BERT",
+    "bert": "give {key}=FOLDER with a BERT, or {key}=null: random weights, and the words of the rows as tokens",
     "tokenizer": "give {key}=FOLDER with a tokenizer, or a vocab.txt",
 }
 
