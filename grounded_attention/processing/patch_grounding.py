@@ -85,7 +85,7 @@ class PatchGroundingProcessor:
     ) -> None:
         if isinstance(processor, type) or not hasattr(processor, "tokenizer"):
             named = processor.__name__ if isinstance(processor, type) else type(processor).__name__
-            raise ValueError(f"{named} is no processor of a vision-language model: AutoProcessor loads one.")
+            raise ValueError(f"{named} is no known processor of a vision-language model: AutoProcessor loads one.")
         self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
         check_tokenizer(processor.tokenizer, type(processor).__name__)
         if not 0 < coverage_threshold <= 1:
