@@ -16,7 +16,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, read_json
-from grounded_attention.utils.bounded_reading import bounded
 
 from .errors import CheckpointError, OverrideError, name_some
 from .keys import plain_key
@@ -58,13 +57,24 @@ def read_checkpoint(path: Path) -> OriginalFile:
     try:
         with warnings.catch_warnings():  # torch warns about pickles that it then refuses
             warnings.simplefilter("ignore")
-            with bounded(path, path.stat().st_size):
-                content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
+            _refuse_compressed(path)
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, MemoryError, CheckpointError):
         raise
     except Exception as error:  # torch raises many types, for damaged and for unsafe files
         raise CheckpointError(f"{path}: {_explain_load_error(path)}") from error
     return _unpack(content, path)
+
+
+def _refuse_compressed(path: Path) -> None:
+    """An archive that says it unpacks to more than it has would fill the memory."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > path.stat().st_size:
+            raise CheckpointError(
+                f"{path}: unpacks to {size:,} bytes, more than it has; torch.save compresses nothing."
+            )
 
 
 def _unpack(content: Any, path: Path) -> OriginalFile:
@@ -158,7 +168,7 @@ def _list_globals(path: Path) -> set[str]:
     """Functions and classes in a pickle, except those of torch, from its instructions."""
     found = set()
     # A damaged file may raise any error; names found before it are kept.
-    with suppress(Exception), bounded(path, path.stat().st_size):
+    with suppress(Exception):
         for name in _scan(_open_pickles(path)):
             module, _, rest = name.partition(".")
             name = f"{_MODULES.get(module, module)}.{rest}"

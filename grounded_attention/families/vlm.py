@@ -29,22 +29,7 @@ def load_processor(name: Any, **settings: Any) -> Any:
         raise ValueError(f'{needs}: pip install "grounded-attention[vlm]"') from error
     if getattr(processor, "image_processor", None) is None:  # transformers gives a tokenizer where it finds no more
         raise ValueError("it has no processor for images and text; save the model's own processor beside it")
-    _try(processor, name)
     return processor
-
-
-def _try(processor: Any, name: Any) -> None:
-    """Its settings may ask for pictures of any size: what it makes of a small one is bounded."""
-    from PIL import Image
-
-    from grounded_attention.utils.bounded_reading import bounded
-
-    with bounded(f"the image processor of {name}"):
-        try:
-            processor.image_processor(Image.new("RGB", (64, 48)))
-        except Exception as error:  # it may need more than a picture
-            if isinstance(error, MemoryError) or "memory" in str(error):
-                raise MemoryError from None
 
 
 def add_token_rows(model: Any, tokenizer: Any) -> None:

@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..utils.bounded_reading import bounded, try_apart
-
 # A character for private use, which no template and no text should contain.
 MARK = "\ue0ff"
-_TRIED: set[str] = set()  # templates that ended in a child; a number may be so large that no bound stops its making
 
 
 @dataclass(frozen=True)
@@ -62,14 +59,10 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
     owner = processor if getattr(processor, "chat_template", None) else processor.tokenizer
     generate = conversation[-1].get("role") != "assistant"
     try:
-        if (template := str(owner.chat_template)) not in _TRIED:
-            try_apart("the chat template", lambda: owner.apply_chat_template(marked_conversation, tokenize=False))
-            _TRIED.add(template)
-        with bounded("the chat template"):
-            plain, marked = (
-                owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
-                for messages in ([dict(message) for message in conversation], marked_conversation)
-            )
+        plain, marked = (
+            owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
+            for messages in ([dict(message) for message in conversation], marked_conversation)
+        )
     except Exception as error:  # Jinja and the expressions of a template raise any type
         raise ValueError(
             f"{name}: the chat template of {type(processor).__name__} fails ({type(error).__name__}: "

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What the code of a checkpoint has in the place of parts that are left to the installed package."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -52,12 +52,6 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
         return find_installed("processing", "open_image")(image, name)
     picture = image if isinstance(image, Image.Image) else Image.open(image, formats=("JPEG", "PNG", "WEBP"))
     return ImageOps.exif_transpose(picture).convert("RGB")
-
-
-def try_apart(source: str, work: Callable[[], object]) -> None:
-    """Does work in a bounded child first, with the installed package; without it, files are trusted."""
-    if find_spec("grounded_attention"):
-        find_installed("utils.bounded_reading", "try_apart")(source, work)
 
 
 class BertStart:

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from .installed_package import try_apart
-
 
 @dataclass(frozen=True)
 class SequenceLayout:
@@ -109,8 +107,8 @@ def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list
 
 
 def check_tokenizer(tokenizer: Any, needed_by: str = "") -> None:
-    """Raises a `ValueError` for a tokenizer without words, for one that makes too much of a short text, and for one
-    that is not fast, if something needs character spans."""
+    """Raises a `ValueError` for a tokenizer without words, and for one that is not fast, if something needs character
+    spans."""
     if needed_by and not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{needed_by} needs a fast tokenizer for character spans, found {type(tokenizer)}.")
     words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys() - set(tokenizer.all_special_tokens)
@@ -119,8 +117,6 @@ def check_tokenizer(tokenizer: Any, needed_by: str = "") -> None:
         raise ValueError(
             f"{name} has no words, only {len(tokenizer)} special tokens: tokenizer.json is missing there."
         )
-    if getattr(tokenizer, "name_or_path", ""):
-        try_apart(f"tokenizer {tokenizer.name_or_path}", lambda: tokenizer("".join(map(chr, range(127)))))
 
 
 def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:

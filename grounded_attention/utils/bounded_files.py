@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from .bounded_reading import FileError, bounded
 from .plain_text import first_sentences
 
 MEGABYTE = 2**20
@@ -28,6 +27,10 @@ BOM = b"\xef\xbb\xbf"
 OTHER_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 _Path = str | os.PathLike[str]
+
+
+class FileError(ValueError):
+    """A file cannot be read; the message names it, the place and the problem."""
 
 
 def open_data(path: _Path) -> io.BufferedReader:
@@ -105,9 +108,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
     """Reads a JSON file."""
-    text = read_text(path, limit)
-    with bounded(path, len(text)):
-        return parse_json(text, path, **options)
+    return parse_json(read_text(path, limit), path, **options)
 
 
 class PlainLoader(yaml.SafeLoader):

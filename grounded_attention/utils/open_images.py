@@ -9,17 +9,13 @@ image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import isqrt
-from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
-
-from .bounded_reading import FileError, bounded
+from PIL import Image
 
 # The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
@@ -35,19 +31,17 @@ _TURNS = {number: Image.Transpose[name] for number, name in enumerate(_NAMES.spl
 # What is opened, whatever a file is named: PIL runs Ghostscript for EPS, and knows old formats that few have examined.
 # HEIF is there after `pillow_heif.register_heif_opener()`.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
-PHOTOGRAPHS = ("JPEG", "MPO", "HEIF", "WEBP", "AVIF")  # a few bits for each pixel
 # A compressed file of a few kilobytes may claim any number of pixels. The largest photographs of phones have 200
 # megapixels. The variable allows another number in any command.
 MAX_PIXELS = 200_000_000
 VARIABLE = "GROUNDED_ATTENTION_MAX_PIXELS"
-_TRUST = f", or, if you trust it, set the environment variable: {VARIABLE}=400000000 before the command."
+_TRUST = f"shrink it, or, if you trust it, set the environment variable: {VARIABLE}=400000000 before the command."
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 # What is left of a larger picture for a model of image tokens: no processor of transformers keeps as much by default.
 ENOUGH = 2**24
 # A JPEG file may change all of its pixels again and again, usually 10 times; of the largest picture at most:
 SCANS = 50
 _SCAN = re.compile(rb"\xff\xda\0[\x08-\x0e][\x01-\x04]")
-_PIL = Lock()
 
 
 def open_images(images: Any) -> list[Image.Image]:
@@ -125,45 +119,27 @@ def _open_file(path: str, name: str, convert: Any) -> Any:
 
 
 def _read(file: BinaryIO, name: str, convert: Any) -> Any:
-    with _bounded(name, file.seek(0, os.SEEK_END)):
-        return convert(_open(file, name), name)
+    return convert(_open(file, name), name)
 
 
 def _open(file: BinaryIO, name: str) -> Image.Image:
-    """Reads the header."""
-    Image.init()  # or PIL knows no format in a process that has opened none
+    """Reads the header by PIL's class of the format: the limit of `Image.open` belongs to the user."""
+    kind = _format_of(file)
+    if kind not in FORMATS:
+        raise ValueError(_foreign(name, kind))
+    factory, _ = Image.OPEN[kind]
+    file.seek(0)
     try:
-        with _any_number_of_pixels():  # our own limit is checked before they are decoded
-            return Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
-    except UnidentifiedImageError as error:
-        kind = _format_of(file)
-        raise ValueError(_explain(name, error) if kind in FORMATS else _foreign(name, kind)) from error
+        return factory(file, "")
     except MemoryError:
         raise
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
 
 
-def _bounded(name: str, size: int, kind: str | None = None) -> AbstractContextManager[None]:
-    """The bound of a file, or of its header without a kind. The largest photographs are in memory twice while they
-    are turned or converted, or more often in some decoders; a small file has no more memory than another one."""
-    above = max(0, (_limit() or 2**40) - MAX_PIXELS)
-    pixels = min((64 if kind in PHOTOGRAPHS else 8) * size, 4 * MAX_PIXELS) if kind else 0
-    return bounded(name, size // 8 + above, pixels)
-
-
-@contextmanager
-def _any_number_of_pixels() -> Iterator[None]:
-    """PIL, which has a limit of its own, opens or decodes any picture for a moment."""
-    with _PIL:
-        kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            yield
-        finally:
-            Image.MAX_IMAGE_PIXELS = kept
-
-
 def _explain(name: str, error: Exception) -> str:
+    if isinstance(error, Image.DecompressionBombError):  # of WebP, where PIL itself looks at the header
+        return f"{name}: {error} Save it as PNG, or in Python set PIL.Image.MAX_IMAGE_PIXELS."
     return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
 
 
@@ -173,18 +149,20 @@ def _foreign(name: str, kind: str) -> str:
 
 def _format_of(file: BinaryIO) -> str:
     """The format that the first bytes of a file promise; nothing of it is decoded."""
-    Image.init()
+    Image.init()  # or PIL knows no format in a process that has opened none
     file.seek(0)
     start = file.read(16).ljust(16, b"\0")
-    return next((name for name, (_, accept) in Image.OPEN.items() if accept and accept(start)), "another one")
+    for kind in (*FORMATS, *Image.OPEN):
+        _, accept = Image.OPEN.get(kind, (None, None))
+        if accept and accept(start):
+            return kind
+    return "another one"
 
 
 def _limit() -> int | None:
     """The largest number of pixels; PIL's, if the user has changed it."""
-    with _PIL:
-        of_pil = Image.MAX_IMAGE_PIXELS
-    if of_pil != PIL_LIMIT:
-        return of_pil
+    if PIL_LIMIT != Image.MAX_IMAGE_PIXELS:
+        return Image.MAX_IMAGE_PIXELS
     limit = os.environ.get(VARIABLE, "").strip() or str(MAX_PIXELS)
     if not (limit.isdecimal() and int(limit)):
         raise ValueError(f"{VARIABLE}={limit}: expected the largest number of pixels, such as {MAX_PIXELS}.")
@@ -201,39 +179,23 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
     limit, pixels = _limit(), width * height
     if limit is not None and pixels > limit:
         raise ValueError(
-            f"{name}: {width} x {height} are more than {limit} pixels, which may be a decompression bomb; "
-            f"shrink it{_TRUST}"
+            f"{name}: {width} x {height} are more than {limit} pixels, which may be a decompression bomb; {_TRUST}"
         )
     if picture.mode in RANGELESS_MODES:
         raise ValueError(
             f"{name}: 32-bit pixels (mode {picture.mode}) have no known range; save it with 8 or 16 bits a channel."
         )
     try:
-        with _bounded(name, _file_size(picture), picture.format):
-            _check_work(picture, limit)
-            # Above PIL's limit alone, so that others may be decoded at the same time.
-            with _any_number_of_pixels() if pixels > (PIL_LIMIT or 0) else nullcontext():
-                picture.load()
-            converted = _upright(picture, max(1, isqrt(pixels // least)) if least else 1)
-    except FileError as error:
-        raise FileError(f"{error}; shrink it{_TRUST if pixels > ENOUGH else '.'}") from None
+        _check_work(picture, limit)
+        _make_room(picture)
+        picture.load()
+        converted = _upright(picture, max(1, isqrt(pixels // least)) if least else 1)
+    except MemoryError:
+        raise
     except Exception as error:
-        large = pixels > ENOUGH and "truncated" not in str(error)  # decoders name a lack of memory in many ways
-        trust = f" It is large: shrink it{_TRUST}" if large else ""
-        raise ValueError(_explain(name, error) + trust) from error
+        raise ValueError(_explain(name, error)) from error
     converted.info.clear()  # with the orientation, which is that of the file
     return converted
-
-
-def _file_size(picture: Image.Image) -> int:
-    """Bytes of the file that a picture is decoded from; 0 if it is decoded already."""
-    file = getattr(picture, "fp", None)
-    if file is None:
-        return 0
-    place = file.tell()
-    size: int = file.seek(0, os.SEEK_END)
-    file.seek(place)
-    return size
 
 
 def _check_work(picture: Image.Image, limit: int | None) -> None:
@@ -255,6 +217,13 @@ def _check_work(picture: Image.Image, limit: int | None) -> None:
     if (scans + 5 * parts) * area > SCANS * limit:
         size = f"{picture.width} x {picture.height}"
         raise ValueError(f"{scans} scans of {size} in {parts} parts of {area} pixels, usual are 1 to 20 scans")
+
+
+def _make_room(picture: Image.Image) -> None:
+    """For a large TIFF file that is allowed here PIL would warn, or refuse it, when it makes room for the pixels."""
+    if picture.format == "TIFF" and picture.tile and picture.width * picture.height > (PIL_LIMIT or 0):  # type: ignore[attr-defined]
+        tags = picture.tag_v2  # type: ignore[attr-defined]
+        picture.im = Image.new(picture.mode, (tags[256], tags[257])).im
 
 
 def _upright(picture: Image.Image, times: int) -> Image.Image:

@@ -9,17 +9,13 @@ import pickle
 import resource
 import signal
 import struct
-import sys
-import threading
 import time
 import tracemalloc
 import zipfile
 import zlib
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
-from types import SimpleNamespace
 
 import h5py
 import lmdb
@@ -30,9 +26,7 @@ import pytest
 from PIL import Image
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
-from tokenizers.normalizers import Replace, Sequence
 from tokenizers.pre_tokenizers import Split
-from transformers import PreTrainedTokenizerFast
 
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.command_settings import settings
@@ -51,12 +45,10 @@ from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABL
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
 from grounded_attention.dataset_scripts.rows import sources
 from grounded_attention.dataset_scripts.rows.box_texts import asked_for, find_mentions
+from grounded_attention.dataset_scripts.rows.raw import RowError
 from grounded_attention.dataset_scripts.rows.reader import grounded_rows
-from grounded_attention.processing.chat_prompts import render_prompt
-from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml
-from grounded_attention.utils import bounded_reading
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, read_text
 from grounded_attention.utils.open_images import MAX_PIXELS, open_image
 from grounded_attention.utils.safe_paths import check_weight_index
@@ -290,16 +282,6 @@ def test_csv_errors_name_the_line(tmp_path):
         read_pairs(path, "binary")
 
 
-LARGE = b"(" + b"N" * 50_000 + b"t\x94"  # a tuple of many values, kept as number 0
-PICKLES = {
-    "copies of a list": b"\x80\x04" + LARGE + b"cbuiltins\nlist\n\x94(" + b"h\x01h\x00\x85R" * 8000 + b"l.",
-    "copies of bytes": b"\x80\x04B" + struct.pack("<I", 2**20) + bytes(2**20) + b"\x94cbuiltins\nbytearray\n\x94("
-    b"" + b"h\x01h\x00\x85R" * 3000 + b"l.",
-    "a number of many": b"\x80\x04Nr\xff\xff\xff\x7f.",
-    "a claim": b"\x80\x05\x96" + struct.pack("<Q", 2**40) + b".",
-}
-
-
 def peak_of(read):
     """What a process of its own that reads has had at most above what it had before, in bytes."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -318,19 +300,6 @@ def peak_of(read):
     found = receiver.recv()
     process.join()
     return found
-
-
-def doubling(levels):
-    row = [1.0]
-    for _ in range(levels):
-        row = [row, row]
-    return row
-
-
-def lmdb_of(folder):
-    with lmdb.open(str(folder), map_size=2**24) as environment, environment.begin(write=True) as transaction:
-        transaction.put(b"7", pickle.dumps({"features": doubling(60), "bbox": doubling(60), "image_id": "7"}))
-    return lambda: [record.read() for record in read_regions(folder, "lmdb", 8)]
 
 
 def fan_of(folder):
@@ -368,21 +337,9 @@ def h5_of(path):
     return lambda: [record.read() for record in read_regions(path, "h5", 8)]
 
 
-def refs_of(path):
-    path.write_bytes(pickle.dumps(doubling(60)))
-    return lambda: list(read_refs(path))
-
-
 def deep_refs_of(path):
     path.write_bytes(b"\x80\x04" + b"]" * 100_000 + b"a" * 99_999 + b".")
     return lambda: list(read_refs(path))
-
-
-def parquet_of(path):
-    rows = 256
-    texts = pa.DictionaryArray.from_arrays([0] * rows, ["x" * 5_000_000])
-    pq.write_table(pa.table({"caption": texts, "image": ["a.png"] * rows}), path)
-    return lambda: list(grounded_rows(path))
 
 
 def header_of(path):
@@ -406,31 +363,6 @@ def run_of(path):
     return lambda: list(grounded_rows(path))
 
 
-def pixels_of(path):
-    """A file of 140 kilobytes that is 144 MB of pixels."""
-    Image.new("RGBA", (6000, 6000), (9, 9, 9, 9)).save(path)
-    return lambda: open_image(path)
-
-
-def strips_of(path):
-    """A TIFF file of very many strips, for each of which PIL makes small objects until no byte is left; what it has
-    for its pixels is not there for its header."""
-    count = 2**22
-    tags = [(256, 4, 1, 16), (257, 4, 1, count), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
-    tags += [(273, 4, count, 8), (277, 3, 1, 1), (278, 4, 1, 1)]
-    entries = b"".join(struct.pack("<HHII", *tag) for tag in tags)
-    path.write_bytes(b"II*\0" + struct.pack("<I", 8 + 4 * count) + struct.pack("<I", 8) * count)
-    with path.open("ab") as file:
-        file.write(struct.pack("<H", len(tags)) + entries + bytes(4))
-    return lambda: open_image(path)
-
-
-def decoders_of(path):
-    """A small file for which the decoder itself keeps three pictures of 800 MB."""
-    Image.new("RGBA", (16_383, 12_200)).save(path, lossless=True, method=0)
-    return lambda: open_image(path)
-
-
 def safetensors_of(path):
     """A header that claims 100 MB, which its library would take."""
     path.write_bytes((10**8).to_bytes(8, "little") + b"{")
@@ -438,67 +370,25 @@ def safetensors_of(path):
     return lambda: check_weight_index(path.parent)
 
 
-def tokenizer_of(folder):
-    """Each of forty rules doubles the letters of a text."""
-    tokenizer = Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?"))
-    tokenizer.normalizer = Sequence([Replace("e", "ee")] * 40)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
-    return lambda: check_tokenizer(PreTrainedTokenizerFast.from_pretrained(folder))
-
-
-TEMPLATES = {
-    "large": "{% set ns = namespace(t='x') %}{% for i in range(50) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
-    "endless": "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}"
-    "{% endfor %}{% endfor %}{% endfor %}",
-    "power": "{{ 9 ** (9 ** 9) }}",
-}
-
-
-def template_of(path):
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel()), chat_template=TEMPLATES[path.name])
-    processor = SimpleNamespace(chat_template=None, tokenizer=tokenizer)
-    return lambda: render_prompt(processor, [{"role": "user", "content": "hi"}], "Example 0")
-
-
-EMPTY_OBJECTS = "rows.json"
-
-
-def objects_of(path):
-    """Each byte of it becomes twenty."""
-    path.write_text('{"rows": [' + "{}," * 2**21 + "{}]}")
-    return lambda: list(grounded_rows(path))
-
-
 FILES = {
-    "lmdb": lmdb_of,
     "fan": fan_of,
     "rows.csv": csv_of,
     "h5.h5": h5_of,
-    "refs(unc).p": refs_of,
     "deep(unc).p": deep_refs_of,
-    "rows.parquet": parquet_of,
     "header.npy": header_of,
     "model.th": torch_of,
     "runs.jsonl": run_of,
-    "pixels.png": pixels_of,
-    "decoders.webp": decoders_of,
-    "strips.tif": strips_of,
     "model.safetensors": safetensors_of,
-    "tokenizer": tokenizer_of,
-    **dict.fromkeys(TEMPLATES, template_of),
-    **{name: lambda path, content=content: lambda: loads(content) for name, content in PICKLES.items()},
 }
 
 
 def measure(folder):
     """Name of a file -> the error of its reader, the peak of memory, and the seconds of computing."""
-    bounded_reading.MEMORY, bounded_reading.SECONDS, sources.LONGEST_ROW = 2**27, 1.0, 2**22
-    measured = {}
+    sources.LONGEST_ROW, measured = 2**22, {}
     for name, make in FILES.items():
         begin = os.times().children_user
         measured[name] = (*peak_of(make(folder / name)), os.times().children_user - begin)
-    bounded_reading.MEMORY, bounded_reading.PER_BYTE = 2**25, 1
-    return measured | {EMPTY_OBJECTS: (*peak_of(objects_of(folder / EMPTY_OBJECTS)), 0.0)}
+    return measured
 
 
 @pytest.fixture(scope="module")
@@ -519,14 +409,18 @@ def test_a_file_that_would_fill_the_memory(costs, name):
     found, peak, seconds = costs[name]
     assert any(
         mark in found
-        for mark in ("to read", "damaged", "not a NumPy array", "no end", "header of", "too long", "fails")
+        for mark in (
+            "damaged",
+            "nested",
+            "not a NumPy array",
+            "no end",
+            "header of",
+            "too long",
+            "too large",
+            "unpacks",
+        )
     ), found
     assert peak < 1.4 * 2**27 and seconds < 8
-
-
-def test_json_of_many_empty_objects_is_bounded(costs):
-    found = costs[EMPTY_OBJECTS][0]
-    assert EMPTY_OBJECTS in found and "memory" in found, found
 
 
 def test_a_regular_expression_without_end_is_one_line(capsys):
@@ -536,97 +430,6 @@ def test_a_regular_expression_without_end_is_one_line(capsys):
     with at_once():
         assert run(make_parser("read", "examples:\n  none"), lambda options: work(), []) == 2
     assert "error: a text cannot be read" in capsys.readouterr().err
-
-
-def test_a_tokenizer_that_knows_few_characters_is_not_refused(tmp_path):
-    """An error of a tokenizer about a text of other characters is none of its file."""
-    made = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="?")))
-    made.save_pretrained(tmp_path)
-    check_tokenizer(PreTrainedTokenizerFast.from_pretrained(tmp_path))
-
-
-def test_where_no_process_can_be_started_a_tokenizer_is_read_all_the_same(tmp_path, monkeypatch):
-    made = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")))
-    made.save_pretrained(tmp_path)
-    asked = []
-
-    def no_room():
-        asked.append(1)
-        raise BlockingIOError
-
-    monkeypatch.setattr(os, "fork", no_room)
-    check_tokenizer(PreTrainedTokenizerFast.from_pretrained(tmp_path))
-    assert asked
-
-
-def test_threads_that_read_together_have_a_bound_each(monkeypatch):
-    """Each of four keeps what one may have; the limits of the process are back afterwards."""
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**27)
-    barrier, before = threading.Barrier(4), resource.getrlimit(resource.RLIMIT_DATA)
-
-    def read(name):
-        with bounded_reading.bounded(name):
-            barrier.wait()
-            kept = bytearray(100 * 2**20)
-            barrier.wait()
-            return len(kept)
-
-    with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(read, "abcd")) == 400 * 2**20
-    assert resource.getrlimit(resource.RLIMIT_DATA) == before and not bounded_reading._GRANTED
-
-
-def test_what_is_needed_to_end_is_there_in_a_small_bound_inside_of_another():
-    """Each allows more memory than its limit by the same part; Python tries again for ever where there is none."""
-    reserves = []
-    with bounded_reading.bounded("a picture"):
-        for size in (0, 800, 2**20):
-            with bounded_reading.bounded("its pixels", memory=size):
-                reserves.append(resource.getrlimit(resource.RLIMIT_DATA)[0] - bounded_reading._ALLOWED[0])
-    assert len({*reserves}) == 1 and reserves[0] >= bounded_reading.MEMORY // 16
-
-
-def test_no_exception_is_raised_at_the_ends_of_a_bound(monkeypatch):
-    """There nobody catches it: a reader that ran out of memory a moment ago would end in a traceback."""
-    monkeypatch.setattr(bounded_reading, "_find_excess", lambda left: bounded_reading._TooLong)
-    frames = []
-
-    @contextmanager
-    def ends():
-        frames.append(sys._getframe(1))
-        yield
-
-    with ends(), pytest.raises(FileError, match="rows: it takes too long"), bounded_reading.bounded("rows"):
-        stop = signal.getsignal(signal.SIGPROF)
-        stop(signal.SIGPROF, frames[0])
-        frames.append("inside")
-        stop(signal.SIGPROF, sys._getframe())
-    assert frames[1:] == ["inside"]
-
-
-def test_a_bound_in_a_thread_leaves_the_interpreter_as_it_was(tmp_path):
-    """A pending exception, even none, slows down all threads; Python 3.11 hangs where it is profiled."""
-    code = """
-import sys, threading
-from grounded_attention.utils import bounded_reading
-def read(seconds):
-    bounded_reading.SECONDS = seconds
-    try:
-        with bounded_reading.bounded("rows"):
-            while seconds < 1:
-                len("")
-    except bounded_reading.FileError as error:
-        print(error)
-for seconds in (1, 0.1):
-    thread = threading.Thread(target=read, args=(seconds,))
-    thread.start()
-    thread.join()
-    sys.setprofile(lambda *_: None)
-    (lambda: None)()
-    sys.setprofile(None)
-"""
-    done = run_python(code, cwd=tmp_path, env=dict(os.environ), timeout=60)
-    assert done.returncode == 0 and "rows: it takes too long to read" in str(done.stdout), done
 
 
 MARKS = (
@@ -649,7 +452,8 @@ def test_a_text_of_many_marks_takes_no_quadratic_time(mark):
     """Marks of boxes without their ends, each of which could be looked for from the next one on again."""
     begin = time.process_time()
     for find in (find_mentions, asked_for):
-        find(mark * (100_000 // len(mark)))
+        with suppress(RowError):  # of a form that is nested too deeply
+            find(mark * (100_000 // len(mark)))
     assert time.process_time() - begin < 10
 
 

@@ -19,7 +19,6 @@ from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.bounded_reading import bounded
 from grounded_attention.utils.boxes import look_normalised
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
@@ -139,7 +138,7 @@ class RefCOCO(LocalBuilder):
 
 def read_refs(path: Path) -> Iterator[Record]:
     """Reads the references of a file; each describes one object of an image."""
-    with data_file(path, HINT), bounded(path, path.stat().st_size if path.is_file() else 0):
+    with data_file(path, HINT):
         refs = read_json(path) if path.suffix == ".json" else plain(load_pickle(path))
     if not isinstance(refs, list):
         raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)

@@ -57,6 +57,8 @@ def data_file(file: str | os.PathLike[str], hint: str, missing: str = "the file 
         raise MissingFileError(missing, file=file, hint=hint) from None
     except FileError as error:
         raise DataError(str(error), hint=hint) from None
+    except RecursionError:
+        raise DataError("nested too deeply", file=file, hint=hint) from None
 
 
 @contextmanager

@@ -6,8 +6,8 @@ consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, N
 checks protect the reader:
 
 1. A name is looked up in a short table of this file and never imported. Any other name is refused.
-2. The memory and the time of reading are bounded (`utils/bounded_reading.py`), since a few bytes can claim gigabytes,
-   or repeat a value that came before.
+2. The reader is the one of Python that is written in Python: in the one in C, a damaged number of a few bytes claims
+   gigabytes.
 3. The table holds constructors of this file in place of NumPy's and Python's. They compare the dtype before they make
    an array, so that a forged one never reaches NumPy. What they raise is a damaged pickle.
 """
@@ -24,7 +24,6 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 from grounded_attention.utils.bounded_files import open_data, read_data
-from grounded_attention.utils.bounded_reading import bounded
 
 from .errors import DataError, MissingFileError, refuse_if
 
@@ -62,10 +61,9 @@ def _existing(path: str | os.PathLike[str], expected: str) -> Path:
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
     """Loads the data of a pickle in memory."""
     try:
-        with bounded("the pickle", len(data)):
-            unpickler = _Unpickler(data)
-            value = unpickler.load()
-            return _replace_placeholders(value, {}) if unpickler.has_values else value
+        unpickler = _Unpickler(data)
+        value = unpickler.load()
+        return _replace_placeholders(value, {}) if unpickler.has_values else value
     except DataError as error:
         raise DataError(str(error), file=file, where=where) from error
     except Exception as error:  # damaged instructions can raise any error
@@ -113,8 +111,14 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     return header
 
 
-class _Unpickler(pickle.Unpickler):
+# Without a type: typeshed has the one in C under both names.
+_IN_PYTHON: Any = pickle._Unpickler
+
+
+class _Unpickler(_IN_PYTHON):
     """Runs the instructions with a table of constructors in place of imports."""
+
+    dispatch = dict(_IN_PYTHON.dispatch)
 
     def __init__(self, data: bytes) -> None:
         # Python 2 kept the bytes of arrays in its `str`; only Latin-1 decodes them unchanged.
@@ -128,6 +132,12 @@ class _Unpickler(pickle.Unpickler):
         if constructor is None:
             raise DataError("the pickle holds more than data", found=f"{module}.{name}", hint=HINT)
         return constructor
+
+    def _read_bytearray(self) -> None:
+        """Python's own makes room for any length before it reads."""
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
+    dispatch[pickle.BYTEARRAY8[0]] = _read_bytearray
 
 
 class _Constructor:

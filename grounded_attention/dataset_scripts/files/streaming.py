@@ -6,12 +6,10 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 from grounded_attention.utils.bounded_files import open_data
-from grounded_attention.utils.bounded_reading import bounded
 from grounded_attention.utils.plain_text import has_surrogates
 
 from .errors import DataError, MissingFileError
@@ -161,10 +159,8 @@ class _JsonStream:
         """Decodes the value that begins here and reads on as far as needed."""
         self.peek()
         while True:
-            large = len(self.buffer) > MAX_LINE_BYTES
             try:
-                with bounded(self.path, len(self.buffer)) if large else nullcontext():
-                    value, end = self._decode(self.buffer, self.position)
+                value, end = self._decode(self.buffer, self.position)
             except json.JSONDecodeError as error:
                 in_string = error.msg.startswith("Unterminated string")
                 if self.ended or not (in_string or len(self.buffer) - error.pos < _SHORT):

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import check_file, sha256
 from grounded_attention.dataset_scripts.hub.tables import table_folder
-from grounded_attention.utils.bounded_reading import bounded
 from grounded_attention.utils.safe_paths import path_below
 
 from .files import KIND, SHARDS, read_manifest
@@ -147,10 +146,9 @@ class PseudoLabelTable:
 def _map_rows(paths: list[Path]) -> datasets.Dataset:
     """The rows of Parquet files as Arrow files in the cache of `datasets`."""
     try:
-        with bounded(paths[0], sum(path.stat().st_size for path in paths)):
-            rows = datasets.Dataset.from_parquet(
-                [str(path) for path in paths], features=datasets.Features.from_arrow_schema(SCHEMA)
-            )
+        rows = datasets.Dataset.from_parquet(
+            [str(path) for path in paths], features=datasets.Features.from_arrow_schema(SCHEMA)
+        )
     except (pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
         problem = "not the Parquet files of pseudo-labels"
         raise DataError(problem, file=paths[0], found=str(error), hint=_COPY_HINT) from error

@@ -130,11 +130,15 @@ def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Reg
 
 
 def _rows(file: Any, name: str, place: Any) -> Any:
-    """Reads rows of a dataset; refuses rows that it does not have."""
-    last = place.stop if isinstance(place, slice) else place + 1
-    if last > len(file[name]):
-        raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(file[name])}")
-    return file[name][place]
+    """Reads rows of a dataset; refuses rows that it does not have, and more of them than one image can have."""
+    dataset = file[name]
+    first, last = (place.start, place.stop) if isinstance(place, slice) else (place, place + 1)
+    if last > len(dataset):
+        raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(dataset)}")
+    size = dataset.nbytes // len(dataset) * (last - first)
+    if size > MAX_RECORD_BYTES:
+        raise DataError("a dataset is too large for one image", found=f"{name}, {size:,} bytes")
+    return dataset[place]
 
 
 def _size(pixels: np.ndarray, shares: np.ndarray) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
-from grounded_attention.utils.bounded_reading import bounded
 
 from .rows import Regions, normalise_boxes, validate_regions
 
@@ -55,8 +54,7 @@ class SourceRecord:
         """Decodes and checks the regions of the record."""
         with self.located():
             try:
-                with bounded("the record", self.size):
-                    return validate_regions(self.decode())
+                return validate_regions(self.decode())
             except DataError:
                 raise
             except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
-from grounded_attention.utils.bounded_files import FileError, read_json
-from grounded_attention.utils.bounded_reading import bounded
+from grounded_attention.utils.bounded_files import read_json
 
 from .raw import plain
 from .readings import Reading
@@ -205,10 +204,9 @@ def _parquet(path: Path) -> Iterator[Record]:
     batches = file.iter_batches(batch_size=ROWS)
     while True:
         try:
-            with bounded(path, path.stat().st_size):
-                batch = next(batches, None)
-                records = [] if batch is None else batch.to_pylist()
-        except (pa.ArrowException, OSError, FileError) as error:
+            batch = next(batches, None)
+            records = [] if batch is None else batch.to_pylist()
+        except (pa.ArrowException, OSError) as error:
             raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
         if batch is None:
             return
