@@ -148,6 +148,11 @@ CASES = {
          "ground_truth": {"detections": [{"label": WORDS, "bounding_box": [0.1, 0.2, 0.5, 0.7]}]}},
         "xywh 0..1",
     ),
+    "CreateML": (
+        {"image": "p.png",
+         "annotations": [{"label": WORDS, "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]},
+        "cxcywh pixels",
+    ),
     "Visual-CoT, a part of the picture": (
         {"image": ["p.png", "p.png###[40, 60, 240, 270]"], "conversations": [
             {"from": "human", "value": f"<image>\nWhere is {WORDS}?"}, {"from": "gpt", "value": "[0.1,0.2,0.6,0.9]"},
@@ -346,6 +351,7 @@ def test_a_shape(case, folder):
 WRONG = {
     "xyxy pixels": "xyxy 0..1",
     "xywh pixels": "xywh 0..1",
+    "cxcywh pixels": "cxcywh 0..1",
     "xyxy 0..1": "xyxy pixels",
     "xywh 0..1": "xywh pixels",
 }

@@ -1,11 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with objects and the names of their classes; a phrase is the name of a class with all of its boxes."""
 
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
+
+from grounded_attention.utils.whole_words import whole_words
 
 from .columns import TEXT_NAMES, XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
@@ -18,19 +19,21 @@ from .raw import (
     RowError,
     first_of,
     items,
-    read_boxes,
     span_phrases,
     structured,
     texts_of,
 )
 
+# What may stand beside a box and is no part of a phrase.
+BESIDE = ("score", "confidence", "track_id", "iscrowd", "occluded", "truncated", "difficult", "keypoints")
+_NOTHING: tuple[Any, ...] = (None, False, 0, "", "0", [], "false", "False")
 LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
 
 
 def matches(record: Columns) -> bool:
     name = _objects_column(record)
     if name is None:
-        return _beside(record) is not None or _is_labelme(record)
+        return _beside(record) is not None
     value = record[name]
     return isinstance(value, (list, Mapping, str)) and "question" not in record
 
@@ -70,32 +73,7 @@ def _beside(record: Columns) -> tuple[str, str] | None:
     return None if names is None or boxes is None or len(record[names]) != len(value) else (boxes, names)
 
 
-def _is_labelme(record: Columns) -> bool:
-    return {"shapes", "imagePath"} <= record.keys()
-
-
-def _read_labelme(record: Columns) -> dict[str, Any]:
-    """A file of LabelMe as a row with `objects`: a box around the points of each shape."""
-    objects = []
-    for number, shape in enumerate(items(record["shapes"], "shapes")):
-        place = f"shapes, shape {number}: points"
-        points = [each.numbers for each in read_boxes(shape.get("points"), place)]
-        if not points or any(len(each) != 2 for each in points):
-            raise RowError(f"bad {place}", found=shape.get("points"), expected="a list of x, y in pixels")
-        if shape.get("shape_type") == "circle" and len(points) == 2:  # its centre, and a point on it
-            radius = math.dist(*points)
-            points = [[side + sign * radius for side in points[0]] for sign in (-1, 1)]
-        across, down = zip(*points, strict=True)
-        box = [min(across), min(down), max(across), max(down)]
-        objects.append({"label": shape.get("label"), "bbox": box[: 2 * min(len(points), 2)]})
-    more = {key: record[key] for key in ("image", "caption", "text") if key in record}
-    sides = {"width": record.get("imageWidth"), "height": record.get("imageHeight")}
-    return {"image": record["imagePath"], **more, **sides, "objects": objects}
-
-
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
-    if _is_labelme(record):
-        record, context = _read_labelme(record), replace(context, readings=XYXY_PIXELS)
     name = _objects_column(record)
     if name is None:
         pair = _beside(record)
@@ -122,7 +100,10 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
             readings = (*XYWH_SHARES, *XYWH_PIXELS)
         if not readings and context.kind.startswith("detection-datasets/"):
             readings = XYXY_PIXELS
-        boxes = boxes_of(each, readings)
+        with_values = {**each, **(each["attributes"] if isinstance(each.get("attributes"), Mapping) else {})}
+        for key in BESIDE:
+            context.leave_out(f"{key} beside a box (the box stays)", with_values.get(key) not in _NOTHING)
+        boxes = boxes_of(with_values, readings)
         named_objects.append((_name_of(each, name, number, context), boxes, each))
     yield from _rows(rest, named_objects, context)
 
@@ -136,8 +117,8 @@ def _name_of(each: Mapping[str, Any], column: str, number: int, context: Context
     value = structured(each[key], key)
     if value is None or isinstance(value, list):
         texts = texts_of(value, key)
-        if not texts:
-            raise RowError(f"{column}, object {number}: no name", found=value, expected="a text")
+        if not texts or (len(texts) > 1 and key != "sentences"):
+            raise RowError(f"{column}, object {number}: no name, or several", found=value, expected="a text")
         return texts[0]
     names = context.classes.get(f"{column}.{key}" if column else key) or context.classes.get("names") or {}
     if isinstance(value, float) and value == int(value):
@@ -148,10 +129,8 @@ def _name_of(each: Mapping[str, Any], column: str, number: int, context: Context
         return value
     if isinstance(value, str) and value.isdecimal():
         return names[int(value)]
-    if names:
-        raise RowError(f"{column}, object {number}: an unknown class", found=value, expected=f"0 to {len(names) - 1}")
-    context.leave_out("names of classes: the numbers have none (give columns={'names': [...]})")
-    return str(value)
+    expected = f"0 to {len(names) - 1}" if names else "names of the classes: columns={'names': [...]}"
+    raise RowError(f"{column}, object {number}: an unknown class", found=value, expected=expected)
 
 
 def _rows(
@@ -173,15 +152,18 @@ def _rows(
     names: dict[str, list[RawBox]] = {}
     for name, boxes, _ in objects:
         names.setdefault(name.strip(), []).extend(boxes)
-    text, phrases = caption or "", []
-    if caption is None or any(name not in caption for name in names):
-        text = f"{caption} " if caption else ""
-        for name, boxes in names.items():
-            phrases.append(RawPhrase(name, boxes, len(text), len(text) + len(name), 0))
+    text, spans = caption or "", []
+    for name in names:
+        spans += [*whole_words(re.escape(name), text, re.IGNORECASE)]
+    edges = [edge for span in sorted(spans) for edge in span]
+    if len(spans) != len(names) or edges != sorted(edges):  # a name is not there once, or a part of another one
+        spans, text = [], f"{text} " if text else ""
+        for name in names:
+            spans.append((len(text), len(text) + len(name)))
             text += f"{name}. "
         text = text.rstrip(" ")
-    else:
-        for name, boxes in names.items():
-            start = caption.index(name)
-            phrases.append(RawPhrase(name, boxes, start, start + len(name), 0))
+    phrases = [
+        RawPhrase(text[start:end], boxes, start, end, 0)
+        for boxes, (start, end) in zip(names.values(), spans, strict=True)
+    ]
     yield make_row(record, {"text": text}, phrases)

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Formats of annotation tools: COCO and Label Studio JSON; folders of YOLO, Pascal VOC, `imagefolder` and V*."""
+"""Formats of annotation tools: COCO JSON; XML of Pascal VOC and CVAT; folders of YOLO, `imagefolder` and V*."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,14 @@ from defusedxml.common import DefusedXmlException
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
-from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.utils.bounded_files import parse_yaml, read_json, read_text
 
+from .label_studio import is_label_studio, read_label_studio
+from .outlines import around, around_ellipse, around_turned
+from .pictures import own_files
 from .probes import is_amber, open_amber
-from .readings import PIXELS, Reading
-from .sources import FILES, SAME_SPLIT, Record, Source, open_files, split_of
+from .readings import MARGIN, PIXELS, Reading
+from .sources import FILES, SAME_SPLIT, Record, Source, open_files, split_of, starts_with
 
 COCO, YOLO, VOC, LABEL_STUDIO = "COCO", "YOLO", "Pascal VOC", "Label Studio"
 _READINGS = {
@@ -34,21 +36,24 @@ def open_folder(folder: Path) -> Source:
     """Opens a folder by what is in it."""
     if is_amber(folder):
         return open_amber(folder)
-    if metadata := _below(folder, _METADATA):
-        return open_files(metadata, folder, str(folder))
-    if settings := next((folder / name for name in ("data.yaml", "data.yml") if (folder / name).is_file()), None):
-        return _open_yolo(folder, parse_yaml(read_text(settings), settings))
-    if coco := [path for path in sorted(folder.rglob("*.json")) if _is_coco(path)]:
+    files = own_files(folder, (*FILES, ".xml", ".txt", ".names", ".yaml", ".yml"))
+    if metadata := [path for path in files if path.name in _METADATA]:
+        best = sorted(metadata, key=lambda path: _METADATA.index(path.name), reverse=True)
+        one_each = {path.parent: path for path in best}
+        return open_files(sorted(one_each.values()), folder, str(folder))
+    if settings := next((path for path in files if path.stem == "data" and path.suffix in (".yaml", ".yml")), None):
+        return _open_yolo(settings.parent, parse_yaml(read_text(settings), settings))
+    if coco := [path for path in files if path.suffix == ".json" and _is_coco(path)]:
         parts: dict[str, list[Any]] = defaultdict(list)
         for path in coco:
             parts[split_of(path, folder)].append(partial(_coco, path))
         return _format(COCO, folder, dict(parts))
-    if xml := sorted(folder.rglob("*.xml")):
-        return _open_voc(folder, xml)
-    if names := next((path for path in (*folder.glob("classes.txt"), *folder.rglob("obj.names"))), None):
+    if xml := [path for path in files if path.suffix == ".xml"]:
+        return _open_xml(folder, xml)
+    if names := next((path for path in files if path.name in ("classes.txt", "obj.names")), None):
         lines = [line.strip() for line in read_text(names).splitlines() if line.strip()]
         return _open_yolo(folder, {"names": lines})
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILES)
+    files = [path for path in files if path.suffix.lower() in FILES]
     beside = [path for path in files if path.suffix == ".json" and _picture_beside(path)]
     if beside and len(beside) == len(files):
         return Source(str(folder), {"": [partial(_of_one, path, folder) for path in beside]}, folder)
@@ -66,53 +71,27 @@ def open_folder(folder: Path) -> Source:
 
 
 def open_file(path: Path) -> Source:
-    """Opens one file; a JSON file may be COCO's or Label Studio's."""
+    """Opens one file; a JSON file may be COCO's or Label Studio's, and XML is Pascal VOC's or CVAT's."""
+    if path.suffix.lower() == ".xml":
+        return _open_xml(path.parent, [path])
     if path.suffix.lower() == ".json":
-        if (known := recognise_json(path)) is not None:
-            return known
+        if _is_coco(path):
+            return _format(COCO, path.parent, {"": [partial(_coco, path)]})
+        if is_label_studio(path):
+            return _format(LABEL_STUDIO, path.parent, {"": [partial(read_label_studio, path)]})
     return open_files([path], path.parent, str(path))
-
-
-def _below(folder: Path, names: Sequence[str]) -> list[Path]:
-    """Files of these names in a folder and the folders in it, the first name of each folder."""
-    files = [path for name in names for path in sorted(folder.rglob(name))]
-    return list({path.parent: path for path in reversed(files)}.values())[::-1]
 
 
 def _format(kind: str, folder: Path, parts: dict[str, list[Any]]) -> Source:
     return Source(str(folder), parts, folder, kind=kind, readings=_READINGS[kind])
 
 
-def recognise_json(path: Path) -> Source | None:
-    """Opens a JSON file of COCO or of Label Studio; None for another one."""
-    if _is_coco(path):
-        return _format(COCO, path.parent, {"": [partial(_coco, path)]})
-    first = _first_element(path)
-    if isinstance(first, Mapping):
-        if isinstance(first.get("annotations") or first.get("completions"), list) and isinstance(
-            first.get("data"), Mapping
-        ):
-            return _format(LABEL_STUDIO, path.parent, {"": [partial(_label_studio, path)]})
-        if any(isinstance(value, list) and _is_region(value) for value in first.values()):
-            return _format(LABEL_STUDIO, path.parent, {"": [partial(_label_studio_short, path)]})
-    return None
-
-
-def _first_element(path: Path) -> Any:
-    with path.open("rb") as file:
-        if not file.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-            return None
-    return next((element for _, _, element in json_elements(path, "expected JSON")), None)
-
-
 def _is_coco(path: Path) -> bool:
-    """Whether a JSON object has the members of COCO; only its first elements are parsed."""
-    with path.open("rb") as file:
-        start = file.read(256).lstrip(b"\xef\xbb\xbf \t\r\n")
-    if not start.startswith(b"{"):
+    """Whether a JSON object has the members of COCO."""
+    if not starts_with(path, b"{"):
         return False
     text = path.read_bytes()
-    return b'"images"' in text and b'"annotations"' in text and b'"file_name"' in text
+    return b'"images"' in text and b'"annotations"' in text and (b'"file_name"' in text or b'"coco_url"' in text)
 
 
 def _coco(path: Path) -> Iterator[Record]:
@@ -141,17 +120,28 @@ def _coco(path: Path) -> Iterator[Record]:
         if "category_id" in each and names and each["category_id"] not in names and "caption" not in each:
             found, expected = each["category_id"], f"an id of categories: {', '.join(map(str, names))}"
             raise DataError("an unknown category_id", file=path, where=where, found=found, expected=expected)
-        name = names.get(each.get("category_id"))
-        objects[each["image_id"]].append({**each, **({} if name is None else {"category": name})})
+        for part in each.get("segments_info") or [each]:  # of panoptic annotations
+            name = names.get(part.get("category_id"))
+            part = _upright(part, images[each["image_id"]])
+            objects[each["image_id"]].append({**part, **({} if name is None else {"category": name})})
     for number, (image_id, image) in enumerate(images.items()):
-        if not isinstance(image.get("file_name"), str):
+        file = image.get("file_name") or image.get("coco_url")
+        if not isinstance(file, str):
             raise DataError("no file_name", file=path, where=f"images, element {number}", found=dict(image))
         about = {key: image[key] for key in ("width", "height", "caption") if image.get(key) is not None}
-        yield (
-            path,
-            f"images, element {number}",
-            {"image": image["file_name"], "image_id": image_id, **about, "objects": objects[image_id]},
-        )
+        row = {"image": file, "image_id": image_id, **about, "objects": objects[image_id]}
+        yield path, f"images, element {number}", row
+
+
+def _upright(part: Mapping[str, Any], image: Mapping[str, Any]) -> Mapping[str, Any]:
+    """CVAT writes a turned rectangle as it is before it is turned about its middle, with the angle beside it."""
+    about = part.get("attributes")
+    if not isinstance(about, Mapping) or not about.get("rotation"):
+        return part
+    x, y, width, height = part["bbox"]
+    size = [float(image.get(side) or math.inf) for side in ("width", "height")]
+    x1, y1, x2, y2 = around_turned([x, y, x + width, y + height], float(about["rotation"]), size)
+    return {"category_id": part.get("category_id"), "bbox": [x1, y1, x2 - x1, y2 - y1]}
 
 
 # YOLO
@@ -165,21 +155,19 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
     if not isinstance(names, Mapping):
         raise DataError("no names of classes", file=folder / "data.yaml", found=names, expected="a list names: [...]")
     names = {int(key): str(value) for key, value in names.items()}
-    has_points = "kpt_shape" in settings  # poses: a line goes on with points
+    points = math.prod(settings.get("kpt_shape") or [0])  # numbers with which a line of a pose goes on
     parts: dict[str, list[Any]] = {}
     for key in ("train", "val", "valid", "test"):
         places = settings.get(key)
         for place in [places] if isinstance(places, str) else places or []:
             root = folder / settings["path"] if isinstance(settings.get("path"), str) else folder
             if (images := _yolo_images(folder, root, place)) is not None:
-                parts.setdefault(SAME_SPLIT.get(key, key), []).append(
-                    partial(_yolo, images, names, folder, has_points)
-                )
+                parts.setdefault(SAME_SPLIT.get(key, key), []).append(partial(_yolo, images, names, folder, points))
     if not parts:
         by_split: dict[str, list[Path]] = defaultdict(list)
-        for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() in SUFFIXES):
+        for path in own_files(folder, SUFFIXES):
             by_split[split_of(path.parent / "x", folder)].append(path)
-        parts = {split: [partial(_yolo, paths, names, folder, has_points)] for split, paths in by_split.items()}
+        parts = {split: [partial(_yolo, paths, names, folder, points)] for split, paths in by_split.items()}
     return _format(YOLO, folder, parts)
 
 
@@ -188,7 +176,7 @@ def _yolo_images(folder: Path, root: Path, place: str) -> list[Path] | None:
     tail = place.replace("\\", "/").lstrip("./")
     for path in (root / place, folder / place, root / tail, folder / tail, folder / Path(tail).parent):
         if path.is_dir():
-            return sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES) or None
+            return own_files(path, SUFFIXES) or None
         if path.is_file() and path.suffix == ".txt":
             lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
             return [path.parent / line if (path.parent / line).is_file() else folder / line for line in lines]
@@ -205,22 +193,22 @@ def _label_file(picture: Path) -> Path:
     return picture.with_suffix(".txt")
 
 
-def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, has_points: bool) -> Iterator[Record]:
+def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, points: int) -> Iterator[Record]:
     for picture in pictures:
         labels = _label_file(picture)
         lines = read_text(labels).splitlines() if labels.is_file() else []
         objects = []
         for number, line in enumerate(lines, 1):
             if line.strip():
-                cells = line.split()
-                objects.append(_yolo_object(cells[:5] if has_points else cells, names, labels, number))
+                objects.append(_yolo_object(line.split(), names, labels, number, points))
         shown = picture.relative_to(folder) if picture.is_relative_to(folder) else picture
         yield labels, "its lines", {"image": str(shown), "objects": objects}
 
 
-def _yolo_object(cells: Sequence[str], names: Mapping[int, str], file: Path, line: int) -> dict[str, Any]:
+def _yolo_object(cells: Sequence[str], names: Mapping[int, str], file: Path, line: int, points: int) -> dict[str, Any]:
+    """A box, perhaps with points and a confidence or an id behind it, or the corners of a polygon."""
     where, found = f"line {line}", " ".join(cells)
-    expected = "a class, then centre x, centre y, width, height in [0, 1] (or the corners of a polygon)"
+    expected = "a class, then centre x, centre y, width, height in [0, 1] (or three corners of a polygon, or more)"
     try:
         label, numbers = int(float(cells[0])), [float(cell) for cell in cells[1:]]
         if not all(map(math.isfinite, numbers)):
@@ -230,18 +218,22 @@ def _yolo_object(cells: Sequence[str], names: Mapping[int, str], file: Path, lin
     if label not in names:
         known = f"a class from {min(names)} to {max(names)}"
         raise DataError("an unknown class", file=file, where=where, found=label, expected=known)
-    if len(numbers) >= 6 and len(numbers) % 2 == 0:
-        x1, y1, x2, y2 = min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])
-        numbers = [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1]
-    if len(numbers) not in (4, 5):
-        raise DataError("no object", file=file, where=where, found=found, expected=expected)
-    return {"bbox": numbers[:4], "category": names[label]}
+    beside = len(numbers) - 4 - points
+    if beside in (0, 1):
+        return {"bbox": numbers[:4], "keypoints": numbers[4:][:points], "score": beside, "category": names[label]}
+    # A tracker writes a box, its confidence and an id: six numbers too.
+    is_tracked = len(numbers) == 6 and numbers[5] % 1 == 0
+    inside = all(-MARGIN <= each <= 1 + MARGIN for each in numbers)
+    if points or len(numbers) < 6 or len(numbers) % 2 or is_tracked or not inside:
+        raise DataError("a line of other numbers", file=file, where=where, found=found, expected=expected)
+    x1, y1, x2, y2 = around(zip(numbers[::2], numbers[1::2], strict=True))
+    return {"bbox": [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], "category": names[label]}
 
 
-# Pascal VOC
+# Pascal VOC, CVAT
 
 
-def _open_voc(folder: Path, files: Sequence[Path]) -> Source:
+def _open_xml(folder: Path, files: Sequence[Path]) -> Source:
     parts: dict[str, list[Path]] = defaultdict(list)
     lists = {path.stem: set(read_text(path).split()) for path in folder.rglob("ImageSets/Main/*.txt")}
     lists = {name: stems for name, stems in lists.items() if name in ("train", "val", "test")}
@@ -249,29 +241,61 @@ def _open_voc(folder: Path, files: Sequence[Path]) -> Source:
         listed = [name for name, stems in lists.items() if path.stem in stems]
         split = listed[0] if listed else split_of(path.parent / "x", folder)
         parts[SAME_SPLIT.get(split, split)].append(path)
-    return _format(VOC, folder, {split: [partial(_voc, paths, folder)] for split, paths in parts.items()})
+    return _format(VOC, folder, {split: [partial(_xml, paths, folder)] for split, paths in parts.items()})
 
 
-def _voc(files: Sequence[Path], folder: Path) -> Iterator[Record]:
+def _xml(files: Sequence[Path], folder: Path) -> Iterator[Record]:
     for path in files:
         try:
             root = ElementTree.fromstring(path.read_bytes())
         except (ElementTree.ParseError, DefusedXmlException, ValueError) as error:
             raise DataError(f"no XML ({error})", file=path, hint="get it again") from None
-        objects = []
-        for number, each in enumerate(root.iter("object")):
-            box = each.find("bndbox")
-            name = (each.findtext("name") or "").strip()
-            sides = [None if box is None else box.findtext(side) for side in ("xmin", "ymin", "xmax", "ymax")]
-            if not name or None in sides:
-                found, expected = {"name": name, "bndbox": sides}, "name, and bndbox with xmin, ymin, xmax, ymax"
-                raise DataError("no object", file=path, where=f"object {number}", found=found, expected=expected)
-            objects.append({"bbox": [*map(str.strip, map(str, sides))], "category": name})
-        name = (root.findtext("filename") or "").strip()
-        size = [root.findtext(f"size/{side}") for side in ("width", "height")]
-        about = dict(zip(("width", "height"), size, strict=True)) if all(size) and "0" not in size else {}
-        picture = _voc_picture(path, name, folder)
-        yield path, "its objects", {"image": str(picture), **about, "objects": objects}
+        images = root.findall("image")
+        if root.tag == "annotation":
+            yield path, "its objects", _voc_row(root, path, folder)
+        elif root.tag != "annotations" or not images:
+            expected = "<annotation> of Pascal VOC, or <annotations> of CVAT for images 1.1"
+            found = [root.tag, *sorted({each.tag for each in root})]
+            raise DataError("XML of another kind", file=path, found=found, expected=expected)
+        for image in images:
+            yield path, f"image {image.get('name')}", _cvat_row(image)
+
+
+def _voc_row(root: Any, path: Path, folder: Path) -> dict[str, Any]:
+    objects = []
+    for number, each in enumerate(root.iter("object")):
+        box = each.find("bndbox")
+        name = (each.findtext("name") or "").strip()
+        sides = [None if box is None else box.findtext(side) for side in ("xmin", "ymin", "xmax", "ymax")]
+        if not name or None in sides:
+            found, expected = {"name": name, "bndbox": sides}, "name, and bndbox with xmin, ymin, xmax, ymax"
+            raise DataError("no object", file=path, where=f"object {number}", found=found, expected=expected)
+        beside = {key: each.findtext(key) for key in ("difficult", "occluded", "truncated")}
+        objects.append({**beside, "bbox": [*map(str.strip, map(str, sides))], "category": name})
+    name = (root.findtext("filename") or "").strip()
+    size = [root.findtext(f"size/{side}") for side in ("width", "height")]
+    about = dict(zip(("width", "height"), size, strict=True)) if all(size) and "0" not in size else {}
+    return {"image": _voc_picture(path, name, folder), **about, "objects": objects}
+
+
+def _cvat_row(image: Any) -> dict[str, Any]:
+    objects, skipped = [], Counter[str]()
+    size = [float(image.get(side)) for side in ("width", "height")]
+    for shape in image:
+        degrees = float(shape.get("rotation") or 0)
+        about = {"category": shape.get("label"), "occluded": shape.get("occluded")}
+        if shape.tag == "box":
+            box = [float(shape.get(side)) for side in ("xtl", "ytl", "xbr", "ybr")]
+            objects.append({**about, "bbox": around_turned(box, degrees, size)})
+        elif shape.tag == "polygon":
+            points = shape.get("points").replace(";", ",").split(",")
+            objects.append({**about, "polygon": [float(each) for each in points]})
+        elif shape.tag == "ellipse":
+            middle = [float(shape.get(side)) for side in ("cx", "cy", "rx", "ry")]
+            objects.append({**about, "bbox": around_ellipse(middle[0], middle[1], middle[2], middle[3], degrees)})
+        else:
+            skipped[f"of the type {shape.tag}"] += 1
+    return {"image": image.get("name"), "width": size[0], "height": size[1], "objects": objects, "skipped": skipped}
 
 
 def _voc_picture(path: Path, name: str, folder: Path) -> str:
@@ -282,107 +306,6 @@ def _voc_picture(path: Path, name: str, folder: Path) -> str:
             if (parent / Path(each).name).is_file():
                 return str((parent / Path(each).name).relative_to(folder))
     return name or path.stem
-
-
-# Label Studio
-
-
-def _label_studio(path: Path) -> Iterator[Record]:
-    for _, index, task in json_elements(path, "expected a list of tasks"):
-        where = f"task {task.get('id', index) if isinstance(task, Mapping) else index}"
-        data = task.get("data") if isinstance(task, Mapping) else None
-        if not isinstance(data, Mapping):
-            raise DataError("no task", file=path, where=where, found=task, expected="data and annotations")
-        regions: list[Any] = []
-        cancelled = 0
-        for annotation in task.get("annotations") or task.get("completions") or []:
-            if annotation.get("was_cancelled"):
-                cancelled += 1
-            else:
-                regions += annotation.get("result") or []
-        yield path, where, _label_studio_row(data, regions, cancelled, path, where)
-
-
-def _label_studio_short(path: Path) -> Iterator[Record]:
-    """JSON-MIN: the fields of a task side by side."""
-    for _, index, task in json_elements(path, "expected a list of tasks"):
-        where = f"task {task.get('id', index)}"
-        regions = [{"value": each} for value in task.values() if isinstance(value, list) and _is_region(value)
-                   for each in value]  # fmt: skip
-        yield path, where, _label_studio_row(task, regions, 0, path, where)
-
-
-def _is_region(value: Sequence[Any]) -> bool:
-    first = value[0] if value else None
-    return isinstance(first, Mapping) and any(
-        key.endswith("labels") and isinstance(each, list) for key, each in first.items()
-    )
-
-
-def _label_studio_row(
-    data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], cancelled: int, path: Path, where: str
-) -> dict[str, Any]:
-    texts = [value for value in data.values() if isinstance(value, str)]
-    picture = next((value for key, value in data.items() if key in ("image", "img", "ocr", "photo", "url")), None)
-    picture = picture or next((each for each in texts if each.lower().endswith(SUFFIXES)), None)
-    if not isinstance(picture, str):
-        raise DataError("no picture", file=path, where=where, found=dict(data), expected='"image" in data')
-    names: dict[Any, list[str]] = defaultdict(list)
-    shapes: dict[Any, Mapping[str, Any]] = {}
-    captions = []
-    skipped = 0
-    for number, region in enumerate(regions):
-        value = region.get("value") or {}
-        key = region.get("id") or f"region {number}"
-        for name, each in value.items():
-            if name.endswith("labels") or name in ("choices", "text"):
-                names[key] += each if isinstance(each, list) else [each]
-        if any(side in value for side in ("x", "points", "radiusX")):
-            shapes[key] = {**region, **value}
-        elif "rle" in value:
-            skipped += 1
-        elif region.get("type") == "textarea" or "text" in value:
-            captions += names[key]
-    objects = []
-    for key, shape in shapes.items():
-        try:
-            box = _label_studio_box(shape)
-        except (KeyError, TypeError, ValueError):
-            expected = "x, y, width and height in percent"
-            raise DataError(
-                "no box", file=path, where=f"{where}, {key}", found=dict(shape), expected=expected
-            ) from None
-        objects.append({"bbox": box, "category": [*dict.fromkeys(map(str, names[key]))][-1] if names[key] else None})
-    about = {"caption": captions[0]} if captions else {}
-    return {"image": picture, **about, "objects": objects, "skipped": {"was_cancelled": cancelled, "brush": skipped}}
-
-
-def _label_studio_box(shape: Mapping[str, Any]) -> list[float]:
-    """x, y, width, height in percent of what a region encloses, also if it is turned about its corner."""
-    if "points" in shape:
-        xs, ys = zip(*shape["points"], strict=True)
-        return [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)]
-    if "radiusX" in shape:
-        across, down = float(shape["radiusX"]), float(shape["radiusY"])
-        return [shape["x"] - across, shape["y"] - down, 2 * across, 2 * down]
-    x, y = float(shape["x"]), float(shape["y"])
-    if "keypointlabels" in shape and not ("height" in shape and "rectanglelabels" in shape):
-        return [x, y]
-    width, height = float(shape["width"]), float(shape["height"])
-    angle = math.radians(float(shape.get("rotation") or 0))
-    if not angle:
-        return [x, y, width, height]
-    # Percent of both sides: turned in pixels, and brought back.
-    ratio = float(shape.get("original_height") or 1) / float(shape.get("original_width") or 1)
-    corners = [(a, b * ratio) for a in (0, width) for b in (0, height)]
-    turned = [
-        (a * math.cos(angle) - b * math.sin(angle), (a * math.sin(angle) + b * math.cos(angle)) / ratio)
-        for a, b in corners
-    ]
-    # What it encloses may leave the picture where the region itself does not.
-    columns = [min(max(x + a, 0.0), 100.0) for a, _ in turned]
-    rows = [min(max(y + b, 0.0), 100.0) for _, b in turned]
-    return [min(columns), min(rows), max(columns) - min(columns), max(rows) - min(rows)]
 
 
 # One JSON file for each picture

@@ -13,7 +13,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 
 from .folders import open_file, open_folder
-from .sources import FILES, Source, class_names, dataset_name, dataset_records, open_files
+from .sources import FILES, Source, class_names, dataset_name, dataset_records, in_words, open_files
 
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([^@/:]+))?(?:@([\w./-]+))?")
 
@@ -24,10 +24,11 @@ def open_source(
     """Opens data; nothing but headers is read."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
-        if os.path.isdir(text):
-            return _open_saved(text) or open_folder(Path(text))
-        if os.path.isfile(text):
-            return open_file(Path(text))
+        with in_words("no data of a known form", file=text):
+            if os.path.isdir(text):
+                return _open_saved(text) or open_folder(Path(text))
+            if os.path.isfile(text):
+                return open_file(Path(text))
         if paths := sorted(glob.glob(text, recursive=True)):
             return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
         return _open_hub(text, split, config, revision, options)

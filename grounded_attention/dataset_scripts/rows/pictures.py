@@ -6,6 +6,7 @@ import binascii
 import hashlib
 import os
 import re
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,10 +19,10 @@ from grounded_attention.utils.safe_paths import path_below
 
 from .raw import RowError
 
-# Files in folders that are listed to find a picture by its name alone.
-_MOST_FILES = 1_000_000
 _SIZES = 4096  # that are remembered, for pictures that several rows have
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # Label Studio's before the name of a file
+_ROOT = re.compile(r"^(?:[A-Za-z]:(?=[\\/]))?[\\/]*")  # of a path of Windows or Linux
+_ADDED = ("._", ".DS_Store", "__MACOSX", ".ipynb_checkpoints")  # by systems, beside what people keep
 
 
 class MissingPicture(RowError):
@@ -90,19 +91,16 @@ class Pictures:
         shown, name = name, _local_name(name)
         if not self.is_foreign and os.path.isabs(name) and os.path.isfile(name):
             return Path(name)
-        relative = name.lstrip("/\\").replace("\\", "/")
+        relative = _ROOT.sub("", name).replace("\\", "/")
         beside = [] if file is None else [file.parent, file.parent.parent]
         for folder in dict.fromkeys([*self.folders[:-1], *beside, *self.folders[-1:]]):
             for below in ("", "images", "image", "img"):
-                if self.is_foreign or ".." not in relative.split("/"):
-                    path = path_below(folder / below, relative)
-                else:
-                    path = folder / below / relative
-                if path.is_file():
+                path = path_below(folder / below, relative) if self.is_foreign else folder / below / relative
+                if os.path.isfile(path):
                     return path
         base = relative.rsplit("/", 1)[-1]
-        for candidate in (base, _UPLOAD.sub("", base), without_object(base)):
-            if indexed := self._index().get(candidate):
+        for candidate in (base, _UPLOAD.sub("", base), without_object(base), unquote(base)):
+            if indexed := self._index().get(_composed(candidate)):
                 return indexed
         raise MissingPicture(shown, self.folders)
 
@@ -111,17 +109,27 @@ class Pictures:
         if self._by_name is None:
             self._by_name, twice = {}, set()
             for folder in self.folders:
-                for parent, _, names in os.walk(folder):
-                    for name in names:
-                        if name.lower().endswith(SUFFIXES):
-                            for key in {name, os.path.splitext(name)[0], _UPLOAD.sub("", name)}:
-                                if self._by_name.setdefault(key, Path(parent, name)) != Path(parent, name):
-                                    twice.add(key)
-                    if len(self._by_name) > _MOST_FILES:
-                        break
+                for path in own_files(folder, SUFFIXES):
+                    for key in map(_composed, {path.name, path.stem, _UPLOAD.sub("", path.name)}):
+                        if self._by_name.setdefault(key, path) != path:
+                            twice.add(key)
             for key in twice:  # two files of one name: which is meant is not guessed
                 del self._by_name[key]
         return self._by_name
+
+
+def own_files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The files of a folder and the folders in it that end so, sorted, without those that a Mac adds."""
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(_ADDED)]
+        found += [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
+    return sorted(path for path in found if not path.name.startswith(_ADDED))
+
+
+def _composed(name: str) -> str:
+    """A Mac may write an accent as a character of its own."""
+    return unicodedata.normalize("NFC", name)
 
 
 def picture_digest(picture: Any) -> str | None:
@@ -133,7 +141,7 @@ def picture_digest(picture: Any) -> str | None:
 def _local_name(name: str) -> str:
     """The path in an address, such as Label Studio's `/data/local-files/?d=images/1.png`, or a `file://`."""
     parts = urlsplit(name)
-    if parts.query and (named := parse_qs(parts.query).get("d")):
+    if "/local-files" in parts.path and (named := parse_qs(parts.query).get("d")):
         return named[0]
     if parts.scheme in ("http", "https", "s3", "gs", "file", "hf") and parts.path:
         path = unquote(parts.path)

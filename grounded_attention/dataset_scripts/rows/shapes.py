@@ -7,7 +7,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from . import captions, conversations, detection, probes, questions, referring
+from . import captions, conversations, detection, probes, questions, referring, tools
 from .columns import Columns, Context
 from .raw import BOX_NAMES, RawRow
 
@@ -39,9 +39,11 @@ SHAPES: Sequence[Shape] = (
     Shape("samples", "moondream/refcoco-m", "samples", referring.has_samples, referring.read_samples),
     Shape("conversation", "LLaVA, Qwen, ms-swift, LLaMA-Factory, GUI-Actor, UGround", "conversations or messages",
           conversations.matches, conversations.read),
+    Shape("annotations of a tool", "LabelMe, VIA, CreateML", "shapes, regions, or annotations with coordinates",
+          tools.matches, tools.read),
     Shape("elements", "OS-Atlas, Visual Genome regions", "elements or regions", referring.has_elements,
           referring.read_elements),
-    Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio, LabelMe", "objects or annotations",
+    Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio", "objects or annotations",
           detection.matches, detection.read),
     Shape("points", "allenai/pixmo-points", "points, label", questions.has_points, questions.read_points),
     Shape("screen", "ScreenSpot, ScreenSpot-Pro, OSWorld-G", "instruction, bbox", referring.has_instruction,

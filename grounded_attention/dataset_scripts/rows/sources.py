@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,9 @@ import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
-from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.bounded_files import FileError, read_json
 
-from .raw import plain
+from .raw import RowError, plain
 from .readings import Reading
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
@@ -49,8 +50,9 @@ class Source:
         for name, part in self.parts.items():
             if split is None or name == split:
                 for read in part:
-                    for each in read():
-                        yield name, each
+                    with in_words(f"no data of {self.kind or 'this form'}", file=self.name):
+                        for each in read():
+                            yield name, each
 
 
 def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
@@ -105,11 +107,12 @@ def _object(value: Any, path: Path | None, where: str) -> dict[str, Any]:
 
 def _json(path: Path) -> Iterator[Record]:
     """The elements of a list, of the only list of an object, or the members of an object of objects."""
-    if _starts_with_list(path):
+    if starts_with(path, b"["):
         for _, index, element in json_elements(path, "expected a list of rows"):
             yield path, f"element {index}", _object(element, path, f"element {index}")
         return
     whole = read_json(path)
+    whole = whole.get("_via_img_metadata", whole) if isinstance(whole, Mapping) else whole
     if not isinstance(whole, Mapping):
         raise DataError("no rows", file=path, found=whole, expected="a list of objects")
     lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
@@ -126,9 +129,23 @@ def _json(path: Path) -> Iterator[Record]:
         yield path, "the object", dict(whole)
 
 
-def _starts_with_list(path: Path) -> bool:
+def starts_with(path: Path, mark: bytes) -> bool:
+    """Whether a JSON file begins with this bracket."""
     with path.open("rb") as file:
-        return file.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+        return file.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(mark)
+
+
+@contextmanager
+def in_words(problem: str, **place: Any) -> Iterator[None]:
+    """Adds a place to errors of data, and makes one of what a value of an unexpected type ends with."""
+    try:
+        yield
+    except RowError as error:
+        raise DataError(error.problem, **{**error.details, **place}) from None
+    except (DataError, FileError):
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        raise DataError(f"{problem} ({type(error).__name__}: {error})", **place) from error
 
 
 def _next_line(reader: Any) -> list[str] | None:

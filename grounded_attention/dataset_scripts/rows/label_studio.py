@@ -1,0 +1,111 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Label Studio's exports: tasks with regions in percent of the picture, as `JSON` and as `JSON-MIN`."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+
+from .outlines import around, around_ellipse, around_turned
+from .raw import RowError
+from .sources import Record, in_words, starts_with
+
+_LOOKED_AT = 100  # tasks; the first ones may have nothing
+_PEOPLE = ("annotations", "completions")
+
+
+def is_label_studio(path: Path) -> bool:
+    """Whether a JSON file is an export of Label Studio; its first tasks may have no annotation."""
+    if not starts_with(path, b"["):
+        return False
+    tasks = [each for _, _, each in islice(json_elements(path, "expected JSON"), _LOOKED_AT)]
+    return any(isinstance(each, Mapping) and (_is_task(each) or _regions_of(each)) for each in tasks)
+
+
+def _is_task(task: Mapping[str, Any]) -> bool:
+    return isinstance(task.get("data"), Mapping) and any(key in task for key in (*_PEOPLE, "predictions"))
+
+
+def _regions_of(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The regions of a task of JSON-MIN, whose fields stand side by side."""
+    lists = [each for each in task.values() if isinstance(each, list) and each and isinstance(each[0], Mapping)]
+    named = [each for each in lists if any(str(key).endswith("labels") for key in each[0])]
+    return [{"value": region} for each in named for region in each]
+
+
+def read_label_studio(path: Path) -> Iterator[Record]:
+    """A record with `objects` for each task."""
+    for _, index, task in json_elements(path, "expected a list of tasks"):
+        where = f"task {task.get('id', index) if isinstance(task, Mapping) else index}"
+        with in_words("no task of Label Studio", file=path, where=where):
+            skipped: Counter[str] = Counter()
+            if isinstance(task.get("data"), Mapping):
+                lists = [each for key in _PEOPLE for each in task.get(key) or []]
+                valid = [each for each in lists if not each.get("was_cancelled")]
+                skipped["was_cancelled"] = len(lists) - len(valid)
+                skipped["of a further person"] = len(valid[1:])
+                skipped["predictions"] = len(task.get("predictions") or [])
+                data, regions = task["data"], [region for each in valid[:1] for region in each.get("result") or []]
+            else:
+                data, regions = task, _regions_of(task)
+            yield path, where, {**_row(data, regions, skipped), "skipped": skipped}
+
+
+def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], skipped: Counter[str]) -> dict[str, Any]:
+    texts = [value for value in data.values() if isinstance(value, str)]
+    picture = next((value for key, value in data.items() if key in ("image", "img", "ocr", "photo", "url")), None)
+    picture = picture or next((each for each in texts if each.lower().endswith(SUFFIXES)), None)
+    if not isinstance(picture, str):
+        raise RowError("no picture", found=dict(data), expected='"image" in data')
+    labels: dict[Any, list[str]] = defaultdict(list)
+    words: dict[Any, list[str]] = defaultdict(list)
+    shapes: dict[Any, Mapping[str, Any]] = {}
+    captions = []
+    for number, region in enumerate(regions):
+        value = region.get("value") or {}
+        key = region.get("id") or f"region {number}"
+        for name, each in value.items():
+            if name.endswith("labels") or name in ("choices", "text"):
+                written = words if name == "text" else labels
+                written[key] += map(str, each if isinstance(each, list) else [each])
+        if any(side in value for side in ("x", "points")):
+            shapes[key] = {**region, **value}
+        elif "text" in value:
+            captions += words[key]
+        else:
+            skipped[f"of the type {'brush' if 'rle' in value else region.get('type')}"] += 1
+    if len({each.get("to_name") for each in shapes.values()}) > 1 or any(map(_is_turned, shapes.values())):
+        raise RowError("regions of several pictures, or of a turned one", expected="one picture, image_rotation 0")
+    objects = []
+    for key, shape in shapes.items():
+        names = [*dict.fromkeys(words[key] or labels[key])]
+        skipped["without a label"] += not names
+        objects += [{"bbox": _box(shape), "category": name} for name in names]
+    return {"image": picture, **({"caption": captions[0]} if captions else {}), "objects": objects}
+
+
+def _is_turned(shape: Mapping[str, Any]) -> bool:
+    return bool(shape.get("image_rotation"))
+
+
+def _box(shape: Mapping[str, Any]) -> list[float]:
+    """x, y, width, height in percent of what a region encloses, also if it is turned about its corner."""
+    # Percent of both sides: turned in shares of the width, and brought back.
+    ratio = float(shape.get("original_height") or 1) / float(shape.get("original_width") or 1)
+    degrees = float(shape.get("rotation") or 0)
+    if "points" in shape:
+        x1, y1, x2, y2 = around((float(x), float(y) * ratio) for x, y in shape["points"])
+    else:
+        x, y = float(shape["x"]), float(shape["y"]) * ratio
+        if "radiusX" in shape:
+            x1, y1, x2, y2 = around_ellipse(x, y, float(shape["radiusX"]), float(shape["radiusY"]) * ratio, degrees)
+        elif "keypointlabels" in shape and not ("height" in shape and "rectanglelabels" in shape):
+            return [x, y / ratio]
+        else:
+            box = [x, y, x + float(shape["width"]), y + float(shape["height"]) * ratio]
+            x1, y1, x2, y2 = around_turned(box, degrees, (100.0, 100 * ratio), (x, y))
+    return [x1, y1 / ratio, x2 - x1, (y2 - y1) / ratio]
