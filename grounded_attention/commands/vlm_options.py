@@ -53,8 +53,9 @@ def read_model_type(name: str, revision: str | None) -> str:
     try:
         base = base_of(name, on_hub=True, revision=revision)
         place = {"revision": (revision if base == name else None) or "main"}
-        kind = PreTrainedConfig.get_config_dict(base, **place)[0].get("model_type")
-    except (OSError, ValueError) as error:
+        content, _ = PreTrainedConfig.get_config_dict(base, **place)
+        kind = content.get("model_type")
+    except (AttributeError, OSError, ValueError) as error:  # the first if the file is no mapping
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
     if not isinstance(kind, str):
         raise ValueError(f"--model {name}: config.json is not found or has no model_type, so this is no model")

@@ -50,21 +50,16 @@ class ChosenHeads:
             ValueError: if something is missing or has another form; the message has the source.
         """
         try:
-            if content["format"] not in (1, FORMAT):
+            if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}, expected {FORMAT}")
             pairs = tuple((_index(one["layer"]), _index(one["head"])) for one in content["chosen"])
-            if not pairs:
-                raise ValueError("it has no chosen heads")
+            if not pairs or len(set(pairs)) < len(pairs):
+                raise ValueError(f"{len(pairs)} chosen heads, {len(set(pairs))} of them different; expected each once")
             about = content["about"]
-            if content["format"] == 1:
-                layers, heads, asked = content["layers"], content["heads_per_layer"], about["options"]
-                settings = PromptSettings(asked["words"], asked["instruction"])
-            else:
-                layers, heads = len(content["layers"]), content["heads"]
-                settings = PromptSettings(about["word"], about.get("instruction"))
+            settings = PromptSettings(about["word"], about.get("instruction"))
             width, height = map(float, content.get("centre_size", (0.5, 0.5)))
             rule = check_rule(content.get("box_rule", BOX_RULE))
-            return cls(pairs, settings, (width, height), layers, heads, source, rule)
+            return cls(pairs, settings, (width, height), len(content["layers"]), content["heads"], source, rule)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{source}: not a ranking of heads ({reason}); {MAKE}") from error

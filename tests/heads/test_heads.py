@@ -287,15 +287,15 @@ def test_files_and_what_pipelines_read(tmp_path):
     ("change", "message"),
     [
         ({"format": 3}, "format 3, expected 2"),
-        ({"chosen": []}, "it has no chosen heads"),
+        ({"chosen": []}, "0 chosen heads"),
+        ({"chosen": [{"layer": 0, "head": 1}] * 300_000}, "300000 chosen heads, 1 of them different"),
         ({"chosen": [{"layer": 0, "head": "x"}]}, "index 'x', expected a whole number"),
-        ({"about": {}}, "no entry 'options'"),
+        ({"about": {}}, "no entry 'word'"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, change, message):
-    options = {"words": "mean", "instruction": None}
-    content = {"format": 1, "chosen": [{"layer": 0, "head": 1}], "about": {"options": options}}
-    content |= {"centre_size": [0.5, 0.5], "layers": 2, "heads_per_layer": 4}
+    content = {"format": 2, "chosen": [{"layer": 0, "head": 1}], "about": {"word": "mean", "instruction": None}}
+    content |= {"centre_size": [0.5, 0.5], "layers": ["0", "1"], "heads": 4}
     path = tmp_path / "heads.json"
     path.write_text(json.dumps(content))
     assert ChosenHeads.from_file(path).heads == ((0, 1),)

@@ -329,5 +329,5 @@ def test_words_of_several_pieces(model_type):
 
 
 def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="the image tokens of this processor are not known"):
+    with pytest.raises(ValueError, match="no known processor"):
         PatchGroundingProcessor(make_processor("llava").tokenizer)

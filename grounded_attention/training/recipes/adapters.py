@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Folders with an adapter of PEFT instead of a model."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,10 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.safe_paths import check_weight_index
 
 INSTALL = "pip install 'grounded-attention[vlm]'"
+# The usual patterns of adapters have at most some five repeats, and repeat no group.
+LONGEST_PATTERN, REPEATS = 5000, 6
+_REPEATS = re.compile(r"(?<!\\)[*+]|\{\d+,\d*\}")
+_REPEATED_GROUP = re.compile(r"\)(?:[*+]|\{\d)")
 
 
 def is_local(name: str) -> bool:
@@ -36,7 +41,25 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
     if not isinstance(base, str) or not isinstance(content, dict):
         raise ValueError(f"{path}: base_model_name_or_path is {base!r:.200}, expected the name of the adapter's model")
     check_weight_index(base)
+    _check_patterns(content, path)
     return base
+
+
+def _check_patterns(content: dict[str, Any], path: Path) -> None:
+    """PEFT matches the names of all modules with these regular expressions; a hostile one would never end."""
+    patterns = [value for value in content.values() if isinstance(value, str)]
+    for key in ("rank_pattern", "alpha_pattern"):
+        patterns += content.get(key) or ()
+    for pattern in patterns:
+        if (
+            len(pattern) > LONGEST_PATTERN
+            or _REPEATED_GROUP.search(pattern)
+            or len(_REPEATS.findall(pattern)) > REPEATS
+        ):
+            raise ValueError(
+                f"{path}: the pattern {pattern!r:.100} may take forever; expected names of modules, or a regular "
+                f"expression without repeated groups, with at most {REPEATS} repeats"
+            )
 
 
 def read_model_config(source: str, **options: Any) -> Any:
