@@ -4,6 +4,7 @@
 import json
 import random
 import re
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -487,10 +488,76 @@ def test_every_shape_of_the_table_in_docs_is_tried(folder):
         said = {"boxes": convention.removeprefix("ask or ")} if convention.startswith("ask or ") else {}
         tried.add(grounded_rows(write(folder, given if isinstance(given, list) else [given]), **said).report.shape)
     picture().save(folder / "q.png")
-    for content in [*(content for content, _ in PROBES.values()), WITHOUT_BOXES, VERDICT]:
+    for content in [*(content for content, _ in PROBES.values()), WITHOUT_BOXES, VERDICT, BACKGROUND]:
         (folder / "probe.json").write_text(json.dumps(content))
         tried.add(grounded_rows(folder / "probe.json").report.shape)
     assert tried == {*named}
+
+
+BACKGROUND = {"image": "p.png", "annotations": None}
+OBJECT = {"bbox": XYXY, "label": "a kite"}
+# Rows with a thing, and a picture without one as people write it.
+EMPTY = {
+    "null": ({"annotations": [OBJECT]}, {"annotations": None}),
+    "an empty object": ({"annotations": [OBJECT]}, {"annotations": {}}),
+    "an empty list": ({"objects": [OBJECT]}, {"objects": []}),
+    "lists that are empty": ({"objects": [OBJECT]}, {"objects": {"bbox": [], "label": []}}),
+    "null lists": ({"boxes": [XYXY], "labels": ["a kite"]}, {"boxes": None, "labels": None}),
+    "a null box": ({"bbox": XYXY, "label": "a kite"}, {"bbox": None, "label": None}),
+    "null sides": (dict(zip(("x1", "y1", "x2", "y2"), XYXY, strict=True)) | {"label": "a kite"},
+                   dict.fromkeys(("x1", "y1", "x2", "y2", "label"))),
+    "no region": ({"regions": [{"phrase": "a kite", "bbox": XYXY}]}, {"regions": []}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EMPTY, ids=str)
+@pytest.mark.parametrize("first", [False, True])
+def test_a_picture_without_a_thing(case, first, folder):
+    full, empty = ({"image": "p.png", **each} for each in EMPTY[case])
+    rows = grounded_rows(write(folder, [empty, empty, full] if first else [full, empty, empty]), boxes="xyxy pixels")
+    read = list(rows)
+    assert sorted(len(row["phrases"]) for row in read) == [0, 0, 1] and not rows.report.dropped
+    assert {phrase["text"] for row in read for phrase in row["phrases"]} == {"a kite"}
+
+
+CORNERS = [[100, 60], [200, 70], [210, 150], [90, 140]]
+AROUND = [90, 60, 210, 150]
+OUTLINES = {
+    "four corners": {"text": "a sign", "bbox": CORNERS},
+    "eight numbers": {"text": "a sign", "bbox": [*chain(*CORNERS)]},
+    "five corners": {"text": "a sign", "bbox": [*CORNERS, [95, 90]]},
+    "corners of each": {"text": "a sign", "bboxes": [CORNERS]},
+    "quad": {"text": "a sign", "quad": CORNERS},
+    "polygon": {"text": "a sign", "polygon": [*chain(*CORNERS)]},
+    "an object": {"objects": [{"label": "a sign", "bbox": CORNERS}]},
+    "lists": {"objects": {"bbox": [CORNERS], "label": ["a sign"]}},
+}
+
+
+@pytest.mark.parametrize("case", OUTLINES, ids=str)
+def test_corners_are_the_box_around_them(case, folder):
+    ((box,),) = phrases_of(grounded_rows(write(folder, [{"image": "p.png", **OUTLINES[case]}]))).values()
+    assert np.allclose(np.array(box) * [*SIZE, *SIZE], AROUND)
+
+
+# Rows that say where something is, in a way that is not read; the column that is named.
+UNREAD = {
+    "a file of a mask": ({"text": "a dog", "mask": "m.png"}, "mask"),
+    "files of masks": ({"text": "a dog", "masks": ["m.png", "n.png"]}, "masks"),
+    "turned boxes": ({"text": "a dog", "rbox": [100, 60, 40, 30, 12.5]}, "rbox"),
+    "key points of an object": ({"objects": [{"label": "a dog", "keypoints": [100, 60, 2]}]}, "objects.keypoints"),
+    "marks": ({"objects": [{"label": "a dog", "where": "<loc0320><loc0064><loc0960><loc0384>"}]}, "objects.where"),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD, ids=str)
+def test_places_that_are_not_read_are_named(case, folder):
+    row, name = UNREAD[case]
+    with pytest.raises(DataError, match=re.escape(name)):
+        grounded_rows(write(folder, [{"image": "p.png", **row}]))
+    other = {"objects": [OBJECT]} if "objects" in row else {"text": "a kite", "bbox": XYXY}
+    rows = grounded_rows(write(folder, [{"image": "p.png", **each} for each in (other, row)]), boxes="xyxy pixels")
+    assert len(list(rows)) == 2 and any(reason.startswith(f"{name}: ") for reason in rows.report.dropped)
 
 
 # Damages

@@ -29,6 +29,22 @@ BESIDE = ("score", "confidence", "track_id", "iscrowd", "occluded", "truncated",
 _NOTHING: tuple[Any, ...] = (None, False, 0, "", "0", [], "false", "False")
 LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
 
+# Columns of things in a picture; a null or an empty list says that there are none.
+OBJECT_LISTS = (*LIST_NAMES, "regions", "elements", "samples", "refs", "shapes", "phrases")
+OBJECT_NAMES = (*OBJECT_LISTS, *BOX_NAMES, "x1", "y1", "x2", "y2", "xmin", "ymin", "xmax", "ymax", "x", "y")
+
+
+def has_no_objects(record: Columns) -> bool:
+    """Whether all columns of things are empty, and no text means them."""
+    values = [record[key] for key in OBJECT_NAMES if key in record]
+    others = any(key in record for key in ("question", *TEXT_NAMES) if key not in ("caption", "text"))
+    with_text = first_of(record, ("caption", "text")) and not any(key in record for key in OBJECT_LISTS)
+    return bool(values) and all(each in (None, [], {}, "") for each in values) and not others and not with_text
+
+
+def read_no_objects(record: Columns, context: Context) -> Iterator[RawRow]:
+    yield from _rows(record, [], context)
+
 
 def matches(record: Columns) -> bool:
     name = _objects_column(record)

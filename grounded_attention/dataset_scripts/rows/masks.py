@@ -13,7 +13,7 @@ from grounded_attention.utils.open_images import open_image
 
 from .raw import RowError, plain, structured
 
-MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments")
+MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments", "quad")
 MAX_SHIFT = 8  # groups of 5 bits of a run length
 Corners = tuple[float, float, float, float]
 # Pixels (H, W), or polygons of which each is (corners, 2) in pixels.

@@ -142,7 +142,7 @@ def structured(value: Any, name: str) -> Any:
 def items(value: Any, name: str) -> list[dict[str, Any]]:
     """The entries of a list of mappings, or of a mapping of lists."""
     value = structured(value, name)
-    if value is None:
+    if value is None or value == {}:
         return []
     if isinstance(value, Mapping):
         lists = {key: each for key, each in value.items() if isinstance(each, list)}
@@ -175,14 +175,19 @@ def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> lis
     if not isinstance(value, list) or len(value) > MOST_BOXES:
         raise RowError(f"bad {name}", found=value, expected=f"x, y, x, y, or a list of at most {MOST_BOXES} boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
-        if len(value) == 2 and all(isinstance(each, list) and len(each) == 2 for each in value) and name in BOX_NAMES:
-            return read_boxes([*chain(*value)], name, readings or tuple(_corner_readings()))
+        if name in BOX_NAMES and len(value) > 1 and all(isinstance(each, list) and len(each) == 2 for each in value):
+            return [_around_corners([*chain(*value)], name, readings)]
         return [box for each in value for box in read_boxes(each, name, readings)]
-    return [RawBox(_numbers(value, name), readings)]
+    return [_around_corners(value, name, readings) if len(value) == 8 else RawBox(_numbers(value, name), readings)]
 
 
-def _corner_readings() -> list[Reading]:
-    return [Reading("xyxy", scale) for scale in (PIXELS, 1.0)]
+def _around_corners(value: Sequence[Any], name: str, readings: tuple[Reading, ...]) -> RawBox:
+    """The box around corners x, y, x, y ...; a known scale stays, and a known order says nothing of corners."""
+    pairs = [_numbers(value[i : i + 2], name) for i in range(0, len(value), 2)]
+    across, down = zip(*pairs, strict=True)
+    scales = dict.fromkeys(each.scale for each in readings) or (PIXELS, 1.0)
+    corners = tuple(Reading("xyxy", scale) for scale in scales)
+    return RawBox([min(across), min(down), max(across), max(down)], corners)
 
 
 def _numbers(value: Sequence[Any], name: str) -> list[float]:
@@ -194,8 +199,6 @@ def _numbers(value: Sequence[Any], name: str) -> list[float]:
         raise RowError(f"bad {name}", found=value, expected="numbers") from None
     if not all(map(math.isfinite, numbers)):
         raise RowError(f"bad {name}", found=value, expected="finite numbers")
-    if len(numbers) == 8:  # the corners of a quadrilateral
-        return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
     if len(numbers) not in (2, 4):
         raise RowError(f"bad {name}", found=value, expected="four numbers of a box, or the two of a point")
     return numbers

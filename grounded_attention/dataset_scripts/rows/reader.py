@@ -17,14 +17,16 @@ from grounded_attention.utils.whole_words import whole_words
 
 from .captions import texts_in_order
 from .columns import IMAGE_NAMES, TEXT_NAMES, Context
+from .detection import OBJECT_NAMES, has_no_objects
 from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
 from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
 from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
-from .shapes import Shape, find_shape
+from .shapes import NO_OBJECTS, Shape, find_shape
 from .sources import SAME_SPLIT, Record, Source
+from .unread import UNREAD, unread_places
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ COUNTED = (200, 2000)
 LOOKED_AT = 2000
 _POINTS = (Reading("point"),)  # a key of decisions: points of which nothing else is known
 WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
+_WEAK = ("text", NO_OBJECTS)  # shapes of rows that have nothing to tell; others may follow
 # Names of columns that a user may give.
 COLUMNS = (
     "image", "images", "image_id", "width", "height", "text", "caption", "captions", "boxes", "phrases", "messages",
@@ -210,8 +213,9 @@ class GroundedRows:
     def _renamed(self, record: dict[str, Any], file: Path | None, where: str) -> dict[str, Any]:
         """Plain values, with the columns that the user names under their known names, before all others."""
         try:
-            # A null says no more than a column that is not there, but for boxes: there it says that there are none.
-            record = {key: plain(value) for key, value in record.items() if value is not None or key in BOX_NAMES}
+            # A null says no more than a column that is not there, but for things: there it says that there are none.
+            self._known_columns |= record.keys()
+            record = {key: plain(value) for key, value in record.items() if value is not None or key in OBJECT_NAMES}
             record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
         except (RowError, RecursionError) as error:
             deep = RowError("nested too deeply") if isinstance(error, RecursionError) else error
@@ -223,7 +227,7 @@ class GroundedRows:
                 record[key] = names.get(record[key], record[key])
         if not self._columns:
             return record
-        renamed = {}
+        renamed: dict[str, Any] = {}
         used: set[str] = set()
         for name, column in self._columns.items():
             if name == "names":
@@ -235,11 +239,11 @@ class GroundedRows:
                     raise DataError(
                         f"no column {missing[0]}", file=file, where=where, found=known, expected=missing[0]
                     )
+                renamed |= {name: None} if name in OBJECT_NAMES else {}
                 continue
             values = [record[each] for each in columns]
             renamed[name] = values[0] if isinstance(column, str) else values
             used |= set(columns)
-        self._known_columns |= set(record)
         rest = {key: value for key, value in record.items() if key not in used and key not in renamed}
         # Other columns of the same meaning step back: what the user names is what is read.
         return {**renamed, **{key: value for key, value in rest.items() if not _says_the_same(key, renamed)}}
@@ -248,9 +252,9 @@ class GroundedRows:
         context = Context(self._source.kind, self._source.readings, self._source.classes, notes)
         for split, (file, where, record) in self._records():
             place: dict[str, Any] = {"file": file or self._source.name, "where": where}
-            shape = self._shape if self._shape is not None and self._shape.matches(record) else None
-            shape = shape or find_shape(record, **place)
-            if self._shape is None:
+            known = self._shape is not None and self._shape.matches(record) and not has_no_objects(record)
+            shape = self._shape if known and self._shape is not None else find_shape(record, **place)
+            if self._shape is None or self._shape.name in _WEAK:
                 self._shape = shape
             said = sum(notes.values())
             try:
@@ -266,6 +270,8 @@ class GroundedRows:
                 ) from error
             if not made and sum(notes.values()) == said:  # the reader said nothing of it
                 context.leave_out("a row without a text or an object")
+            for name in unread_places(record, made):
+                context.leave_out(f"{name}: {UNREAD}")
             for row in made:
                 for phrase in row.phrases:
                     if phrase.image is None and phrase.boxes and len(row.images) > 1:
@@ -293,7 +299,9 @@ class GroundedRows:
         samples: dict[tuple[Reading, ...], list[Sample]] = {}
         count = records = 0
         previous = None
-        for _, file, where, row in self._raw_rows({}):
+        notes: dict[str, int] = {}
+        has_boxes = False
+        for _, file, where, row in self._raw_rows(notes):
             if where != previous:
                 previous, records = where, records + 1
             if count >= limit or records > LOOKED_AT:
@@ -301,6 +309,7 @@ class GroundedRows:
             if not row.phrases:
                 continue
             sizes: dict[int, tuple[int, int]] = {}
+            has_boxes = has_boxes or any(each.boxes for each in row.phrases)
             for phrase in row.phrases:
                 image = phrase.image or 0
                 for box in phrase.boxes:
@@ -311,6 +320,15 @@ class GroundedRows:
                     sizes[image] = size
                     samples.setdefault(_kind(box), []).append(Sample(box.numbers, size, box.area, box.hull))
                     count += 1
+        unread = [reason.removesuffix(f": {UNREAD}") for reason in notes if reason.endswith(UNREAD)]
+        if unread and not has_boxes:
+            raise DataError(
+                f"no row has a box, but a column that is not read: {UNREAD}",
+                file=self._source.name,
+                found=", ".join(unread),
+                expected="boxes of four numbers, or masks inside of the rows, in a column of a known name",
+                hint="columns={'boxes': ...}, or leave the column out",
+            )
         return samples, True
 
     def _size(self, row: RawRow, image: int, file: Path | None, where: str) -> tuple[int, int]:
@@ -350,7 +368,7 @@ class GroundedRows:
         self.report.shape = self._shape.name if self._shape else "no rows"
         self.report.convention = " and ".join(dict.fromkeys(str(each.reading) for each in self._decisions.values()))
         self.report.known_by = "; ".join(dict.fromkeys(each.known_by for each in self._decisions.values()))
-        if self.report.shape == "text" and not self._decisions:
+        if self.report.shape in _WEAK and not self._decisions:
             self.report.known_by = "no column of boxes was found: name it by columns={'boxes': ...} if there is one"
             logger.warning("%s: %s", self.report.source, self.report.known_by)
         if self._decisions:

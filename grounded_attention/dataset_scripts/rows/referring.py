@@ -17,6 +17,7 @@ from .columns import (
     each_text,
     has_boxes,
 )
+from .masks import MASK_NAMES
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
@@ -33,7 +34,7 @@ from .readings import Reading
 
 
 def matches(record: Columns) -> bool:
-    return (has_boxes(record) or "mask" in record or "segmentation" in record) and has_text(record)
+    return (has_boxes(record) or any(name in record for name in MASK_NAMES)) and has_text(record)
 
 
 def has_text(record: Columns) -> bool:

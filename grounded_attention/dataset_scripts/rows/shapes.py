@@ -11,6 +11,8 @@ from . import captions, conversations, detection, probes, questions, referring, 
 from .columns import Columns, Context
 from .raw import BOX_NAMES, RawRow
 
+NO_OBJECTS = "no objects"
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -39,6 +41,8 @@ SHAPES: Sequence[Shape] = (
     Shape("samples", "moondream/refcoco-m", "samples", referring.has_samples, referring.read_samples),
     Shape("conversation", "LLaVA, Qwen, ms-swift, LLaMA-Factory, GUI-Actor, UGround", "conversations or messages",
           conversations.matches, conversations.read),
+    Shape(NO_OBJECTS, "pictures of the background", "a picture, and a list of things that is empty",
+          detection.has_no_objects, detection.read_no_objects),
     Shape("annotations of a tool", "LabelMe, VIA, CreateML", "shapes, regions, or annotations with coordinates",
           tools.matches, tools.read),
     Shape("elements", "OS-Atlas, Visual Genome regions", "elements or regions", referring.has_elements,
