@@ -398,8 +398,9 @@ EXACT_OR_REFUSED = {
     "other words between marked words and a box": ("?", "<ref>A man</ref> holds <box>(100,200),(600,900)</box>", None),
     "marked words before bare numbers": ("Describe.", "<ref>a kite</ref>(0.1,0.2),(0.6,0.9) flies",
                                         {"a kite": [100, 200]}),
-    "tuples": ("List tuples of free space.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]",
-               {"List tuples of free space": [100, 200]}),
+    "tuples": ("Find free space. List tuples.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]", {"free space": [100, 200]}),
+    "tuples for an unknown question": ("Plan.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]", None),
+    "a point of it": ("Point to it. Answer with x, y.", "(0.1, 0.2)", None),
     "two tuples": ("Where is it free?", "[(0.1, 0.2), (0.3, 0.4)]", None),
     "an action": ("open the menu", "Thought: look.\nAction: click(start_box='<|box_start|>(100,200)<|box_end|>')",
                   {"open the menu": [100, 200]}),
@@ -413,6 +414,16 @@ EXACT_OR_REFUSED = {
     "a turned box": ("Find it.", json.dumps({"bbox_2d": BOX, "angle": 30, "label": "a kite"}), None),
     "three corners": ("Find it.", "<box>(100,200),(600,900),(1,2)</box>", None),
     "a mark that is not closed": ("Find it.", "<ref>a kite</ref><box>(100,200),(600", None),
+    "points of an action in Python": ("open the menu", "{'action': 'CLICK', 'position': [0.1, 0.2]}",
+                                      {"open the menu": [100, 200]}),
+    "thoughts before an action": ("open the menu", "I click.\nThought: up.\npyautogui.click(x=0.1, y=0.2)",
+                                  {"open the menu": [100, 200]}),
+    "a tag before words": ("<REFERRING_EXPRESSION_SEGMENTATION>a kite", "<loc_100><loc_200><loc_600><loc_900>",
+                           {"a kite": [100.5, 200.5]}),
+    "Gemini's point, y first": ("Point.", json.dumps([{"point": [200, 100], "label": "a kite"}]), None),
+    "a label that is no text": ("Find all kites.", json.dumps([{"bbox_2d": BOX, "label": ["a kite"]}]), None),
+    "another sentence behind what is asked": ("Find the kite. Then the sun.", "[0.1,0.2,0.6,0.9]", None),
+    "a click in marks of nobody": ("open the menu", "<click>100, 200</click>", None),
     "boxes of the question that the answer names": (
         "Name it: <box>(100,200),(600,900)</box>", "<ref>a kite</ref><box>(100,200),(600,900)</box>",
         {"a kite": [100, 200]}),
@@ -433,6 +444,40 @@ def test_words_of_a_box_are_what_the_form_says_or_it_is_refused(case, folder):
         assert found[words][0][:2] == pytest.approx([side / 1000 for side in corner])
 
 
+MARKED = "<box>(100,200),(600,900)</box>"
+
+
+# Answers whose numbers may be anything: the row is kept without a phrase, and the report says it.
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Read the chart.", "The values are [1, 2, 3, 4] in 2020."),
+        ("Sort these numbers.", "[11, 12, 13, 14]"),
+        ("open the menu", "Action: type(content='[1, 2, 3, 4]')"),
+        ("Find the kite.", "[10%, 20%, 60%, 90%]"),
+        ("open the menu", json.dumps({"action": "click", "x": 100, "y": 200})),
+    ],
+)
+def test_numbers_that_may_be_anything_are_counted(question, answer, folder):
+    rows = grounded_rows(write(folder, [messages(f"Find {WORDS}.", MARKED), messages(question, answer)]))
+    assert sum(rows.report.dropped.values()) == rows.report.bare == 1
+
+
+@pytest.mark.parametrize("label", [False, "false", 0])
+def test_boxes_of_a_wrong_answer_are_counted(label, folder):
+    row = messages(f"Find {WORDS}.", MARKED)
+    rows = grounded_rows(write(folder, [row, {**row, "label": label}]))
+    assert sum(rows.report.dropped.values()) == rows.report.bare == 1
+
+
+def test_several_texts_mean_one_box_or_one_each(folder):
+    row = {"image": "p.png", "caption": ["the kite", "a sun", "it"], "bbox": [XYXY, [1, 1, 9, 9]]}
+    with pytest.raises(DataError):
+        grounded_rows(write(folder, [row]), boxes="xyxy pixels")
+    found = phrases_of(grounded_rows(write(folder, [{**row, "caption": row["caption"][:2]}]), boxes="xyxy pixels"))
+    assert found["the kite"] == [BOX] and found.keys() == {"the kite", "a sun"}
+
+
 def test_a_rejected_answer_is_not_gold_and_an_older_form_of_objects_is_filled(folder):
     objects = {"ref": [WORDS], "bbox": [XYXY, [1, 1, 9, 9]], "bbox_type": "real"}
     row = messages("<image>Find <ref-object>", "<bbox>", objects=objects)
@@ -448,15 +493,19 @@ def test_a_page_of_words_gives_the_boxes_of_the_answer(folder):
     places = [[10, 10, 20, 20], [30, 10, 40, 20], [50, 10, 60, 20]]
     row = {
         "image": "p.png",
-        "question": "Total?",
         "words": ["Total:", "12", "EUR"],
         "bboxes": places,
         "answers": ["12 EUR"],
     }
-    boxes = phrases_of(grounded_rows(write(folder, [row]), boxes="xyxy pixels"))["Total?"]
-    assert np.allclose(np.array(boxes) * [*SIZE, *SIZE], places[1:])
-    with pytest.raises(DataError, match="2 times"):
-        grounded_rows(write(folder, [{**row, "words": ["12", "12", "EUR"], "answers": ["12"]}]), boxes="xyxy pixels")
+    for name in ("question", "query"):
+        source = write(folder, [{**row, name: "Total?"}])
+        boxes = phrases_of(grounded_rows(source, boxes="xyxy pixels"))["Total?"]
+        assert np.allclose(np.array(boxes) * [*SIZE, *SIZE], places[1:])
+    with pytest.raises(DataError, match="once"):
+        grounded_rows(
+            write(folder, [{**row, "question": "?", "words": ["12", "12", "EUR"], "answers": ["12"]}]),
+            boxes="xyxy pixels",
+        )
 
 
 def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(folder):

@@ -2,9 +2,9 @@
 """Boxes inside of texts, in the marks of each model: which words, which numbers, on which scale.
 
 A form that is known is read whole: marks whose numbers are no box are refused. A box has words in one of three ways:
-by marks of words directly before it, by the label of its own entry, or, where an answer is boxes and nothing else, as
-what the question asks for (`asked_for`). Words of prose beside a box are never taken: which of them are meant is not
-said. `docs/data.md` lists the marks.
+by marks of words directly before it, by the label of its own entry, or as what the question asks for: in a known form
+where an answer is boxes and nothing else, as a whole where the answer is an action on a screen (`asked_for`). Words of
+prose beside a box are never taken: which of them are meant is not said. `docs/data.md` lists the marks.
 """
 
 import json
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .raw import RawBox, RowError
+from .raw import RawBox, RowError, first_of
 from .readings import PIXELS, Reading
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
@@ -38,6 +38,8 @@ class Mention:
     words: tuple[int, int] | None = None  # The characters of the words that are marked as theirs
     is_label: bool = False  # Whether the words are a label: several boxes with one label are one phrase
     image: int | None = None  # The picture, if the marks say it
+    is_action: bool = False  # Whether something is done there, which the instruction before it says
+    is_sure: bool = True  # Whether these are boxes; four whole numbers in brackets may be anything
 
 
 def find_mentions(text: str, question: str = "") -> list[Mention]:
@@ -48,6 +50,8 @@ def find_mentions(text: str, question: str = "") -> list[Mention]:
     for find in _FINDERS:
         if mentions := [each for each in find(text, question) if each.boxes]:
             _give_words(text, mentions)
+            for each in mentions:
+                each.is_action = each.is_action or bool(_CALL.search(text, max(0, each.span[0] - 40), each.span[0]))
             return mentions
     return []
 
@@ -62,17 +66,17 @@ def without_boxes(text: str, mentions: Sequence[Mention]) -> str:
     return "".join([*pieces, text[end:]])
 
 
-# What stands around boxes and is no word about them: fences, tags of answers and calls, the thought before an action,
-# and the action itself, `click(start_box='')` or `CLICK`.
-_WRAPPERS = re.compile(
-    r"```(?:json)?|</?(?:answer|tool_call)>|<\|(?:begin|end)_of_box\|>|<\|im_end\|>"
-    r"|\{\s*\"name\"\s*:\s*\"\w+\"\s*,\s*\"arguments\"\s*:\s*\}|\b(?:\w+\.)?\w+\([^()]*\)|\b[A-Z_]{2,}\b"
+# What stands around boxes and is no word about them.
+_WRAPPERS = re.compile(r"```(?:json)?|</?answer>|<\|(?:begin|end)_of_box\|>|<\|im_end\|>")
+# What stands before the place of an action: `click(start_box='`, `CLICK `.
+_CALL = re.compile(
+    r"\b\w*(?:box|point|coordinate|position|element)\s*=\s*['\"]?\Z|\b(?:CLICK|PRESS|TAP|SELECT|HOVER)\s*\Z"
 )
 
 
 def says_nothing(rest: str) -> bool:
     """Whether what an answer says beside its boxes is nothing."""
-    return not re.search(r"\w", _WRAPPERS.sub("", rest.rpartition("Action:")[2]))
+    return not re.search(r"\w", _WRAPPERS.sub("", rest))
 
 
 # Words
@@ -260,11 +264,10 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int,
     is_action = "action" in item or keys[0] in _ACTION_KEYS
     if len(keys) > 1 and not is_action:
         raise RowError("an object with two boxes", found=found, expected=f"{keys[0]} alone")
-    turned = [name for name in ("angle", "rotation", "theta") if item.get(name)]
-    if turned:
-        raise RowError(
-            f"{turned[0]} beside a box", found=found, expected="the upright box around it, without this key"
-        )
+    if turned := [name for name in ("angle", "rotation", "theta") if item.get(name)]:
+        raise RowError(f"{turned[0]} beside a box", found=found, expected="the upright box around it, without it")
+    if keys == ["point"] and not is_action:
+        raise RowError("a point, x or y first (Gemini)", found=found, expected="point_2d, x first")
     boxes: list[RawBox] = []
     for key in keys:
         content = json.dumps(item[key]).replace('"', "")
@@ -279,9 +282,11 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int,
         boxes += [box for each in lists for box in _boxes(each, readings, found)]
     image = item.get("image_id")
     picture = image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else None
-    label = next((name for name in _LABEL_KEYS if isinstance(item.get(name), str) and not is_action), None)
-    if label is None or not item[label]:
-        return Mention(boxes, span, image=picture)
+    label = None if is_action else first_of(item, _LABEL_KEYS)
+    if label is None or item[label] == "":
+        return Mention(boxes, span, image=picture, is_action=is_action)
+    if not isinstance(item[label], str):
+        raise RowError(f"{label} is no text", found=found, expected="words of the box")
     places = re.compile(rf'"{label}"\s*:\s*"((?:[^"\\]|\\.)*)"').finditer(text, *span)
     words = [each.span(1) for each in places if json.loads(f'"{each[1]}"') == item[label]]
     if len(words) != 1:
@@ -292,7 +297,8 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int,
 _ACTION = re.compile(
     rf"\b(?:(?:pyautogui\.)?\w{{0,20}}(?:click|tap|press|move|drag|scroll|hover|select|swipe|lick)\w{{0,20}}\(|\w+\(\s*(?=x\s*=))"
     rf"\s*(?:x\s*=\s*)?({_NUMBER})\s*,\s*(?:y\s*=\s*)?({_NUMBER})"
-    rf"|\b(?:start_box|end_box|start_point|end_point|point|position|coordinate|box)\s*=\s*['\"]?([\[(][^A-Za-z'\"=]*)",
+    r"|(?:\b(?:start_box|end_box|start_point|end_point|point|position|coordinate|box|element)\s*="
+    r"|['\"](?:position|point|click_point|to)['\"]\s*:)\s*['\"]?([\[(][^A-Za-z'\"={}]*)",
     re.IGNORECASE,
 )
 
@@ -307,7 +313,7 @@ def _clicks(text: str, question: str) -> Iterator[Mention]:
         if not groups:
             continue
         readings = _point_readings([*map(max, groups)]) if len(groups[0]) == 2 else OPEN_SCALE
-        yield Mention(_boxes(groups, readings, match[0]), (match.start(), end))
+        yield Mention(_boxes(groups, readings, match[0]), (match.start(), end), is_action=True)
 
 
 _BARE = re.compile(r"[\[(][\s\d.,;()\[\]+-]*")
@@ -331,9 +337,11 @@ def _bare(text: str, question: str) -> Iterator[Mention]:
                 expected="[x1, y1, x2, y2], or a question that asks for points",
             )  # fmt: skip
         if sizes == {2} and (len(groups) != 2 or run.startswith("[")):
-            yield Mention([RawBox(each, _point_readings(each)) for each in groups], span)
+            boxes = [RawBox(each, _point_readings(each)) for each in groups]
+            yield Mention(boxes, span, is_sure=len(groups) > 1 or max(groups[0]) <= 1)
             continue
-        yield Mention(_boxes(groups, _bare_readings(run), run), span)
+        is_sure = len(groups) > 1 or run[1] in "[(" or max(groups[0]) <= 1
+        yield Mention(_boxes(groups, _bare_readings(run), run), span, is_sure=is_sure)
 
 
 def _bare_readings(run: str) -> tuple[Reading, ...]:
@@ -359,9 +367,10 @@ _QUOTED = re.compile(r"[\"“]([^\"“”\n]+)[\"”]")
 _BOX = r"(?:bounding box(?:es)?|bbox|box|coordinates?|location|position)(?: coordinates?)?(?: in the image)?"
 _TAIL = (
     r"(?:\s+(?:in|on|from) (?:this|the) (?:image|picture|photo|screenshot)\b)?"
-    r"(?:,?\s+(?:and (?:output|report|return|give|answer|its|their|provide)|with grounding|in json)\b.*)?"
-    r"[.?!]{0,2}(?:\s+(?:(?:your )?answer|output|give|return|format|provide|respond)\b.*)?"
+    r"(?:,?\s+(?:and (?:output|report|return|give|answer|its|their|provide)|with grounding|in json|in tuples)\b.*)?"
+    r"[.?!]{0,2}(?:\s+(?:(?:your )?answer|output|give|return|format|provide|respond|list|report)\b.*)?"
 )
+_WORDS = r"(?!(?:it|this|that|them|these|those)\b)((?:(?![.?!]\s)[^\n])+?)"
 # The questions of public data whose answers are boxes; the group is what they ask for.
 _QUESTIONS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -374,9 +383,10 @@ _QUESTIONS = tuple(
         r"[^\n]*given description\.\s+([^\n]+)",
         rf"(?:(?:please|can you|could you)\s+)?(?:(?:give|provide|output|pinpoint|show)(?: me)?\s+(?:the )?{_BOX}\s+"
         rf"(?:of|for|corresponding to)|where (?:is|are)|find|locate|point (?:to|at|out)|detect|segment|ground|"
-        rf"click(?: on)?|mark|show(?: me)?)\s+([^\n]+?){_TAIL}",
-        # UI-TARS
+        rf"click(?: on)?|mark|show(?: me)?)\s+{_WORDS}{_TAIL}",
+        # UI-TARS; Florence
         r"[\s\S]*\n## User Instruction\s+([^\n]+)",
+        r"<[A-Z_]+>([^<>\n]+)",
     )
 )  # fmt: skip
 _PLACEHOLDER = re.compile(
@@ -385,11 +395,11 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def asked_for(question: str) -> tuple[int, int] | None:
+def asked_for(question: str, is_instruction: bool = False) -> tuple[int, int] | None:
     """The words of a question that an answer of boxes means; characters of the question.
 
-    The one thing that is marked or in quotation marks, what a known form of question names, or a question of one line
-    as a whole, which may be the instruction of a click.
+    The one thing that is marked or in quotation marks, or what a known form of question names; an instruction of one
+    line, which an action answers, as a whole.
     """
     for pattern in (_REF, _QUOTED):
         if found := [*pattern.finditer(question)]:
@@ -400,7 +410,8 @@ def asked_for(question: str) -> tuple[int, int] | None:
     for pattern in _QUESTIONS:
         if match := pattern.fullmatch(question, *place):
             return _trim(question, match.span(1))
-    return None if "\n" in question[slice(*place)] else _trim(question, place)
+    is_line = is_instruction and "\n" not in question[slice(*place)]
+    return _trim(question, place) if is_line else None
 
 
 def whole_text(text: str) -> tuple[int, int] | None:

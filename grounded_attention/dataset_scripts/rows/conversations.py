@@ -10,7 +10,19 @@ from typing import Any
 from .box_texts import SHARES, Mention, asked_for, find_mentions, says_nothing, whole_text, without_boxes
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .messages import message_texts, messages_in, read_messages
-from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
+from .raw import (
+    BOX_NAMES,
+    RawBox,
+    RawPhrase,
+    RawRow,
+    RowError,
+    first_of,
+    items,
+    plain,
+    read_boxes,
+    structured,
+    texts_of,
+)
 from .readings import PIXELS, Reading
 
 NAMES = ("conversations", "messages", "conversation")
@@ -18,6 +30,7 @@ NAMES = ("conversations", "messages", "conversation")
 PAIRS = (
     ("query", "response"), ("prefix", "suffix"), ("prompt", "completion"), ("problem", "solution"),
     ("instruction", "output"), ("question", "answer"), ("prompt", "chosen"), ("question", "chosen"),
+    ("instruction", "chosen"),
 )  # fmt: skip
 _IMAGE = re.compile(r"<img>|<\|?image_?\d*\|?>|<\|vision_start\|>")
 _PLACE = re.compile(r"<ref-object>|<bbox>")
@@ -28,14 +41,17 @@ _POINTING = re.compile(
 )
 LONGEST_POINTING = 60  # characters before a box
 _WITH_WORDS = (
-    "<ref>words</ref> directly before it, a label in its JSON, or an answer of boxes alone to a question of one line"
+    "<ref>words</ref> directly before it, a label in its JSON, or an answer of boxes alone to a question such as "
+    "Locate WORDS"
 )
 _UNREAD = re.compile(
-    r"<\|?/?(?:box_start|box|bbox|quad|det|ref-object|object>|loc_?\d|patch_index|points?[ >])", re.IGNORECASE
+    r"<\|?/?(?:box_start|box|bbox|quad|det|ref-object|object>|loc_?\d|patch_index|points?[ >]|click>)", re.IGNORECASE
 )
 _LIKE_BOXES = re.compile(
-    r"[\[(]\s*(?:x\s*=\s*)?-?[\d.]+\s*,\s*(?:y\s*=\s*)?-?[\d.]+|<\d+>|[\"']\w{0,20}(?:box|point|coord)\w{0,20}[\"']\s*:"
+    r"[\[(]\s*(?:x\s*=\s*)?-?[\d.]+%?\s*,\s*(?:y\s*=\s*)?-?[\d.]+|<\d+>"
+    r"|[\"'](?:\w{0,20}(?:box|point|coord)\w{0,20}|x)[\"']\s*:"
 )
+_NOT_READ = "texts in which no box was read from numbers like those of boxes, points or coordinates"
 _BBOX_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0, "norm_1": 1.0, "norm_1000": 1000.0}
 # The number of a text, and characters of it.
 Place = tuple[int, int, int]
@@ -57,23 +73,29 @@ def _pair(record: Columns) -> tuple[str, str] | None:
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
     name = first_of(record, NAMES)
+    turns: list[dict[str, Any]] = []
     is_text = name == "conversations" and isinstance(record[name], str)
     if name is not None:
-        messages, pictures, beside = read_messages(_with_chosen(record, structured(record[name], name)), name)
+        turns = items(_with_chosen(record, plain(structured(record[name], name))), name)
+        messages, pictures, beside = read_messages(turns, name)
     else:
         messages, pictures, beside = _exchange(record)
     images = images_of(record) or pictures
     shown = _shown(messages, len(images))
+    calls = [each["tool_calls"] for each in turns if each.get("tool_calls")]
+    if _LIKE_BOXES.search(str(calls)):
+        context.leave_out("calls of tools with places, beside the texts")
     own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
     if record.get("objects"):
         phrases = _fill(messages, _objects(record["objects"]), str(record.get("rejected_response", "")))
-    elif record.get("kto_tag", record.get("label")) is False:
+    elif record.get("kto_tag", record.get("label")) in (False, "false", "False", "0"):
         context.leave_out("boxes of an answer that is marked as wrong")
         phrases, own = [], []
     elif any(boxes is not None for boxes in beside):
         phrases = _answers(message_texts(messages), _roles(messages), beside, shown)
     else:
-        phrases = _mentions(message_texts(messages), _roles(messages), shown, context)
+        is_screen = is_text and not any("{" in text for text in message_texts(messages))  # UGround
+        phrases = _mentions(message_texts(messages), _roles(messages), shown, context, is_screen)
     if own and phrases:
         context.leave_out("columns of boxes beside texts that have boxes")
     elif own:
@@ -142,10 +164,10 @@ def _roles(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     return [message["role"] for message in messages for _ in message_texts([message])]
 
 
-def _asked_before(texts: Sequence[str], roles: Sequence[str], number: int) -> Place | None:
+def _asked_before(texts: Sequence[str], roles: Sequence[str], number: int, is_action: bool = False) -> Place | None:
     """What the question before a text asks for."""
     before = _question_before(roles, number)
-    words = None if before is None else asked_for(texts[before])
+    words = None if before is None else asked_for(texts[before], is_action)
     return None if before is None or words is None else (before, *words)
 
 
@@ -154,7 +176,7 @@ def _question_before(roles: Sequence[str], number: int) -> int | None:
 
 
 def _mentions(
-    texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None], context: Context
+    texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None], context: Context, is_screen: bool = False
 ) -> list[RawPhrase]:
     """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
     phrases: dict[Any, RawPhrase] = {}
@@ -178,8 +200,11 @@ def _mentions(
                 pointed = len(mentions[number]) == 1 and _POINTING.search(text[: mention.span[0]][-LONGEST_POINTING:])
                 answer = whole_text(texts[after]) if pointed and after is not None and not mentions[after] else None
                 place = None if after is None or answer is None else (after, *answer)
-            elif says_nothing(rest):
-                place = _asked_before(texts, roles, number)
+            elif mention.is_action or says_nothing(rest):
+                place = _asked_before(texts, roles, number, mention.is_action or is_screen)
+            if place is None and not mention.is_sure and not _names_boxes(texts, roles, number):
+                context.leave_out(_NOT_READ)
+                continue
             if place is None:
                 raise RowError("a box without words", found=text[slice(*mention.span)], expected=_WITH_WORDS)
             sentence, start, end = place
@@ -189,6 +214,11 @@ def _mentions(
             phrase = phrases.setdefault(key, RawPhrase(words, [], start, end, sentence, image))
             phrase.boxes.extend(mention.boxes)
     return [*phrases.values()]
+
+
+def _names_boxes(texts: Sequence[str], roles: Sequence[str], number: int) -> bool:
+    """Whether a text has marked words, or answers a question for boxes."""
+    return bool(_UNREAD.search(texts[number]) or _asked_before(texts, roles, number))
 
 
 def _repeats(mention: Mention, others: Sequence[Mention]) -> bool:
@@ -203,7 +233,7 @@ def _check_rest(rest: str, context: Context) -> None:
         found = rest[mark.start() : mark.start() + 60]
         raise RowError("marks of boxes in no known form", found=found, expected="one form of whole marks in a text")
     if _LIKE_BOXES.search(rest):
-        context.leave_out("answers in which no box was read from numbers like those of boxes, points or coordinates")
+        context.leave_out(_NOT_READ)
 
 
 def _after_thoughts(text: str) -> str:

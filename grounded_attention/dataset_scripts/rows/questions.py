@@ -11,6 +11,8 @@ from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_
 from .raw import RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import Reading
 
+WORD_NAMES = ("words", "tokens", "ocr_tokens")  # the words of a page, in columns beside their boxes
+
 
 def matches(record: Columns) -> bool:
     """Not RefCOCO of lmms-lab, whose question is a prompt and whose answers are the expressions."""
@@ -30,8 +32,8 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
         return
     if "target_instances" in record:
         boxes = _instances(record["target_instances"], "target_instances")
-    elif words := first_of(record, ("words", "tokens", "ocr_tokens")):
-        boxes = _words_of_answer(structured(record[words], words), boxes_of(record), record)
+    elif words := first_of(record, WORD_NAMES):
+        boxes = words_of_answer(structured(record[words], words), boxes_of(record), record)
     else:
         boxes = boxes_of(record)
     start = len(question) - len(question.lstrip())
@@ -42,20 +44,22 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     yield row
 
 
-def _words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:
+def words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:
     """DocVQA and its siblings have a box for each word of a page: those of the answer, which must stand there once."""
     if not isinstance(words, list) or len(words) != len(boxes):
         raise RowError("words and their boxes", found=len(boxes), expected="a box for each word")
     given = structured(record.get("answers"), "answers") or [record.get("answer", record.get("label"))]
-    page = [_bare_word(word) for word in words]
+    page = "\0".join(["", *map(_bare_word, words), ""])
     found: set[tuple[int, int]] = set()
     for answer in texts_of(given, "answers"):
-        run = [_bare_word(word) for word in answer.split()]
-        starts = [i for i, word in enumerate(page) if word == run[0] and page[i : i + len(run)] == run]
-        found |= {(start, start + len(run)) for start in starts}
+        of_answer = answer.split()
+        run = "\0".join(["", *map(_bare_word, of_answer), ""])
+        for place in {page.find(run), page.rfind(run)} - {-1}:
+            start = page.count("\0", 0, place)
+            found.add((start, start + len(of_answer)))
     if len(found) != 1:
         raise RowError(
-            f"words of an answer that stand {len(found)} times among the words of the page",
+            "words of an answer that do not stand once among the words of the page",
             found=given,
             expected="once; else a row with the boxes of the answer alone",
         )

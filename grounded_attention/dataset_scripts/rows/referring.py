@@ -18,6 +18,7 @@ from .columns import (
     has_boxes,
 )
 from .masks import MASK_NAMES
+from .questions import WORD_NAMES, words_of_answer
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
@@ -78,14 +79,21 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if name is None:
         raise RowError("no text", found=list(record), expected=f"one of {', '.join(TEXT_NAMES[:8])}")
     boxes = boxes_of(record, readings)
+    if words := first_of(record, WORD_NAMES):
+        boxes = words_of_answer(structured(record[words], words), boxes, record)
     if isinstance(raw, Mapping) and len(boxes) == 1 and raw.get("bbox"):
         x, y, w, h = read_boxes(raw["bbox"], "raw_anns, bbox")[0].numbers
         boxes[0].hull = (x, y, x + w, y + h)
     texts = texts_of(record[name], name)
     if not texts:
         raise RowError(f"{name} is empty", found=record[name], expected="a text or a list of texts")
-    if not readings and isinstance(record[name], list) and len(record[name]) == len(boxes) > 1:
-        for text, box in zip(record[name], boxes, strict=True):  # a list of texts beside a list of boxes
+    listed = record[name] if isinstance(record[name], list) else texts
+    if len(boxes) > 1 and len(listed) > 1:
+        if len(boxes) != len(listed):
+            raise RowError(
+                f"{name} and boxes", found=(len(listed), len(boxes)), expected="a text, or one for each box"
+            )
+        for text, box in zip(listed, boxes, strict=True):
             yield from each_text(record, texts_of(text, name), [box], size=size)
         return
     yield from each_text(record, texts, boxes, size=size)
