@@ -444,9 +444,6 @@ def test_words_of_a_box_are_what_the_form_says_or_it_is_refused(case, folder):
         assert found[words][0][:2] == pytest.approx([side / 1000 for side in corner])
 
 
-MARKED = "<box>(100,200),(600,900)</box>"
-
-
 # Answers whose numbers may be anything: the row is kept without a phrase, and the report says it.
 @pytest.mark.parametrize(
     ("question", "answer"),
@@ -459,14 +456,14 @@ MARKED = "<box>(100,200),(600,900)</box>"
     ],
 )
 def test_numbers_that_may_be_anything_are_counted(question, answer, folder):
-    rows = grounded_rows(write(folder, [messages(f"Find {WORDS}.", MARKED), messages(question, answer)]))
+    rows = grounded_rows(write(folder, [messages(question, answer)]))
     assert sum(rows.report.dropped.values()) == rows.report.bare == 1
 
 
 @pytest.mark.parametrize("label", [False, "false", 0])
 def test_boxes_of_a_wrong_answer_are_counted(label, folder):
-    row = messages(f"Find {WORDS}.", MARKED)
-    rows = grounded_rows(write(folder, [row, {**row, "label": label}]))
+    answer = "<box>(100,200),(600,900)</box>"
+    rows = grounded_rows(write(folder, [messages(f"Find {WORDS}.", answer, label=label)]))
     assert sum(rows.report.dropped.values()) == rows.report.bare == 1
 
 

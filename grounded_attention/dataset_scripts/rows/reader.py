@@ -270,7 +270,8 @@ class GroundedRows:
                 ) from error
             if not made and sum(notes.values()) == said:  # the reader said nothing of it
                 context.leave_out("a row without a text or an object")
-            for name in unread_places(record, made):
+            is_said = shape.name == "conversation" and sum(notes.values()) > said  # with the reason, by its reader
+            for name in [] if is_said else unread_places(record, made):
                 context.leave_out(f"{name}: {UNREAD}")
             for row in made:
                 for phrase in row.phrases:
