@@ -121,11 +121,14 @@ def _groups(text: str) -> list[list[float]]:
     return [numbers for each in re.split(r"[()\[\]<>;]", text) if (numbers := _values(each))]
 
 
-def _boxes(groups: Sequence[list[float]], readings: tuple[Reading, ...], text: str) -> list[RawBox]:
-    """Four numbers each, two corners, or a point."""
-    if [*map(len, groups)] == [2, 2]:
+def _boxes(
+    groups: Sequence[list[float]], readings: tuple[Reading, ...], text: str, are_points: bool = False
+) -> list[RawBox]:
+    """Four numbers each, two corners, or a point; or points."""
+    if [*map(len, groups)] == [2, 2] and not are_points:
         groups = [groups[0] + groups[1]]
-    if not groups or ({*map(len, groups)} != {4} and [*map(len, groups)] != [2]):
+    sizes = {*map(len, groups)}
+    if sizes != {4} and not (sizes == {2} and (are_points or len(groups) == 1)):
         raise RowError("marks of a box without one", found=text, expected="x1, y1, x2, y2 each, or x, y")
     return [RawBox(each, readings) for each in groups]
 
@@ -157,9 +160,9 @@ def _marked(text: str, question: str) -> Iterator[Mention]:
             groups = [_hull(numbers)]
         elif "><" in content:  # longer runs are polygons
             groups = [_hull(each) if len(each) > 4 and len(each) % 2 == 0 else each for each in groups]
-        is_points = {*map(len, groups)} == {2} and (mark == "point" or "><" in content)
-        lists = [[each] for each in groups] if is_points else [groups] if content.strip(" []") else []
-        yield Mention([box for each in lists for box in _boxes(each, readings, match[0])], match.span())
+        are_points = mark == "point" or "><" in content
+        boxes = _boxes(groups, readings, match[0], are_points) if content.strip(" []") else []
+        yield Mention(boxes, match.span())
 
 
 def _kosmos(text: str, question: str) -> Iterator[Mention]:
@@ -277,9 +280,7 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int,
             readings = THOUSANDTHS
         elif key == "box_2d":  # Gemini, Gemma 4
             readings = (Reading("yxyx", 1000.0),)
-        is_points = "point" in key and {*map(len, groups)} == {2}
-        lists = [[each] for each in groups] if is_points else [groups] if content not in ("[]", "null") else []
-        boxes += [box for each in lists for box in _boxes(each, readings, found)]
+        boxes += _boxes(groups, readings, found, "point" in key) if content not in ("[]", "null") else []
     image = item.get("image_id")
     picture = image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else None
     label = None if is_action else first_of(item, _LABEL_KEYS)

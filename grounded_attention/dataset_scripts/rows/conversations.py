@@ -271,8 +271,7 @@ def _answers(texts: Sequence[str], roles: Sequence[str], beside: Sequence[Any], 
         words = None if before is None else whole_text(texts[before])
         if before is None or words is None:
             raise RowError("bbox_gt without an instruction", found=texts[number], expected="a message of the user")
-        read = [box for each in (boxes if isinstance(boxes[0], list) else [boxes])
-                for box in read_boxes(each, "bbox_gt", SHARES)]  # fmt: skip
+        read = read_boxes(boxes, "the box of a message", SHARES)
         phrases.append(_phrase(texts, (before, *words), read, shown[number]))
     return phrases
 

@@ -8,7 +8,7 @@ from typing import Any
 from grounded_attention.utils.whole_words import whole_words
 
 from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_text, has_boxes, make_row
-from .raw import RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
+from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import Reading
 
 WORD_NAMES = ("words", "tokens", "ocr_tokens")  # the words of a page, in columns beside their boxes
@@ -95,14 +95,9 @@ def _instances(value: Any, name: str) -> list[RawBox]:
         value = [value]
     boxes = []
     for each in value or []:
-        if isinstance(each, Mapping) and not {"x1", "xmin", "x"} & each.keys():
-            key = next((key for key in ("bbox", "box", "bbox_2d", "boxes") if each.get(key) is not None), None)
-            if key is None:
-                raise RowError(f"bad {name}", found=each, expected="bbox")
-            each = each[key]
-        boxes.append(each)
-    numbers = [isinstance(each, (int, float)) for each in boxes]
-    return read_boxes(boxes if not any(numbers) else [boxes], name, XYXY_PIXELS)
+        key = first_of(each, BOX_NAMES) if isinstance(each, Mapping) else None
+        boxes.append(each[key] if key else each)
+    return read_boxes(boxes, name, XYXY_PIXELS)
 
 
 # Points
@@ -120,18 +115,7 @@ def read_points(record: Columns, context: Context) -> Iterator[RawRow]:
     known: tuple[Reading, ...] = ()
     if "label" in record and {"count", "collection_method", "image_sha256"} & record.keys():
         known = (Reading("points", 100.0),)
-    value = structured(record["points"], "points")
-    boxes = [
-        box
-        for each in (value if isinstance(value, list) else [value] if value else [])
-        for box in (_nested(each, known) if isinstance(each, list) else read_boxes(each, "points", known))
-    ]
+    boxes = read_boxes(record["points"], "points", known)
     if wrong := [each.numbers for each in boxes if len(each.numbers) != 2]:
         raise RowError("bad points", found=wrong[0], expected="x and y")
     yield from each_text(record, texts_of(record[name], name), boxes)
-
-
-def _nested(value: Any, known: tuple[Reading, ...]) -> list[RawBox]:
-    if value and isinstance(value[0], (list, Mapping)):
-        return [box for each in value for box in read_boxes(each, "points", known)]
-    return read_boxes([value], "points", known)
