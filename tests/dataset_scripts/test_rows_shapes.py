@@ -586,6 +586,36 @@ def test_corners_are_the_box_around_them(case, folder):
     assert np.allclose(np.array(box) * [*SIZE, *SIZE], AROUND)
 
 
+# Keys beside a box: one that turns it is refused, one that says more of it is counted.
+@pytest.mark.parametrize("key", ["angle", "rotation", "track_id", "rejected"])
+@pytest.mark.parametrize("row", [{"objects": [OBJECT]}, {"text": "a kite", "bbox": XYXY}], ids=["object", "row"])
+def test_what_stands_beside_a_box(key, row, folder):
+    row = json.loads(json.dumps({"image": "p.png", **row}))
+    (row["objects"][0] if "objects" in row else row)[key] = 30
+    path = write(folder, [row])
+    if key in ("angle", "rotation"):
+        with pytest.raises(DataError, match=key):
+            grounded_rows(path, boxes="xyxy pixels")
+    else:
+        rows = grounded_rows(path, boxes="xyxy pixels")
+        assert len(list(rows)) == 1 and any(reason.startswith(key) for reason in rows.report.dropped)
+
+
+@pytest.mark.parametrize("side", [1, 2])
+def test_a_box_in_a_picture_of_few_pixels(side, folder):
+    Image.new("RGB", (side, side)).save(folder / "few.png")
+    path = write(folder, [{"image": "few.png", "text": "a kite", "bbox": [0, 0, 1, 1]}])
+    assert phrases_of(grounded_rows(path, boxes="xyxy pixels"))["a kite"] == [[0, 0, 1 / side, 1 / side]]
+    with pytest.raises(UnclearBoxes):
+        grounded_rows(path)
+
+
+def test_the_order_of_four_numbers_says_nothing_of_corners(folder):
+    path = write(folder, [{"image": "p.png", "text": "a sign", "bbox": CORNERS}])
+    ((box,),) = phrases_of(grounded_rows(path, boxes="xywh pixels")).values()
+    assert np.allclose(np.array(box) * [*SIZE, *SIZE], AROUND)
+
+
 # Rows that say where something is, in a way that is not read; the column that is named.
 UNREAD = {
     "a file of a mask": ({"text": "a dog", "mask": "m.png"}, "mask"),

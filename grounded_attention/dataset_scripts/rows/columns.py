@@ -44,6 +44,13 @@ TEXT_NAMES = (
 Columns = Mapping[str, Any]
 
 
+# What may stand beside a box and is no part of a phrase.
+_BESIDE = ("score", "confidence", "track_id", "iscrowd", "is_crowd", "occluded", "truncated", "difficult", "keypoints",
+           "ignore", "ignored", "rejected", "deleted")  # fmt: skip
+_TURNED = ("angle", "rotation", "theta")
+_NOTHING: tuple[Any, ...] = (None, False, 0, "", "0", [], "false", "False")
+
+
 @dataclass(frozen=True)
 class Context:
     """What a reader of a shape may need beside the row."""
@@ -58,6 +65,11 @@ class Context:
         """Counts something that is not read."""
         if count:
             self.notes[what] = self.notes.get(what, 0) + count
+
+    def note_beside(self, record: Columns) -> None:
+        """Counts what stands beside a box and is not read."""
+        for key in _BESIDE:
+            self.leave_out(f"{key} beside a box (the box stays)", record.get(key) not in _NOTHING)
 
 
 def images_of(record: Columns) -> list[Any]:
@@ -121,6 +133,10 @@ def boxes_of(record: Columns, readings: tuple[Reading, ...] = ()) -> list[RawBox
                 known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
                 boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
                 break
+    if boxes and (turned := next((key for key in _TURNED if record.get(key) not in _NOTHING), None)):
+        raise RowError(
+            f"{turned} beside a box", found=record[turned], expected="the upright box around it, without this key"
+        )
     mask, hull = find_mask(record) or (None, None)
     if not boxes and hull is not None and not any(each in record for each in BOX_NAMES):
         return [RawBox(list(hull), XYXY_PIXELS, mask=mask)]

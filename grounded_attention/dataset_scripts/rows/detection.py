@@ -24,9 +24,6 @@ from .raw import (
     texts_of,
 )
 
-# What may stand beside a box and is no part of a phrase.
-BESIDE = ("score", "confidence", "track_id", "iscrowd", "occluded", "truncated", "difficult", "keypoints")
-_NOTHING: tuple[Any, ...] = (None, False, 0, "", "0", [], "false", "False")
 LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
 
 # Columns of things in a picture; a null or an empty list says that there are none.
@@ -86,7 +83,10 @@ def _beside(record: Columns) -> tuple[str, str] | None:
         "phrases",
     )
     names = next((key for key in known if isinstance(record.get(key), list)), None)
-    return None if names is None or boxes is None or len(record[names]) != len(value) else (boxes, names)
+    others = any(key in record for key in TEXT_NAMES if key not in known)
+    if names is None or boxes is None or (others and len(record[names]) != len(value)):
+        return None
+    return boxes, names
 
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
@@ -95,6 +95,9 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
         pair = _beside(record)
         assert pair is not None
         columns = [pair[0], pair[1], *(key for key in ("area", *MASK_NAMES) if isinstance(record.get(key), list))]
+        lengths = {key: len(record[key]) for key in columns}
+        if len({*lengths.values()}) > 1:
+            raise RowError("lists of several lengths", found=lengths, expected="one entry for each object")
         objects = [
             dict(zip(columns, each, strict=True)) for each in zip(*(record[key] for key in columns), strict=True)
         ]
@@ -105,8 +108,6 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
             value = value["detections"]
         objects = items(value, name)
         rest = {key: value for key, value in record.items() if key != name}
-    for reason, count in (record.get("skipped") or {}).items() if isinstance(record.get("skipped"), Mapping) else ():
-        context.leave_out(f"annotations: {reason}", count)
     named_objects: list[tuple[str, list[RawBox], Mapping[str, Any]]] = []
     for number, each in enumerate(objects):
         readings = context.readings
@@ -117,8 +118,7 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
         if not readings and context.kind.startswith("detection-datasets/"):
             readings = XYXY_PIXELS
         with_values = {**each, **(each["attributes"] if isinstance(each.get("attributes"), Mapping) else {})}
-        for key in BESIDE:
-            context.leave_out(f"{key} beside a box (the box stays)", with_values.get(key) not in _NOTHING)
+        context.note_beside(with_values)
         boxes = boxes_of(with_values, readings)
         named_objects.append((_name_of(each, name, number, context), boxes, each))
     yield from _rows(rest, named_objects, context)
@@ -152,6 +152,9 @@ def _name_of(each: Mapping[str, Any], column: str, number: int, context: Context
 def _rows(
     record: Columns, objects: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: Context
 ) -> Iterator[RawRow]:
+    skipped = record.get("skipped")
+    for reason, count in skipped.items() if isinstance(skipped, Mapping) else ():  # by the reader of a tool's files
+        context.leave_out(f"annotations: {reason}", count)
     caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), None)
     if caption and any(each.get("tokens_positive") for _, _, each in objects):  # MDETR
         spanned = [(boxes, each["tokens_positive"]) for _, boxes, each in objects if each.get("tokens_positive")]

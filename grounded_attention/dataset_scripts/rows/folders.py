@@ -211,7 +211,7 @@ def _yolo_object(cells: Sequence[str], names: Mapping[int, str], file: Path, lin
     expected = "a class, then centre x, centre y, width, height in [0, 1] (or three corners of a polygon, or more)"
     try:
         label, numbers = int(float(cells[0])), [float(cell) for cell in cells[1:]]
-        if not all(map(math.isfinite, numbers)):
+        if float(cells[0]) % 1 or not all(map(math.isfinite, numbers)):
             raise ValueError
     except ValueError:
         raise DataError("no object", file=file, where=where, found=found, expected=expected) from None

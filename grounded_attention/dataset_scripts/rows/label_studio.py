@@ -46,6 +46,7 @@ def read_label_studio(path: Path) -> Iterator[Record]:
             if isinstance(task.get("data"), Mapping):
                 lists = [each for key in _PEOPLE for each in task.get(key) or []]
                 valid = [each for each in lists if not each.get("was_cancelled")]
+                valid.sort(key=lambda each: not each.get("ground_truth"))  # else the first person's is read
                 skipped["was_cancelled"] = len(lists) - len(valid)
                 skipped["of a further person"] = len(valid[1:])
                 skipped["predictions"] = len(task.get("predictions") or [])

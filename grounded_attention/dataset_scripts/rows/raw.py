@@ -175,9 +175,13 @@ def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> lis
     if not isinstance(value, list) or len(value) > MOST_BOXES:
         raise RowError(f"bad {name}", found=value, expected=f"x, y, x, y, or a list of at most {MOST_BOXES} boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
-        if name in BOX_NAMES and len(value) > 1 and all(isinstance(each, list) and len(each) == 2 for each in value):
-            return [_around_corners([*chain(*value)], name, readings)]
-        return [box for each in value for box in read_boxes(each, name, readings)]
+        pairs = [[*each.values()] if isinstance(each, Mapping) and [*each] == ["x", "y"] else each for each in value]
+        if name in BOX_NAMES and len(pairs) > 1 and all(isinstance(each, list) and len(each) == 2 for each in pairs):
+            return [_around_corners([*chain(*pairs)], name, readings)]
+        boxes = [box for each in value for box in read_boxes(each, name, readings)]
+        if name in BOX_NAMES and len({len(each.numbers) for each in boxes}) > 1:
+            raise RowError(f"bad {name}", found=value, expected="boxes of four numbers, or points, and not both")
+        return boxes
     return [_around_corners(value, name, readings) if len(value) == 8 else RawBox(_numbers(value, name), readings)]
 
 
@@ -186,7 +190,7 @@ def _around_corners(value: Sequence[Any], name: str, readings: tuple[Reading, ..
     pairs = [_numbers(value[i : i + 2], name) for i in range(0, len(value), 2)]
     across, down = zip(*pairs, strict=True)
     scales = dict.fromkeys(each.scale for each in readings) or (PIXELS, 1.0)
-    corners = tuple(Reading("xyxy", scale) for scale in scales)
+    corners = tuple(Reading("corners", scale) for scale in scales)
     return RawBox([min(across), min(down), max(across), max(down)], corners)
 
 

@@ -15,6 +15,7 @@ from grounded_attention.utils.masks import run_lengths
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_words import whole_words
 
+from . import tools
 from .captions import texts_in_order
 from .columns import IMAGE_NAMES, TEXT_NAMES, Context
 from .detection import OBJECT_NAMES, has_no_objects
@@ -22,7 +23,7 @@ from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
 from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
-from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
+from .readings import FORMAT, Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, Shape, find_shape
 from .sources import SAME_SPLIT, Record, Source
@@ -273,6 +274,8 @@ class GroundedRows:
             is_said = shape.name == "conversation" and sum(notes.values()) > said  # with the reason, by its reader
             for name in [] if is_said else unread_places(record, made):
                 context.leave_out(f"{name}: {UNREAD}")
+            if any(phrase.boxes for row in made for phrase in row.phrases):
+                context.note_beside(record)
             for row in made:
                 for phrase in row.phrases:
                     if phrase.image is None and phrase.boxes and len(row.images) > 1:
@@ -360,7 +363,9 @@ class GroundedRows:
     def _told_by(self) -> str:
         assert self._shape is not None
         if self._source.readings:
-            return f"the format of {self._source.kind}"
+            return f"{FORMAT}{self._source.kind}"
+        if self._shape.read is tools.read:
+            return f"{FORMAT}{self._shape.sets}"
         if self._shape.name in ("conversation", "text"):
             return "the marks in the texts"
         return f"the columns, as in {self._shape.sets}"
@@ -472,8 +477,17 @@ class GroundedRows:
         sentence, start, end = _locate(raw, texts, {**place, "where": name})
         image = raw.image or 0
         if raw.boxes and not 0 <= image < len(sizes):
-            problem = "boxes without a picture" if not sizes else "image is out of range"
-            raise DataError(problem, file=place["file"], where=name, found=image, expected=f"0 to {len(sizes) - 1}")
+            if not sizes:
+                raise DataError(
+                    "boxes without a picture",
+                    file=place["file"],
+                    where=name,
+                    found=", ".join(row.more),
+                    expected=f"a column of it ({', '.join(IMAGE_NAMES[2:8])}, ...)",
+                    hint="columns={'image': ...}",
+                )
+            expected = f"0 to {len(sizes) - 1}"
+            raise DataError("image is out of range", file=place["file"], where=name, found=image, expected=expected)
         boxes, kept = [], []
         for box in raw.boxes:
             size = row.size if row.size is not None and image == 0 else sizes[image]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
+FORMAT = "the format of "  # how a convention is known that files of a tool cannot change
 PIXELS = 0.0  # the scale of boxes in pixels
 # A box may end this much outside of its picture: a part of the side, or a pixel.
 MARGIN = 0.01
@@ -36,7 +37,7 @@ _RANGE = re.compile(r"\[?0(?:\.0)?\s*(?:\.\.+|-|–|to|,)\s*(\d+(?:\.\d+)?)\]?")
 class Reading:
     """A convention of boxes, or a part of one."""
 
-    order: str | None = None  # `xyxy`, `xywh`, `cxcywh`, `yxyx` or `points`; None if it is not known
+    order: str | None = None  # `xyxy`, `xywh`, `cxcywh`, `yxyx`, `points`, `corners`; None if it is not known
     scale: float | None = None  # The number at the right and lower edge; 0 for pixels, None if it is not known
     padded: bool = False  # Whether the numbers are those of the picture after it was padded to a square
 
@@ -158,6 +159,8 @@ def decide(
 ) -> Decision:
     """Finds the one reading of boxes and how it is known; `UnclearBoxes` if several hold, or none does."""
     samples = [each for each in samples if each.size[0] and each.size[1]]
+    if readings and readings[0].order == "corners" and said.order is not None:
+        said = Reading("corners", said.scale)  # the box around corners: the order of four numbers says nothing of it
     if said.order is not None and said.scale is not None:
         return _checked(said, samples, "said", place)
     allowed = [each for each in readings if said.allows(each)]
@@ -201,7 +204,7 @@ def decide(
         f"boxes: no reading keeps all {len(samples)} boxes that were counted inside of their pictures "
         f"({_counts(counted, len(samples))})",
         [*counted],
-        hint="say how they are written, such as boxes='xywh pixels' or boxes='xyxy 0..1000'",
+        hint="correct them, or say their order and scale by the argument boxes",
         **place,
     )
 
@@ -224,9 +227,9 @@ def _of_smaller_range(samples: Sequence[Sample], reading: Reading, said: Reading
 
 def count_holding(samples: Iterable[Sample], readings: Sequence[Reading]) -> dict[Reading, int]:
     """How many boxes each reading keeps inside of their pictures and not inverted. Boxes of which none is above 1 are
-    shares of the picture and nothing else."""
+    shares of the picture and nothing else, if the picture has more than two pixels a side."""
     kept = list(samples)
-    shares = all(max(map(abs, each.numbers)) <= 1 + MARGIN for each in kept)
+    shares = all(max(map(abs, each.numbers)) <= 1 + MARGIN and min(each.size) > 2 for each in kept)
     return {
         reading: 0 if shares and reading.scale != 1.0 else sum(reading.holds(s.numbers, s.size) for s in kept)
         for reading in readings
@@ -242,6 +245,7 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
         others = [*_USUAL[0], *_USUAL[1]] if len(samples[0].numbers) == 4 else [*_USUAL_POINTS[0], *_USUAL_POINTS[1]]
         counted = count_holding(samples, others)
         holding = [each for each in others if counted[each] == len(samples) and each != reading]
+        may_differ = len(holding) == 1 and not known_by.startswith(FORMAT)
         first = next((s for s in samples if not reading.holds(s.numbers, s.size)), samples[0])
         box = ", ".join(f"{number:g}" for number in first.numbers)
         raise UnclearBoxes(
@@ -249,7 +253,7 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
             f"picture, are inverted, or differ from their area or mask, such as [{box}] in a picture of "
             f"{first.size[0]} x {first.size[1]}",
             holding or [reading],
-            hint=f"{_listed(holding)} would hold: say boxes={str(holding[0])!r}" if holding else "correct the boxes",
+            hint=f"say boxes={str(holding[0])!r}, which holds all" if may_differ else "correct the boxes",
             **place,
         )
     checked = f", {counts[reading]} of {len(samples)} boxes counted fit" if samples else ""

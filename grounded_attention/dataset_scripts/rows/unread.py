@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
-
 from .columns import IMAGE_NAMES, Columns
 from .raw import SIDE_NAMES, RawRow, RowError, structured
 
@@ -55,7 +53,7 @@ def _places(value: Any, name: str) -> Iterator[str]:
         for each in value[:_LOOKED_AT]:
             yield from _places(each, name)
     elif isinstance(value, str):
-        if _MARK.search(value) or (_MASK.search(last) and value.lower().endswith((*SUFFIXES, ".npy", ".npz"))):
+        if _MARK.search(value) or (_MASK.search(last) and len(value.split()) == 1):
             yield name
     elif _MASK.search(last) and isinstance(value, (bytes, np.ndarray, Image.Image)):
         yield name
