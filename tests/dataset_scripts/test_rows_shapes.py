@@ -498,6 +498,8 @@ def test_a_page_of_words_gives_the_boxes_of_the_answer(folder):
         source = write(folder, [{**row, name: "Total?"}])
         boxes = phrases_of(grounded_rows(source, boxes="xyxy pixels"))["Total?"]
         assert np.allclose(np.array(boxes) * [*SIZE, *SIZE], places[1:])
+    with pytest.raises(DataError):  # tags of words are no names
+        grounded_rows(write(folder, [{**row, "labels": ["O", "B", "I"]}]), boxes="xyxy pixels")
     with pytest.raises(DataError, match="once"):
         grounded_rows(
             write(folder, [{**row, "question": "?", "words": ["12", "12", "EUR"], "answers": ["12"]}]),

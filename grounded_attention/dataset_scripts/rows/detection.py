@@ -10,6 +10,7 @@ from grounded_attention.utils.whole_words import whole_words
 
 from .columns import TEXT_NAMES, XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
+from .questions import WORD_NAMES
 from .raw import (
     BOX_NAMES,
     NAME_NAMES,
@@ -70,6 +71,8 @@ def _beside(record: Columns) -> tuple[str, str] | None:
     boxes = first_of(record, BOX_NAMES)
     value = record.get(boxes) if boxes else None
     if not isinstance(value, list) or not all(isinstance(each, (list, Mapping)) for each in value):
+        return None
+    if any(isinstance(record.get(key), list) for key in WORD_NAMES):  # a page; its labels are tags of words
         return None
     known = (
         "category",
