@@ -693,3 +693,41 @@ def test_nothing_is_lost_in_silence(case, folder, caplog):
             assert "rows.json" in str(error), (place, value)
         else:
             assert more or found.report.dropped or found.report.bare > bare or caplog.records, (place, value)
+
+
+# Files of tools; the box of each is BOX in a picture of SIZE.
+TOOLS = {
+    "COCO": {"images": [{"id": 1, "file_name": "p.png", "width": 400, "height": 300}],
+             "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": XYWH, "iscrowd": 0}],
+             "categories": [{"id": 1, "name": "a kite"}]},
+    "Label Studio": [{"id": 1, "data": {"image": "p.png"}, "annotations": [{"was_cancelled": False, "result": [
+        {"id": "a", "to_name": "image", "original_width": 400, "original_height": 300,
+         "value": {"x": 10, "y": 20, "width": 50, "height": 70, "rotation": 0, "rectanglelabels": ["a kite"]}}]}]}],
+    "LabelMe": {"imagePath": "p.png", "imageWidth": 400, "imageHeight": 300, "shapes": [
+        {"label": "a kite", "points": [[40, 60], [240, 270]], "shape_type": "rectangle"}]},
+    "CreateML": [{"image": "p.png", "annotations": [
+        {"label": "a kite", "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]}],
+    "VIA": {"p.png1": {"filename": "p.png", "size": 1, "file_attributes": {}, "regions": [
+        {"shape_attributes": {"name": "rect", "x": 40, "y": 60, "width": 200, "height": 210},
+         "region_attributes": {"name": "a kite"}}]}},
+    "ODVG": {"filename": "p.png", "width": 400, "height": 300, "grounding": {
+        "caption": "a kite", "regions": [{"bbox": XYXY, "phrase": "a kite"}]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=str)
+def test_a_damaged_file_of_a_tool_is_read_or_refused(tool, folder):
+    """No value of another type ends in an error of Python's insides, or in a box outside of the picture."""
+    path = folder / "tool.json"
+    path.write_text(json.dumps(TOOLS[tool]))
+    ((box,),) = phrases_of(grounded_rows(path)).values()
+    assert np.allclose(box, BOX)
+    all_of_them = [(place, value) for place, each in places(TOOLS[tool]) for value in damages(each)]
+    for place, value in random.Random(0).sample(all_of_them, 2 * EACH):
+        path.write_text(json.dumps(damaged(TOOLS[tool], place, value)))
+        try:
+            found = [box for row in grounded_rows(path) for phrase in row["phrases"] for box in phrase["boxes"]]
+        except DataError as error:
+            assert str(folder) in str(error), (place, value)
+        else:
+            assert np.all((np.array(found) >= 0) & (np.array(found) <= 1)), (place, value)
