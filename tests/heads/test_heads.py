@@ -368,7 +368,7 @@ def test_what_cannot_be_ranked_is_refused():
         (lambda: rank(given=turned), r"image image 0: \d+ x \d+ in the row, but \d+ x \d+ in the picture"),
         (
             lambda: rank(processor=object()),
-            "the image tokens of this processor are not known. Give model_type",
+            "no known processor",
         ),
         (lambda: rank(flex), "attention back end 'paged.eager' cannot be supervised"),
         (lambda: rank(given=outside), "a batch of the images image 0: .*phrase"),
