@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+# What an image processor may make of a picture; those of transformers stay below a tenth of it by default.
+LONGEST_SIDE, MOST_PIXELS = 2**15, 2**28
 # Packages that processors of these models need, in the extra `vlm`; some only for videos, but they load all parts.
 PROCESSOR_PACKAGES = ("torchvision", "num2words")
 
@@ -29,7 +31,20 @@ def load_processor(name: Any, **settings: Any) -> Any:
         raise ValueError(f'{needs}: pip install "grounded-attention[vlm]"') from error
     if getattr(processor, "image_processor", None) is None:  # transformers gives a tokenizer where it finds no more
         raise ValueError("it has no processor for images and text; save the model's own processor beside it")
+    _check_sizes(processor.image_processor)
     return processor
+
+
+def _check_sizes(image_processor: Any) -> None:
+    """Raises a ValueError for settings that make pictures of more than any model reads."""
+    for name in ("size", "crop_size"):
+        sizes = getattr(image_processor, name, None) or {}
+        for side in ("height", "width", "shortest_edge", "longest_edge"):
+            number = sizes.get(side) or 0
+            # Some processors have a number of pixels as the edges.
+            largest = MOST_PIXELS if side.endswith("edge") else LONGEST_SIDE
+            if number > largest:
+                raise ValueError(f"its image processor has {name}.{side} {number}, expected at most {largest}")
 
 
 def add_token_rows(model: Any, tokenizer: Any) -> None:

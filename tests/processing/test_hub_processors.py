@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -112,3 +113,16 @@ def test_a_torchvision_for_another_torch_is_a_remark(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     doctor._look_at_torch({"machine": {}, "devices": []}, remarks)
     assert [text for text in remarks if "torchvision" in text and "nms" in text]
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"height": 10**6, "width": 10**6}, {"shortest_edge": 10**12}, {"shortest_edge": 56, "longest_edge": 10**9}],
+)
+def test_pictures_larger_than_any_model_reads_are_refused_before_they_are_made(monkeypatch, sizes):
+    loaded = SimpleNamespace(image_processor=SimpleNamespace(size=sizes))
+    monkeypatch.setattr("transformers.AutoProcessor.from_pretrained", lambda name: loaded)
+    with pytest.raises(ValueError, match=str(max(sizes.values()))):
+        load_processor("org/model")
+    loaded.image_processor.size = {"height": 1024, "width": 1024, "longest_edge": 28 * 28 * 16384}
+    assert load_processor("org/model") is loaded

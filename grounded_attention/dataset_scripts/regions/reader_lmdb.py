@@ -96,8 +96,9 @@ def _key(path: Path, key: Any) -> bytes:
         return key
     try:  # Python 2 wrote bytes that are read as text now
         return key.encode("latin1") if isinstance(key, str) else id_text(key).encode()
-    except (DataError, UnicodeEncodeError) as error:
-        raise DataError("not an image id", file=path, where="key keys", found=key) from error
+    except (DataError, RecursionError, UnicodeEncodeError):
+        found = type(key).__name__
+        raise DataError("not an image id", file=path, where="key keys", found=found) from None
 
 
 def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Regions:
