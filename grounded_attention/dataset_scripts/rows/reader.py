@@ -26,7 +26,7 @@ from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, 
 from .readings import FORMAT, Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, Shape, find_shape
-from .sources import SAME_SPLIT, Record, Source
+from .sources import SAME_SPLIT, Record, Source, in_words
 from .unread import UNREAD, unread_places
 
 logger = logging.getLogger(__name__)
@@ -213,16 +213,11 @@ class GroundedRows:
 
     def _renamed(self, record: dict[str, Any], file: Path | None, where: str) -> dict[str, Any]:
         """Plain values, with the columns that the user names under their known names, before all others."""
-        try:
+        self._known_columns |= record.keys()
+        with in_words("a row that cannot be read", file=file or self._source.name, where=where):
             # A null says no more than a column that is not there, but for things: there it says that there are none.
-            self._known_columns |= record.keys()
             record = {key: plain(value) for key, value in record.items() if value is not None or key in OBJECT_NAMES}
             record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
-        except (RowError, RecursionError) as error:
-            deep = RowError("nested too deeply") if isinstance(error, RecursionError) else error
-            raise DataError(
-                deep.problem, **{**deep.details, "file": file or self._source.name, "where": where}
-            ) from None
         for key, names in self._source.classes.items():
             if isinstance(record.get(key), int):
                 record[key] = names.get(record[key], record[key])
@@ -258,17 +253,8 @@ class GroundedRows:
             if self._shape is None or self._shape.name in _WEAK:
                 self._shape = shape
             said = sum(notes.values())
-            try:
+            with in_words(f"no row of the shape {shape.name!r}, which has {shape.columns}", **place):
                 made = list(shape.read(record, context))
-            except RowError as error:
-                raise DataError(error.problem, **{**error.details, **place}) from None
-            except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
-                raise DataError(
-                    f"no row of the shape {shape.name!r} ({type(error).__name__}: {error})",
-                    **place,
-                    found=record,
-                    expected=shape.columns,
-                ) from error
             if not made and sum(notes.values()) == said:  # the reader said nothing of it
                 context.leave_out("a row without a text or an object")
             is_said = shape.name == "conversation" and sum(notes.values()) > said  # with the reason, by its reader
