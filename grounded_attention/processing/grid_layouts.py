@@ -107,7 +107,7 @@ def qwen3_frames(settings: ImageSettings, video: Video, grid: Any) -> list[Image
 def hunyuan_vl(settings: ImageSettings) -> ImageLayout:
     (grid,), (height, _) = qwen_vl(settings), qwen_size(settings)
     rows = height // (settings.get("patch_size") * settings.get("merge_size"))
-    ends = [NO_BOX] if settings.processor.cat_extra_token else []
+    ends = [NO_BOX] if getattr(settings.processor, "cat_extra_token", False) else []  # not of HY 4
     return [np.concatenate([*ends, ended_rows(np.asarray(grid), rows), *ends])]
 
 
@@ -119,6 +119,17 @@ def emu3(settings: ImageSettings) -> ImageLayout:
     start = f"{processor.image_start_token}{rows}*{columns}{processor.fake_token_around_image}"
     grid = ended_rows(settings.frame.grid(rows, columns), rows)
     return [start, grid, f"{processor.eof_token}{processor.image_end_token}"]
+
+
+def apertus(settings: ImageSettings) -> ImageLayout:
+    processor, factor, size = settings.processor, settings.get("spatial_factor"), settings.get("size")
+    height, width = settings.height, settings.width
+    if settings.get("do_resize"):
+        limits = (size["min_pixels"], size["max_pixels"])
+        height, width = settings.upstream("smart_resize")(height, width, factor, *limits)
+    rows, columns = height // factor, width // factor
+    start = f"{processor.boi_token}{rows}*{columns}{processor.image_wrapper_token}"
+    return [start, lines(settings.frame.grid(rows, columns), rows, processor.eol_token, processor.eoi_token)]
 
 
 def pp_chart2table(settings: ImageSettings) -> ImageLayout:

@@ -188,6 +188,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "ChameleonProcessor", grids.square, around=_IMAGE_START_END, prompt_end=Token("tokenizer.sep_token")
     ),
     "emu3": ImageTokenFamily("Emu3Processor", grids.emu3, starts_prompt=True),
+    "apertus1p5": ImageTokenFamily("Apertus1p5Processor", grids.apertus),
     "unlimited_ocr": ImageTokenFamily("UnlimitedOcrProcessor", tiles.unlimited_ocr),
     "pp_chart2table": ImageTokenFamily(
         "PPChart2TableProcessor",
@@ -238,6 +239,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         around=_IMAGE_START_END,
         adds_special_tokens=False,
     ),
+    "hy_v4_vl": ImageTokenFamily("HYV4VLProcessor", grids.hunyuan_vl),
 }
 
 
@@ -255,6 +257,9 @@ _REASONS = {
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
+    "it runs some of its layers several times in one pass, so that a layer and a head have several maps": (
+        "inkling2_loop",
+    ),
 }  # fmt: skip
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}
 
@@ -264,7 +269,7 @@ READ_REGIONS = ("vl_bert", "visualbert", "vilbert", "grounded_lxmert", "lxmert",
 
 
 # What the layouts are written for; an older transformers lacks types, or lays out images of some in another way.
-NEWEST_TRANSFORMERS = "5.23.0"
+NEWEST_TRANSFORMERS = "5.24.0"
 
 
 def get_image_token_family(processor: Any, model_type: str | None = None) -> ImageTokenFamily:

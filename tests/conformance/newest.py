@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs the tests of what depends on transformers on the newest one of the index, which may be newer than allowed.
 
+They save and load, place image tokens, run `look` and `heads`, collate rows, and take a step of a LoRA adapter.
+
 .venv-newest sees every package of the environment this runs in, and has only that transformers and what it needs
 differently. Checkpoints that the oldest and the pinned transformers save are loaded there. Options are pytest's, and
 replace the list of tests. When it passes, the upper bound in pyproject.toml may be raised.
@@ -23,11 +25,18 @@ FOLDER = ROOT / ".venv-newest"
 OWN_CONSTRAINTS = HERE / "constraints-newest.txt"
 TESTS = (
     "tests/conformance/loads_older_checkpoints.py",
+    "tests/heads/test_heads.py::test_scores_equal_loops_over_eager_maps",
+    "tests/heads/test_heads.py::test_a_prompt_for_each_phrase",
+    "tests/lens/test_look.py::test_rows_equal_eager_generation",
+    "tests/lens/test_look.py::test_adapters",
     "tests/modeling/test_saving.py",
     "tests/modeling/test_transformers_contracts.py",
     "tests/modeling/test_unpadding.py",
+    "tests/processing/test_image_tokens.py",
     "tests/processing/test_save.py",
     "tests/supervision/test_supervise.py",
+    "tests/training/test_collator_of_rows.py",
+    "tests/training/test_trainer_mixin.py::test_an_adapter_of_trl_is_supervised",
 )
 # Of transformers' own tests: one class of each family.
 CLASSES = "VLBertForVGPTest or VisualBERTForVGPTest or ViLBertForVGPTest or LXMERTForVGPTest"

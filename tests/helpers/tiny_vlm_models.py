@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.models.timm_wrapper import modeling_timm_wrapper
 
 from grounded_attention.supervision.supervise import find_language_model
@@ -104,6 +105,8 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     tokens = {name: value for name, value in tokens.items() if value is not None}
     config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key)), "pad_token_id": 0})
     model = AutoModelForImageTextToText.from_config(config).eval()
+    if model_type == "llama4":  # of transformers 5.24.0 reads a field that the output of its words lacks
+        MoeCausalLMOutputWithPast.image_outputs = None  # type: ignore[attr-defined]
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # Gemma 3 starts with zeros
             torch.nn.init.normal_(parameter, std=0.2)
@@ -130,7 +133,11 @@ def unmix_patches(model: PreTrainedModel) -> None:
         for part in vision:
             if type(part).__name__.endswith("VectorQuantizer"):  # codes so dense that a changed patch has another one
                 codebook = part.embedding.weight
-                codebook.copy_(torch.linspace(-3, 3, codebook.numel()).pow(3).view(codebook.shape))
+                spread = torch.linspace(-3, 3, len(codebook))
+                if isinstance(part.embedding, torch.nn.Linear):  # the nearest by its direction, of two numbers
+                    codebook.copy_(torch.stack([spread.cos(), spread.sin()], dim=1))
+                else:
+                    codebook.copy_(spread.pow(3)[:, None])
             if isinstance(part, torch.nn.GroupNorm):
                 part.forward = lambda values, *rest: values.clone()  # it takes means of the whole picture
             if isinstance(part, (torch.nn.Conv2d, torch.nn.Conv3d)) and part.padding != "valid":

@@ -58,6 +58,7 @@ SPECIAL = {
     "slice_end_token": "</slice>",
     "image_wrapper_token": "<img>",
     "eof_token": "</img>",
+    "eol_token": "<line>",
     "image_boundary_token": "<fake_token_around_image>",
 }
 # Tokens that processors know by their text alone; the later ones come after the words, whose ids stay.

@@ -415,6 +415,15 @@ RELATIVES: dict[str, Relative] = {
          "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1, 1, 1], "codebook_size": 1000, "embed_dim": 1,
                        "num_res_blocks": 1, "hidden_size": 32, "attn_resolutions": []}},
     ),
+    "apertus1p5": Relative(
+        "apertus1p5.Apertus1p5",
+        {"size": {"min_pixels": 256, "max_pixels": 640}, "spatial_factor": 4},
+        {"text_config": TEXT, "image_token_offset": 400, "audio_token_offset": 1200,
+         "vision_config": {"base_channels": 32, "channel_multiplier": [1, 1, 1], "codebook_size": 800, "embed_dim": 2,
+                           "num_res_blocks": 1, "latent_channels": 32, "attn_resolutions": []},
+         "audio_config": {"model_type": "wavtokenizer_encoder", "num_filters": 2, "hidden_size": 8, "codebook_dim": 8,
+                          "codebook_size": 8, "num_lstm_layers": 1}},
+    ),
     "pp_chart2table": Relative(
         "pp_chart2table.PPChart2Table",
         {"size": {"height": 128, "width": 128}},
@@ -468,6 +477,13 @@ RELATIVES: dict[str, Relative] = {
     "hunyuan_vl": _grid(
         {**VISION, "out_hidden_size": 32, "text_hidden_size": 32, "spatial_merge_size": 2, "max_image_size": 64},
         image="hunyuan_vl.HunYuanVL",
+    ),
+    "hy_v4_vl": _grid(
+        {**VISION, "out_hidden_size": 32, "spatial_merge_size": 2, "max_image_size": 64},
+        {**EXPERTS, **LATENT, "num_key_value_heads": 4, "mlp_layer_types": ["dense", "sparse"], "n_shared_experts": 1,
+         **_rope([2, 0, 0])},
+        image="hy_v4_vl.HYV4VL",
+        settings={**GRID, "temporal_patch_size": 1},
     ),
     "molmo2": Relative(
         "molmo2.Molmo2",

@@ -147,7 +147,7 @@ def made(model_type, backend):
 def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, settings, backend, monkeypatch):
     generator = np.random.default_rng(1)
     processor, model = made(model_type, backend)
-    if model_type == "hunyuan_vl":  # it resizes with bicubic weights, whatever its settings say
+    if model_type in ("hunyuan_vl", "hy_v4_vl"):  # it resizes with bicubic weights, whatever its settings say
         file = sys.modules[type(processor.image_processor).__module__]
         monkeypatch.setattr(file, "PILImageResampling", SimpleNamespace(BICUBIC=Image.Resampling.NEAREST))
     pictures = make_pictures(sizes, generator)
@@ -182,7 +182,7 @@ def test_every_family_is_tested():
 
 def test_every_type_of_transformers_is_known_or_refused_by_a_reason():
     assert not set(IMAGE_TOKEN_FAMILIES) & set(REFUSED_FAMILIES)
-    if version.parse(transformers.__version__).release[:2] == (5, 23):  # a newer one has more types
+    if version.parse(transformers.__version__).release[:2] == (5, 24):  # a newer one has more types
         assert set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) <= {*IMAGE_TOKEN_FAMILIES, *REFUSED_FAMILIES}
 
 
@@ -231,7 +231,7 @@ def test_an_older_transformers_is_named_where_its_processor_differs(monkeypatch)
     """As MiniCPM-V 4.6 of transformers 5.17, whose processor has the same name."""
     processor = make_processor("minicpmv4_6")
     monkeypatch.delattr(type(processor.image_processor), "find_best_resize")
-    for installed, said in (("5.23.0", "give another model type"), ("5.17.0", r"5\.17\.0 does not .*>=5\.23\.0")):
+    for installed, said in (("5.24.0", "give another model type"), ("5.17.0", r"5\.17\.0 does not .*>=5\.24\.0")):
         monkeypatch.setattr(image_tokens, "transformers", SimpleNamespace(__version__=installed))
         with pytest.raises(ValueError, match=said):
             locate_image_tokens(processor, [[1]], [[(20, 30)]])

@@ -37,10 +37,12 @@ def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dic
 
 
 def eager_maps(model, inputs: dict) -> tuple[torch.Tensor, ...]:
-    before = find_language_model(model).config._attn_implementation  # Inkling 2 has no other
-    model.set_attn_implementation("eager")
+    # Not of the vision tower: Emu 3 would round to other codes, and its words read another image.
+    language = find_language_model(model)
+    before = language.config._attn_implementation  # Inkling 2 has no other
+    language.set_attn_implementation("eager")
     maps = tuple(each for each in model(**inputs, output_attentions=True).attentions if each is not None)
-    model.set_attn_implementation(before)
+    language.set_attn_implementation(before)
     return maps
 
 
