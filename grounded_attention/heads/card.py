@@ -197,9 +197,10 @@ def heads_section(content: Mapping[str, Any]) -> str:
         rows.append((name, f"{one['pointing']:.1%}", ends, f"{one['lift']:.2f}", f"{one['share']:.1%}"))
     chosen_table = markdown_table(("head", "pointing", "95 %", "lift", "share"), rows)
     flattered = " (the same phrases: this flatters the heads)" if about.get("same_split") else ""
+    judged = about["phrases"]["judged"]
     text = (
         f"The {len(chosen.heads)} heads that find phrases best, by {markdown_text(str(about['options']['rank']))}, on "
-        f"{markdown_text(_data(about) or 'unnamed data')}{flattered}. `{FILE}` names them for "
+        f"{judged} phrases of {markdown_text(_data(about) or 'unnamed data')}{flattered}. `{FILE}` names them for "
         '`pipeline("visual-grounding", model=...)`. *Pointing*: the image token with the most attention of the phrase '
         "is on its object. *Lift*: attention on the object's tokens, over their part of the image. *Share*: attention "
         "on the image."
@@ -234,10 +235,7 @@ def heads_before(model: str | None) -> str | None:
         ChosenHeads.from_dict(content, str(file))
     except ValueError:  # the training that the card is about has ended; it did not need this file
         return None
-    heads = ", ".join(
-        name_heads([(one["layer"], one["head"])]) + (f" ({one['pointing']:.1%})" if "pointing" in one else "")
-        for one in content["chosen"]
-    )
+    heads = ", ".join(name_heads([(one["layer"], one["head"])]) for one in content["chosen"])
     data = _data(content["about"])
     where = f" on {markdown_text(data)}" if data else ""
     return f"Before training, `{FILE}` of the starting model names these heads as the best ones{where}: {heads}."

@@ -82,7 +82,7 @@ def test_one_image_has_no_interval():
     """Every sample would be that image: an interval without width would claim that nothing could be otherwise."""
     interval = counts_of([4], [[[1, 3]]]).intervals()[:, 0, 0]
     assert np.isnan(interval).all()
-    assert interval_text(interval) == "no interval: one image"
+    assert interval_text(interval) == "no interval: too few images"
     assert json.loads(to_json([*interval.tolist(), 0.5, -np.inf])) == [None, None, 0.5, None]
 
 

@@ -406,7 +406,7 @@ def test_forms_change_the_maps_and_the_relative_map_of_the_neutral_prompt_is_eve
         ({"images": picture(), "heads": 9}, "layer 9 has no heads"),
         ({"images": picture(), "heads": []}, "heads is empty"),
         ({"images": picture(), "answer": "a <image> dog"}, "answer: a text has '<image>'"),
-        ({"images": picture(), "text": "", "answer": ""}, "has a word"),
+        ({"images": picture(), "text": "", "answer": ""}, "is empty"),
     ],
 )
 def test_what_cannot_be_looked_at_is_refused(options, message):
