@@ -37,7 +37,7 @@ def test_rows_page_heads_and_training(tmp_path, monkeypatch, capsys):
     exec(compile(second, "training", "exec"), made)
     assert made["trainer"].state.global_step == 2 and made["rows"].report.phrases == 20
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    small = ["model.bert=null", "model.tokenizer=scenes/vocab.txt", f"model.config={json.dumps(SIZES)}"]
+    small = [f"model.config={json.dumps(SIZES)}"]
     words = shlex.split(train.replace("\\\n", " "))
     assert main([*words, *small, "training.max_steps=2", "training.use_cpu=true"]) == 0
     results = json.loads((tmp_path / "runs" / "referring" / "results.json").read_text())
