@@ -195,7 +195,7 @@ class UnpaddedLayer(BertLayer):
         attention: Any = self.attention
         attention.self = StreamAttention(config, layer_idx)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
     ) -> torch.Tensor:
         """Computes the layer."""
