@@ -164,10 +164,12 @@ def open_picture(path: str | Path) -> Image.Image:
     """Opens the picture of a visitor, upright and not larger than needed."""
     try:
         picture = open_image(path, least=ENOUGH)
-    except ValueError as error:
+    except (MemoryError, ValueError) as error:
         kinds = "give a JPEG, PNG or WebP file"
         problem = f"is not a picture that can be read: {kinds}"
-        if "pixels" in str(error).lower():  # also in the name of the variable that allows more
+        if (
+            isinstance(error, MemoryError) or "pixels" in str(error).lower()
+        ):  # also in the name of the variable that allows more
             problem = f"has too many pixels, or none: {kinds} of a usual size"
         raise VisitorError(f"{Path(path).name} {problem}.") from error
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))

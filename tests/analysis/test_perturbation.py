@@ -19,6 +19,12 @@ T, R = 4, 6
 SIGN = torch.tensor([1.0, -1.0])
 
 
+class Outputs(dict):
+    """As the outputs of a model: keys are attributes too."""
+
+    __getattr__ = dict.__getitem__
+
+
 class OneRegionModel(nn.Module):
     """Two heads look at the regions from word 0. The one that decides finds the region that is flagged, and says which
     of two classes it shows; the other looks harder, at a decoy, and nobody listens to it. Without the flagged region
@@ -46,7 +52,7 @@ class OneRegionModel(nn.Module):
         maps[:, :, 0] = rows
         values = nn.functional.pad(region_features[..., 2], (T, 0))
         context = (maps[:, 0, 0] * values).sum(-1)  # the second head's is not read
-        return SimpleNamespace(logits=context[:, None] * SIGN, attentions=(maps,) if output_attentions else None)
+        return Outputs(logits=context[:, None] * SIGN, attentions=(maps,) if output_attentions else None)
 
 
 def one_region_batch(examples=40, seed=0):

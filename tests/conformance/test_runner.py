@@ -60,4 +60,4 @@ def test_another_environment_shares_every_other_constraint(environment):
 
 @pytest.mark.parametrize("environment", [oldest, newest])
 def test_the_listed_tests_exist(environment):
-    assert all((ROOT / path).is_file() for path in environment.TESTS)
+    assert all((ROOT / path.partition("::")[0]).is_file() for path in environment.TESTS)

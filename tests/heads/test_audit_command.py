@@ -113,7 +113,7 @@ def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_w
     status, out, err = call(limit=2, output="plain")
     assert status == 0 and out.startswith("heads chosen on validation, reported on test:"), err
     status, out, err = call(limit=2, output="plain", choose_on="same_split")
-    assert status == 0 and out.startswith("heads chosen on same split, reported on test:"), err
+    assert status == 0 and out.startswith("heads chosen on the same phrases of test"), err
 
 
 def test_the_command_counts_what_the_python_call_counts(call, places):

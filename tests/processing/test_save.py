@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +111,9 @@ except ImportError as error:
 def test_an_old_transformers_gets_one_clear_error(saved, tmp_path, importable):
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
     arguments = [str(ROOT)] if importable else [str(tmp_path), str(saved)]
-    result = run_python(OLD, arguments, cwd=tmp_path, env=environment)
+    # In a process of its own: that of `run_python` may have the project imported.
+    command = [sys.executable, "-c", OLD, *arguments]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in result.stdout
     assert result.stdout.count("\n") == 1

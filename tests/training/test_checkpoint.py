@@ -40,15 +40,12 @@ def test_a_torn_or_changed_file_makes_it_incomplete(tmp_path, name):
     assert not is_complete(newer)
 
 
-def test_the_card_may_change_whether_or_not_the_manifest_names_it(tmp_path):
+def test_the_card_may_change(tmp_path):
     directory = checkpoint(tmp_path, 2, sealed=False)
     (directory / "README.md").write_text("before")
     seal(directory)
     assert "README.md" not in json.loads((directory / MANIFEST).read_text())
     (directory / "README.md").write_text("after")
-    assert is_complete(directory)
-    names = json.loads((directory / MANIFEST).read_text()) | {"README.md": {"size": 6, "sha256": "of before"}}
-    (directory / MANIFEST).write_text(json.dumps(names))  # as it was written once
     assert is_complete(directory)
 
 

@@ -71,8 +71,8 @@ def test_the_usual_sizes_of_every_family_are_within_bounds():
 def test_a_row_without_a_picture_is_text_alone_and_counted(tmp_path):
     said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
     asked = [
-        {"from": "human", "value": "<image>\nwhere?"},
-        {"from": "gpt", "value": "The dog is at [0.1, 0.2, 0.5, 0.6]."},
+        {"from": "human", "value": "<image>\nWhere is the dog?"},
+        {"from": "gpt", "value": "[0.1, 0.2, 0.5, 0.6]"},
     ]
     records = [{"id": "1", "image": "", "conversations": said}, {"id": "2", "image": "a.png", "conversations": asked}]
     (tmp_path / "rows.json").write_text(json.dumps(records))

@@ -116,4 +116,5 @@ def test_two_processes_measure_as_one(two_processes, tmp_path, case):
 
 
 def _flat(value):
-    return [x for part in value for x in _flat(part)] if isinstance(value, list) else [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if parts is None else [number for part in parts for number in _flat(part)]

@@ -64,7 +64,7 @@ def test_rows_of_each_form_have_the_boxes_of_the_source(tmp_path):
 
 def test_conversations_keep_their_phrases_where_marks_of_pictures_go(tmp_path):
     draw(0).save(tmp_path / "a.png")
-    turns = [("human", "<image>\nWhere is the red ball?"), ("gpt", "At [0.1, 0.2, 0.4, 0.6] on the left.")]
+    turns = [("human", "<image>\nWhere is the red ball?"), ("gpt", "[0.1, 0.2, 0.4, 0.6]")]
     rows = [{"id": 1, "image": "a.png", "conversations": [{"from": who, "value": text} for who, text in turns]}]
     rows.append({"id": 2, "image": "a.png", "conversations": [{"from": "gpt", "value": "Hello."}]})
     (tmp_path / "talk.json").write_text(json.dumps(rows))

@@ -14,12 +14,12 @@ from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADS = {
-    "format": 1,
-    "about": {"data": "scenes, split test", "options": {"rank": "pointing", "words": "mean", "instruction": None}},
+    "format": 2,
+    "about": {"data": "scenes, split test", "options": {"rank": "pointing"}, "word": "mean", "instruction": None},
     "chosen": [{"layer": 1, "head": 0, "pointing": 0.25}],
     "centre_size": [0.5, 0.5],
-    "layers": 2,
-    "heads_per_layer": 2,
+    "layers": ["0", "1"],
+    "heads": 2,
 }
 TRAIN = """
 import json, sys
