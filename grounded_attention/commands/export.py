@@ -67,7 +67,7 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
 
 def export(options: argparse.Namespace) -> str:
     """Writes the file and returns the text to print."""
-    from grounded_attention.reports.attention_explorer import explorer_page
+    from grounded_attention.pages.explorer import explorer_page
 
     if options.output.suffix not in FORMS:
         raise ValueError(f"--output {options.output}: expected a file that ends with {' or '.join(FORMS)}")

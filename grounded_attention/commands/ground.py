@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from grounded_attention.heads.heads_file import ChosenHeads
-    from grounded_attention.reports.attention_pictures import WordAttention
+    from grounded_attention.pages.attention_pictures import WordAttention
 
 
 def ground(options: argparse.Namespace) -> str:
@@ -195,7 +195,7 @@ def ground_in_regions(options: argparse.Namespace, inputs: Sequence[Input]) -> I
         ranked = pipe(source.image, source.caption, phrases=spans, **known, **settings)
         count = len(ranked) // len(phrases)
         if source.output is not None:
-            from grounded_attention.reports.attention_pictures import attention_figure
+            from grounded_attention.pages.attention_pictures import attention_figure
 
             parts = [ranked[start : start + count] for start in range(0, len(ranked), count)]
             pictures = [to_picture(part, source) for part in parts]
@@ -224,7 +224,7 @@ def ground_in_tokens(options: argparse.Namespace, inputs: Sequence[Input]) -> It
         outputs = pipe.forward(pipe.preprocess(asked))
         grounding = pipe.postprocess(outputs)
         if source.output is not None:
-            from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+            from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
 
             maps = [
                 PatchAttention(one["text"], place.map, place.frame, place.box, place.share)
@@ -300,7 +300,7 @@ def to_picture(regions: Sequence[Mapping[str, Any]], source: Input) -> WordAtten
     """Makes the input of `attention_figure`: all regions of one phrase, best first."""
     import numpy as np
 
-    from grounded_attention.reports.attention_pictures import WordAttention
+    from grounded_attention.pages.attention_pictures import WordAttention
     from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
     boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(source.image.size, 2)

@@ -58,7 +58,7 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
 
 def evaluate(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
-    from grounded_attention.reports.perturbation_figure import perturbation_figure
+    from grounded_attention.pages.perturbation_figure import perturbation_figure
     from grounded_attention.training.experiments.prepared_data import prepare_data
     from grounded_attention.training.experiments.scoring import measure_perturbation, read_config
 

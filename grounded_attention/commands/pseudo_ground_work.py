@@ -26,7 +26,7 @@ from grounded_attention.labelling.captions import caption_rows, captions_digest
 from grounded_attention.labelling.grounder import Selection
 from grounded_attention.labelling.phrases import load_phrases
 from grounded_attention.labelling.run import ImagePath, label_captions
-from grounded_attention.reports.contact_sheet import Labelled, contact_sheet
+from grounded_attention.pages.contact_sheet import Labelled, contact_sheet
 from grounded_attention.utils.open_images import open_image
 
 from .builder_options import parse_options

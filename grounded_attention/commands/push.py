@@ -70,7 +70,7 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
 
 def best_of_run(directory: Path) -> Path:
     """The folder of the best method of a run; another folder is returned as it is."""
-    from grounded_attention.reports.tables import best_method
+    from grounded_attention.pages.tables import best_method
     from grounded_attention.utils.bounded_files import read_json
 
     results = read_json(directory / "results.json") if (directory / "results.json").is_file() else {}

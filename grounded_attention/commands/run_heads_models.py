@@ -17,7 +17,7 @@ from grounded_attention.heads.items import DEFAULT_WORD
 from grounded_attention.heads.pipeline import ground_batch
 from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
 from grounded_attention.heads.table import HeadTable
-from grounded_attention.reports.patch_pictures import PatchAttention
+from grounded_attention.pages.patch_pictures import PatchAttention
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.open_images import open_image

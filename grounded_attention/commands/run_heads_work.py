@@ -30,8 +30,8 @@ from grounded_attention.heads.heads_file import FILE
 from grounded_attention.heads.page import ExtraSection, heads_page
 from grounded_attention.heads.ranking import Relate
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.reports.patch_pictures import patch_comparison_figure
-from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
+from grounded_attention.pages.patch_pictures import patch_comparison_figure
+from grounded_attention.pages.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.made_regions import picture_files

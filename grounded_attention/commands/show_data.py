@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.rows.readings import UnclearBoxes
-    from grounded_attention.reports.rows_page import row_figure, rows_page
+    from grounded_attention.pages.rows_page import row_figure, rows_page
     from grounded_attention.utils.whole_files import write_text
 
     try:

@@ -30,7 +30,7 @@ from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, attention_of, get
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from grounded_attention.reports.attention_pictures import WordAttention
+    from grounded_attention.pages.attention_pictures import WordAttention
 
 # Cells along an edge: the page has all heads of all layers, so that finer grids make it slow.
 CELLS = 16
@@ -79,7 +79,7 @@ class ExampleAttention:
 
     def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
         """The input of `attention_pictures` for one word."""
-        from grounded_attention.reports.attention_pictures import WordAttention
+        from grounded_attention.pages.attention_pictures import WordAttention
 
         gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
         weights, _ = self.over_regions(word, layer, head)
@@ -114,7 +114,7 @@ def words_across_layers_figure(
     title: str | None = None,
 ) -> Figure:
     """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word."""
-    from grounded_attention.reports.attention_pictures import method_comparison_figure
+    from grounded_attention.pages.attention_pictures import method_comparison_figure
 
     _check_choice(example, words, heads)
     rows = {}

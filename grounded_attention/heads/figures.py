@@ -22,8 +22,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike
 
-from grounded_attention.reports.colours import BLUE, GREY, MISS, SKY, VERMILLION
-from grounded_attention.reports.figure_style import DPI, WIDTH, panels, save
+from grounded_attention.pages.colours import BLUE, GREY, MISS, SKY, VERMILLION
+from grounded_attention.pages.figure_style import DPI, WIDTH, panels, save
 
 from .statistics import ACTIVE_SHARE, ALL, RELATIONS
 

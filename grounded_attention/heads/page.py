@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.metrics.intervals import interval_text
-from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
-from grounded_attention.reports.html_page import embedded_image, html_page, html_table
-from grounded_attention.reports.tables import conclusion
+from grounded_attention.pages.explorer import explorer_body, explorer_script, explorer_style
+from grounded_attention.pages.page import embedded_image, html_page, html_table
+from grounded_attention.pages.tables import conclusion
 
 from . import SAME_SPLIT
 from .card import MOST_RELATIONS, NAMES

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.reports.attention_explorer import pack
-from grounded_attention.reports.attention_overlay import css_gradient
-from grounded_attention.reports.colours import scale_colours
-from grounded_attention.reports.html_page import embedded_json, html_page
-from grounded_attention.reports.report_pictures import embed
+from grounded_attention.pages.colours import scale_colours
+from grounded_attention.pages.explorer import pack
+from grounded_attention.pages.overlay import css_gradient
+from grounded_attention.pages.page import embedded_json, html_page
+from grounded_attention.pages.report_pictures import embed
 
 if TYPE_CHECKING:
     from .word_maps import Lens

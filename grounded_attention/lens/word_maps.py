@@ -200,7 +200,7 @@ class Lens:
             KeyError: if there are no such words.
             ValueError: if the maps of the words are on several images.
         """
-        from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+        from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
 
         maps = [self[each] for each in words] if words is not None else self._shown()
         image = maps[0].image
@@ -230,7 +230,7 @@ class Lens:
         elif path.suffix == ".json":
             write_text(path, json.dumps(self.to_dict(), indent=1) + "\n")
         else:
-            from grounded_attention.reports.figure_style import save
+            from grounded_attention.pages.figure_style import save
 
             save(self.show(), path)
 

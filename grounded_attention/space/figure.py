@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from grounded_attention.pages.attention_pictures import WordAttention, method_comparison_figure
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
 
 from .loading import Capture, VisitorError
 from .view import WORD, VisitorChoice, grounded_phrases, where

@@ -15,7 +15,7 @@ from PIL import Image
 
 from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.word_maps import Lens
-from grounded_attention.reports.report_pictures import embed
+from grounded_attention.pages.report_pictures import embed
 
 from .figure import write_figure
 from .loading import Capture, Captures, VisitorError, open_picture

@@ -13,10 +13,10 @@ import numpy as np
 from PIL import Image
 
 from grounded_attention.modeling.caption_phrases import BY_WORDS, find_phrases
+from grounded_attention.pages.colours import BLUE, GREEN, PURPLE, VERMILLION
+from grounded_attention.pages.overlay import UNSEEN, attention_overlay, css_gradient
+from grounded_attention.pages.report_pictures import embed
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.reports.attention_overlay import UNSEEN, attention_overlay, css_gradient
-from grounded_attention.reports.colours import BLUE, GREEN, PURPLE, VERMILLION
-from grounded_attention.reports.report_pictures import embed
 
 from .loading import Capture
 

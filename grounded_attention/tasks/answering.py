@@ -14,7 +14,7 @@ from torch import Tensor
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.modeling.task_losses import answer_sum
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.schema import Section
 
 from .answer_lists import Answers, fitted

@@ -13,7 +13,7 @@ from torch import Tensor
 from grounded_attention.dataset_scripts.builders.gqa import read_attention, read_predictions, write_predictions
 from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, mean_grounding, question_scores
 from grounded_attention.metrics.item_scores import Scored
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 
 from .answer_lists import FEWEST, Answers, outside, read_answers
 from .answering import AnsweringTask, AnswerOptions

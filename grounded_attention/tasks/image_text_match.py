@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from annotated_types import Ge
 
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows

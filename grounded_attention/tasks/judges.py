@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from grounded_attention.metrics.streaming import StreamingMetric
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 
 Rows = Sequence[Mapping[str, Any]]
 JudgeTask = Callable[[Any, Mapping[str, Any], Rows, "JudgeContext"], Iterator[Judged]]

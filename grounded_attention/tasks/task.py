@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.schema import Section, validate
 
 from .judges import JudgeContext, Rows

@@ -13,7 +13,7 @@ from torch import Tensor
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
-from grounded_attention.reports.failures import MEANT, Alternative, Box, Judged
+from grounded_attention.pages.failures import MEANT, Alternative, Box, Judged
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows, classified

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.classification import ClassificationAccuracy
-from grounded_attention.reports.failures import MEANT, Box, Judged
+from grounded_attention.pages.failures import MEANT, Box, Judged
 from grounded_attention.supervision.method import VGP_CITATION
 
 from .judges import JudgeContext, Rows, classified

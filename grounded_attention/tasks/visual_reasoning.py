@@ -11,7 +11,7 @@ from grounded_attention.dataset_scripts.builders.nlvr2 import LABELS, read_predi
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.nlvr2_accuracy import StatementScores
 from grounded_attention.modeling.task_losses import UNLABELLED
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 
 from .judges import JudgeContext, Rows, classified
 from .task import Batch, Examples, Metric, ScoredFile, Task, classification, identify, joined_arguments

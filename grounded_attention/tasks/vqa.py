@@ -13,7 +13,7 @@ from torch import Tensor
 from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions, write_predictions
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 
 from .answer_lists import FEWEST, Answers, normalise_vqa, outside, read_answers
 from .answering import AnsweringTask, AnswerOptions

@@ -10,7 +10,7 @@ import torch
 from grounded_attention.heads.attention_grounding import AttentionGrounding, best_head, phrase_attention, summarise
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.metrics.significance import Estimate
-from grounded_attention.reports.tables import conclusion
+from grounded_attention.pages.tables import conclusion
 from grounded_attention.supervision import supervised_implementation
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator

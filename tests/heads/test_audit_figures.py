@@ -8,7 +8,7 @@ from PIL import Image
 
 from grounded_attention.heads.figures import changes_figure, entity_grounding_figure, grounding_panels_figure
 from grounded_attention.heads.table import HeadCounts
-from grounded_attention.reports.colours import BLUE, GREY, SKY
+from grounded_attention.pages.colours import BLUE, GREY, SKY
 
 pytestmark = pytest.mark.drawn_figures
 

@@ -26,7 +26,7 @@ LAYERS = (
     {"modeling"},
     {"supervision", "conversion"},
     {"families"},
-    {"heads", "analysis", "reports", "metrics", "dataset_scripts"},
+    {"heads", "analysis", "pages", "metrics", "dataset_scripts"},
     {"tasks", "lens"},
     {"training", "labelling"},
     {"commands", "space"},

@@ -10,8 +10,8 @@ from transformers import Trainer
 
 from grounded_attention.heads.heads_file import read_pairs
 from grounded_attention.lens.look import look
+from grounded_attention.pages.tables import best_method
 from grounded_attention.processing.image_tokens import get_image_token_family
-from grounded_attention.reports.tables import best_method
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from tests.helpers.tiny_vlm_models import make_pair
 

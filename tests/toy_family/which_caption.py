@@ -4,7 +4,7 @@
 import torch
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 
 from .judges import classified
 from .task import TEXT_AND_REGIONS, Task, classification, seen_arguments

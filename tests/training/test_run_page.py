@@ -10,7 +10,7 @@ import yaml
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.reports.tables import comparison_table
+from grounded_attention.pages.tables import comparison_table
 from grounded_attention.training.experiments.report import PAGE, next_steps, write_run_page
 from grounded_attention.training.publish.card_results import result_table, with_text_only
 from grounded_attention.training.recipes.recipe import Data, Recipe

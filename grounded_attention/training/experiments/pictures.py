@@ -16,8 +16,8 @@ from grounded_attention.heads.example_attention import ExampleAttention, capture
 from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.reports.figures import WordAttention, heads_figure, method_comparison_figure
-from grounded_attention.reports.tables import SAME_ITEMS
+from grounded_attention.pages.figures import WordAttention, heads_figure, method_comparison_figure
+from grounded_attention.pages.tables import SAME_ITEMS
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures

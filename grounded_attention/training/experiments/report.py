@@ -19,12 +19,12 @@ from grounded_attention.heads.attention_grounding import best_head
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
-from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
-from grounded_attention.reports.generation_table import generation_table
-from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
-from grounded_attention.reports.html_page import embedded_image, html_page, html_table
-from grounded_attention.reports.tables import best_method, comparison_table, conclusion, print_table
+from grounded_attention.pages.explorer import explorer_body, explorer_script, explorer_style
+from grounded_attention.pages.figures import heads_figure, layer_curve_figure, loss_curves_figure
+from grounded_attention.pages.generation_table import generation_table
+from grounded_attention.pages.heads_over_time import heads_over_time_figure, measured_heads
+from grounded_attention.pages.page import embedded_image, html_page, html_table
+from grounded_attention.pages.tables import best_method, comparison_table, conclusion, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.publish.card_results import with_text_only

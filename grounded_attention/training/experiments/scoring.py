@@ -15,7 +15,7 @@ from grounded_attention.analysis.perturbation_curves import STEPS, PerturbationC
 from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.families import FAMILIES, VLM, find_family
 from grounded_attention.heads.attention_grounding import AttentionGrounding
-from grounded_attention.reports.failures import Judged
+from grounded_attention.pages.failures import Judged
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.tasks.judges import Judge, JudgeContext, with_scores

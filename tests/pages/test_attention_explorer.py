@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.reports.attention_explorer import explorer_page, pack
+from grounded_attention.pages.explorer import explorer_page, pack
 from tests.helpers.browser import open_browser
 
 LAYERS, HEADS, REGIONS = 3, 4, 6

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.reports.colours import GREY
-from grounded_attention.reports.contact_sheet import COLOURS, GAP, LINE, MARGIN, Labelled, contact_sheet
-from grounded_attention.reports.figure_style import WIDTH
+from grounded_attention.pages.colours import GREY
+from grounded_attention.pages.contact_sheet import COLOURS, GAP, LINE, MARGIN, Labelled, contact_sheet
+from grounded_attention.pages.figure_style import WIDTH
 
 pytestmark = pytest.mark.drawn_figures
 

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
+from grounded_attention.pages.attention_pictures import WordAttention, attention_figure
+from grounded_attention.pages.explorer import explorer_body
+from grounded_attention.pages.overlay import attention_overlay
+from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
 from grounded_attention.processing.image_frames import ImageFrame
-from grounded_attention.reports.attention_explorer import explorer_body
-from grounded_attention.reports.attention_overlay import attention_overlay
-from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
-from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 from grounded_attention.space.loading import Capture
 from grounded_attention.space.view import VisitorChoice, view_html
 

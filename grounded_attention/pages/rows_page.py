@@ -10,7 +10,7 @@ from PIL import Image
 from grounded_attention.processing.phrase import row_texts
 
 from .failures import GOLD, Box
-from .html_page import html_page, html_table
+from .page import html_page, html_table
 from .report_pictures import draw, embed
 
 _STYLE = """

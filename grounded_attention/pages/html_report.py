@@ -11,7 +11,7 @@ from typing import Any
 
 from .colours import GREY, scale_colours
 from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
-from .html_page import html_page
+from .page import html_page
 from .report_numbers import Grid, Number, to_grids, to_numbers
 from .report_pictures import TEXT_HEIGHT, Picture, draw, empty_frame
 

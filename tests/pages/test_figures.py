@@ -10,8 +10,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from grounded_attention.heads.attention_grounding import summarise
-from grounded_attention.reports.attention_pictures import ATTENDED, GOLD, MARKED
-from grounded_attention.reports.figures import (
+from grounded_attention.pages.attention_pictures import ATTENDED, GOLD, MARKED
+from grounded_attention.pages.figures import (
     WordAttention,
     attention_figure,
     heads_figure,

@@ -17,9 +17,9 @@ import numpy as np
 
 from grounded_attention.heads.example_attention import ExampleAttention
 
-from .attention_overlay import UNSEEN, attention_overlay, css_gradient
 from .colours import scale_colours
-from .html_page import embedded_json, html_page
+from .overlay import UNSEEN, attention_overlay, css_gradient
+from .page import embedded_json, html_page
 from .report_pictures import embed, empty_frame
 
 LONGEST = 640  # pixels, longer side of an image

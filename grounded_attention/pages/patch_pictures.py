@@ -19,9 +19,9 @@ from PIL import Image
 
 from grounded_attention.processing.image_frames import ImageFrame
 
-from .attention_overlay import UNSEEN, attention_overlay
 from .colours import BLUE, VERMILLION
 from .figure_style import DPI, WIDTH, panels, save
+from .overlay import UNSEEN, attention_overlay
 
 # Characters of a caption in a line of a panel.
 LETTERS = 14  # of the legend, in an inch

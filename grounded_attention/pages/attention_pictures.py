@@ -20,9 +20,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Affine2D, Transform
 from PIL import Image
 
-from .attention_overlay import attention_overlay, colour_places
 from .colours import BLUE, GREY, HIT, MISS, VERMILLION, YELLOW, scale_colours
 from .figure_style import DPI, WIDTH, save
+from .overlay import attention_overlay, colour_places
 
 ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}

@@ -16,8 +16,8 @@ from grounded_attention.dataset_scripts.licences import SCENES
 from grounded_attention.dataset_scripts.regions.region_card import write_region_card
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.table import HeadCounts, HeadTable
-from grounded_attention.reports.figure_style import save
-from grounded_attention.reports.html_page import embedded_json, html_page
+from grounded_attention.pages.figure_style import save
+from grounded_attention.pages.page import embedded_json, html_page
 from grounded_attention.training.publish.card_snippets import seen_lines
 from grounded_attention.utils.plain_text import HIDDEN, markdown_code, markdown_text, printable
 from tests.helpers.hostile_texts import HOSTILE

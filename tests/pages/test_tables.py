@@ -7,7 +7,7 @@ import math
 import pytest
 
 from grounded_attention.metrics.classification import accuracy_table
-from grounded_attention.reports.tables import best_method, comparison_table, print_table
+from grounded_attention.pages.tables import best_method, comparison_table, print_table
 
 
 def method_results(identification: float, vgp: float, grounding: tuple[float | None, ...]) -> dict:
