@@ -79,7 +79,7 @@ _COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule"
 
 def audit_section(result: "HeadTable") -> str:
     """The section as Markdown; it starts with a second-level heading."""
-    parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result), _layers(result)]
+    parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
 
 
@@ -132,16 +132,6 @@ def _row(result: "HeadTable", best: "BestHead") -> tuple[str, ...]:
         reachable,
         f"{best.items} in {best.images} images",
     )
-
-
-def _layers(result: "HeadTable") -> str:
-    best = [layer for layer in result.best_layers() if layer.group == "all"]
-    texts = [
-        f"{NAMES[layer.kind]}, layer {markdown_text(result.layers[layer.layer])}: {layer.accuracy:.1%} "
-        f"({interval_text(layer.interval)})"
-        for layer in best
-    ]
-    return f"Mean over the heads of the best layer: {'; '.join(texts)}."
 
 
 def _limits(result: "HeadTable") -> Iterator[str]:

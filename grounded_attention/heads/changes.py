@@ -100,11 +100,6 @@ def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTA
     return exchange_test(after.correct - before.correct, before.total, draws, seed)
 
 
-def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule."""
-    return exchange_test(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
-
-
 def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
     """`after` with its images in the order of `before`."""
     index = {image: row for row, image in enumerate(after.image_ids)}

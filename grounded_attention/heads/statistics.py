@@ -6,7 +6,7 @@ phrases is too narrow. Here an image is included or excluded as a whole. Shape l
 draws, K columns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -86,24 +86,10 @@ def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[
 
 def holm(p: npt.ArrayLike) -> np.ndarray:
     """Holm's step-down correction (1979): bounds the probability of one or more false claims among all tests."""
-    flat, order = _sorted(p)
+    values = np.asarray(p, dtype=np.float64)
+    flat = values.ravel()
+    order = np.argsort(flat, kind="stable")
     steps = flat[order] * np.arange(flat.size, 0, -1)
-    return _unsorted(np.maximum.accumulate(steps), order, np.shape(p))
-
-
-def benjamini_hochberg(p: npt.ArrayLike) -> np.ndarray:
-    """Benjamini and Hochberg (1995), for independent or positively dependent tests: the share of false claims."""
-    flat, order = _sorted(p)
-    steps = flat[order] * flat.size / np.arange(1, flat.size + 1)
-    return _unsorted(np.minimum.accumulate(steps[::-1])[::-1], order, np.shape(p))
-
-
-def _sorted(p: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    flat = np.asarray(p, dtype=np.float64).ravel()
-    return flat, np.argsort(flat, kind="stable")
-
-
-def _unsorted(values: np.ndarray, order: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    corrected = np.empty(len(values))
-    corrected[order] = np.minimum(values, 1.0)
-    return corrected.reshape(shape)
+    corrected = np.empty(flat.size)
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return corrected.reshape(values.shape)

@@ -145,11 +145,10 @@ Counted = Mapping[str, Mapping[str, HeadCounts]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen heads and layers."""
+    """The chosen heads: direction -> group -> head."""
 
     split: str
     heads: Mapping[str, Mapping[str, tuple[int, int]]]
-    layers: Mapping[str, Mapping[str, int]]
 
     @property
     def ring(self) -> str:
@@ -159,7 +158,7 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON types; `from_dict` makes an equal choice."""
         heads = {name: {group: list(pair) for group, pair in pairs.items()} for name, pairs in self.heads.items()}
-        return {"split": self.split, "heads": heads, "layers": {name: dict(v) for name, v in self.layers.items()}}
+        return {"split": self.split, "heads": heads}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Choice":
@@ -167,7 +166,7 @@ class Choice:
             name: {group: (int(pair[0]), int(pair[1])) for group, pair in groups.items()}
             for name, groups in content["heads"].items()
         }
-        return cls(content["split"], heads, {name: dict(groups) for name, groups in content["layers"].items()})
+        return cls(content["split"], heads)
 
 
 @dataclass(frozen=True)
@@ -190,32 +189,16 @@ class BestHead:
     images: int
 
 
-@dataclass(frozen=True)
-class BestLayer:
-    """A chosen layer and the mean accuracy of its heads on the reported split, in [0, 1]."""
-
-    kind: str
-    group: str
-    layer: int
-    accuracy: float
-    interval: Interval
-
-
 def choose(table: "HeadTable", split: str) -> Choice:
-    """Chooses the best head and layer of each group of a table.
+    """Chooses the best head of each group of a table.
 
     The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
-    the first of equals. The best layer has the highest mean accuracy over all its heads.
+    the first of equals.
     """
     heads = {
         kind: {group: _best(counts) for group, counts in groups.items()} for kind, groups in table.counted.items()
     }
-    widths = np.maximum(table.real.sum(1), 1)
-    layers = {
-        kind: {group: int((counts.accuracy.sum(1) / widths).argmax()) for group, counts in groups.items()}
-        for kind, groups in table.counted.items()
-    }
-    return Choice(split, heads, layers)
+    return Choice(split, heads)
 
 
 def _best(counts: HeadCounts) -> tuple[int, int]:
@@ -236,7 +219,7 @@ class HeadTable:
         relations (`dict[str, HeadCounts]`, *optional*): dependency relation -> counts from words to regions.
         about (`dict[str, Any]`, *optional*): settings and facts: model, data, split, word, iou_threshold or
             coverage_threshold, baseline, numbers of judged, boxless and cut phrases.
-        chosen (`Choice`, *optional*): heads and layers to report; None chooses the best of this result, as the paper
+        chosen (`Choice`, *optional*): heads to report; None chooses the best of this result, as the paper
             does.
         headless (`tuple[int, ...]`, *optional*): layers without softmax attention over the sequence.
     """
@@ -271,7 +254,7 @@ class HeadTable:
         return seeing | blind
 
     def choose_on(self, other: "HeadTable | str") -> Self:
-        """A copy that reports the heads and layers that are best on another split.
+        """A copy that reports the heads that are best on another split.
 
         Args:
             other (`HeadTable | str`): the table of the split to choose on, or "same_split" to choose on this one, as
@@ -310,7 +293,7 @@ class HeadTable:
 
     @property
     def choice(self) -> Choice:
-        """The heads and layers to report."""
+        """The heads to report."""
         return self.chosen or choose(self, SAME_SPLIT)
 
     def best_heads(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
@@ -322,20 +305,6 @@ class HeadTable:
             for group, counts in groups.items()
             if group in chosen.get(kind, {})
         ]
-
-    def best_layers(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
-        """The chosen layer of each group, with the mean accuracy of its heads in this result."""
-        best = []
-        for kind, groups in self.counted.items():
-            for group, counts in groups.items():
-                layer = self.choice.layers.get(kind, {}).get(group)
-                if layer is not None:
-                    real = self.real[layer]
-                    sums = counts.correct[:, layer, real].mean(1, keepdims=True)
-                    low, high = ratio_intervals(sums, counts.items, level, draws)[:, 0]
-                    mean = float(counts.accuracy[layer, real].mean())
-                    best.append(BestLayer(kind, group, layer, mean, (float(low), float(high))))
-        return best
 
     def name(self, layer: int, head: int) -> str:
         """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
