@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts legacy region-feature files into a region table.
 
-Formats: tsv of bottom-up attention and LXMERT, VL-BERT's zip of JSON, MMF's NumPy files, HDF5 (bottom-up attention in
-PyTorch, BAN, GQA, VOLTA), LMDB (ViLBERT, VOLTA, MMF) and the Arrow files of transformers' frcnn-vg. Code in a pickle
-is never executed. HDF5 and LMDB need: pip install "grounded-attention[legacy]".
+Formats: tsv of bottom-up attention and LXMERT, VL-BERT's zip of JSON, HDF5 (bottom-up attention in PyTorch, BAN, GQA,
+VOLTA) and LMDB (ViLBERT, VOLTA, MMF). Code in a pickle is never executed. HDF5 and LMDB need:
+pip install "grounded-attention[legacy]".
 
 Memory use is one image at a time plus the list of image ids. --resume continues an interrupted import. These rows are
 damaged: an incomplete or duplicate row, an array of a wrong length, a NaN, an inverted box, a box more than one pixel
@@ -21,7 +21,7 @@ examples:
   # continue after an interruption
   grounded-attention regions import train2014_obj36.tsv --format lxmert_tsv --output data/regions --resume
 
-  # the format is recognised: MMF's folder of .npy, an LMDB folder, HDF5, VL-BERT's zip (or a folder inside one)
+  # the format is recognised: an LMDB folder, HDF5, VL-BERT's zip (or a folder inside one)
   grounded-attention regions import features/detectron.lmdb --output data/regions
   grounded-attention regions import train_frcnn.zip@/train --output data/regions
 

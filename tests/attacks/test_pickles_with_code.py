@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from grounded_attention.commands import build_data, convert, import_regions
-from tests.helpers.legacy_region_files import write_hengyuan, write_npy
+from tests.helpers.legacy_region_files import write_hengyuan
 from tests.helpers.region_samples import SIZE, sample
 
 
@@ -31,15 +31,6 @@ def index_of_features(folder, payload):
     path = write_hengyuan(folder, rows)
     (folder / "train36_imgid2idx.pkl").write_bytes(payload)
     return import_regions.main([str(path), "--format", "h5", "--feature-size", str(SIZE), "--output", "out"])
-
-
-def array_of_objects(folder, payload):
-    write_npy(folder, [sample("1")])
-    header = b"{'descr': '|O', 'fortran_order': False, 'shape': (), }"
-    header += b" " * (-(len(header) + 11) % 64) + b"\n"
-    path = folder / "1_info.npy"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + payload)
-    return import_regions.main([str(folder), "--format", "npy", "--feature-size", str(SIZE), "--output", "out"])
 
 
 def record_of_lmdb(folder, payload, listed=False):
@@ -72,7 +63,6 @@ def new_checkpoint(folder, payload):
 
 ATTACKS = {
     "index of HDF5 features": index_of_features,
-    "NumPy array of objects": array_of_objects,
     "record of LMDB": record_of_lmdb,
     "keys of LMDB": partial(record_of_lmdb, listed=True),
     "references of RefCOCO": references,

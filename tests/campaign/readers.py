@@ -87,7 +87,7 @@ def _digest_table(path: Path) -> None:
 
 
 def _import(kind: str, folder: Path) -> int:
-    if kind in ("npy", "vl_bert_zip") and not list(folder.glob("*.zip")):
+    if kind == "vl_bert_zip" and not list(folder.glob("*.zip")):
         source = folder
     else:
         found = [path for path in sorted(folder.iterdir()) if path.suffix not in (".json", ".pkl")]

@@ -38,7 +38,7 @@ from grounded_attention.dataset_scripts.builders.refcoco import read_refs
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects
 from grounded_attention.dataset_scripts.builders.vgp_pairs import read_pairs
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.safe_pickle import load_npy, load_pickle, loads
+from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, loads
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABLE
@@ -72,7 +72,6 @@ READERS_OF_FILES = {
     "annotation": parse_annotation,
     "checkpoint": read_checkpoint,
     "lines": lambda path: list(text_lines(path, HINT)),
-    "npy": load_npy,
     "pairs": lambda path: read_pairs(path, "binary"),
     "pickle": load_pickle,
     "recipe": read_yaml,
@@ -154,7 +153,7 @@ def test_files_that_are_no_utf8_text(tmp_path, kind):
     with pytest.raises(FileError, match=message):
         read_text(path)
     for name, read in READERS_OF_FILES.items():
-        if (kind != "gzip" and name in ("npy", "pickle", "checkpoint", "annotation")) or name.startswith("regions"):
+        if (kind != "gzip" and name in ("pickle", "checkpoint", "annotation")) or name.startswith("regions"):
             continue
         with pytest.raises(ValueError, match=r"data\.json") as caught:
             read(path)
@@ -342,13 +341,6 @@ def deep_refs_of(path):
     return lambda: list(read_refs(path))
 
 
-def header_of(path):
-    """A header that claims 4 GB, in a file that has them on no disk."""
-    path.write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 100))
-    os.truncate(path, 2**32)
-    return lambda: load_npy(path)
-
-
 def torch_of(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x/data.pkl", "w") as file:
         for _ in range(1000):
@@ -375,7 +367,6 @@ FILES = {
     "rows.csv": csv_of,
     "h5.h5": h5_of,
     "deep(unc).p": deep_refs_of,
-    "header.npy": header_of,
     "model.th": torch_of,
     "runs.jsonl": run_of,
     "model.safetensors": safetensors_of,

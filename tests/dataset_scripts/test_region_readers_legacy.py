@@ -13,7 +13,6 @@ from typing import Any
 import h5py
 import lmdb
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from grounded_attention.commands.import_regions import import_regions, main
@@ -25,21 +24,17 @@ from tests.helpers.legacy_region_files import (
     CASES,
     OPTIONAL,
     Writer,
-    frcnn_row,
-    padded,
     vl_bert_json,
     volta_item,
-    write_frcnn_vg,
     write_gqa,
     write_hengyuan,
     write_json_folder,
     write_lmdb,
-    write_npy,
     write_volta_arrays,
     write_volta_h5,
     write_zip,
 )
-from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, pixels, sample, write_tsv
+from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sample, write_tsv
 
 IDS = ["9", "300104", "147295", "321486"]
 
@@ -79,9 +74,9 @@ def test_format_comes_back(tmp_path: Path, name: str) -> None:
     assert run(source, tmp_path / "regions", resume=True) == info
 
 
-@pytest.mark.parametrize("name", ["VL-BERT zip", "ViLBERT multi-task", "MMF npy", "MMF npy dicts", "MMF lmdb"])
+@pytest.mark.parametrize("name", ["VL-BERT zip", "ViLBERT multi-task", "MMF lmdb"])
 def test_background_column(tmp_path: Path, name: str) -> None:
-    columns = 1600 if name in ("MMF npy", "MMF lmdb") else 1601
+    columns = 1600 if name == "MMF lmdb" else 1601
     (source, rows) = (CASES[name][1](tmp_path, rows_of(name)), rows_of(name))
     for found in read_regions(source, CASES[name][0], SIZE):
         (expected,) = [regions for regions in rows if regions.image_id == found.image_id]
@@ -181,7 +176,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         (folder / f"{name}.json").write_text(text)
     info = run(folder, tmp_path / "jsons", on_error="skip")
     assert info["images"] == 2 and "not JSON" in "".join(info["summary"]["problems"])
-    for write, size in ((write_volta_h5, 3000), (write_hengyuan, 900), (write_frcnn_vg, 1500), (write_frcnn_vg, 40)):
+    for write, size in ((write_volta_h5, 3000), (write_hengyuan, 900)):
         source = write(tmp_path, rows_of("hengyuan fixed"))
         source.write_bytes(source.read_bytes()[:size])
         with pytest.raises(DataError, match=source.name):
@@ -219,22 +214,6 @@ def test_a_damaged_lzma_file_of_a_zip_is_left_out(tmp_path: Path) -> None:
     assert "frcnn.zip, 9.json: damaged file in the zip" in info["summary"]["problems"][0]
 
 
-def test_damaged_npy_pairs(tmp_path: Path) -> None:
-    source = tmp_path / "npy"
-    source.mkdir()
-    write_npy(source, rows_of("npy"))
-    (source / "9_info.npy").unlink()
-    np.save(source / "147295_info.npy", np.array([Attack()], dtype=object), allow_pickle=True)
-    np.save(source / "321486.npy", np.ones(SIZE))
-    info = run(source, tmp_path / "regions", on_error="skip")
-    problems = "".join(info["summary"]["problems"])
-    assert info["images"] == 1 and info["summary"]["skipped"] == 3
-    assert "9_info.npy: no such file" in problems and "posix.system" in problems and "wrong shape" in problems
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no NumPy files"):
-        run(tmp_path / "empty", tmp_path / "none", "npy")
-
-
 def test_hdf5_side_files(tmp_path: Path) -> None:
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
     index = tmp_path / "train36_imgid2idx.pkl"
@@ -267,50 +246,6 @@ def test_hdf5_boxes_and_shares_disagree(tmp_path: Path) -> None:
     info = run(source, tmp_path / "regions", on_error="skip")
     assert info["images"] == 2 and "disagree" in info["summary"]["problems"][0]
     assert "give no image size" in info["summary"]["problems"][1]
-
-
-def arrow_file(path: Path, rows: list[dict[str, Any]]) -> Path:
-    lists = [{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows]
-    table = pa.Table.from_pylist(lists)
-    with pa.ipc.new_file(str(path), table.schema) as writer:
-        writer.write_table(table)
-    return path
-
-
-def test_a_compressed_arrow_file_is_refused(tmp_path: Path) -> None:
-    """Few bytes of it could fill the memory."""
-    with pa.memory_map(str(arrow_file(tmp_path / "plain.arrow", [frcnn_row(rows_of("frcnn")[0])]))) as source:
-        table = pa.ipc.open_file(source).read_all()
-        compressed = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema, options=compressed) as writer:
-            writer.write_table(table)
-    with pytest.raises(DataError, match=r"a\.arrow.*compressed rows"):
-        run(tmp_path / "a.arrow", tmp_path / "out")
-
-
-def test_frcnn_vg_boxes_in_pixels_and_damaged_rows(tmp_path: Path) -> None:
-    rows = rows_of("frcnn")
-    in_pixels = {**frcnn_row(rows[0]), "boxes": padded(pixels(rows[0]))}
-    source = arrow_file(tmp_path / "a.arrow", [in_pixels, frcnn_row(rows[1])])
-    info = run(source, tmp_path / "pixels", on_error="skip")
-    # `sizes` is the resized image's, so that pixels of the original one cannot be divided by it.
-    assert info["images"] == 1 and "row 1: boxes are not divided" in info["summary"]["problems"][0]
-    source = arrow_file(tmp_path / "both.arrow", [{**in_pixels, "normalized_boxes": padded(rows[0].boxes)}])
-    (found,) = read_regions(source, "auto", SIZE)
-    np.testing.assert_allclose(found.boxes, rows[0].boxes, atol=1e-6)
-    bad = [
-        {"preds_per_image": 9},
-        {"sizes": [40]},
-        {"obj_ids": [0.5] * 4},
-        {"boxes": [[0.0] * 4]},
-        {"obj_probs": [1.0]},
-    ]
-    source = arrow_file(tmp_path / "b.arrow", [frcnn_row(rows[0]), *({**frcnn_row(rows[1]), **part} for part in bad)])
-    info = run(source, tmp_path / "regions", on_error="skip")
-    assert (info["images"], info["summary"]["skipped"]) == (1, 5)
-    assert "b.arrow, row 2: preds_per_image exceeds" in info["summary"]["problems"][0]
-    with pytest.raises(DataError, match="no column roi_features"):
-        run(arrow_file(tmp_path / "c.arrow", [{"img_id": 1, "boxes": [1.0]}]), tmp_path / "other")
 
 
 def test_unrecognised_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

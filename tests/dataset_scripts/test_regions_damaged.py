@@ -9,12 +9,10 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.files import KIND
-from grounded_attention.dataset_scripts.regions.reader_arrow import read_frcnn_vg
 from grounded_attention.dataset_scripts.regions.reader_h5 import read_h5
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.regions.writer import intact_rows
@@ -96,21 +94,6 @@ def test_a_damaged_shard_of_an_unfinished_table_keeps_its_intact_rows(tmp_path):
     path = write_table(tmp_path / "table") / "regions-00000.arrow"
     said = outcomes(path, 100, 4, lambda: list(intact_rows(path)))
     assert said == ["ok"] * 100
-
-
-@pytest.mark.parametrize("kind", ["stream", "file"])
-def test_a_damaged_frcnn_vg_file_is_an_error_and_nothing_else(tmp_path, kind):
-    path = tmp_path / "features.arrow"
-    nested = pa.list_(pa.list_(pa.float32()))
-    row = {"img_id": ["7"], "boxes": [[[0.0, 0.0, 0.5, 0.5]]], "sizes": [[10.0, 10.0]], "roi_features": [[[1.0] * 8]]}
-    schema = pa.schema([("img_id", pa.string()), ("boxes", nested), ("sizes", pa.list_(pa.float32()))])
-    table = pa.table(row, schema.append(pa.field("roi_features", nested)))
-    with (pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file)(str(path), table.schema) as writer:
-        writer.write_table(table)
-    [record] = read_frcnn_vg(path, 8)
-    assert record.read().features.tolist() == [[1.0] * 8]
-    said = outcomes(path, 150, 5, lambda: [record.read() for record in read_frcnn_vg(path, 8)])
-    assert len(said) == 150 and set(said) == {"ok", "DataError"}, said
 
 
 @pytest.mark.parametrize(

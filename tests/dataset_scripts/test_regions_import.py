@@ -158,7 +158,7 @@ def test_wrong_sources(tmp_path: Path) -> None:
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     with pytest.raises(MissingFileError, match=r"absent\.tsv: no such file"):
         run(tmp_path / "absent.tsv", tmp_path / "regions")
-    with pytest.raises(DataError, match=r"unknown format.*found 'csv', expected one of butd_tsv, frcnn_vg, h5"):
+    with pytest.raises(DataError, match=r"unknown format.*found 'csv', expected one of butd_tsv, h5"):
         run(source, tmp_path / "regions", format="csv")
     for on_error in ("refuse", "skip"):
         with pytest.raises(DataError, match="wrong number of fields: found 10, expected 6"):

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 import collections
 import contextlib
-import io
 import os
 import pickle
 import random
@@ -15,7 +14,7 @@ import pytest
 
 from grounded_attention.dataset_scripts.files import safe_pickle
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.safe_pickle import load_npy, load_pickle, loads
+from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, loads
 
 ARRAYS = {
     "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -161,16 +160,7 @@ def test_malicious_pickles_run_nothing(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"holds more than data|forged pickle"):
             loads(content)
             pytest.fail(f"accepted: {name}")
-        with pytest.raises(DataError):
-            load_npy(write_object_npy(tmp_path / "objects.npy", content))
         assert not marker.exists(), name
-
-
-def write_object_npy(path: Path, content: bytes, shape: tuple[int, ...] = ()) -> Path:
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": shape})
-    path.write_bytes(file.getvalue() + content)
-    return path
 
 
 def test_the_error_contains_the_refused_name(tmp_path: Path) -> None:
@@ -182,8 +172,6 @@ def test_the_error_contains_the_refused_name(tmp_path: Path) -> None:
         loads(pickle.dumps(Call(eval, "1")), file="data.mdb", where="key 7")
     with pytest.raises(MissingFileError, match=r"absent\.p: no such file"):
         load_pickle(tmp_path / "absent.p")
-    with pytest.raises(MissingFileError, match=r"absent\.npy: no such file"):
-        load_npy(tmp_path / "absent.npy")
 
 
 def array_with(**changes: bytes) -> bytes:
@@ -293,57 +281,6 @@ def test_cut_and_damaged_pickles() -> None:
                 loads(bytes(content))
             except DataError as error:
                 assert len(str(error)) < 1000
-
-
-def test_npy_files(tmp_path: Path) -> None:
-    for number, array in enumerate(ARRAYS.values()):
-        np.save(tmp_path / f"{number}.npy", array)
-        found = load_npy(tmp_path / f"{number}.npy")
-        assert found.dtype == array.dtype
-        np.testing.assert_array_equal(found, array)
-    information = {"bbox": np.ones((2, 4)), "image_id": "7", "num_boxes": 2, "cls_prob": None}
-    np.save(tmp_path / "info.npy", np.array(information, dtype=object), allow_pickle=True)
-    found = load_npy(tmp_path / "info.npy")
-    assert isinstance(found, dict) and found["image_id"] == "7" and found["bbox"].shape == (2, 4)
-    objects = np.empty(2, dtype=object)
-    objects[:] = [np.arange(3), {"a": 1}]
-    np.save(tmp_path / "objects.npy", objects, allow_pickle=True)
-    found = load_npy(tmp_path / "objects.npy")
-    assert found.shape == (2,) and found[0].tolist() == [0, 1, 2] and found[1] == {"a": 1}
-
-
-def test_damaged_npy_files(tmp_path: Path) -> None:
-    path = tmp_path / "a.npy"
-    np.save(path, np.ones((3, 4), np.float32))
-    whole = path.read_bytes()
-    for content in (
-        b"",
-        b"PK\3\4",
-        whole[:40],
-        whole[:-1],
-        *(whole.replace(b"(3, 4)", to) for to in (b"(9, 9)", b"(-3,4)")),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"a\.npy: (not a NumPy array|the array is cut)"):
-            load_npy(path)
-    with path.open("wb") as file:
-        np.lib.format.write_array(file, np.ones(3), version=(3, 0))
-    with pytest.raises(DataError, match=r"version \(3, 0\) of the format"):
-        load_npy(path)
-    huge = whole.replace(b"(3, 4), }        ", b"(999999999, 4), }")
-    assert huge != whole and len(huge) == len(whole)
-    path.write_bytes(huge)
-    with pytest.raises(DataError, match="the array is cut"):
-        load_npy(path)
-    np.save(path, np.zeros(2, dtype=[("a", "f4"), ("b", "O")]), allow_pickle=True)
-    with pytest.raises(DataError, match="arrays of this kind are not supported"):
-        load_npy(path)
-    with pytest.raises(DataError, match="the objects do not match the header"):
-        load_npy(write_object_npy(path, pickle.dumps([1])))
-    np.save(path, np.array({"a": 1}, dtype=object), allow_pickle=True)
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(DataError, match=r"a\.npy: a damaged or forged pickle"):
-        load_npy(path)
 
 
 def test_too_large_pickles_are_not_read(tmp_path: Path) -> None:

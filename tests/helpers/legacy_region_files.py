@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import h5py
 import lmdb
 import numpy as np
@@ -76,20 +75,6 @@ def mmf_info(regions: Regions, columns: int = 1600) -> dict[str, Any]:
 
 def mmf_features(regions: Regions) -> np.ndarray:
     return np.concatenate([regions.features, regions.features[:1]])
-
-
-def write_npy(folder: Path, rows: list[Regions]) -> Path:
-    for regions in rows:
-        np.save(folder / f"{regions.image_id}.npy", mmf_features(regions))
-        np.save(folder / f"{regions.image_id}_info.npy", mmf_info(regions), allow_pickle=True)  # type: ignore[arg-type]
-    return folder
-
-
-def write_npy_dicts(folder: Path, rows: list[Regions]) -> Path:
-    for regions in rows:
-        content = {"features": mmf_features(regions), **mmf_info(regions, 1601)}
-        np.save(folder / f"{regions.image_id}.npy", content, allow_pickle=True)  # type: ignore[arg-type]
-    return folder
 
 
 def write_hengyuan(folder: Path, rows: list[Regions], adaptive: bool = False) -> Path:
@@ -209,63 +194,11 @@ def write_mmf_lmdb(folder: Path, rows: list[Regions]) -> Path:
     return write_lmdb(folder, items)
 
 
-FRCNN_SCHEMA = datasets.Features(
-    {
-        "attr_ids": datasets.Sequence(length=4, feature=datasets.Value("float32")),
-        "attr_probs": datasets.Sequence(length=4, feature=datasets.Value("float32")),
-        "boxes": datasets.Array2D((4, 4), dtype="float32"),
-        "img_id": datasets.Value("int32"),
-        "obj_ids": datasets.Sequence(length=4, feature=datasets.Value("float32")),
-        "obj_probs": datasets.Sequence(length=4, feature=datasets.Value("float32")),
-        "roi_features": datasets.Array2D((4, SIZE), dtype="float32"),
-        "sizes": datasets.Sequence(length=2, feature=datasets.Value("float32")),
-        "preds_per_image": datasets.Value("int32"),
-    }
-)
-
-
-def padded(array: np.ndarray) -> np.ndarray:
-    return np.concatenate([array, np.zeros((4 - len(array), *array.shape[1:]), array.dtype)])
-
-
-def frcnn_row(regions: Regions) -> dict[str, Any]:
-    return {
-        "attr_ids": padded(regions.attributes),
-        "attr_probs": padded(regions.attribute_scores),
-        "boxes": padded(regions.boxes),
-        "img_id": int(regions.image_id),
-        "obj_ids": padded(regions.classes),
-        "obj_probs": padded(regions.scores),
-        "roi_features": padded(regions.features),
-        "sizes": [regions.height, regions.width],
-        "preds_per_image": len(regions),
-    }
-
-
-def write_frcnn_vg(folder: Path, rows: list[Regions]) -> Path:
-    path = folder / "train.datasets"
-    table = [frcnn_row(regions) for regions in rows]
-    writer = datasets.arrow_writer.ArrowWriter(features=FRCNN_SCHEMA, path=str(path))
-    for begin in range(0, len(table), 3):
-        part = table[begin : begin + 3]
-        writer.write_batch(FRCNN_SCHEMA.encode_batch({name: [row[name] for row in part] for name in FRCNN_SCHEMA}))
-    writer.finalize()
-    return path
-
-
-def write_frcnn_folder(folder: Path, rows: list[Regions]) -> Path:
-    path = write_frcnn_vg(folder, rows)
-    datasets.Dataset.from_file(str(path)).save_to_disk(str(folder / "saved"))
-    return folder / "saved"
-
-
 Writer = Callable[[Path, list[Regions]], Path]
 # Format, its writer, and the optional arrays that it contains.
 CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
     "VL-BERT zip": ("vl_bert_zip", write_zip, ("classes", "attributes")),
     "VL-BERT folder": ("vl_bert_zip", write_json_folder, ("classes", "attributes")),
-    "MMF npy": ("npy", write_npy, ("classes",)),
-    "MMF npy dicts": ("npy", write_npy_dicts, ("classes",)),
     "hengyuan fixed": ("h5", write_hengyuan, ()),
     "hengyuan adaptive": ("h5", write_adaptive, ()),
     "GQA": ("h5", write_gqa, ()),
@@ -275,6 +208,4 @@ CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
     "VOLTA base64": ("lmdb", write_volta_base64, OPTIONAL),
     "VOLTA arrays": ("lmdb", write_volta_arrays, OPTIONAL),
     "MMF lmdb": ("lmdb", write_mmf_lmdb, ("classes",)),
-    "frcnn-vg": ("frcnn_vg", write_frcnn_vg, OPTIONAL),
-    "frcnn-vg saved": ("frcnn_vg", write_frcnn_folder, OPTIONAL),
 }

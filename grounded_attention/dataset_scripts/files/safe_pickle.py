@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Reads pickles and NumPy object arrays from data files without running any code that they contain.
+"""Reads pickles from data files without running any code that they contain.
 
-All legacy pickles (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays in .npy) are read here. The result
+All legacy pickles (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`) are read here. The result
 consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Three
 checks protect the reader:
 
@@ -13,25 +13,23 @@ checks protect the reader:
 """
 
 import io
-import math
 import os
 import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from grounded_attention.utils.bounded_files import open_data, read_data
+from grounded_attention.utils.bounded_files import read_data
 
-from .errors import DataError, MissingFileError, refuse_if
+from .errors import DataError, MissingFileError
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
 # The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
-MAX_HEADER = 1 << 16  # of a .npy file; NumPy refuses more than 10,000 bytes
 AGAIN = "get the file again"
 HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
@@ -40,12 +38,6 @@ LAST_CODE_POINT = 0x10FFFF
 def load_pickle(path: str | os.PathLike[str]) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
     return loads(read_data(_existing(path, "a pickle"), MAX_BYTES), file=path)
-
-
-def load_npy(path: str | os.PathLike[str]) -> Any:
-    """Loads the array of a .npy file."""
-    with open_data(_existing(path, "a NumPy array")) as file:
-        return read_npy(file, path)
 
 
 def _what(error: Exception) -> str:
@@ -70,45 +62,6 @@ def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str
         expected = "a whole file of pickle.dump"
         problem = "a damaged or forged pickle"
         raise DataError(problem, file=file, where=where, found=_what(error), expected=expected, hint=AGAIN) from error
-
-
-def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
-    """Reads the array of an open .npy file as `load_npy` does."""
-    try:
-        shape, fortran, dtype = _npy_header(file)
-    except Exception as error:  # NumPy reads the header as Python text, which can raise any error
-        expected = "a whole file of numpy.save"
-        raise DataError("not a NumPy array", file=name, found=_what(error), expected=expected, hint=AGAIN) from error
-    refuse_if(min(shape, default=0) < 0, "not a NumPy array", file=name, found=shape, hint=AGAIN)
-    if dtype.kind == "O":
-        array = loads(file.read(MAX_BYTES), file=name)
-        if not isinstance(array, np.ndarray) or array.shape != shape:
-            raise DataError(
-                "the objects do not match the header", file=name, found=type(array).__name__, expected=f"{shape}"
-            )
-        return array.item() if not shape else array
-    if dtype.hasobject or dtype.kind not in "biufcSU" or not dtype.itemsize:
-        raise DataError(
-            "arrays of this kind are not supported", file=name, found=str(dtype), expected="numbers or texts"
-        )
-    needed = math.prod(shape) * dtype.itemsize
-    start, end = file.tell(), file.seek(0, io.SEEK_END)
-    if end - start < needed:
-        raise DataError("the array is cut", file=name, found=f"{end - start} bytes", expected=f"{needed} bytes")
-    file.seek(start)
-    flat = np.frombuffer(file.read(needed), dtype) if needed else np.empty(0, dtype)
-    return _check_text(flat).reshape(shape, order="F" if fortran else "C")
-
-
-def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    head = io.BytesIO(file.read(MAX_HEADER))  # NumPy reads as many bytes as a header claims, and then refuses it
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    version = np.lib.format.read_magic(head)
-    if version not in read:
-        raise ValueError(f"version {version} of the format")
-    header = read[version](head)
-    file.seek(head.tell())
-    return header
 
 
 # Without a type: typeshed has the one in C under both names.

@@ -12,9 +12,8 @@ from pathlib import Path
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.utils.bounded_files import open_data
 
-from .reader_arrow import read_frcnn_vg
 from .reader_h5 import read_h5
-from .reader_json import read_npy_files, read_vl_bert_zip, split_zip_path
+from .reader_json import read_vl_bert_zip, split_zip_path
 from .reader_lmdb import read_lmdb
 from .reader_records import FEATURE_SIZE, SourceRecord
 from .reader_tsv import BUTD_FIELDS, LXMERT_FIELDS, read_butd_tsv, read_lxmert_tsv
@@ -26,29 +25,22 @@ Reader = Callable[[Path, int], Iterator[SourceRecord]]
 
 READERS: dict[str, Reader] = {
     "butd_tsv": read_butd_tsv,
-    "frcnn_vg": read_frcnn_vg,
     "h5": read_h5,
     "lmdb": read_lmdb,
     "lxmert_tsv": read_lxmert_tsv,
-    "npy": read_npy_files,
     "vl_bert_zip": read_vl_bert_zip,
 }
 # Offset in the file, bytes there, format, description.
 SIGNATURES = (
     (0, b"PK\x03\x04", "vl_bert_zip", "a zip archive"),
     (0, b"\x89HDF\r\n\x1a\n", "h5", "an HDF5 file"),
-    (0, b"\x93NUMPY", "npy", "a NumPy array"),
     (16, b"\xde\xc0\xef\xbe", "lmdb", "an LMDB file"),
-    (0, b"ARROW1", "frcnn_vg", "an Arrow file"),
-    (0, b"\xff\xff\xff\xff", "frcnn_vg", "an Arrow stream"),
     (0, b"{", "vl_bert_zip", "a JSON object"),
 )
 # Pattern of file names in a folder, format, description.
 FOLDERS = (
     ("data.mdb", "lmdb", "a folder with data.mdb"),
-    ("*.arrow", "frcnn_vg", "a folder of Arrow files"),
     ("*.json", "vl_bert_zip", "a folder of JSON files"),
-    ("*.npy", "npy", "a folder of NumPy arrays"),
 )
 # Limit for the first line of a tsv.
 HEAD_BYTES = 1 << 24
