@@ -24,8 +24,9 @@ def load_processor(name: Any, **settings: Any) -> Any:
     try:
         processor = AutoProcessor.from_pretrained(name, **settings)
     except (ImportError, ValueError) as error:
-        missing = [each for each in PROCESSOR_PACKAGES if importlib.util.find_spec(each) is None]
-        if not any(each in str(error).lower() for each in missing):
+        named = [each for each in PROCESSOR_PACKAGES if each in str(error).lower()]
+        missing = [each for each in named if importlib.util.find_spec(each) is None]
+        if not missing:
             raise
         needs = f"its processor needs {' and '.join(missing)}, not installed here"
         raise ValueError(f'{needs}: pip install "grounded-attention[vlm]"') from error

@@ -33,8 +33,9 @@ QUESTION = "what is this ?"
 def scores_by_hand(model, processor, words: str, instruction: str | None) -> dict[str, list]:
     """Pointing, lift and share of each phrase and head, one example at a time, from eager maps."""
     grounding, images = PatchGroundingProcessor(processor), pictures(COUNT)
-    before = find_language_model(model).config._attn_implementation
-    model.set_attn_implementation("eager")
+    decoder = find_language_model(model)
+    before = decoder.config._attn_implementation
+    decoder.set_attn_implementation("eager")
     found: dict[str, list] = {"pointing": [], "lift": [], "share": []}
     for example in examples(COUNT):
         texts = [(example.caption, [(phrase.start, phrase.end, phrase.boxes) for phrase in example.phrases])]
@@ -65,7 +66,7 @@ def scores_by_hand(model, processor, words: str, instruction: str | None) -> dic
                         values["share"][layer, head] = sum(sums)
                 for name, value in values.items():
                     found[name].append(value)
-    model.set_attn_implementation(before)
+    decoder.set_attn_implementation(before)
     return found
 
 
