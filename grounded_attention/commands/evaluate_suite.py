@@ -20,8 +20,8 @@ from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.heads.card import CardSection
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.metrics.significance import Estimate
+from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.experiments.suites import Settings, open_probes, run_suite
-from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
@@ -50,7 +50,7 @@ def work(options: argparse.Namespace) -> str:
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
     for model in filter(None, (options.checkpoint, options.before)):
-        read_model_config(model)  # a mistake in a name costs no work
+        read_config(model)  # a mistake in a name costs no work
     sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
     told = {"columns": read_columns(options.columns), "boxes": options.boxes}

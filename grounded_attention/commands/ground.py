@@ -52,7 +52,7 @@ from .command_line import make_main, make_parser
 from .image_options import add_region_options
 from .number_options import not_negative
 from .rows_options import add_source_options, refuse_row_options, rows_from
-from .vlm_options import add_vlm_options, is_vision_language_model, read_heads, read_model_type
+from .vlm_options import add_vlm_options, read_heads, reads_image_tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ def ground(options: argparse.Namespace) -> str:
 
     logging.disable_progress_bar()
     inputs = read_inputs(options)
-    tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
+    tokens = reads_image_tokens(options)
     check_options(options, tokens)
     results, texts = [], []
     groundings = (ground_in_tokens if tokens else ground_in_regions)(options, inputs)
@@ -271,8 +271,6 @@ def check_options(options: argparse.Namespace, tokens: bool) -> None:
             f"{unwanted}: --model {options.model} finds boxes from its image tokens; remove these options, and choose "
             "heads with --heads"
         )
-    if not tokens:
-        check_family(options)
     if not tokens and options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
     if options.boxes is not None and (options.detector is not None or options.regions is not None):
@@ -281,19 +279,6 @@ def check_options(options: argparse.Namespace, tokens: bool) -> None:
         raise ValueError(f"{unwanted}: only for vision-language models such as LLaVA; remove these options")
     if options.heads is not None and (options.layer is not None or options.head is not None):
         raise ValueError("--heads names the heads; remove --layer and --head")
-
-
-def check_family(options: argparse.Namespace) -> None:
-    """Checks that a model that reads no image tokens is one of this project."""
-    from grounded_attention.families import find_family
-    from grounded_attention.processing.image_tokens import get_image_token_family
-
-    kind = read_model_type(options.model, options.revision)
-    if find_family(kind) is None:
-        try:
-            get_image_token_family(None, kind)
-        except ValueError as error:
-            raise ValueError(f"--model {options.model}: {error}") from None
 
 
 def to_picture(regions: Sequence[Mapping[str, Any]], source: Input) -> WordAttention:

@@ -15,7 +15,6 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing import VisualBERTProcessor
-from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.recipes.adapters import load_base_model
@@ -23,7 +22,7 @@ from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS
-from .vlm_options import is_vision_language_model, load_vlm, read_model_type
+from .vlm_options import load_vlm, reads_image_tokens
 
 # Config field of transformers' models that gives the width of a region feature.
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
@@ -52,10 +51,7 @@ def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable
 
 def find_regions(options: argparse.Namespace) -> RegionTable | None:
     """The region table that the models read; `None` for vision-language models, whose regions are image tokens."""
-    kind = options.model_type or read_model_type(options.model, options.revision)
-    if kind in REFUSED_FAMILIES:
-        raise ValueError(f"--model {options.model}: model type {kind}: {REFUSED_FAMILIES[kind]}")
-    tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
+    tokens = reads_image_tokens(options)
     wrong = [
         name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
     ]

@@ -37,14 +37,22 @@ def default_options(**known: Any) -> argparse.Namespace:
     return parser.parse_args([], argparse.Namespace(**known))
 
 
-def is_vision_language_model(name: str, revision: str | None) -> bool:
-    """Whether a model reads images as tokens; a ValueError says why its configuration cannot be read."""
-    from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+def reads_image_tokens(options: argparse.Namespace) -> bool:
+    """Whether the model of `--model` reads images as tokens, or else regions; a ValueError if it reads neither."""
+    from grounded_attention.families import find_family
+    from grounded_attention.processing.image_tokens import READ_REGIONS, get_image_token_family
 
-    return read_model_type(name, revision) in IMAGE_TOKEN_FAMILIES
+    kind = options.model_type or _read_model_type(options.model, options.revision)
+    if kind in READ_REGIONS or find_family(kind) is not None:
+        return False
+    try:
+        get_image_token_family(None, kind)
+    except ValueError as error:
+        raise ValueError(f"--model {options.model}: {error}") from None
+    return True
 
 
-def read_model_type(name: str, revision: str | None) -> str:
+def _read_model_type(name: str, revision: str | None) -> str:
     """The model type in `config.json`, of an adapter's base model if it is one; a ValueError if it cannot be read."""
     from transformers import PreTrainedConfig
 
@@ -54,9 +62,9 @@ def read_model_type(name: str, revision: str | None) -> str:
         base = base_of(name, on_hub=True, revision=revision)
         place = {"revision": (revision if base == name else None) or "main"}
         content, _ = PreTrainedConfig.get_config_dict(base, **place)
-        kind = content.get("model_type")
-    except (AttributeError, OSError, ValueError) as error:  # the first if the file is no mapping
+    except (OSError, ValueError) as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
+    kind = content.get("model_type") if isinstance(content, dict) else None
     if not isinstance(kind, str):
         raise ValueError(f"--model {name}: config.json is not found or has no model_type, so this is no model")
     return kind

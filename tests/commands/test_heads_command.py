@@ -150,7 +150,7 @@ def test_missing_pictures_and_other_models_are_refused(files, tmp_path, capsys):
     assert "images are missing, the first is" in error(capsys)
     BertConfig().save_pretrained(tmp_path / "bert")
     assert run(files, model=tmp_path / "bert") == 2
-    assert "model type bert is not supported, expected one of" in error(capsys)
+    assert "model type bert: its image tokens are not known" in error(capsys)
     words = AutoProcessor.from_pretrained(files / "llava").tokenizer
     shutil.copytree(files / "llava", tmp_path / "words", ignore=shutil.ignore_patterns("processor*"))
     words.save_pretrained(tmp_path / "words")
