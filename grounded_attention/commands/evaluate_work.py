@@ -19,7 +19,7 @@ from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.metrics.significance import estimate_ratio
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images
-from grounded_attention.pages.report_pictures import Picture, embed
+from grounded_attention.pages.overlay import Picture, embed
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.output import read_run

@@ -40,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.rows.readings import UnclearBoxes
-    from grounded_attention.pages.rows_page import row_figure, rows_page
+    from grounded_attention.pages.rows_page import row_card, rows_page
     from grounded_attention.utils.whole_files import write_text
 
     try:
@@ -50,12 +50,12 @@ def _work(options: argparse.Namespace) -> str:
         for reading in error.readings[:2] if len(error.readings) > 1 else ():
             options.boxes = str(reading)
             read = open_rows(options.source, options, split=options.split, max_rows=ASKED)
-            sides[f"{reading}?"], report = list(map(row_figure, read)), read.report
+            sides[f"{reading}?"], report = list(map(row_card, read)), read.report
         if report is None:
             raise
         write_text(options.output, rows_page(Path(options.source).name, [("question", str(error))], sides, [], []))
         raise ValueError(f"{error}; {options.output} shows both side by side") from error
-    shown = list(map(row_figure, islice(rows, options.rows)))
+    shown = list(map(row_card, islice(rows, options.rows)))
     rows = rows.first(COUNTED)
     for _ in rows.decode(False):
         pass

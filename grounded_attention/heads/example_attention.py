@@ -68,14 +68,10 @@ class ExampleAttention:
         share = float(rows.sum())
         return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
 
-    def of_phrase(self, phrase: Phrase, layer: int, head: int | None = None) -> np.ndarray | None:
-        """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1."""
-        words = [
-            word
-            for word, (start, end) in enumerate(self.words)
-            if phrase.start <= start and end <= phrase.end and self.text(word)[0].isalnum()
-        ]
-        return np.mean([self.over_regions(word, layer, head)[0] for word in words], axis=0) if words else None
+    def words_of(self, phrase: Phrase) -> list[int]:
+        """The indices of the words of a phrase, without punctuation."""
+        inside = [phrase.start <= start and end <= phrase.end for start, end in self.words]
+        return [word for word, is_inside in enumerate(inside) if is_inside and self.text(word)[0].isalnum()]
 
     def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
         """The input of `attention_pictures` for one word."""

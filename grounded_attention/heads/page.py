@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.metrics.intervals import interval_text
-from grounded_attention.pages.explorer import explorer_body, explorer_script, explorer_style
-from grounded_attention.pages.page import embedded_image, html_page, html_table
+from grounded_attention.pages.explorer import explorer, explorer_body
+from grounded_attention.pages.page import embedded_image, folded, html_page, html_table, note
 from grounded_attention.pages.tables import conclusion
 
 from . import SAME_SPLIT
@@ -48,9 +48,6 @@ GLOSS = {
     "prep": "preposition",
 }
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
-STYLE = """
-@media (min-width: 641px) { .wide td:first-child { white-space: nowrap; } }
-"""
 COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
 
 
@@ -97,23 +94,20 @@ def heads_page(
     """Builds the page; all text from data is escaped."""
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
-    conclusion, best = _conclusion(results)
-    parts = [("explore", "Explorer", explorer_body(examples, _opened(best, results, examples)))] if examples else []
-    parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
+    lead, best = _conclusion(results)
+    parts: dict[str, str] = {}
+    if examples:
+        parts["Explorer"] = explorer_body([explorer(examples, _opened(best, results, examples))])
+    parts["By layer and head"] = "".join(_layer_figures(results))
     if examples and best is not None and best[0] in examples:
-        parts.append(("words", "Words across layers", _words(best[0], results[best[0]], examples[best[0]][0])))
+        parts["Words across layers"] = _words(best[0], results[best[0]], examples[best[0]][0])
     if len(results) > 1:
-        parts.append(("changes", "What changed", "".join(_changes(results))))
-    parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
+        parts["What changed"] = "".join(_changes(results))
+    parts |= {section.heading: _extra(section) for section in extra}
     if any(result.relations for result in results.values()):
-        parts.append(("relations", "Syntactic relations", _relations(results)))
-    parts.append(("best-heads", "All numbers", _best_heads(results)))
-    links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
-    body = f"{conclusion}<nav>{links}</nav>" + "\n".join(
-        f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
-    )
-    style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
-    return html_page(title, body, style, script, about)
+        parts["Syntactic relations"] = _relations(results)
+    parts["All numbers"] = _best_heads(results)
+    return html_page(title, parts, about, lead)
 
 
 def _conclusion(results: Mapping[str, HeadTable]) -> tuple[str, tuple[str, int, int] | None]:
@@ -126,7 +120,7 @@ def _conclusion(results: Mapping[str, HeadTable]) -> tuple[str, tuple[str, int, 
     best = max(heads, key=lambda name: heads[name][1].value)
     same = results[best].choice.split == SAME_SPLIT
     text = conclusion(heads, tables[best].chance_accuracy, f"phrases of {len(tables[best].image_ids):,} images", same)
-    return f'<p class="lead">{escape(text)}</p>', (best, *pairs[best])
+    return text, (best, *pairs[best])
 
 
 def _is_chosen(result: HeadTable) -> bool:
@@ -153,10 +147,10 @@ def _best_heads(results: Mapping[str, HeadTable]) -> str:
     whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
     several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
     types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
-    more = f"<details><summary>By phrase type</summary>{html_table(COLUMNS, types, 3)}</details>" if types else ""
+    more = folded("By phrase type", html_table(COLUMNS, types, 3)) if types else ""
     splits = {name: result.choice.split for name, result in results.items()}
     rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
-    return _note(_how_chosen(splits, " or ".join(rules))) + html_table(COLUMNS, whole, 3) + more
+    return note(_how_chosen(splits, " or ".join(rules))) + html_table(COLUMNS, whole, 3) + more
 
 
 def _how_chosen(splits: Mapping[str, str], rule: str) -> str:
@@ -192,10 +186,6 @@ def _head_row(best: BestHead, model: str, result: HeadTable) -> tuple[str, ...]:
 
 
 # Figures
-
-
-def _note(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>'
 
 
 def _drawn(
@@ -235,13 +225,13 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
 
 def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
     (first, before), *others = results.items()
-    yield _note(
+    yield note(
         f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
         f"images, two-sided, corrected for the number of heads (Holm); significant where p ≤ {ALPHA:g}."
     )
     for name, after in others:
         if (before.layers, before.heads) != (after.layers, after.heads):
-            yield _note(f"{name} is not compared, because it has other layers or heads than {first}.")
+            yield note(f"{name} is not compared, because it has other layers or heads than {first}.")
             continue
         yield f"<h3>{escape(name)} against {escape(first)}</h3>"
         changes = compare(before, after, (first, name))
@@ -281,7 +271,7 @@ def _relations(results: Mapping[str, HeadTable]) -> str:
     rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)
     rows.sort(key=lambda row: [f"{NAMES['relations']}: {relation}" for relation in common].index(row[0]))
     rows = [(_glossed(what), *rest) for what, *rest in rows]
-    note = (
+    text = (
         "For a dependency relation w1 → w2 whose word w1 has a region: how often w2 attends most to that region. In "
         "“a red ball” the adjective (amod) and the article (det) depend on “ball”: do they look at the ball, too? "
         f"The {len(common)} most common relations, with the best head of each."
@@ -301,8 +291,7 @@ def _relations(results: Mapping[str, HeadTable]) -> str:
         for name, result in results.items()
         if result.relations
     ]
-    folded = html_table(COLUMNS, rows, 3) + "".join(figures)
-    return f"{_note(note)}<details><summary>Table and pictures</summary>{folded}</details>"
+    return note(text) + folded("Table and pictures", html_table(COLUMNS, rows, 3) + "".join(figures))
 
 
 def _glossed(what: str) -> str:
@@ -315,19 +304,19 @@ def _words(name: str, result: HeadTable, example: ExampleAttention) -> str:
     counts = result.counts
     if counts.accuracy.shape != example.attention.shape[:2]:
         return ""
-    note = (
+    text = (
         f"The regions that words of one caption attend to in {name}, in the best head of each of its most accurate "
         "layers. The label of a row shows the share of the attention that goes to regions."
     )
     words, heads = naming_words(example), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
     alt = f"Regions that words of “{example.caption}” attend to across layers, in {name}"
-    return _note(note) + _drawn(words_across_layers_figure, alt, "", example, words, heads, suffix=".png")
+    return note(text) + _drawn(words_across_layers_figure, alt, "", example, words, heads, suffix=".png")
 
 
 def _extra(section: ExtraSection) -> str:
     table = html_table(section.head, section.rows) if section.rows else ""
     return (
-        _note(section.text)
+        note(section.text)
         + table
         + "".join(embedded_image(Path(path), shown, shown) for path, shown in section.figures)
     )

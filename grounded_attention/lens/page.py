@@ -1,25 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The page of `look`: pictures, the words of prompt and answer, and the map of the word that is chosen.
-
-The page is one file with one script of ours (lens.js) and needs no network. Maps are stored as bytes, see `pack`.
-"""
+"""The page of `look`: pictures, the words of prompt and answer, and the map of the word that is chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.pages.colours import scale_colours
-from grounded_attention.pages.explorer import pack
-from grounded_attention.pages.overlay import css_gradient
-from grounded_attention.pages.page import embedded_json, html_page
-from grounded_attention.pages.report_pictures import embed
+from grounded_attention.pages.explorer import explorer_body, pack, picture
+from grounded_attention.pages.page import html_page
 
 if TYPE_CHECKING:
     from .word_maps import Lens
@@ -52,65 +44,46 @@ def lens_page(lenses: Sequence[Lens], names: Sequence[str] = (), title: str = "W
         raise ValueError(f"{len(names)} names for {len(lenses)} looks; give one for each, and at least one look")
     shown: list[tuple[str, Lens]] = []
     for name, lens in zip(names or [""] * len(lenses), lenses, strict=True):
-        shown.append((name, lens))
-        if lens.second is not None:
-            shown[-1] = (f"{name} first answer".strip(), lens)
+        if lens.second is None:
+            shown.append((name, lens))
+        else:
+            shown.append((f"{name} first answer".strip(), lens))
             shown.append((f"{name} asked again with a crop".strip(), lens.second))
-    data = {
-        "colours": scale_colours(np.linspace(0, 1, 11)).tolist(),
-        "lenses": [_lens(name, lens, MOST_BYTES // len(shown)) for name, lens in shown],
-    }
-    folder = Path(__file__).parent
-    body = (
-        f'<p class="hint">{escape(HINT)} Attention: none <i style="background:{css_gradient()}"></i> the most.</p>'
-        '<div class="lenses" id="lenses"></div><noscript><p>This page needs JavaScript; its script is in the page.'
-        "</p></noscript>" + embedded_json("lens-data", data)
-    )
-    style, script = (folder.joinpath(f"lens.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    return html_page(title, body, style, script)
+    return html_page(title, explorer_body([_explorer(*each, MOST_BYTES // len(shown)) for each in shown], HINT))
 
 
-def _lens(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
-    heads = len(lens.heads) if len(lens.heads) > 1 else 0
-    maps = max(1, (heads + 1) * len(lens.words) * len(lens.images))
-    cells = int(np.clip(np.sqrt(most_bytes / maps), 8, CELLS))
-    grids = []
-    for image in range(len(lens.images)):
-        shown = torch.from_numpy(lens.token_images == image)
-        grids.append((shown, TokenGrid.of_tokens(torch.from_numpy(lens.token_boxes), shown, cells)))
-    attention = torch.from_numpy(lens.attention)
-    layers = [attention.mean(0), *(attention if heads else ())]
-    return {
-        "name": name,
+def _explorer(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
+    """The data of an explorer whose heads have one layer without a name."""
+    attention = torch.from_numpy(lens.attention)  # (K, W, R)
+    cells = int(np.clip(np.sqrt(most_bytes / max(1, attention[..., 0].numel() * len(lens.images))), 8, CELLS))
+    pictures, maps = [], []
+    for number, (image, label) in enumerate(zip(lens.images, lens.names, strict=True)):
+        here = torch.from_numpy(lens.token_images == number)
+        grid = TokenGrid.of_tokens(torch.from_numpy(lens.token_boxes), here, cells)
+        longest = min(LONGEST_FRAME if label.startswith("frame") else LONGEST, max(image.size))
+        place = {"rows": grid.rows, "columns": grid.columns, "frame": grid.frame}
+        pictures.append(picture(image, grid.cell_boxes(), longest, label) | {"grid": place})
+        maps.append(pack(grid.maps(attention * here).flatten(2).numpy()))
+    example = {
+        "texts": lens.texts,
+        "roles": ["prompt"] * (len(lens.texts) - 1) + ["answer"],
+        "words": [(word.start, word.end, word.sentence) for word in lens.words],
+        "pictures": pictures,
         "frames": any(each.startswith("frame") for each in lens.names),
-        "answer": lens.answer,
-        "boxes": [[round(edge, 4) for edge in box] for box in lens.boxes],
-        "about": f"{', '.join(lens.form)}; {_heads(lens)}",
-        "texts": list(lens.texts),
-        "images": [_picture(image, name) for image, name in zip(lens.images, lens.names, strict=True)],
-        "grids": [{"rows": grid.rows, "columns": grid.columns, "frame": list(grid.frame)} for _, grid in grids],
-        "choices": ["mean" if heads else "", *(f"{layer}-{head}" for layer, head in lens.heads if heads)],
-        "words": [
-            {
-                "span": [word.start, word.end, word.sentence],
-                "answer": word.answer,
-                "image": one.image,
-                "share": [round(float(share), 4) for share in shares],
-                "box": [round(edge, 4) for edge in one.box],
-            }
-            for word, one, shares in zip(lens.words, lens, lens.share, strict=True)
-        ],
-        # Of each image: choice, word, cell.
-        "maps": [
-            pack(torch.stack([grid.maps(layer * shown).flatten(1) for layer in layers]).numpy())
-            for shown, grid in grids
-        ],
+        "shares": lens.share.round(4).tolist(),
+        "attended": [(one.image, np.round(one.box, 4).tolist()) for one in lens],
+        "said": np.round(lens.boxes, 4).tolist(),
+        "to": [maps],
+        "back": [None],
     }
-
-
-def _picture(image: Any, name: str) -> dict[str, Any]:
-    picture = embed(image, min(LONGEST_FRAME if name.startswith("frame") else LONGEST, max(image.size)))
-    return {"width": picture.width, "height": picture.height, "source": picture.source, "label": name}
+    return {
+        "title": name,
+        "models": [""],
+        "layers": [""],
+        "heads": [f"{layer}-{head}" for layer, head in lens.heads] or [""],
+        "about": f"{', '.join(lens.form)}; {_heads(lens)}",
+        "examples": [example],
+    }
 
 
 def _heads(lens: Lens) -> str:

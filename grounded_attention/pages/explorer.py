@@ -1,26 +1,25 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The attention explorer: an interactive HTML page with the attention of words and regions in each layer and head.
+"""The explorer of attention: a picture, its words, and layers and heads to choose from. The script is page.js.
 
-The page is one file with one script of ours (attention_explorer.js) and needs no network. Each row of attention (a
-word to the regions, or a region to the words) is stored as bytes, in 255 steps of its largest value, and the largest
-value as float32. The error of a stored value is at most half a step, 0.2% of the largest value, and the largest value
-stays the largest. Shape letters: L layers, H heads.
+Each row of attention (a word to the places of a picture, or a region to the words) is stored as bytes, in 255 steps of
+its largest value, and the largest value as float32. The error of a stored value is at most half a step, 0.2% of the
+largest value, and the largest value stays the largest. Shape letters: L layers, H heads.
 """
 
 import base64
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
+from grounded_attention.processing.phrase import Phrase
 
 from .colours import scale_colours
-from .overlay import UNSEEN, attention_overlay, css_gradient
-from .page import embedded_json, html_page
-from .report_pictures import embed, empty_frame
+from .overlay import UNSEEN, attention_overlay, css_gradient, embed, empty_frame
+from .page import EXPLORER, embedded_json, html_page
 
 LONGEST = 640  # pixels, longer side of an image
 STEPS = 255
@@ -35,49 +34,49 @@ HINT = (
 
 def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: str = "Attention explorer") -> str:
     """Builds the explorer as a separate page."""
-    return html_page(title, explorer_body(checkpoints), explorer_style(), explorer_script())
+    return html_page(title, explorer_body([explorer(checkpoints)]))
 
 
-def explorer_body(
-    checkpoints: Mapping[str, Sequence[ExampleAttention]], best: tuple[str, int, int] | None = None
-) -> str:
-    """Builds the explorer as a part of a page, which needs `explorer_style` and `explorer_script`."""
-    _check(checkpoints)
-    first = next(iter(checkpoints.values()))[0]
-    data = {
-        "checkpoints": list(checkpoints),
-        "layers": list(first.layers),
-        "heads": first.heads,
-        "best": best and [list(checkpoints).index(best[0]), *best[1:]],
-        "colours": scale_colours(np.linspace(0, 1, 11)).tolist(),
-        "examples": [_example(same) for same in zip(*checkpoints.values(), strict=True)],
-    }
+def explorer_body(explorers: Sequence[Mapping[str, Any]], hint: str = HINT) -> str:
+    """Builds explorers side by side as a part of a page; `hint` says how to use them."""
+    data = {"colours": scale_colours(np.linspace(0, 1, 11)).tolist(), "explorers": explorers}
     return (
-        '<section class="explorer" id="explorer"><div class="controls">'
-        '<label>image and caption <select data-control="example"></select></label>'
-        f"{_slider('layer')}{_slider('head')}</div>"
-        f'<p class="hint">{escape(HINT)} Attention: 0 <i style="background:{css_gradient()}"></i> the largest share; '
-        f'{UNSEEN}.</p><div class="panes"></div>'
-        "<noscript><p>This part of the page needs JavaScript; its script is in the page.</p></noscript></section>"
+        f'<p class="note">{escape(hint)} Attention: none <i class="scale" style="background:{css_gradient()}"></i> '
+        f"the largest share; {UNSEEN}.</p>{EXPLORER}"
+        "<noscript><p>This part of the page needs JavaScript; its script is in the page.</p></noscript>"
         + embedded_json("explorer-data", data)
     )
 
 
-def explorer_style() -> str:
-    """CSS of the explorer."""
-    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+def explorer(
+    checkpoints: Mapping[str, Sequence[ExampleAttention]],
+    best: tuple[str, int, int] | None = None,
+    phrases: Sequence[Phrase] = (),
+    about: str = "",
+) -> dict[str, Any]:
+    """The data of one explorer: models of one architecture, with the same examples.
 
+    Args:
+        checkpoints (`Mapping[str, Sequence[ExampleAttention]]`): the examples, captured in each model.
+        best (`tuple[str, int, int]`, *optional*): the model, layer and head that it opens on.
+        phrases (`Sequence[Phrase]`, *optional*): phrases of the captions that can be clicked too: the mean of their
+            words.
+        about (`str`, *optional*): a line below.
 
-def explorer_script() -> str:
-    """JavaScript of the explorer."""
-    return Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
-
-
-def _slider(name: str) -> str:
-    return (
-        f'<label>{name} <output data-output="{name}"></output>'
-        f'<input type="range" min="0" max="0" step="1" value="0" data-control="{name}"></label>'
-    )
+    Raises:
+        ValueError: if there is no example, or models differ in their layers, heads or examples.
+    """
+    _check(checkpoints)
+    first = next(iter(checkpoints.values()))[0]
+    names = list(checkpoints)
+    return {
+        "models": names,
+        "layers": first.layers,
+        "heads": [str(head) for head in range(first.heads)],
+        "best": best and [names.index(best[0]), *best[1:]],
+        "about": about,
+        "examples": [_example(same, phrases) for same in zip(*checkpoints.values(), strict=True)],
+    }
 
 
 def _check(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> None:
@@ -102,22 +101,39 @@ def _same(example: ExampleAttention) -> tuple[Any, ...]:
     return example.image_id, example.caption, example.words, example.boxes.tolist(), example.back is None
 
 
-def _example(same: Sequence[ExampleAttention]) -> dict[str, Any]:
+def _example(same: Sequence[ExampleAttention], phrases: Sequence[Phrase]) -> dict[str, Any]:
     """The data of one captioned image, with the attention of each model."""
     first = same[0]
-    frame = empty_frame(*first.image.size, LONGEST)
-    picture = embed(attention_overlay(first.image, first.boxes, None, (frame.width, frame.height)), LONGEST)
     gold = None if first.gold is None else [np.nonzero(row)[0].tolist() for row in first.gold]
+    boxes = np.clip(first.boxes.astype(float), 0, 1).round(5)
+    past_the_words = [(0, 0), (0, 0), (0, 0), (0, len(phrases))]
+    separator = " · "
+    spoken = [first.caption[phrase.start : phrase.end] for phrase in phrases]
+    ends = np.cumsum([len(each) + len(separator) for each in spoken]) - len(separator)
+    spans = [(int(end) - len(each), int(end), 1) for end, each in zip(ends, spoken, strict=True)]
     return {
-        "caption": first.caption,
-        "words": [list(span) for span in first.words],
-        "image": {"width": picture.width, "height": picture.height, "source": picture.source},
-        "boxes": np.clip(first.boxes.astype(float), 0, 1).round(5).tolist(),
-        "labels": list(first.labels) or [""] * len(first.boxes),
-        "gold": gold,
-        "to": [pack(one.attention) for one in same],
-        "back": [None if one.back is None else pack(one.back) for one in same],
+        "texts": [first.caption, separator.join(spoken)] if spoken else [first.caption],
+        "roles": ["", "phrases"],
+        "words": [*((start, end, 0) for start, end in first.words), *spans],
+        "pictures": [picture(first.image, first.boxes, LONGEST) | {"boxes": boxes.tolist()}],
+        "labels": first.labels or [""] * len(first.boxes),
+        "gold": gold and gold + [[]] * len(phrases),
+        "to": [[pack(_with_phrases(one, phrases))] for one in same],
+        "back": [None if one.back is None else pack(np.pad(one.back, past_the_words)) for one in same],
     }
+
+
+def _with_phrases(example: ExampleAttention, phrases: Sequence[Phrase]) -> np.ndarray:
+    """The attention (L, H, W + phrases, R) of each word, then of each phrase: the mean of its words."""
+    rows = [example.attention[:, :, example.words_of(phrase)].mean(2, keepdims=True) for phrase in phrases]
+    return np.concatenate([example.attention, *rows], axis=2)
+
+
+def picture(image: Image.Image, boxes: np.ndarray, longest: int, label: str = "") -> dict[str, Any]:
+    """The data of a picture; what the boxes do not show is hatched."""
+    frame = empty_frame(*image.size, longest)
+    shown = embed(attention_overlay(image, boxes, None, (frame.width, frame.height)), longest)
+    return {**vars(shown), "label": label}
 
 
 def pack(attention: np.ndarray) -> str:

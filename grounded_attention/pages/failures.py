@@ -7,18 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .overlay import GOLD, PREDICTED, Box
+
 # A prediction with at least this score counts as right; a VQA answer of only one or two of ten humans does not.
 RIGHT = 0.5
-GOLD, PREDICTED, MEANT = "gold", "predicted", "meant"
-
-
-@dataclass(frozen=True)
-class Box:
-    """A box to draw."""
-
-    role: str
-    corners: tuple[float, float, float, float]
-    label: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,19 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The HTML page of one evaluation: numbers with their meaning, tables by category, and failures.
+"""The HTML page of one evaluation: numbers with their meaning, tables by category, and failures."""
 
-The page is one file. It loads nothing and runs no script, enforced by its policy (`html_page`).
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from .colours import GREY, scale_colours
-from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
-from .page import html_page
+from .colours import scale_colours
+from .failures import Alternative, Judged, Selection, baselines, by_group, by_kind, choose, mean_score
+from .overlay import Picture, card, draw, empty_frame
+from .page import Html, folded, html_page, html_table, note
 from .report_numbers import Grid, Number, to_grids, to_numbers
-from .report_pictures import TEXT_HEIGHT, Picture, draw, empty_frame
 
 MOST_KINDS = 40
 BASELINE_NAMES = {"majority": "one answer always", "chance": "chance"}
-STYLE = f"""
-p.rule, td.meaning, .count {{ color: var(--soft); }}
-p.rule {{ margin: 0 0 10px; font-size: 14px; }}
-td.name {{ font-family: ui-monospace, Consolas, monospace; font-size: 13px; }}
-td.meaning {{ min-width: 220px; }}
-table.grid td {{ text-align: center; padding: 4px 8px; border: 1px solid var(--paper);
-  font-variant-numeric: tabular-nums; }}
-.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)); gap: 14px; }}
-.card {{ border: 1px solid var(--line); border-radius: 6px; overflow: hidden; }}
-.card svg {{ display: block; width: 100%; max-height: 300px; background: var(--panel); }}
-.frame {{ fill: #e9edf0; stroke: {GREY}; }}
-svg text {{ font: 600 {TEXT_HEIGHT}px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 4px; }}
-.card .body {{ padding: 9px 12px 11px; overflow-wrap: anywhere; }}
-.card dl {{ margin: 0; }}
-.card dt {{ font-size: 12px; margin-top: 5px; }}
-.mark {{ font-weight: 700; }}
-.head {{ display: flex; justify-content: space-between; gap: 8px; font-size: 13px; }}
-.gold {{ border-bottom: 2px solid var(--gold); }}
-.predicted {{ border-bottom: 2px dashed var(--predicted); }}
-ol.choices {{ margin: 6px 0 0; padding-left: 22px; }}
-@media print {{ .card {{ break-inside: avoid; }} }}
-"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +47,7 @@ def shown_images(judged: Sequence[Judged], seed: int) -> list[str]:
 
 def build_report(report: Report) -> str:
     """Builds the page; all text from data is escaped."""
-    return html_page(report.title, "\n".join(_part(part, report) for part in report.parts), STYLE, about=report.about)
+    return html_page(report.title, "\n".join(_part(part, report) for part in report.parts), report.about)
 
 
 def _part(part: Measured, report: Report) -> str:
@@ -95,8 +70,8 @@ def _part(part: Measured, report: Report) -> str:
 def _numbers(numbers: Sequence[Number]) -> str:
     if not numbers:
         return "<p>No numbers, because the gold answers are unknown.</p>"
-    head = ("metric", "", "", *BASELINE_NAMES.values(), "count", "meaning")
-    return _table(head, [_number(number) for number in numbers], numbers=(1, 3, 4, 5))
+    head = ("metric", "meaning", "", "", *BASELINE_NAMES.values(), "count")
+    return html_table(head, [_number(number) for number in numbers], text_columns=2)
 
 
 def _number(number: Number) -> list[str]:
@@ -104,20 +79,7 @@ def _number(number: Number) -> list[str]:
     beside = [_share(number.baselines.get(name)) for name in BASELINE_NAMES]
     value = _share(number.value) if isinstance(number.value, float) else str(number.value)
     count = "" if number.count is None else str(number.count)
-    return [escape(number.name), value, _bar(number.value) if share else "", *beside, count, escape(number.meaning)]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """An HTML table; cells are HTML. Empty columns are omitted."""
-    rows, last = list(rows), len(head) - 1
-    shown = [n for n in range(len(head)) if any(row[n] for row in rows)]
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        kinds = {n: "number" if n in numbers else "name" if n == 0 else "meaning" * (n == last) for n in shown}
-        return "".join(f'<{tag} class="{kind}">{cells[n]}</{tag}>' for n, kind in kinds.items())
-
-    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
-    return f'<div class="wide"><table><tr>{row(head, "th")}</tr>{body}</table></div>'
+    return [number.name, number.meaning, value, _bar(number.value) if share else "", *beside, count]
 
 
 def _share(value: float | None) -> str:
@@ -125,7 +87,7 @@ def _share(value: float | None) -> str:
 
 
 def _bar(share: float) -> str:
-    return f'<span class="bar"><i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></i></span>'
+    return Html(f'<span class="bar"><i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></i></span>')
 
 
 def _grid(grid: Grid, layers: Sequence[str]) -> str:
@@ -135,8 +97,7 @@ def _grid(grid: Grid, layers: Sequence[str]) -> str:
         f"<tr><th>{escape(name)}</th>" + "".join(_cell(value) for value in row) + "</tr>"
         for name, row in reversed(list(zip(names, grid.values, strict=True)))  # layer 0 at the bottom, as in figures
     )
-    table = f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>'
-    return f"<details><summary>{escape(grid.name)}</summary>{table}</details>"
+    return folded(grid.name, f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>')
 
 
 def _cell(value: float) -> str:
@@ -165,17 +126,16 @@ def _kinds(name: str, by_kind: Mapping[str, Sequence[Judged]]) -> str:
         score, best = mean_score(items), baselines(items).get("majority", 0.0)
         # If a category has a single right answer, the constant answer is not a useful baseline.
         usual = "" if best in (0.0, 1.0) else _share(best)
-        rows.append([escape(kind), str(len(items)), _share(score), _bar(score or 0.0), usual])
+        rows.append([kind, str(len(items)), _share(score), _bar(score or 0.0), usual])
     left = len(by_kind) - len(rows)
-    rest = f'<p class="rule">{left} rarer categories are not shown.</p>' if left else ""
-    table = _table((escape(name), "count", "score", "", BASELINE_NAMES["majority"]), rows, numbers=(1, 2, 4))
-    return f"<details open><summary>By {escape(name)}</summary>{table}{rest}</details>"
+    rest = note(f"{left} rarer categories are not shown.") if left else ""
+    table = html_table((name, "count", "score", "", BASELINE_NAMES["majority"]), rows)
+    return folded(f"By {name}", table + rest, is_open=True)
 
 
 def _selection(selection: Selection, report: Report) -> str:
     cards = "".join(_card(item, report) for item in selection.items)
-    rule = f'<p class="rule">{escape(selection.rule)}</p>'
-    return f'<h4>{escape(selection.heading)}</h4>{rule}<div class="cards">{cards}</div>'
+    return f'<h4>{escape(selection.heading)}</h4>{note(selection.rule)}<div class="cards">{cards}</div>'
 
 
 def _card(item: Judged, report: Report) -> str:
@@ -183,10 +143,11 @@ def _card(item: Judged, report: Report) -> str:
     seen = bool(item.boxes) or bool(picture.source)
     image = draw(picture, item.boxes, f"image {item.image_id}") if seen else ""
     texts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in item.texts)
-    answers = "" if item.choices else _answers(item)
-    choices = f'<ol class="choices">{"".join(map(_choice, item.choices))}</ol>' if item.choices else ""
-    body = f"{_head(item)}<dl>{texts}{answers}</dl>{choices}"
-    return f'<article class="card">{image}<div class="body">{body}</div></article>'
+    if item.choices:
+        return card(image, f"{_head(item)}<dl>{texts}</dl><ol>{''.join(map(_choice, item.choices))}</ol>")
+    answers = [("predicted", item.predicted), ("gold", item.gold)]
+    texts += "".join(f'<dt>{name}</dt><dd><span class="{name}">{escape(text)}</span></dd>' for name, text in answers)
+    return card(image, f"{_head(item)}<dl>{texts}</dl>")
 
 
 def _head(item: Judged) -> str:
@@ -194,15 +155,10 @@ def _head(item: Judged) -> str:
     if item.score is not None and 0 < item.score < 1:
         mark += f", score {item.score:.2f}"
     sure = f"probability {item.confidence:.2f}" if item.confidence else ""
-    return f'<div class="head"><span class="mark">{mark}</span><span class="count">{sure}</span></div>'
+    return f'<div class="head"><b>{mark}</b><span class="count">{sure}</span></div>'
 
 
-def _answers(item: Judged) -> str:
-    predicted = f'<dt>predicted</dt><dd><span class="predicted">{escape(item.predicted)}</span></dd>'
-    return predicted + f'<dt>gold</dt><dd><span class="gold">{escape(item.gold)}</span></dd>'
-
-
-def _choice(choice: Any) -> str:
+def _choice(choice: Alternative) -> str:
     marks = [name for name, holds in (("gold", choice.gold), ("predicted", choice.predicted)) if holds]
     text = escape(choice.text)
     for name in marks:

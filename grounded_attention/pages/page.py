@@ -1,12 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The frame of every HTML page: one file that loads nothing, enforced by a Content-Security-Policy."""
+"""The one maker of HTML pages: one file that loads nothing, enforced by a Content-Security-Policy.
+
+All pages have the style of page.css. One that has an explorer of attention has its script too, page.js.
+"""
 
 import base64
 import hashlib
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,82 +18,59 @@ from PIL import Image
 
 from grounded_attention.utils.plain_text import REPLACEMENT
 
-from .colours import BLUE, ORANGE, SKY, VERMILLION
-
 # Of no use in HTML; a terminal that shows the file would obey them.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-STYLE = f"""
-:root {{ color-scheme: light dark; --ink: #1b1f24; --soft: #5a6470; --line: #d9dee3; --paper: #fff; --panel: #f3f5f7;
-  --link: #00517f; --shade: rgba(0, 0, 0, .28); --gold: {BLUE}; --predicted: {VERMILLION}; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e8eaed; --soft: #a8b1bb; --line: #3c444d; --paper: #14171a; --panel: #20252a; --link: {SKY};
-    --shade: rgba(255, 255, 255, .34); --gold: {SKY}; --predicted: {ORANGE}; }}
-  figure img {{ filter: brightness(.88); }}
-}}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0 auto; max-width: 1180px; padding: 24px 20px 60px; color: var(--ink); background: var(--paper);
-  font: 15px/1.45 system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }}
-h1 {{ font-size: 26px; line-height: 1.2; margin: 0 0 8px; overflow-wrap: anywhere; }}
-h2 {{ font-size: 21px; margin: 40px 0 8px; padding-top: 16px; border-top: 2px solid var(--ink); }}
-h3 {{ font-size: 17px; margin: 26px 0 6px; }}
-h4 {{ font-size: 15px; margin: 18px 0 2px; }}
-dl.about {{ display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }}
-dt {{ color: var(--soft); }}
-/* Texts from data: direction marks turn no text beside them, and a word without end does not widen the page. */
-h1, h2, h3, h4, p, dt, dd, th, td, li, a, summary, figcaption, option, button {{
-  unicode-bidi: isolate; overflow-wrap: anywhere; }}
-dd {{ margin: 0; }}
-p.lead {{ font-size: 19px; line-height: 1.4; max-width: 70ch; margin: 14px 0; }}
-/* What can be scrolled sideways has a shadow on the side where more is. */
-.wide {{ overflow-x: auto; background:
-  linear-gradient(to right, var(--paper) 40%, transparent) left / 40px 100% local no-repeat,
-  linear-gradient(to left, var(--paper) 40%, transparent) right / 40px 100% local no-repeat,
-  radial-gradient(farthest-side at 0 50%, var(--shade), transparent) left / 14px 100% scroll no-repeat,
-  radial-gradient(farthest-side at 100% 50%, var(--shade), transparent) right / 14px 100% scroll no-repeat; }}
-/* On a phone a table is scrolled; its short words stay whole. */
-.wide th, .wide td {{ overflow-wrap: break-word; max-width: 50ch; }}
-table {{ border-collapse: collapse; margin: 8px 0; }}
-th, td {{ text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }}
-th {{ font-size: 13px; color: var(--soft); font-weight: 600; vertical-align: bottom; }}
-td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
-td.number {{ white-space: nowrap; }}
-.bar {{ display: inline-block; width: 120px; height: 11px; background: var(--line); vertical-align: -1px; }}
-.bar i {{ display: block; height: 100%; background: {SKY}; }}
-figure {{ margin: 14px 0; }}
-figure img {{ max-width: 100%; height: auto; display: block; }}
-figcaption, p.note {{ color: var(--soft); font-size: 14px; max-width: 80ch; }}
-nav {{ margin-top: 10px; }}
-nav a {{ margin-right: 14px; color: var(--link); display: inline-block; }}
-details {{ margin: 10px 0; }}
-summary {{ cursor: pointer; font-weight: 600; }}
-@media (max-width: 640px) {{
-  body {{ padding: 16px 12px 40px; }}
-  dl.about {{ grid-template-columns: 1fr; }}
-  dl.about dd {{ margin-bottom: 6px; }}
-  /* Charts keep a size that can be read. */
-  .chart {{ overflow-x: auto; }}
-  .chart img {{ max-width: none; width: 620px; }}
-  .chart::before {{ content: "swipe sideways ↔"; position: sticky; left: 0; color: var(--soft); font-size: 13px; }}
-  .chart figcaption {{ position: sticky; left: 0; max-width: calc(100vw - 24px); }}
-}}
-"""
+EXPLORER = '<div id="explorer"></div>'  # where page.js builds
 
 
-def html_page(title: str, body: str, style: str = "", script: str = "", about: Sequence[tuple[str, str]] = ()) -> str:
-    """Builds a page."""
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
+class Html(str):
+    """A text that is HTML already; every other text is escaped."""
+
+
+def html_page(
+    title: str, parts: str | Mapping[str, str], about: Sequence[tuple[str, str]] = (), lead: str = ""
+) -> str:
+    """Builds a page.
+
+    Args:
+        title (`str`): the title.
+        parts (`str` or `Mapping[str, str]`): HTML, or HTML by heading; empty parts are left out, the others linked.
+        about (`Sequence[tuple[str, str]]`, *optional*): names and texts below the title.
+        lead (`str`, *optional*): what was found, in one sentence.
+
+    Returns:
+        `str`: the HTML.
+    """
+    body = parts if isinstance(parts, str) else _sections({name: part for name, part in parts.items() if part})
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
+    head = f"<h1>{escape(title)}</h1>"
+    if facts:
+        head += f'<dl class="about">{facts}</dl>'
+    if lead:
+        head += f'<p class="lead">{escape(lead)}</p>'
+    script = _asset("page.js") if EXPLORER in body else ""
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head>\n<body><h1>{escape(title)}</h1>"
-        + (f'<dl class="about">{rows}</dl>' if rows else "")
-        + f"\n{body}\n"
+        f"<title>{escape(title)}</title><style>{_asset('page.css')}</style></head>\n<body>{head}\n{body}\n"
         + (f"<script>{script}</script>" if script else "")
         + "</body></html>\n"
     )
     return _CONTROLS.sub(REPLACEMENT, page)
+
+
+def _sections(parts: Mapping[str, str]) -> str:
+    links = "".join(f'<a href="#part-{n}">{escape(name)}</a>' for n, name in enumerate(parts))
+    sections = [f'<h2 id="part-{n}">{escape(name)}</h2>\n{parts[name]}' for n, name in enumerate(parts)]
+    return "\n".join([f"<nav>{links}</nav>", *sections])
+
+
+def _asset(name: str) -> str:
+    """The style or the script, without comments and spaces at the start of lines."""
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").split("\n")
+    kept = [line.strip() for line in lines]
+    return "\n".join(line for line in kept if line and not line.startswith(("//", "/*")))
 
 
 def _policy(script: str) -> str:
@@ -101,15 +81,32 @@ def _policy(script: str) -> str:
     return f"{allowed}; script-src 'sha256-{digest}'"
 
 
+def note(text: str) -> str:
+    """A paragraph that explains."""
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def preformatted(text: str) -> str:
+    """A text with its line breaks."""
+    return f"<pre>{escape(text)}</pre>"
+
+
+def folded(summary: str, content: str, is_open: bool = False) -> str:
+    """HTML that a reader can open."""
+    return f"<details{' open' * is_open}><summary>{escape(summary)}</summary>{content}</details>"
+
+
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """An HTML table of plain text; all columns after the first `text_columns` are numbers."""
-    kinds = ["" if n < text_columns else ' class="number"' for n in range(len(head))]
-    top = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+    """A table; all columns after the first `text_columns` are numbers. Columns without any content are left out."""
+    shown = [n for n in range(len(head)) if not rows or any(row[n] for row in rows)]
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        kinds = ["" if n < text_columns else ' class="number"' for n in shown]
+        texts = [cells[n] if isinstance(cells[n], Html) else escape(cells[n]) for n in shown]
+        return "".join(f"<{tag}{kind}>{text}</{tag}>" for kind, text in zip(kinds, texts, strict=True))
+
+    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{line(head, "th")}</tr>{body}</table></div>'
 
 
 def embedded_image(path: Path, alt: str, caption: str = "") -> str:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The page of `grounded-attention data show`: some rows with their boxes, and what was counted."""
+"""Rows with their boxes as a page: what `data show` reads, or what a grounder has labelled."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -9,20 +9,9 @@ from PIL import Image
 
 from grounded_attention.processing.phrase import row_texts
 
-from .failures import GOLD, Box
+from .overlay import GOLD, Box, card, draw, embed
 from .page import html_page, html_table
-from .report_pictures import draw, embed
 
-_STYLE = """
-.rows { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 18px; }
-.rows figure { margin: 0; padding: 10px; border: 1px solid var(--line); border-radius: 6px; }
-.rows svg { width: 100%; height: auto; display: block; margin-bottom: 6px; }
-.rows svg text { font: bold 17px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 4px; }
-.rows .frame { fill: var(--panel); }
-.rows p { margin: 4px 0; font-size: 14px; }
-.rows mark { background: #d7e9f7; color: #14171a; padding: 0 2px; }
-.sides { display: grid; grid-template-columns: 1fr 1fr; gap: 28px; }
-"""
 # A point is drawn as a box of this part of the picture.
 _POINT = 0.008
 _MOST_LINES = 20
@@ -32,13 +21,13 @@ def rows_page(
     title: str,
     about: Sequence[tuple[str, str]],
     sides: Mapping[str, Sequence[str]],
-    counts: Sequence[tuple[str, Mapping[Any, int]]],
-    dropped: Sequence[tuple[str, int, str]],
+    counts: Sequence[tuple[str, Mapping[Any, int]]] = (),
+    dropped: Sequence[tuple[str, int, str]] = (),
 ) -> str:
-    """Builds the page: HTML in one file that loads nothing; two `sides`, of figures of rows, stand side by side."""
+    """Builds the page: HTML in one file that loads nothing; two `sides`, of cards of rows, stand side by side."""
     drawn = [
-        f'<section><h2>{escape(heading)}</h2><div class="rows">{"".join(figures)}</div></section>'
-        for heading, figures in sides.items()
+        f'<section><h2>{escape(heading)}</h2><div class="cards">{"".join(cards)}</div></section>'
+        for heading, cards in sides.items()
     ]
     body = f'<div class="sides">{"".join(drawn)}</div>' if len(drawn) > 1 else "".join(drawn)
     for name, counted in counts:
@@ -48,11 +37,11 @@ def rows_page(
     if dropped:
         lines = [(reason, where, f"{number:,}") for reason, number, where in dropped]
         body += "<h2>What was left out</h2>" + html_table(["why", "for example", "number"], lines, text_columns=2)
-    return html_page(title, body, _STYLE, about=about)
+    return html_page(title, body, about)
 
 
-def row_figure(row: Mapping[str, Any]) -> str:
-    """The pictures of a row with numbered boxes, and its texts with the phrases marked."""
+def row_card(row: Mapping[str, Any]) -> str:
+    """The pictures of a row with numbered boxes, its texts with the phrases marked, and the scores of a grounder."""
     images: Sequence[Image.Image] = row.get("images") or ([row["image"]] if "image" in row else [])
     shown = ""
     for place, image in enumerate(images):
@@ -64,7 +53,13 @@ def row_figure(row: Mapping[str, Any]) -> str:
         ]
         shown += draw(embed(image), boxes, f"image {row['image_id']}")
     texts = "".join(f"<p>{_marked(text, row['phrases'], number)}</p>" for number, text in enumerate(row_texts(row)))
-    return f"<figure>{shown}{texts}<figcaption>{escape(row['image_id'])}</figcaption></figure>"
+    scores = [
+        f"{number} {phrase['text']}: {', '.join(f'{score:.2f}' for score in phrase['scores']) or 'no box'}"
+        for number, phrase in enumerate(row["phrases"], 1)
+        if phrase.get("scores") is not None
+    ]
+    below = [row["image_id"], *scores]
+    return card(shown, texts + "".join(f"<figcaption>{escape(line)}</figcaption>" for line in below))
 
 
 def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:

@@ -18,7 +18,8 @@ from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answe
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
-from grounded_attention.pages.failures import MEANT, Box, Judged
+from grounded_attention.pages.failures import Judged
+from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.utils.schema import Index, Section, Weight, check_names

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from grounded_attention.pages.failures import MEANT, Box, Judged
+from grounded_attention.pages.failures import Judged
+from grounded_attention.pages.overlay import MEANT, Box
 
 from .judges import JudgeContext, Rows, classified, corners
 from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from grounded_attention.metrics.phrase_recall import PROTOCOLS, PhraseRecall, first_hit, rank_boxes
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
-from grounded_attention.pages.failures import GOLD, PREDICTED, Box, Judged
+from grounded_attention.pages.failures import Judged
+from grounded_attention.pages.overlay import GOLD, PREDICTED, Box
 from grounded_attention.utils.schema import Of, Section
 
 from .caption_rows import KEPT, phrases_with_boxes

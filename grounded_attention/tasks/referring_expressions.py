@@ -13,7 +13,8 @@ from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.referring_expression_accuracy import CONVENTIONS, is_right
 from grounded_attention.modeling.task_losses import region_sum
-from grounded_attention.pages.failures import GOLD, PREDICTED, Box, Judged
+from grounded_attention.pages.failures import Judged
+from grounded_attention.pages.overlay import GOLD, PREDICTED, Box
 from grounded_attention.utils.boxes import box_iou
 from grounded_attention.utils.schema import Of, Section, Share
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
-from grounded_attention.pages.failures import MEANT, Alternative, Box, Judged
+from grounded_attention.pages.failures import Alternative, Judged
+from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows, classified

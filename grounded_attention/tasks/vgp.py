@@ -9,7 +9,8 @@ from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.classification import ClassificationAccuracy
-from grounded_attention.pages.failures import MEANT, Box, Judged
+from grounded_attention.pages.failures import Judged
+from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.supervision.method import VGP_CITATION
 
 from .judges import JudgeContext, Rows, classified

@@ -147,10 +147,11 @@ def test_the_first_sentence_and_the_explorer_name_the_best_head_of_all(written):
     for said in (f"head {layer}-{head} ", f"{tables[HOSTILE].accuracy.max():.1%}", "chance 10.0%"):
         assert said in lead
     assert f"{tables['start'].accuracy.max():.1%}" in lead
-    places = [attrs["id"] for tag, attrs in reader.tags if tag == "h2"]
-    assert places[0] == "explore" and places[-1] == "best-heads"
+    headings = re.findall(r"<h2 [^>]*>(.*?)</h2>", written)
+    assert headings[0] == "Explorer" and headings[-1] == "All numbers"
+    assert len({attrs["id"] for tag, attrs in reader.tags if tag == "h2"}) == len(headings)
     data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', written)[1])
-    assert data["best"] == [1, layer, head]
+    assert data["explorers"][0]["best"] == [1, layer, head]
 
 
 def test_one_model_has_no_changes_and_no_script_without_examples(white):

@@ -453,7 +453,7 @@ def test_boxes_that_an_answer_says_are_drawn():
     model = make_model("llava", processor.tokenizer)
     lens = look(model, processor, picture(), TEXT, answer="at [0.1, 0.2, 0.5, 0.75]", heads="all")
     assert lens.boxes == (pytest.approx((0.1, 0.2, 0.5, 0.75)),)
-    assert '"boxes":[[0.1,0.2,0.5,0.75]]' in lens_page([lens]).replace(" ", "")
+    assert '"said":[[0.1,0.2,0.5,0.75]]' in lens_page([lens]).replace(" ", "")
     for lenses, names in (([], []), ([lens], ["a", "b"]), ([lens, lens], ["a"])):
         with pytest.raises(ValueError, match=f"{len(names)} names for {len(lenses)} looks; give one for each"):
             lens_page(lenses, names)

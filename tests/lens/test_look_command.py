@@ -50,7 +50,7 @@ def test_a_page_and_the_numbers(folder, image, tmp_path, capsys):
     written = json.loads(printed)
     assert [word["text"] for word in written["words"] if word["answer"]] == ["a", "small", "cat"]
     assert "Localization Heads" in written["heads_from"]
-    assert 'id="lens-data"' in page.read_text()
+    assert 'id="explorer-data"' in page.read_text()
 
 
 def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_path, capsys):
@@ -59,7 +59,7 @@ def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_p
     status, printed, _ = run_look(capsys, *given, "--output", page)
     assert status == 0
     assert printed.count("asked again") == 2
-    assert page.read_text().count('"name":') == 4
+    assert page.read_text().count('"title":') == 4
 
 
 def test_the_adapter_is_that_of_the_first_model(folder, image, tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_rows_are_looked_at(folder, tmp_path, capsys):
     source = ["--data", rows, "--boxes", "xyxy pixels", "--row", 2]
     status, printed, _ = run_look(capsys, *given, *source, "--max-rows", 2)
     found = json.loads(printed)
-    assert status == 0 and page.read_text().count('"name":') == len(found) == 2
+    assert status == 0 and page.read_text().count('"title":') == len(found) == 2
     question = "a red ball and a blue cube"
     alone = json.loads(run_look(capsys, *given, tmp_path / "own" / "2.png", question)[1])
     assert found[0]["words"] == alone["words"] != found[1]["words"]

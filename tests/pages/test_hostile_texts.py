@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.regions.region_card import write_region_
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.table import HeadCounts, HeadTable
 from grounded_attention.pages.figure_style import save
-from grounded_attention.pages.page import embedded_json, html_page
+from grounded_attention.pages.page import EXPLORER, embedded_json, html_page
 from grounded_attention.training.publish.card_snippets import seen_lines
 from grounded_attention.utils.plain_text import HIDDEN, markdown_code, markdown_text, printable
 from tests.helpers.hostile_texts import HOSTILE
@@ -40,7 +40,7 @@ class Tags(HTMLParser):
 @pytest.mark.parametrize("name", HOSTILE)
 def test_pages_show_text_and_run_nothing(name):
     text = HOSTILE[name]
-    page = html_page(text, embedded_json("data", {"caption": text}), script="let a = 1;", about=[(text, text)])
+    page = html_page(text, EXPLORER + embedded_json("data", {"caption": text}), [(text, text)], lead=text)
     parsed = Tags()
     parsed.feed(page)
     scripts = [attributes for tag, attributes in parsed.found if tag == "script"]

@@ -12,11 +12,9 @@ from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, 
 from tests.helpers.browser import open_browser
 from tests.space.space_pages import serve
 
-VIEW = "#grounded-view"
-# The view, and the script of both its buttons and the pictures.
-READY = f"!!document.querySelector('{VIEW} .ga-word') && document.querySelectorAll('[data-ready]').length >= 3"
-# The page of `look`, in its frame.
-LENS = "document.querySelector('#look-view iframe')?.contentDocument"
+# The pages of the tabs, in their frames.
+LENS, REGIONS = (f"document.querySelector('#{tab}-view iframe')?.contentDocument" for tab in ("look", "grounded"))
+READY = f"{REGIONS}?.querySelector('#explorer')?.dataset.ready === 'true'"
 
 
 @pytest.fixture(scope="module")
@@ -38,30 +36,16 @@ def open_regions(page):
     page.click_until("button[role=tab]:nth-of-type(2)", READY)
 
 
-def expected_shares(settings, scene, word, layer, head):
-    """What the page must show in each pane: the distribution over the regions."""
-    captures, start = Captures(settings), read_scenes()[scene]
-    with Image.open(start.path) as picture:
-        image = picture.convert("RGB")
-    found = [captures.grounded(image, start.caption, name).example for name in settings.models]
-    return [one.over_regions(word, layer, head)[0].tolist() for one in found]
-
-
-def shown_shares(page, tab="grounded"):
-    panes = page.evaluate(
-        f"[...document.querySelectorAll('#{tab}-view .ga-pane')].map((pane) =>"
-        " [...pane.querySelectorAll('[data-region]')].sort((a, b) => a.dataset.region - b.dataset.region)"
-        ".map((e) => Number(e.dataset.share)))"
+def shown_shares(page):
+    """What each region of each pane says that it has of the attention."""
+    return page.evaluate(
+        f"[...{REGIONS}.querySelectorAll('.pane')].map((pane) => [...pane.querySelectorAll('.region')]"
+        ".sort((a, b) => a.dataset.region - b.dataset.region).map((e) => Number(e.dataset.share)))"
     )
-    return panes
 
 
-def text(page, selector):
-    return page.evaluate(f"document.querySelector({json.dumps(selector)}).textContent")
-
-
-def pressed(word, tab="grounded"):
-    return f"document.querySelector('#{tab}-view [data-word=\"{word}\"]')?.ariaPressed === 'true'"
+def chosen(page, name):
+    return page.evaluate(f"{REGIONS}.querySelector('[data-output={name}]').textContent")
 
 
 def write(page, selector, words):
@@ -77,7 +61,8 @@ def open_scene(page, number, tab="grounded"):
     # A page that is still being set up may miss a click.
     page.click_until(
         f'#{tab}-scenes [data-scene="{number}"]',
-        f"document.querySelector('#{tab}-caption textarea').value === {caption}",
+        f"document.querySelector('#{tab}-text textarea').value === {caption}"
+        f" && {REGIONS}?.querySelector('.text')?.textContent === {caption} && {READY}",
     )
 
 
@@ -90,76 +75,48 @@ def no_error(page, tab="grounded"):
 
 
 def test_it_opens_with_a_picture_and_asks_nobody_else(page):
-    assert page.evaluate(f"document.querySelectorAll('{VIEW} .ga-pane').length") == 2
+    assert page.evaluate(f"{REGIONS}.querySelectorAll('.pane').length") == 2
     elsewhere = [address for address in page.requests if not address.startswith((page.address, "data:", "about:"))]
     assert not elsewhere and not page.problems
 
 
-def test_a_clicked_word_lights_its_regions(page, settings):
-    open_scene(page, 1)
-    for word in (3, 7, 4):
-        page.click(f'{VIEW} [data-word="{word}"]')
-        page.wait(pressed(word))
-    where = text(page, f"{VIEW} .ga-where")
-    layer = int(where.partition(",")[0].removeprefix("layer "))
-    head = None if "mean" in where else int(where.rpartition(" ")[2])
-    for shown, expected in zip(shown_shares(page), expected_shares(settings, 1, 4, layer, head), strict=True):
-        assert shown == pytest.approx(expected, abs=1e-4)
+@pytest.mark.parametrize(("scene", "word"), [(1, 4), (2, 5)])
+def test_a_clicked_word_shows_the_attention_of_both_checkpoints(page, settings, scene, word):
+    open_scene(page, scene)
+    page.evaluate(f"{REGIONS}.querySelector('[data-word=\"{word}\"]').click()")
+    page.evaluate(f"{REGIONS}.querySelector('[data-cell=\"1 2\"]').dispatchEvent(new Event('click'))")
+    assert (chosen(page, "layer"), chosen(page, "head")) == ("1", "2")
+    captures, start = Captures(settings), read_scenes()[scene]
+    with Image.open(start.path) as picture:
+        image = picture.convert("RGB")
+    for name, shown in zip(settings.models, shown_shares(page), strict=True):
+        expected = captures.grounded(image, start.caption, name).example.over_regions(word, 1, 2)[0]
+        assert shown == pytest.approx(expected.tolist(), abs=0.004)
 
 
-def test_a_dragged_slider_chooses_the_layer(page, settings):
-    open_scene(page, 2)
-    page.click(f'{VIEW} [data-word="5"]')
-    page.wait(pressed(5))
-    slider = "#grounded-layer input[type=range]"
-    page.middle(slider)
-    box = page.evaluate(f"document.querySelector('{slider}').getBoundingClientRect().toJSON()")
-    height = box["y"] + box["height"] / 2
-    page.drag((box["x"] + box["width"] - 8, height), (box["x"] + 4, height))
-    page.wait(f"document.querySelector('{VIEW} .ga-where').textContent.startsWith('layer 0,')")
-    found = text(page, f"{VIEW} .ga-where").rpartition(" ")[2]
-    head = int(found) if found.isdigit() else None
-    for shown, expected in zip(shown_shares(page), expected_shares(settings, 2, 5, 0, head), strict=True):
-        assert shown == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_cell_of_the_map_leads_to_its_head_and_the_sliders_follow(page):
-    open_scene(page, 0)
-    page.click(f'{VIEW} .ga-pane:nth-of-type(2) [data-cell="1 2"]')
-    page.wait(f"document.querySelector('{VIEW} .ga-where').textContent === 'layer 1, head 2'")
-    page.wait("document.querySelector('#grounded-head input[type=range]').value === '2'")
-    assert page.evaluate("document.querySelector('#grounded-layer input[type=range]').value") == "1"
-
-
-def test_arrow_keys_move_along_the_words(page):
-    open_scene(page, 3)
-    page.click(f'{VIEW} [data-word="2"]')
-    page.wait(pressed(2))
-    page.wait("document.activeElement.dataset.word === '2'")
-    page.key("ArrowRight")
-    page.wait(pressed(3))
-
-
-def test_phrases_have_boxes(page):
+def test_phrases_are_below_the_caption(page):
     open_scene(page, 3)  # a red cross under a small pink hoop
-    page.click("#grounded-mode label:nth-of-type(2) input")
-    page.wait(f"!!document.querySelector('{VIEW} table')")
-    cells = "[...document.querySelectorAll('#grounded-view .ga-pane:nth-of-type(2) tr td:nth-of-type(2)')]"
-    assert page.evaluate(f"{cells}.map((e) => e.textContent)") == ["red cross", "small pink hoop"]
-    page.click(f'{VIEW} [data-word="3"]')  # a word again
-    page.wait(f"!document.querySelector('{VIEW} table')")
+    words = page.evaluate(
+        f"[...{REGIONS}.querySelectorAll('.pane:first-child .phrases .word')].map((e) => e.textContent)"
+    )
+    assert words == ["red cross", "small pink hoop"]
+    page.evaluate(f"{REGIONS}.querySelector('.phrases .word').click()")
+    assert page.evaluate(f"{REGIONS}.querySelector('.pane:nth-of-type(2) .said').textContent").startswith(
+        "“red cross”"
+    )
 
 
 def test_an_own_picture_needs_its_caption_first(page, tmp_path):
     Image.open(SCENES / "11313.jpg").save(tmp_path / "mine.png")
     open_scene(page, 5)
     page.upload("#grounded-file input[type=file]", tmp_path / "mine.png")
-    page.wait(f"document.querySelector('{VIEW}').textContent.includes('write a caption')")
-    page.click("#grounded-show")
+    page.wait("document.querySelector('#grounded-view').textContent.includes('write a caption')")
+    write(page, "#grounded-text textarea", " ")
+    page.click("#grounded-ask")
     assert error_of(page).startswith("The caption is empty")
-    write(page, "#grounded-caption textarea", "a small pink hoop")
-    page.click("#grounded-show")
-    page.wait(f"document.querySelectorAll('{VIEW} .ga-word').length === 4")
+    write(page, "#grounded-text textarea", "a small pink hoop")
+    page.click("#grounded-ask")
+    page.wait(f"{REGIONS}?.querySelectorAll('.pane:first-child .text:not(.phrases) .word').length === 4")
     no_error(page)
 
 
@@ -170,23 +127,21 @@ def test_a_wrong_file_and_a_wrong_name_are_one_line_and_the_picture_stays(page, 
     page.wait("!!document.querySelector('#grounded-file input[type=file]')")
     page.upload("#grounded-file input[type=file]", tmp_path / "notes.txt")
     assert error_of(page) == "notes.txt is not a picture that can be read: give a JPEG, PNG or WebP file."
-    assert page.evaluate(f"document.querySelectorAll('{VIEW} .ga-pane').length") == 2
-    page.evaluate("document.querySelector('#grounded-first input') || document.querySelector('.label-wrap').click()")
-    page.wait("!!document.querySelector('#grounded-first input')")
+    assert page.evaluate(f"{REGIONS}.querySelectorAll('.pane').length") == 2
     write(page, "#grounded-first input", "nobody/nothing")
     page.key("Enter")
     page.wait("document.querySelector('#grounded-error .ga-error')?.textContent.includes('nobody/nothing')")
     assert "cannot be used" in error_of(page)
-    assert page.evaluate(f"document.querySelectorAll('{VIEW} .ga-pane').length") == 2
+    assert page.evaluate(f"{REGIONS}.querySelectorAll('.pane').length") == 2
     write(page, "#grounded-first input", "without supervision")
     page.key("Enter")
     no_error(page)
 
 
-def test_the_figure_is_downloaded(page, tmp_path):
+def test_the_picture_is_downloaded(page, tmp_path):
     page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     open_scene(page, 7)
-    page.click("#grounded-download")
+    page.evaluate(f"[...{REGIONS}.querySelectorAll('button')].find((e) => e.textContent === 'save picture').click()")
     end = time.monotonic() + 30
     while not (files := list(tmp_path.glob("*.png"))):
         assert time.monotonic() < end
@@ -218,10 +173,10 @@ def test_a_question_is_answered_and_its_words_are_clicked(page, settings):
 
 def test_a_question_without_words_and_a_wrong_model_are_one_line_and_the_answer_stays(page):
     page.click("button[role=tab]:nth-of-type(1)")
-    write(page, "#look-question textarea", "?!")
+    write(page, "#look-text textarea", "?!")
     page.click("#look-ask")
     assert error_of(page, "look").startswith("The question has no word")
-    write(page, "#look-question textarea", "Describe the image.")
+    write(page, "#look-text textarea", "Describe the image.")
     write(page, "#look-model input", "nobody/nothing")
     page.key("Enter")
     page.wait("document.querySelector('#look-error .ga-error')?.textContent.includes('nobody/nothing')")
@@ -239,7 +194,8 @@ def test_a_phone_needs_no_sideways_scrolling(page, theme):
         assert page.evaluate(f"{LENS}.documentElement.scrollWidth") <= 390
         open_regions(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        columns = page.evaluate("new Set([...document.querySelectorAll('.ga-pane')].map((e) => e.offsetLeft)).size")
+        assert page.evaluate(f"{REGIONS}.documentElement.scrollWidth") <= 390
+        columns = page.evaluate(f"new Set([...{REGIONS}.querySelectorAll('.pane')].map((e) => e.offsetLeft)).size")
         assert columns == 1
     finally:
         page.resize(1200, 1000)

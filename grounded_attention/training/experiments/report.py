@@ -19,11 +19,11 @@ from grounded_attention.heads.attention_grounding import best_head
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.pages.explorer import explorer_body, explorer_script, explorer_style
+from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from grounded_attention.pages.generation_table import generation_table
 from grounded_attention.pages.heads_over_time import heads_over_time_figure, measured_heads
-from grounded_attention.pages.page import embedded_image, html_page, html_table
+from grounded_attention.pages.page import Html, embedded_image, html_page, html_table, note, preformatted
 from grounded_attention.pages.tables import best_method, comparison_table, conclusion, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.loop.checkpoint import CARD
@@ -125,11 +125,6 @@ def _heads(results: dict[str, Any], output: Path) -> None:
 
 
 PAGE = "run.html"
-STYLE = """
-pre { background: var(--panel); padding: 10px 12px; overflow-x: auto; font-size: 13px; }
-td.best { font-weight: 700; }
-.wide td:first-child { white-space: nowrap; }
-"""
 # File in the output folder -> alternative text and caption.
 CURVES = {
     "loss_curves.png": (
@@ -178,28 +173,22 @@ def write_run_page(
     output = Path(recipe.output_dir)
     sentence, best = _conclusion(results)
     parts = {
-        "Examples": explorer_body(examples, best) if examples else "",
+        "Examples": explorer_body([explorer(examples, best)]) if examples else "",
         "Comparison": "".join(markdown_parts(table)),
         "Heads": _figures(output, HEADS),
         "Curves": _figures(output, CURVES),
         "Times": _times(results),
-        "Recipe": f"<pre>{escape(recipe_yaml(recipe))}</pre>",
+        "Recipe": preformatted(recipe_yaml(recipe)),
         "Environment": html_table(("what", "value"), environment(), text_columns=2),
-        "Next": _next(recipe, results),
+        "Next": preformatted("\n".join(next_steps(recipe, results))),
     }
-    shown = {name: content for name, content in parts.items() if content}
-    links = "".join(f'<a href="#{name.lower()}">{name}</a>' for name in shown)
-    body = "\n".join(f'<h2 id="{name.lower()}">{name}</h2>\n{content}' for name, content in shown.items())
     about = [
         ("task", recipe.task),
         ("methods", ", ".join(results["methods"])),
         ("data", recipe.data.source or recipe.data.data_dir),
         ("seed", str(recipe.seed)),
     ]
-    lead = f'<p class="lead">{escape(sentence)}</p>' if sentence else ""
-    style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
-    page = html_page(f"Run {output.name}", f"{lead}<nav>{links}</nav>{body}", style, script, about)
-    write_text(output / PAGE, page)
+    write_text(output / PAGE, html_page(f"Run {output.name}", parts, about, sentence))
     return output / PAGE
 
 
@@ -207,14 +196,16 @@ def markdown_parts(text: str) -> Iterator[str]:
     """HTML of Markdown that consists of tables and paragraphs, as the tables of runs do; bold cells stay bold."""
     for block in text.strip().split("\n\n"):
         lines = block.strip().splitlines()
-        if not lines or not lines[0].startswith("|"):
-            yield f'<p class="note">{escape(" ".join(lines))}</p>' if lines else ""
-            continue
-        head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-        table = html_table(head, rows)
-        for cell in {cell for row in rows for cell in row if cell.startswith("**")}:
-            table = table.replace(f'"number">{escape(cell)}<', f'"number best">{escape(cell.strip("*"))}<')
-        yield table
+        if lines and lines[0].startswith("|"):
+            head, _, *rows = [[_unmarked(cell.strip()) for cell in line.strip("|").split("|")] for line in lines]
+            yield html_table(head, rows)
+        elif lines:
+            yield note(" ".join(lines))
+
+
+def _unmarked(cell: str) -> str:
+    bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
+    return Html(f"<b>{escape(cell.strip('*'))}</b>") if bold else cell
 
 
 def _figures(output: Path, known: Mapping[str, tuple[str, str]]) -> str:
@@ -231,11 +222,12 @@ def _times(results: Mapping[str, Any]) -> str:
     rows = [
         (name, f"{result['train_seconds'] / 60:.1f}") for name, result in trained.items() if "train_seconds" in result
     ]
-    note = (
-        '<p class="note">After a resume only the last part counts. Methods that are trained side by side share the '
-        "processor.</p>"
+    if not rows:
+        return ""
+    shared = "Methods that are trained side by side share the processor."
+    return html_table(("model", "minutes of training"), rows) + note(
+        f"After a resume only the last part counts. {shared}"
     )
-    return html_table(("model", "minutes of training"), rows) + note if rows else ""
 
 
 def environment() -> list[tuple[str, str]]:
@@ -249,11 +241,6 @@ def environment() -> list[tuple[str, str]]:
         ("CPUs, threads of torch", f"{os.cpu_count()}, {torch.get_num_threads()}"),
         ("GPU", device),
     ]
-
-
-def _next(recipe: Recipe, results: Mapping[str, Any]) -> str:
-    lines = next_steps(recipe, results)
-    return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
 def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:

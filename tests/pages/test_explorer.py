@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.pages.explorer import explorer_page, pack
+from grounded_attention.pages.explorer import explorer, explorer_page, pack
+from grounded_attention.pages.page import EXPLORER, html_page
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.browser import open_browser
 
 LAYERS, HEADS, REGIONS = 3, 4, 6
@@ -76,8 +78,20 @@ def shares(page, pane):
     )
 
 
+def labelled(page, pane, region):
+    """What a reader of screens says of a region."""
+    return page.evaluate(f'document.querySelector(\'[data-pane="{pane}"] [data-region="{region}"]\').ariaLabel')
+
+
 def text(page, selector):
     return page.evaluate(f"document.querySelector({selector!r}).textContent")
+
+
+def ranked(page, pane):
+    """The rows below the picture: region, and whether it is marked as gold."""
+    cells = "(row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent)"
+    rows = page.evaluate(f"[...document.querySelectorAll('[data-pane=\"{pane}\"] .ranks tr')].slice(1).map({cells})")
+    return [(int(re.match(r"region (\d+)", name)[1]), name.endswith("gold")) for name, _ in rows]
 
 
 def said_total(said, others):
@@ -90,7 +104,7 @@ def assert_regions_show(page, pane, expected, total):
     assert np.allclose([share for share, _ in found], expected, atol=0.003)
     top = int(expected.argmax())
     assert [lit for _, lit in found] == [n == top for n in range(REGIONS)]
-    assert text(page, f'[data-pane="{pane}"] [data-percent="{top}"] text') == f"{round(100 * found[top][0])}%"
+    assert labelled(page, pane, top).endswith(f", {round(100 * found[top][0])}%")
     said = text(page, f'[data-pane="{pane}"] .said')
     assert f"to region {top}" in said
     assert abs(said_total(said, "regions") - total) < 0.01
@@ -125,10 +139,9 @@ def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer,
     slide(page, "head", head + 1)
     for pane, examples in enumerate(CHECKPOINTS.values()):
         assert_regions_show(page, pane, *spread(examples[0].attention[layer, head, word]))
-        gold = page.evaluate(
-            f"[...document.querySelectorAll('[data-pane=\"{pane}\"] [data-gold]')].map((e) => Number(e.dataset.gold))"
-        )
-        assert sorted(gold) == np.nonzero(examples[0].gold[word])[0].tolist()
+        rows = ranked(page, pane)
+        assert len(rows) == 5 and rows[0][0] == examples[0].attention[layer, head, word].argmax()
+        assert [is_gold for _, is_gold in rows] == [examples[0].gold[word][region] for region, _ in rows]
     pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
     assert pressed == [str(word)] * 2
 
@@ -162,7 +175,8 @@ def test_everything_is_reached_with_the_keyboard(page):
     page.evaluate('document.querySelector(\'[data-pane="0"] [data-word="0"]\').focus()')
     page.key("ArrowRight")
     assert page.evaluate('document.querySelector(\'[data-pane="0"] [data-word="1"]\').ariaPressed') == "true"
-    page.key("Tab", 2)  # over the last word to the first region
+    page.evaluate("document.querySelector('[data-pane=\"0\"] [data-control=checkpoint]').focus()")
+    page.key("Tab")  # to the first region
     reached = page.evaluate("document.activeElement.dataset.region")
     page.key("Enter")
     assert (
@@ -198,8 +212,7 @@ def test_text_of_the_data_stays_text(page):
     assert words == re.findall(r"\w+", HOSTILE)
     assert text(page, "option[value='0']") == f"1. {HOSTILE}"
     assert page.evaluate("document.querySelectorAll('img, b').length") == 0
-    label = "document.querySelector('[data-pane=\"0\"] [data-region=\"1\"]').getAttribute('aria-label')"
-    assert page.evaluate(label).startswith("region 1 (</script><b>)")
+    assert labelled(page, 0, 1).startswith("region 1 (</script><b>)")
 
 
 def test_a_narrow_screen_needs_no_sideways_scrolling(page):
@@ -233,13 +246,12 @@ def test_stored_values_are_close_and_keep_the_largest():
     rng = np.random.default_rng(0)
     values = rng.dirichlet(np.full(36, 0.05), (12, 12, 9)).astype(np.float32)
     values[0, 0, 0] = 0
-    data = base64.b64decode(pack(values))
-    count = 12 * 12 * 9
-    scales = np.frombuffer(data[: 4 * count], "<f4").reshape(12, 12, 9, 1)
-    steps = np.frombuffer(data[4 * count :], np.uint8).reshape(values.shape)
-    assert np.array_equal(scales[..., 0], values.max(-1))
-    assert (np.abs(scales * steps / 255.0 - values) <= scales / 255.0 + 1e-9).all()
-    assert np.array_equal(steps[values.max(-1) > 0].argmax(-1), values[values.max(-1) > 0].argmax(-1))
+    stored = unpacked(pack(values), values.shape)
+    largest = values.max(-1, keepdims=True)
+    assert np.allclose(stored.max(-1), values.max(-1), rtol=1e-6)
+    assert (np.abs(stored - values) <= largest / 255 + 1e-9).all()
+    named = values.max(-1) > 0
+    assert np.array_equal(stored[named].argmax(-1), values[named].argmax(-1))
 
 
 @pytest.mark.parametrize(
@@ -253,3 +265,26 @@ def test_stored_values_are_close_and_keep_the_largest():
 def test_what_cannot_be_explored_is_refused(given, said):
     with pytest.raises(ValueError, match=said):
         explorer_page(given)
+
+
+def test_a_page_is_small_without_its_pictures_and_data():
+    assert len(html_page("title", EXPLORER).encode()) <= 25_000
+    assert "<script" not in html_page("title", "")
+
+
+def test_phrases_are_the_mean_of_their_words():
+    example = CHECKPOINTS["start"][1]  # two dogs run
+    told = explorer({"start": [example]}, phrases=[Phrase("two dogs", 0, 8), Phrase("run", 9, 12)])["examples"][0]
+    assert told["texts"] == [example.caption, "two dogs · run"]
+    spoken = [told["texts"][text][start:end] for start, end, text in told["words"]]
+    assert spoken == ["two", "dogs", "run", "two dogs", "run"]
+    rows = unpacked(told["to"][0][0], (LAYERS, HEADS, len(spoken), REGIONS))
+    assert np.allclose(rows[:, :, 3], example.attention[:, :, :2].mean(2), atol=0.004)
+    assert np.allclose(rows[:, :, 4], example.attention[:, :, 2], atol=0.004)
+
+
+def unpacked(text, shape):
+    data = base64.b64decode(text)
+    count = int(np.prod(shape[:-1]))
+    scales = np.frombuffer(data[: 4 * count], "<f4").reshape(*shape[:-1], 1)
+    return scales * np.frombuffer(data[4 * count :], np.uint8).reshape(shape) / 255.0

@@ -12,12 +12,10 @@ from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.pages.attention_pictures import WordAttention, attention_figure
-from grounded_attention.pages.explorer import explorer_body
+from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.overlay import attention_overlay
 from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
 from grounded_attention.processing.image_frames import ImageFrame
-from grounded_attention.space.loading import Capture
-from grounded_attention.space.view import VisitorChoice, view_html
 
 pytestmark = pytest.mark.drawn_figures
 GROUNDS = {"white": (255,) * 3, "black": (0,) * 3, "red": (200, 30, 30), "sky": (150, 200, 240)}
@@ -73,13 +71,10 @@ def decoded(source: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(source))).convert("RGB"))
 
 
-def test_the_space_the_figures_and_the_explorer_mean_the_same(tmp_path):
+def test_the_figures_and_the_explorer_mean_the_same(tmp_path):
     image, ground = Image.new("RGB", (200, 120), GROUNDS["sky"]), grey(Image.new("RGB", (1, 1), GROUNDS["sky"])).item()
     boxes = ImageFrame(1, 1, FRAME).grid(2, 2).astype(np.float32)
     example = ExampleAttention(image, "ball", ((0, 4),), boxes, WEIGHTS.reshape(1, 1, 1, 4), ("0",))
-    html = view_html([Capture("regions", example)], VisitorChoice())
-    check(decoded(re.search(r'<image href="data:image/webp;base64,([^"]+)', html)[1]), ground)
-    assert "hatched: no region or image token" in html and "linear-gradient" in html
     patches = PatchAttention("ball", WEIGHTS.reshape(2, 2), FRAME, (0.25, 0, 0.5, 0.5), 0.4)
     words = WordAttention("ball", (0, 4), boxes, WEIGHTS, np.zeros(4, bool))
     for figure in (
@@ -87,8 +82,10 @@ def test_the_space_the_figures_and_the_explorer_mean_the_same(tmp_path):
         attention_figure(image, "ball", [words], tmp_path / "regions.png"),
     ):
         check(figure.axes[0].images[0].get_array(), ground)
-    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', explorer_body({"a": [example]}))[1])
-    source = data["examples"][0]["image"]["source"].split(",")[1]
+    html = explorer_body([explorer({"a": [example]})])
+    assert "hatched: no region or image token" in html and "linear-gradient" in html
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', html)[1])
+    source = data["explorers"][0]["examples"][0]["pictures"][0]["source"].split(",")[1]
     _, side = cells_and_side(decoded(source))
     assert np.ptp(side) > 60, "hatched in the page, which colours the regions itself"
     assert np.all(np.diff(np.array(data["colours"]).sum(1)) > 0)

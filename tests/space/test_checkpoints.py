@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The picture of the page as HTML, its figure, the checkpoints behind it, and what a visitor may do wrong."""
+"""The checkpoints behind the page of the Space, and what a visitor may do wrong."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -9,29 +10,12 @@ import pytest
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 
-from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.space.figure import write_figure
-from grounded_attention.space.loading import LONGEST_TEXT, Capture, Captures, VisitorError, open_picture
+from grounded_attention.space.loading import LONGEST_TEXT, Captures, VisitorError, open_picture
+from grounded_attention.space.regions import NO_SECOND, caption_phrases, regions_page
 from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, read_scenes
 from grounded_attention.space.small_checkpoints import write_small
-from grounded_attention.space.view import PHRASES, VisitorChoice, grounded_phrases, view_html
 from grounded_attention.utils import open_images
-from grounded_attention.utils.whole_words import find_words
 from tests.helpers.tiny_vlm_files import save_llava
-
-CAPTION = 'a <b>red</b> ball & the "small" cube'
-LAYERS, HEADS, REGIONS = 3, 4, 5
-RED = 4  # index of this word
-
-
-def capture(caption=CAPTION, name="<model>", seed=0, layers=LAYERS):
-    rng, words = np.random.default_rng(seed), tuple(find_words(caption))
-    left = np.arange(REGIONS) / REGIONS
-    boxes = np.stack([left, 0.2 + 0 * left, left + 0.15, 0.8 + 0 * left], 1)
-    there = rng.dirichlet(np.full(REGIONS + 1, 0.3), (layers, HEADS, len(words)))[..., :-1]
-    image = Image.fromarray(rng.integers(0, 255, (60, 120, 3), dtype=np.uint8))
-    names = tuple(str(layer) for layer in range(layers))
-    return Capture(name, ExampleAttention(image, caption, words, boxes, there, names, labels=("<i>",) * REGIONS))
 
 
 @pytest.fixture(scope="module")
@@ -45,50 +29,53 @@ def scene():
     return open_picture(first.path), first.caption
 
 
-# The view
+def told(page):
+    """The data of the page's explorers."""
+    return json.loads(re.search(r'id="explorer-data">(.*?)</script>', page)[1])["explorers"]
 
 
-def test_it_shows_the_shares_of_the_chosen_head():
-    one = capture()
-    word = RED
-    html = view_html([one], VisitorChoice(word, layer=1, head=2))
-    shares = dict(re.findall(r'data-region="(\d+)" data-share="([\d.]+)"', html))
-    expected = one.example.attention[1, 2, word] / one.example.attention[1, 2, word].sum()
-    assert [float(shares[str(region)]) for region in range(REGIONS)] == pytest.approx(expected.tolist(), abs=1e-5)
-    assert html.count('aria-pressed="true"') == 1 and f'data-word="{word}" aria-pressed="true"' in html
-    assert html.count("ga-here") == 1 and 'ga-here" data-cell="1 2"' in html
+def test_phrases_are_runs_of_content_words():
+    caption = "the small red ball near a cube"
+    assert [(phrase.text, caption[phrase.start : phrase.end]) for phrase in caption_phrases(caption)] == [
+        ("small red ball", "small red ball"),
+        ("cube", "cube"),
+    ]
+    assert caption_phrases("it is of the") == []
 
 
-def test_texts_of_data_stay_texts():
-    html = view_html([capture()], VisitorChoice(0)) + view_html([capture()], replace(VisitorChoice(0), show=PHRASES))
-    assert "<model>" not in html and "<i>" not in html and "&lt;model&gt;" in html
-    assert html.count("<b>") == 0, "only the style of a number is bold"
+def test_the_page_compares_checkpoints_and_has_their_notes(captures, scene):
+    image, caption = scene  # a red cross under a small pink hoop
+    first, second = captures.settings.models
+    (shown,) = told(regions_page(captures, image, caption, first, second))
+    assert shown["models"] == [first, second] and shown["examples"][0]["texts"][1] == "red cross · small pink hoop"
+    (alone,) = told(regions_page(captures, image, caption, first, NO_SECOND))
+    assert alone["models"] == [first]
+    hostile = regions_page(captures, image, "a red helicopter </script><i>", first, second)
+    assert "“helicopter”" in hostile and "<i>" not in hostile.replace('<i class="scale"', "")
+    assert hostile.count("“helicopter”") == 1, "one note for both"
 
 
-def test_a_smaller_model_beside_a_larger_one_shows_its_last_layer():
-    html = view_html([capture(), capture(name="small", seed=1, layers=2)], VisitorChoice(0, layer=2, head=3))
-    assert re.findall(r'class="ga-where">([^<]+)<', html) == ["layer 2, head 3", "layer 1, head 3"]
+def test_checkpoints_of_other_sizes_have_an_explorer_each(captures, scene):
+    shapes = iter([2, 3])
+
+    class Others:
+        def grounded(self, image, caption, name):
+            found = captures.grounded(image, caption, next(iter(captures.settings.models)))
+            layers = next(shapes)
+            example = replace(
+                found.example, layers=found.example.layers[:layers], attention=found.example.attention[:layers]
+            )
+            return replace(found, name=name, example=replace(example, back=None))
+
+    assert [each["models"] for each in told(regions_page(Others(), *scene, "a", "b"))] == [["a"], ["b"]]
 
 
-def test_phrases_are_runs_of_content_words_and_point_to_the_mean_of_their_words():
-    one = capture("the small red ball near a cube")
-    (ball, ball_weights), (cube, _) = grounded_phrases(one, VisitorChoice(0, layer=1, head=1))
-    assert (ball.text, cube.text) == ("small red ball", "cube")
-    rows = one.example.attention[1, 1, 1:4]
-    assert ball_weights == pytest.approx((rows / rows.sum(1, keepdims=True)).mean(0))
-
-
-@pytest.mark.parametrize("show", ["one word", PHRASES])
-def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
-    pair = [capture(), capture(name="other", seed=1)]
-    paths = [write_figure(pair[:n], VisitorChoice(RED, 1, 2, show), tmp_path / f"{n}.png") for n in (1, 2)]
-    with Image.open(paths[0]) as one, Image.open(paths[1]) as two:
-        assert two.height > one.height
-    with pytest.raises(VisitorError, match="choose a picture"):
-        write_figure([], VisitorChoice(), tmp_path / "figure.png")
-
-
-# Checkpoints
+def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
+    """The hoop and the cross of this scene are the only small pink and the only cross-shaped objects."""
+    example = captures.grounded(*scene, list(captures.settings.models)[1]).example
+    rows = [example.attention[:, :, example.words_of(phrase)].mean((1, 2)) for phrase in caption_phrases(scene[1])]
+    found = [[example.labels[region] for region in regions] for regions in np.stack(rows, 1).argmax(-1)]
+    assert ["red", "pink"] in found
 
 
 def test_the_small_checkpoints_read_the_scenes(captures, scene):
@@ -97,17 +84,6 @@ def test_the_small_checkpoints_read_the_scenes(captures, scene):
     assert before.example.attention.shape == after.example.attention.shape
     assert not before.notes and not after.notes
     assert captures.grounded(image, caption, after.name) is after, "a second click computes nothing"
-
-
-def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
-    """The hoop and the cross of this scene are the only small pink and the only cross-shaped objects."""
-    image, caption = scene
-    after = captures.grounded(image, caption, list(captures.settings.models)[1])
-    found = []
-    for layer in range(len(after.example.layers)):
-        phrases = grounded_phrases(after, VisitorChoice(0, layer))
-        found.append([after.example.labels[int(weights.argmax())] for _, weights in phrases])
-    assert ["red", "pink"] in found
 
 
 def test_unknown_words_are_named(captures, scene):
