@@ -12,7 +12,7 @@ from PIL import Image
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.pages.tables import comparison_table
 from grounded_attention.training.experiments.report import PAGE, next_steps, write_run_page
-from grounded_attention.training.publish.card_results import result_table, with_text_only
+from grounded_attention.training.publish.card_results import head_table, result_table, with_text_only
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from tests.helpers.browser import open_browser
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -102,14 +102,25 @@ def test_commands_that_would_fail_are_not_printed(tmp_path):
         assert not any("run-heads" in line for line in next_steps(recipe, RESULTS)), path
 
 
+def test_a_card_says_how_sure_the_best_heads_are():
+    """Chosen on validation, reported with the interval of that head on test; in each layer its best head on test."""
+    by_head = {"validation": [[0.1, 0.6], [0.2, 0.3]], "test": [[0.4, 0.2], [0.1, 0.3]]}
+    ends = {"images": 9, "low": [[0.31, 0.12], [0.01, 0.21]], "high": [[0.52, 0.33], [0.22, 0.43]]}
+    about = {"text_to_region_chance": 0.1, "text_to_region_tokens": 40, "text_to_region_intervals": ends}
+    shares = {"text_to_region_share_by_head": [[0.5, 0.5], [0.5, 0.5]]}
+    numbers = {split: {"text_to_region_by_head": each, **about, **shares} for split, each in by_head.items()}
+    (best,) = [line for line in result_table(numbers).splitlines() if "best head |" in line]
+    assert best.endswith("| test | 0.200 | 0.120 to 0.330 | 40 | – | 0.100 |")
+    table = head_table(numbers["test"])
+    assert "| 0 | 0.300 | 0 | 0.400 | 0.310 to 0.520 | 0.500 |\n| 1 | 0.200 | 1 | 0.300 | 0.210 to 0.430 |" in table
+
+
 def test_a_card_gains_the_accuracies_from_words_alone():
-    figures = {"test": {"vgp_accuracy": 0.75, "vgp_majority": 0.25, "identification_accuracy": 0.5}}
+    figures = {"test": {"vgp_accuracy": 0.75, "vgp_majority": 0.25, "vgp_count": 8, "identification_accuracy": 0.5}}
     card = f"# Card\n\n{result_table(figures)}\n\nafter | it\n"
     done = with_text_only(card, {"test": {"vgp_accuracy": 0.625}})
-    assert (
-        "| accuracy | split | this model | majority | chance | words alone |\n| --- | --: | --: | --: | --: | --: |"
-        in done
-    )
-    assert "| vgp | test | 0.750 | 0.250 | – | 0.625 |" in done
-    assert "| identification | test | 0.500 | – | – | – |" in done and done.endswith("\n\nafter | it\n")
+    head = "| accuracy | split | this model | 95 % interval | number | majority | chance | words alone |"
+    assert f"{head}\n| --- |{' --: |' * 7}\n" in done
+    assert "| vgp | test | 0.750 | – | 8 | 0.250 | – | 0.625 |" in done
+    assert "| identification | test | 0.500 | – | – | – | – | – |" in done and done.endswith("\n\nafter | it\n")
     assert with_text_only(done, {"test": {}}) == done and with_text_only("other", {}) == "other"

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from grounded_attention.heads.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import INTERVALS, summarise
+from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
 from grounded_attention.utils.plain_text import markdown_table
 
 ACCURACY, HEADS = "_accuracy", "text_to_region"
 # Of the table of results; `with_text_only` adds one.
-COLUMNS = ("accuracy", "split", "this model", "majority", "chance")
+COLUMNS = ("accuracy", "split", "this model", "95 % interval", "number", "majority", "chance")
 WORDS_ALONE = "words alone"
 HEAD_NUMBERS = {
     "all_heads": "mean over all heads",
@@ -45,12 +46,15 @@ def result_table(numbers: Numbers) -> str:
     for split, name, value in headline_numbers(numbers):
         beside = numbers.get(split, {})
         if name.startswith(f"{HEADS}_"):
-            title = f"words attend to a gold region, {HEAD_NUMBERS[name.removeprefix(f'{HEADS}_')]}"
-            others = [None, beside.get(f"{HEADS}_chance")]
+            key = name.removeprefix(f"{HEADS}_")
+            title, stem, counted = f"words attend to a gold region, {HEAD_NUMBERS[key]}", HEADS, "tokens"
+            ends = summarise(numbers["validation"], beside)["interval"] if key == "best_head" and beside else None
         else:
-            stem = name.removesuffix(ACCURACY)
-            title, others = stem.replace("_", " "), [beside.get(f"{stem}_majority"), beside.get(f"{stem}_chance")]
-        rows.append((title, split, _shown(value), *map(_shown, others)))
+            stem, counted, ends = name.removesuffix(ACCURACY), "count", None
+            title = stem.replace("_", " ")
+        number = str(beside.get(f"{stem}_{counted}", "–"))
+        others = [_shown(beside.get(f"{stem}_{kind}")) for kind in ("majority", "chance")]
+        rows.append((title, split, _shown(value), _interval(ends), number, *others))
     if not rows:
         return "Only the losses were measured, see `history.json`."
     shown = markdown_table(COLUMNS, rows)
@@ -87,18 +91,23 @@ def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
+def _interval(ends: Sequence[float] | None) -> str:
+    return "–" if ends is None else interval_text((ends[0], ends[1]), ".3f")
+
+
 def head_table(grounding: Mapping[str, Any]) -> str:
     """A Markdown table with the grounding accuracy of each layer; empty if heads were not measured."""
     by_head = grounding.get(f"{HEADS}_by_head")
     if by_head is None:
         return ""
     accuracy, share = np.array(by_head), np.array(grounding[f"{HEADS}_share_by_head"])
-    numbers = grounding.get(f"{HEADS}_layers", range(len(accuracy)))
-    rows = [
-        (str(layer), _shown(heads.mean()), str(heads.argmax()), _shown(heads.max()), _shown(seen.mean()))
-        for layer, heads, seen in zip(numbers, accuracy, share, strict=True)
-    ]
-    head = ("layer", "mean over heads", "best head", "its accuracy", "attention on regions")
+    ends, rows = grounding.get(INTERVALS), []
+    for place, layer in enumerate(grounding.get(f"{HEADS}_layers", range(len(accuracy)))):
+        best = int(accuracy[place].argmax())
+        shown = _interval(ends and [ends[end][place][best] for end in ("low", "high")])
+        means = _shown(accuracy[place].mean()), _shown(share[place].mean())
+        rows.append((str(layer), means[0], str(best), _shown(accuracy[place, best]), shown, means[1]))
+    head = ("layer", "mean over heads", "best head", "its accuracy", "95 % interval", "attention on regions")
     text = (
         f"Share of the {grounding[f'{HEADS}_tokens']:,} grounded words whose most-attended region is a gold region. "
         f"Chance is {grounding[f'{HEADS}_chance']:.3f}. Layers and heads count from 0; the last column is the share "
