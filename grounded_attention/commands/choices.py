@@ -9,4 +9,4 @@ REGIONS = "regions"  # default folder of the region table inside --data-dir
 HEADS_LIMIT = 1000  # Localization Heads chooses on this many examples.
 BESIDE_MODEL = ""  # `--evaluate` without a file
 # data pseudo-ground
-SHEET = "contact_sheet.png"
+SHEET = "contact_sheet.html"

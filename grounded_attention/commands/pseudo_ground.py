@@ -8,7 +8,7 @@ and what each option settles of the paper (Chou et al., section III-B).
 
 Options of the builder are written as key=value. Run the same command again to continue after an interruption; the
 number of processes may change, and the files are the same. A folder accepts only the same captions, phrases, grounder
-and options. The command prints statistics and draws contact_sheet.png in the folder.
+and options. The command prints statistics and draws contact_sheet.html in the folder.
 
 examples:
   # captions of Flickr30K Entities, phrases and threshold chosen

@@ -26,8 +26,9 @@ from grounded_attention.labelling.captions import caption_rows, captions_digest
 from grounded_attention.labelling.grounder import Selection
 from grounded_attention.labelling.phrases import load_phrases
 from grounded_attention.labelling.run import ImagePath, label_captions
-from grounded_attention.pages.contact_sheet import Labelled, contact_sheet
+from grounded_attention.pages.rows_page import row_card, rows_page
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import parse_options
 from .choices import SHEET
@@ -124,13 +125,15 @@ def _report(options: argparse.Namespace, rows: datasets.Dataset, info: Mapping[s
 def draw_sheet(table: PseudoLabelTable, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:
     """Draws captions of a table, evenly spread over its rows; without those whose picture cannot be read."""
     places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
-    items = []
+    cards = []
     for place, labels in zip(places, table.chosen(places), strict=True):
         row = rows[int(place)]
         try:
             picture = open_image(images(row))
         except ValueError:
             continue
-        items.append(Labelled(labels.caption_id, row["text"], picture, labels.phrases))
-    if items:
-        contact_sheet(items, path)
+        phrases = [{**phrase, "sentence": 0, "image": 0} for phrase in labels.phrases]
+        shown = {"image_id": labels.caption_id, "image": picture, "text": row["text"], "phrases": phrases}
+        cards.append(row_card(shown))
+    if cards:
+        write_text(path, rows_page(table.path.name, [], {"Captions with their labels": cards}))

@@ -10,7 +10,6 @@ import datasets
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 from transformers import BertTokenizer
 
 from grounded_attention.commands.pseudo_ground import main
@@ -98,8 +97,14 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     counts = {"iou": 0.5, "phrases": phrases, "matched": matched, "regions": matches, "captions_without_regions": 0}
     assert printed["matches"] == counts
     assert sum(printed["scores"]) == printed["boxes"]
-    with Image.open(output / "contact_sheet.png") as sheet:
-        assert sheet.width == 840 and sheet.height > 300
+    sheet = (output / "contact_sheet.html").read_text(encoding="utf-8")
+    assert sheet.count('<article class="card">') == 5
+    places = np.unique(np.linspace(0, len(table) - 1, 5).round().astype(int))
+    for row in table.chosen(places):
+        assert f"<figcaption>{row.caption_id}</figcaption>" in sheet
+        for number, phrase in enumerate(row.phrases, 1):
+            scores = ", ".join(f"{score:.2f}" for score in phrase["scores"]) or "no box"
+            assert f"{number} {phrase['text']}: {scores}</figcaption>" in sheet
     before = contents(output)
     assert label(scenes, output, *options) == 0
     assert f"{phrases:,} phrases" in capsys.readouterr().out and contents(output) == before
