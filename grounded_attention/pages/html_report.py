@@ -155,7 +155,7 @@ def _head(item: Judged) -> str:
     if item.score is not None and 0 < item.score < 1:
         mark += f", score {item.score:.2f}"
     sure = f"probability {item.confidence:.2f}" if item.confidence else ""
-    return f'<div class="head"><b>{mark}</b><span class="count">{sure}</span></div>'
+    return f'<div class="head"><strong>{mark}</strong><span class="count">{sure}</span></div>'
 
 
 def _choice(choice: Alternative) -> str:

@@ -61,8 +61,9 @@ def html_page(
 
 
 def _sections(parts: Mapping[str, str]) -> str:
-    links = "".join(f'<a href="#part-{n}">{escape(name)}</a>' for n, name in enumerate(parts))
-    sections = [f'<h2 id="part-{n}">{escape(name)}</h2>\n{parts[name]}' for n, name in enumerate(parts)]
+    places = {name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in parts}
+    links = "".join(f'<a href="#{place}">{escape(name)}</a>' for name, place in places.items())
+    sections = [f'<h2 id="{place}">{escape(name)}</h2>\n{parts[name]}' for name, place in places.items()]
     return "\n".join([f"<nav>{links}</nav>", *sections])
 
 
