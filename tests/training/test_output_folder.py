@@ -6,8 +6,11 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.training.experiments import pictures
 from grounded_attention.training.experiments.output import check_output, foreign_files, identity, open_output
 from grounded_attention.training.loop.checkpoint import seal
@@ -144,8 +147,10 @@ def test_names_inside_the_folder_are_joined(tmp_path, name):
 
 def test_no_picture_is_drawn_outside_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "method_comparison_figure", lambda *_: pytest.fail("drawn"))
+    there, whole = np.ones((1, 1, 1, 1)), np.array([[0, 0, 1, 1]])
+    example = ExampleAttention(Image.new("RGB", (8, 8)), "dog", ((0, 3),), whole, there, ("0",), image_id="../../evil")
     with pytest.raises(ValueError, match=r"\.\./\.\./evil"):
-        pictures._draw({"image_id": "../../evil", "caption1": "a dog"}, tmp_path / "a.jpg", {}, tmp_path / "pictures")
+        pictures.draw_pictures({"none": [example]}, {"none": 0}, tmp_path / "pictures")
 
 
 def test_no_picture_is_read_outside_the_folder(tmp_path):

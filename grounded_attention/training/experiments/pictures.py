@@ -2,29 +2,31 @@
 """Pictures of held-out images with the regions that the words of a caption attend to, for each method."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from transformers import Trainer
 
-from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.heads.attention_grounding import phrase_attention
-from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
+from grounded_attention.heads.example_attention import (
+    ExampleAttention,
+    capture_examples,
+    capture_patches,
+    naming_words,
+)
 from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.pages.figures import WordAttention, heads_figure, method_comparison_figure
+from grounded_attention.pages.attention_pictures import method_comparison_figure
+from grounded_attention.pages.figures import heads_figure
 from grounded_attention.pages.tables import SAME_ITEMS
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 from grounded_attention.training.publish.hub import START
-from grounded_attention.training.recipes.model_family import head_class, processor_class
+from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import make_folder
 
@@ -38,57 +40,63 @@ from .vision_language import load_vlm
 WORDS_SHOWN = 4
 
 
-def draw_pictures(
-    results: Mapping[str, Any], recipe: Recipe, data: PreparedData, directory: Path
+def capture_pictures(
+    results: Mapping[str, Any], recipe: Recipe, data: PreparedData
 ) -> dict[str, list[ExampleAttention]]:
-    """Draws one picture per image: rows are methods, columns words of a caption; each method uses its best layer."""
-    task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
-    rows = _rows_to_show(data, recipe, "test")
-    make_folder(directory)
-    shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
-    paths = {row["image_id"]: path for row, path in rows}
-    captions = [next(entity_examples([row])) for row, _ in rows]
-    captured = {}
-    for name, result in results["methods"].items():
-        source = Path(recipe.output_dir) / name
-        trained = Model(source=str(source))
-        model = head_class(task.head, trained).from_pretrained(source).eval()
-        processor = processor_class(trained).from_pretrained(source)
-        layer = result["text_to_region_accuracy"]["layer"]
-        for words, (row, _) in zip(shown, rows, strict=True):
-            words[name] = word_attention(model, processor, row, regions[row["image_id"]], layer)
-        captured[name] = capture_examples(model, processor, captions, cast(Any, regions), paths, regions.class_names)
-    for (row, path), words in zip(rows, shown, strict=True):
-        _draw(row, path, words, directory)
-    return captured if captions else {}
-
-
-def capture_own(results: Mapping[str, Any], recipe: Recipe, data: PreparedData) -> dict[str, list[ExampleAttention]]:
-    """What words of `data.source` look at in pictures of the reported split: before the training, and in each method.
+    """What words look at in held-out pictures, in each method; on rows of `data.source` also before the training.
 
     Before is the trained start, or else the checkpoint that the recipe names.
     """
-    task, output = TASKS[recipe.task], Path(recipe.output_dir)
-    split = reported_split(next(iter(results["methods"].values()))["figures"])
-    first: dict[str, AuditExample] = {}
-    for example in grounded_examples(map(with_text, built_rows(recipe, data)[split] if split else ())):
-        if any(len(phrase.boxes) for phrase in example.phrases) and len(first) < recipe.pictures:
-            first.setdefault(example.image_id, example)
-    before = str(output / START) if (output / START).is_dir() else recipe.model.source
-    sources = {BEFORE: before} if before else {}
-    sources |= {name: str(output / name) for name in results["methods"]}
-    files, examples, captured = picture_files(data.splits, os.sep), [*first.values()], {}
-    for name, folder in sources.items() if examples else ():
-        source = Model(source=folder)
-        processor = make_processor(source)
-        if task.image_tokens:
-            prompt = task.configure(data.options).options.caption_prompt
-            captured[name] = capture_patches(load_vlm(source)[0].eval(), processor, examples, files, prompt)
-        else:
-            regions: Any = data.regions
-            model = load_model(head_class(task.head, source), source)[0].eval()
-            captured[name] = capture_examples(model, processor, examples, regions, files, regions.class_names)
-    return captured
+    output = Path(recipe.output_dir)
+    sources = {name: str(output / name) for name in results["methods"]}
+    if recipe.data.source is None:
+        examples, files = _captions(_rows_to_show(data, recipe, "test"))
+    else:
+        split = reported_split(next(iter(results["methods"].values()))["figures"])
+        first: dict[str, AuditExample] = {}
+        for example in grounded_examples(map(with_text, built_rows(recipe, data)[split] if split else ())):
+            if any(len(phrase.boxes) for phrase in example.phrases) and len(first) < recipe.pictures:
+                first.setdefault(example.image_id, example)
+        examples, files = [*first.values()], picture_files(data.splits, os.sep)
+        before = str(output / START) if (output / START).is_dir() else recipe.model.source
+        sources = {BEFORE: before, **sources} if before else sources
+    if not examples:
+        return {}
+    return {name: _capture(Model(source=folder), recipe, data, examples, files) for name, folder in sources.items()}
+
+
+def _capture(
+    source: Model, recipe: Recipe, data: PreparedData, examples: Sequence[AuditExample], files: Mapping[str, Path]
+) -> list[ExampleAttention]:
+    task, processor = TASKS[recipe.task], make_processor(source)
+    if task.image_tokens:
+        prompt = task.configure(data.options).options.caption_prompt
+        return capture_patches(load_vlm(source)[0].eval(), processor, examples, files, prompt)
+    regions: Any = data.regions
+    model = load_model(head_class(task.head, source), source)[0].eval()
+    return capture_examples(model, processor, examples, regions, files, regions.class_names)
+
+
+def _captions(rows: Sequence[tuple[dict[str, Any], Path]]) -> tuple[list[AuditExample], dict[str, Path]]:
+    """The first caption of each row, and the files of their pictures."""
+    return [next(entity_examples([row])) for row, _ in rows], {row["image_id"]: path for row, path in rows}
+
+
+def draw_pictures(
+    captured: Mapping[str, Sequence[ExampleAttention]], layers: Mapping[str, int], directory: Path
+) -> list[Path]:
+    """Draws one picture per image: rows are models, each in one of its layers, columns words of the caption."""
+    make_folder(directory)
+    drawn = []
+    for same in zip(*captured.values(), strict=True):
+        words = naming_words(same[0], WORDS_SHOWN)
+        rows = {
+            name: [example.word_attention(word, layers[name]) for word in words]
+            for name, example in zip(captured, same, strict=True)
+        }
+        drawn.append(path_below(directory, f"{same[0].image_id}.png"))
+        method_comparison_figure(same[0].image, same[0].caption, rows, drawn[-1])
+    return drawn
 
 
 def with_text(row: dict[str, Any]) -> dict[str, Any]:
@@ -134,20 +142,19 @@ def draw_examples(
     model: Any, processor: Any, recipe: Recipe, data: PreparedData, name: str, layer: int, directory: Path
 ) -> list[Path]:
     """Draws the same pictures of validation images for one model, such as one that is being trained."""
-    regions, training = cast(RegionTable, data.regions), model.training
+    regions, training = cast(Any, data.regions), model.training
+    examples, files = _captions(_rows_to_show(data, recipe, "validation"))
     model.eval()
     try:
-        return [
-            _draw(row, path, {name: word_attention(model, processor, row, regions[row["image_id"]], layer)}, directory)
-            for row, path in _rows_to_show(data, recipe, "validation")
-        ]
+        captured = capture_examples(model, processor, examples, regions, files, regions.class_names)
     finally:
         model.train(training)
+    return draw_pictures({name: captured}, {name: layer}, directory)
 
 
 def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[dict[str, Any], Path]]:
     shown: dict[str, tuple[dict[str, Any], Path]] = {}
-    if recipe.data.source is not None:  # see `capture_own`
+    if recipe.data.source is not None:  # see `capture_pictures`
         return []
     images, wanted = Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures
     for row in data.splits[split]:
@@ -158,32 +165,3 @@ def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[
         if len(shown) == wanted:
             break
     return list(shown.values())
-
-
-@torch.no_grad()
-def word_attention(
-    model: Any, processor: Any, row: Mapping[str, Any], regions: Any, layer: int
-) -> list[WordAttention]:
-    """The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens."""
-    inputs = processor(
-        text=[row["caption1"]],
-        text_pair=[row["caption2"]],
-        region_features=[regions.features],
-        region_boxes=[regions.boxes],
-        phrases=[row["phrases"]],
-        return_tensors="pt",
-    ).to(model.device)
-    candidates = inputs["region_candidate_mask"][0]
-    attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].cpu().numpy()
-    gold = inputs["phrase_regions"][0][:, candidates].bool().cpu().numpy()
-    boxes = inputs["region_boxes"][0][candidates].cpu().numpy()
-    return [
-        WordAttention(phrase["text"], (phrase["start"], phrase["end"]), boxes, attention[i], gold[i])
-        for i, phrase in enumerate(row["phrases"])
-    ]
-
-
-def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:
-    path = path_below(directory, f"{row['image_id']}.png")
-    method_comparison_figure(open_image(image), row["caption1"], words, path)
-    return path

@@ -37,7 +37,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
 from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, reported_split, scored_splits
-from .pictures import capture_own, draw_pictures
+from .pictures import capture_pictures, draw_pictures
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
@@ -50,10 +50,11 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     _curves(results, output)
     _heads(results, output)
     examples: Mapping[str, Sequence[ExampleAttention]] = {}
-    if recipe.pictures and recipe.data.source is not None:
-        examples = capture_own(results, recipe, outcome.data)
-    elif recipe.pictures and outcome.data.regions is not None:
-        examples = draw_pictures(results, recipe, outcome.data, output / "pictures")
+    if recipe.pictures and (recipe.data.source is not None or outcome.data.regions is not None):
+        examples = capture_pictures(results, recipe, outcome.data)
+    if examples and recipe.data.source is None:
+        layers = {name: results["methods"][name]["text_to_region_accuracy"]["layer"] for name in examples}
+        draw_pictures(examples, layers, output / "pictures")
     _complete_cards(results, output)
     page = write_run_page(results, recipe, table, examples)
     if sentence := _conclusion(results)[0]:
