@@ -30,7 +30,7 @@ from grounded_attention.heads.heads_file import FILE
 from grounded_attention.heads.page import ExtraSection, heads_page
 from grounded_attention.heads.ranking import Relate
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.pages.patch_pictures import patch_comparison_figure
+from grounded_attention.pages.patch_pictures import patch_figure
 from grounded_attention.pages.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
@@ -248,10 +248,10 @@ def _draw_looks(run: Run, methods: Mapping[str, Measured], folder: Path) -> None
     """Pictures of what the phrases of a few captions look at, with each model."""
     first = next(iter(methods.values()))
     for number, example in enumerate(first.shown):
-        looks = {name: measured.looks[number] for name, measured in methods.items()}
+        looks = [phrase for measured in methods.values() for phrase in measured.looks[number]]
         gold = first.gold[number]
         name = re.sub(r"[^\w.-]", "_", example.image_id)  # ids of `data.source` are any text
-        patch_comparison_figure(run.picture(example.image_id), looks, gold, folder / f"{name}.png")
+        patch_figure(run.picture(example.image_id), looks, folder / f"{name}.png", gold, list(methods))
 
 
 def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:

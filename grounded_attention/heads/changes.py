@@ -79,14 +79,15 @@ class Changes:
 
     def plot(self, folder: Path) -> list[Path]:
         """Draws each direction; returns the files `changes_<direction>`, .png and .pdf."""
-        from .figures import plot_changes
+        from .figures import changes_figure, draw_files
 
         files = []
         for direction, p in self.corrected.items():
             counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
             path = folder / f"changes_{direction}"
             rule = self.after.rule(direction)
-            files += plot_changes(counts[0], counts[1], path, p, self.after.layers, self.names, rule)
+            known = {"p": p, "layers": self.after.layers, "names": self.names, "baseline": rule}
+            files += draw_files(changes_figure, path, *counts, **known)
         return files
 
 

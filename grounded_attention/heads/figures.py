@@ -43,57 +43,36 @@ _TITLES = {
 }
 
 
-def entity_grounding_figure(
-    counts: HeadCounts,
-    path: str | Path,
-    *,
-    layers: Sequence[str] | None = None,
-    intervals: ArrayLike | None = None,
-    active: float = ACTIVE_SHARE,
-    baseline: str = BASELINE,
-    chosen: tuple[int, int] | None = None,
-    ring: str = BEST,
-    title: str = "Entity grounding: the most-attended region is gold",
-) -> Figure:
-    """Draws one point per head: layer on x, accuracy on y, with baseline and chance (Figure 3 of the paper)."""
-    figure = Figure(figsize=(0.86 * WIDTH / DPI, 4.3), dpi=DPI, layout="constrained")
-    axes = figure.subplots()
-    ringed = _best(counts, active) if chosen is None else chosen
-    _draw_heads(axes, counts, _names(counts, layers), _array(intervals), active, ringed)
-    axes.set_ylabel("accuracy (%)")
-    figure.suptitle(title, fontsize=11)
-    _legend(figure, active, baseline, ring, intervals is not None, columns=3)
-    return save(figure, path)
-
-
 def grounding_panels_figure(
     counts: Mapping[str, HeadCounts],
     path: str | Path,
     *,
     layers: Sequence[str] | None = None,
-    intervals: Mapping[str, ArrayLike] | None = None,
-    active: float = ACTIVE_SHARE,
+    intervals: bool = False,
     baseline: str = BASELINE,
     chosen: Mapping[str, tuple[int, int]] | None = None,
     ring: str = BEST,
     title: str = "Syntactic grounding: for a relation w1 → w2, the word w2 looks at the region of w1",
 ) -> Figure:
-    """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale."""
+    """Draws one point per head, by layer, with baseline and chance (Figures 3 and 4 of the paper).
+
+    Each relation, phrase type or model has a panel, all on one scale; a single one is large and has no heading.
+    """
+    alone = len(counts) == 1
     across = min(len(counts), 3 if len(counts) != 4 else 2)
     down = math.ceil(len(counts) / across)
-    figure, grid = panels(len(counts), across, (WIDTH / DPI, 2.6 * down + 0.9))
+    figure, grid = panels(len(counts), across, (0.86 * WIDTH / DPI, 4.3) if alone else (WIDTH / DPI, 2.6 * down + 0.9))
     for axes, (name, panel) in zip(grid, counts.items(), strict=True):
-        ringed = _best(panel, active) if chosen is None else chosen.get(name)
-        drawn = _array((intervals or {}).get(name))
-        _draw_heads(axes, panel, _names(panel, layers), drawn, active, ringed, small=True)
-        axes.set_title(f"{name} ({panel.total} items)", fontsize=10)
+        ringed = chosen.get(name) if chosen else _best(panel)
+        _draw_heads(axes, panel, _names(panel, layers), panel.intervals() if intervals else None, ringed, not alone)
+        axes.set_title("" if alone else f"{name} ({panel.total} items)", fontsize=10)
     top = max(axes.get_ylim()[1] for axes in grid)
     for place, axes in enumerate(grid):
         axes.set_ylim(0, top)
         axes.tick_params(labelleft=place % across == 0)
         axes.set_ylabel("" if place % across else "accuracy (%)")
     figure.suptitle(title, fontsize=11)
-    _legend(figure, active, baseline, ring, bool(intervals), columns=3 if intervals else 5)
+    _legend(figure, baseline, ring, intervals, columns=3 if intervals or alone else 5)
     return save(figure, path)
 
 
@@ -126,10 +105,6 @@ def _names(counts: HeadCounts, layers: Sequence[str] | None) -> list[str]:
     return [str(name) for name in (range(counts.accuracy.shape[0]) if layers is None else layers)]
 
 
-def _array(intervals: ArrayLike | None) -> np.ndarray | None:
-    return None if intervals is None else np.asarray(intervals, dtype=float)
-
-
 # Points
 
 
@@ -138,11 +113,10 @@ def _draw_heads(
     counts: HeadCounts,
     names: Sequence[str],
     intervals: np.ndarray | None,
-    active: float,
     ringed: tuple[int, int] | None,
-    small: bool = False,
+    small: bool,
 ) -> None:
-    accuracy, lit = 100 * counts.accuracy, counts.mean_share > active
+    accuracy, lit = 100 * counts.accuracy, counts.mean_share > ACTIVE_SHARE
     layers, heads = accuracy.shape
     x = np.arange(layers)[:, None] + np.linspace(-SPREAD / 2, SPREAD / 2, heads if heads > 1 else 2)[:heads]
     if intervals is not None:
@@ -171,9 +145,9 @@ def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
     return max(5.0, 118 * float(highest))
 
 
-def _best(counts: HeadCounts, active: float) -> tuple[int, int] | None:
+def _best(counts: HeadCounts) -> tuple[int, int] | None:
     """Layer and head of the best active head; None if no head is active."""
-    accuracy = np.where(counts.mean_share > active, counts.accuracy, -1.0)
+    accuracy = np.where(counts.mean_share > ACTIVE_SHARE, counts.accuracy, -1.0)
     return divmod(int(accuracy.argmax()), accuracy.shape[1]) if accuracy.max() >= 0 else None
 
 
@@ -195,12 +169,12 @@ def _draw_ring(axes: Axes, x: float, y: float, ringed: tuple[int, int], names: S
     )
 
 
-def _legend(figure: Figure, active: float, baseline: str, ring: str, intervals: bool, columns: int) -> None:
+def _legend(figure: Figure, baseline: str, ring: str, intervals: bool, columns: int) -> None:
     def point(size: float, **style: Any) -> Line2D:
         return Line2D([], [], ls="", marker="o", ms=size, **style)
 
     handles = [
-        point(7.5, mfc=BLUE, mec="white", label=f"active head (> {active:.0%} of attention)"),
+        point(7.5, mfc=BLUE, mec="white", label=f"active head (> {ACTIVE_SHARE:.0%} of attention)"),
         point(4.2, mfc=SKY, mec="none", label="other head"),
         point(9, mfc="none", mec=VERMILLION, mew=1.6, label=f"{ring} (layer-head)"),
         Line2D([], [], color=GREY, lw=1.6, label=baseline),
@@ -265,52 +239,44 @@ def _draw_dumbbells(
 def plot_table(result: HeadTable, folder: Path) -> list[Path]:
     """Draws each direction by layer and head, the phrase types and the relations."""
     files: list[Path] = []
-    ring = result.choice.ring
     for direction, groups in result.entities.items():
-        counts = groups[ALL]
-        title = _TITLES[direction].format(region=result.region)
-        chosen = result.choice.heads.get(direction, {})
-        known = {"layers": result.layers, "title": title, "baseline": result.rule(direction), "ring": ring}
-        spans, head = counts.intervals(), chosen.get(ALL)
-        files += _draw(entity_grounding_figure, counts, folder / direction, intervals=spans, chosen=head, **known)
+        known = {
+            "title": _TITLES[direction].format(region=result.region),
+            "layers": result.layers,
+            "baseline": result.rule(direction),
+            "chosen": result.choice.heads.get(direction, {}),
+            "ring": result.choice.ring,
+        }
+        files += draw_files(grounding_panels_figure, folder / direction, {ALL: groups[ALL]}, intervals=True, **known)
         types = most_common({name: of_type for name, of_type in groups.items() if name != ALL})
         if types:
-            files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", chosen=chosen, **known)
+            files += draw_files(grounding_panels_figure, folder / f"{direction}_types", types, **known)
     if result.relations:
-        drawn = most_common(result.relations)
-        marked = {"chosen": result.choice.heads.get(RELATIONS, {}), "ring": ring}
-        known = {"layers": result.layers, "baseline": result.rule(RELATIONS)}
-        files += _draw(grounding_panels_figure, drawn, folder / "relations", **known, **marked)
+        files += draw_files(
+            grounding_panels_figure,
+            folder / "relations",
+            most_common(result.relations),
+            layers=result.layers,
+            baseline=result.rule(RELATIONS),
+            chosen=result.choice.heads.get(RELATIONS, {}),
+            ring=result.choice.ring,
+        )
     return files
 
 
-def plot_changes(
-    before: HeadCounts,
-    after: HeadCounts,
-    path: Path,
-    p: Any,
-    layers: tuple[str, ...],
-    names: tuple[str, str],
-    baseline: str,
-) -> list[Path]:
-    """Draws the changes of the heads as .png and .pdf; returns the files."""
-    files = [path.with_suffix(kind) for kind in TYPES]
-    for file in files:
-        changes_figure(before, after, file, p=p, layers=layers, names=names, baseline=baseline)
-    return files
+def draw_files(figure: Callable[..., Any], path: Path, *counts: Any, **options: Any) -> list[Path]:
+    """Draws a figure as .png and .pdf; returns the files."""
+    first, *others = [path.with_suffix(kind) for kind in TYPES]
+    drawn = figure(*counts, first, **options)
+    for file in others:
+        save(drawn, file)
+    return [first, *others]
 
 
 def most_common(counts: Mapping[str, HeadCounts]) -> dict[str, HeadCounts]:
     """The groups with the most items, most first."""
     names = sorted(counts, key=lambda name: (-counts[name].total, name))[:MOST_PANELS]
     return {name: counts[name] for name in names}
-
-
-def _draw(figure: Callable[..., Any], counts: Any, path: Path, **options: Any) -> list[Path]:
-    files = [path.with_suffix(kind) for kind in TYPES]
-    for file in files:
-        figure(counts, file, **options)
-    return files
 
 
 # A grid of layers and heads

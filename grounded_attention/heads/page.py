@@ -22,7 +22,7 @@ from . import SAME_SPLIT
 from .card import MOST_RELATIONS, NAMES
 from .changes import Changes, compare
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
-from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
+from .figures import ALPHA, changes_figure, grounding_panels_figure
 from .heads_file import name_heads
 from .ranking import HeadRanking, score_texts
 from .statistics import ACTIVE_SHARE, ALL
@@ -214,13 +214,8 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
         chosen = {name: pair for name, pair in heads.items() if pair is not None}
         if len(layers) == 1:
             known["layers"] = layers.pop()
-        if len(of_model) == 1:
-            counts = next(iter(of_model.values()))
-            known |= {"intervals": counts.intervals(), "chosen": next(iter(chosen.values()), None)}
-            yield _drawn(entity_grounding_figure, alt, caption, counts, **known)
-        else:
-            spans = {name: counts.intervals() for name, counts in of_model.items()}
-            yield _drawn(grounding_panels_figure, alt, caption, of_model, intervals=spans, chosen=chosen, **known)
+        known |= {"intervals": True, "chosen": chosen}
+        yield _drawn(grounding_panels_figure, alt, caption, of_model, **known)
 
 
 def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:

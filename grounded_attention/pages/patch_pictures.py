@@ -3,8 +3,9 @@
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -41,37 +42,27 @@ class PatchAttention:
 
 
 def patch_figure(
-    image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None, gold: Sequence[Any] = ()
+    image: Image.Image,
+    phrases: Sequence[PatchAttention],
+    path: str | Path | None = None,
+    gold: Sequence[Any] = (),
+    models: Sequence[str] = (),
 ) -> Figure:
-    """Draws one panel for each phrase: the image, coloured by where the phrase attends, the box, and gold boxes."""
-    across = min(len(phrases), 3)
+    """Draws one panel for each phrase: the image, coloured by where the phrase attends, the box, and gold boxes.
+
+    With `models`, `phrases` are the same for each of them, one row after the other; `gold` has those of one row.
+    """
+    across = len(phrases) // len(models) if models else min(len(phrases), 3)
     down = math.ceil(len(phrases) / across)
     width = min(WIDTH / DPI, 4.2 * across)
     height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
     figure, grid = panels(len(phrases), across, (width, height))
-    for axes, phrase, boxes in zip(grid, phrases, gold or [()] * len(phrases), strict=True):
+    for axes, phrase, boxes in zip(grid, phrases, cycle(gold or [()]), strict=False):
         _draw(axes, image, phrase, boxes)
+    for axes, model in zip(grid[::across], models, strict=False):
+        axes.set_ylabel(model, fontsize=11)
     _draw_legend(figure, any(map(len, gold)))
     return figure if path is None else save(figure, path)
-
-
-def patch_comparison_figure(
-    image: Image.Image,
-    phrases_by_model: Mapping[str, Sequence[PatchAttention]],
-    gold: Sequence[np.ndarray],
-    path: str | Path,
-) -> Figure:
-    """Draws the same phrases for several models: one row for each model, one column for each phrase."""
-    down, across = len(phrases_by_model), len(gold)
-    width = min(WIDTH / DPI, 4.2 * across)
-    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
-    figure, grid = panels(down * across, across, (width, height))
-    for row, (name, phrases) in enumerate(phrases_by_model.items()):
-        for axes, phrase, boxes in zip(grid[row * across : (row + 1) * across], phrases, gold, strict=True):
-            _draw(axes, image, phrase, boxes)
-        grid[row * across].set_ylabel(name, fontsize=11)
-    _draw_legend(figure, with_gold=True)
-    return save(figure, path)
 
 
 def _draw_legend(figure: Figure, with_gold: bool) -> None:

@@ -1,12 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The audit's figures, read back from what matplotlib drew and from the file's pixels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from grounded_attention.heads.figures import changes_figure, entity_grounding_figure, grounding_panels_figure
+from grounded_attention.heads.figures import changes_figure, grounding_panels_figure
 from grounded_attention.heads.table import HeadCounts
 from grounded_attention.pages.colours import BLUE, GREY, SKY
 
@@ -15,11 +17,11 @@ pytestmark = pytest.mark.drawn_figures
 LAYERS, HEADS, IMAGES = 3, 4, 30
 
 
-def counts(seed=0, images=IMAGES, layers=LAYERS, heads=HEADS) -> HeadCounts:
+def counts(seed=0, images=IMAGES, layers=LAYERS, heads=HEADS, least=0.0) -> HeadCounts:
     rng = np.random.default_rng(seed)
     items = rng.integers(1, 6, images)
     correct = rng.binomial(items[:, None, None], rng.random((layers, heads)))
-    share = rng.random((layers, heads)) * 0.4 * items[:, None, None]
+    share = np.maximum(rng.random((layers, heads)) * 0.4, least) * items[:, None, None]
     ids = tuple(map(str, range(images)))
     return HeadCounts(ids, items, correct, share, rng.binomial(items, 0.3), items * 0.1)
 
@@ -41,7 +43,7 @@ def level(axes, colour):
 
 def test_active_heads_are_large_and_dark_at_their_accuracy(tmp_path):
     found = counts()
-    (axes,) = entity_grounding_figure(found, tmp_path / "a.png").axes
+    (axes,) = grounding_panels_figure({"one": found}, tmp_path / "a.png").axes
     active = found.mean_share > 0.2
     assert 0 < active.sum() < active.size
     for colour, heads in ((BLUE, active), (SKY, ~active)):
@@ -55,25 +57,27 @@ def test_active_heads_are_large_and_dark_at_their_accuracy(tmp_path):
 
 
 def test_heads_of_a_layer_do_not_hide_each_other(tmp_path):
-    (axes,) = entity_grounding_figure(counts(), tmp_path / "a.png", active=0.0).axes
+    (axes,) = grounding_panels_figure({"one": counts(least=0.3)}, tmp_path / "a.png").axes
     x = points(axes, BLUE)[:, 0]
     assert len(np.unique(x.round(6))) == LAYERS * HEADS and np.diff(np.sort(x)).min() > 0.05
 
 
 def test_the_best_active_head_is_named(tmp_path):
     found = counts()
-    (axes,) = entity_grounding_figure(found, tmp_path / "a.png", layers=["cross 0", "cross 1", "cross 2"]).axes
+    layers = ["cross 0", "cross 1", "cross 2"]
+    (axes,) = grounding_panels_figure({"one": found}, tmp_path / "a.png", layers=layers).axes
     lit = np.where(found.mean_share > 0.2, found.accuracy, -1)
     layer, head = np.unravel_index(lit.argmax(), lit.shape)
     assert [text.get_text() for text in axes.texts] == [f"cross {layer}-{head}: {100 * lit.max():.1f}"]
-    (silent,) = entity_grounding_figure(found, tmp_path / "b.png", active=1.0).axes
+    quiet = replace(found, share=0.1 * found.share)
+    (silent,) = grounding_panels_figure({"one": quiet}, tmp_path / "b.png").axes
     assert not silent.texts, "no head is active"
 
 
 def test_intervals_are_drawn_where_they_lie(tmp_path):
-    found = counts()
-    given = np.stack([found.accuracy - 0.1, found.accuracy + 0.05])
-    (axes,) = entity_grounding_figure(found, tmp_path / "a.png", intervals=given, active=0.0).axes
+    found = counts(least=0.3)
+    given = np.stack(found.intervals())
+    (axes,) = grounding_panels_figure({"one": found}, tmp_path / "a.png", intervals=True).axes
     (lines,) = [c for c in axes.collections if not hasattr(c, "get_sizes")]
     drawn = np.array([segment[:, 1] for segment in lines.get_segments()])
     assert np.allclose(drawn, 100 * given.reshape(2, -1).T)
@@ -119,7 +123,7 @@ def test_changes_show_the_difference_and_mark_what_is_significant(tmp_path):
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_the_same_input_gives_the_same_bytes(tmp_path, kind):
     for name in "ab":
-        entity_grounding_figure(counts(), tmp_path / f"{name}.{kind}")
+        grounding_panels_figure({"one": counts()}, tmp_path / f"{name}.{kind}")
     assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
 
 
