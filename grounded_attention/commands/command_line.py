@@ -220,6 +220,8 @@ def run(
                 places = getattr(options, name, None) or ()
                 for place in places if isinstance(places, list | tuple) else [places]:
                     refuse_run(str(place))
+            import numpy  # noqa: F401  # torch imports it too, but drops an interrupt then, and half of it stays
+
             text = work(options)
     except KeyboardInterrupt:
         again = resumable(options) if callable(resumable) else resumable

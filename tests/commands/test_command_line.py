@@ -412,3 +412,25 @@ sys.exit(main.main())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.returncode == 130 and done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_while_libraries_are_imported_is_not_lost(tmp_path):
+    """torch imports NumPy in C++ and drops what is raised there; NumPy then stays half imported."""
+    code = """
+import sys
+from grounded_attention.commands.main import main
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy.lib":
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["grounded-attention", *"heads --model none --data rows.jsonl --output heads".split()]
+sys.exit(main())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
