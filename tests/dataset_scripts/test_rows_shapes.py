@@ -103,13 +103,6 @@ CASES = {
              IN_SHARES),
     "ODVG": ({"filename": "p.png", "width": 400, "height": 300,
               "grounding": {"caption": f"{WORDS} flies", "regions": [{"phrase": WORDS, "bbox": XYXY}]}}, IN_PIXELS),
-    "Localized Narratives": (
-        {"image_id": "p", "caption": f"In front is {WORDS}.",
-         "timed_caption": [{"utterance": "In front is", "start_time": 0.0, "end_time": 1.0},
-                           {"utterance": f"{WORDS}.", "start_time": 1.1, "end_time": 2.0}],
-         "traces": [[{"x": 0.1, "y": 0.2, "t": 1.2}, {"x": 0.6, "y": 0.9, "t": 1.9}, {"x": 0.9, "y": 0.1, "t": 3.0}]]},
-        IN_SHARES,
-    ),
     "marks of Entities": (
         {"image": "p.png", "caption": f"[/EN#7/other {WORDS}] flies", "boxes": {"7": [XYXY]}}, IN_PIXELS,
     ),
@@ -707,9 +700,6 @@ TOOLS = {
         {"label": "a kite", "points": [[40, 60], [240, 270]], "shape_type": "rectangle"}]},
     "CreateML": [{"image": "p.png", "annotations": [
         {"label": "a kite", "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]}],
-    "VIA": {"p.png1": {"filename": "p.png", "size": 1, "file_attributes": {}, "regions": [
-        {"shape_attributes": {"name": "rect", "x": 40, "y": 60, "width": 200, "height": 210},
-         "region_attributes": {"name": "a kite"}}]}},
     "ODVG": {"filename": "p.png", "width": 400, "height": 300, "grounding": {
         "caption": "a kite", "regions": [{"bbox": XYXY, "phrase": "a kite"}]}},
 }  # fmt: skip

@@ -181,7 +181,7 @@ def test_labelme(kind, apart, tmp_path):
     picture().save(tmp_path / "p.jpg")
     shapes = [
         {"label": "dog", **SHAPES[kind]},
-        {"label": "ball", "points": [[100, 100], [130, 140]], "shape_type": "circle"},
+        {"label": "ball", "points": [[10, 20], [30, 40], [20, 50]], "shape_type": "polygon"},
         {"label": "nose", "points": [[50, 60]], "shape_type": "point"},
     ]
     told = {"imagePath": "..\\p.jpg", "imageData": None, "imageWidth": 400, "imageHeight": 300, "shapes": shapes}
@@ -189,12 +189,12 @@ def test_labelme(kind, apart, tmp_path):
     rows = grounded_rows(labels, images=tmp_path)
     boxes = boxes_of(rows)
     assert_is_box(boxes["dog"])
-    assert boxes["ball"][0] == pytest.approx([50 / 400, 50 / 300, 150 / 400, 150 / 300])
+    assert boxes["ball"][0] == pytest.approx([10 / 400, 20 / 300, 30 / 400, 50 / 300])
     assert boxes["nose"][0] == pytest.approx([50 / 400, 60 / 300] * 2)
     assert rows.report.convention == "xyxy pixels"
-    shapes[1]["points"] = [[1, 2, 3]]
+    shapes[1]["points"] = [[1, 2, 3]] * 2
     (labels / "p.json").write_text(json.dumps(told))
-    with pytest.raises(DataError, match="shape 1"):
+    with pytest.raises(DataError, match="object 1"):
         grounded_rows(labels, images=tmp_path)
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Rows with captions and phrases in them: own rows, Entities, GRIT, ODVG, Localized Narratives."""
+"""Rows with captions and phrases in them: own rows, Entities, GRIT, ODVG."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ from .raw import (
 from .readings import Reading
 
 _MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\[\]]*)\]")  # the mark-up of Flickr30K Entities
-_BLANKS = re.compile(r"\s*")
 TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence", "sentences")
 
 
@@ -214,36 +213,6 @@ def read_grounding(record: Columns, context: Context) -> Iterator[RawRow]:
             if not isinstance(text, str) or not text.strip():
                 raise RowError(place, found=text, expected=f"words of {caption!r:.80}")
             phrases.append(RawPhrase(text, boxes, sentence=0))
-    yield make_row(record, {"text": caption}, phrases)
-
-
-# Localized Narratives
-
-
-def has_traces(record: Columns) -> bool:
-    return {"timed_caption", "traces"} <= record.keys()
-
-
-def read_traces(record: Columns, context: Context) -> Iterator[RawRow]:
-    """Words with times, and the path of a mouse in shares of the picture: the box of words is that of their path."""
-    points = [each for trace in structured(record["traces"], "traces") or [] for each in items(trace, "traces")]
-    caption, phrases, place = record["caption"], [], 0
-    for number, each in enumerate(items(record["timed_caption"], "timed_caption")):
-        words = str(each.get("utterance", "")).strip()
-        start = place + len(_BLANKS.match(caption, place)[0])  # type: ignore[index]
-        if not words or not caption.startswith(words, start):
-            context.leave_out("utterances that do not follow one another in the caption")
-            continue
-        place = start + len(words)
-        times = [each.get("start_time"), each.get("end_time")]
-        if None in times:
-            raise RowError(f"timed_caption, element {number}: no times", found=each, expected="start_time, end_time")
-        inside = [p for p in points if times[0] <= p["t"] <= times[1]]
-        boxes = []
-        if inside:
-            xs, ys = ([min(max(float(p[axis]), 0.0), 1.0) for p in inside] for axis in "xy")
-            boxes = [RawBox([min(xs), min(ys), max(xs), max(ys)], XYXY_SHARES)]
-        phrases.append(RawPhrase(words, boxes, start, place, 0))
     yield make_row(record, {"text": caption}, phrases)
 
 

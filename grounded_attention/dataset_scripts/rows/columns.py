@@ -31,7 +31,7 @@ XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
 IMAGE_NAMES = (
     "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
     "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
-    "image_url", "img_url", "url",
+    "image_url", "img_url", "url", "imagePath",
 )  # fmt: skip
 _FURTHER_NAME = re.compile(r"(?!image_file)\w+_file_names?")
 _FURTHER_IMAGE = re.compile(r"image_\d|\w+_file_names?")

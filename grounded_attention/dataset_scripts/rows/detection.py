@@ -10,6 +10,7 @@ from grounded_attention.utils.whole_words import whole_words
 
 from .columns import TEXT_NAMES, XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
+from .outlines import around
 from .questions import WORD_NAMES
 from .raw import (
     BOX_NAMES,
@@ -20,15 +21,32 @@ from .raw import (
     RowError,
     first_of,
     items,
+    read_boxes,
     span_phrases,
     structured,
     texts_of,
 )
+from .readings import PIXELS, Reading
 
-LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
+UNREAD = "(unread)"  # the key of an object that is left out: why
+_LABELME = ("rectangle", "polygon", "rotation", "mask", "point")
+_NAME_LISTS = (
+    "category", "categories", "label", "labels", "classes", "class", "category_id", "category_names", "phrases",
+)  # fmt: skip
+LIST_NAMES = (
+    "objects",
+    "annotations",
+    "object",
+    "instances",
+    "detections",
+    "ground_truth",
+    "target_instances",
+    "shapes",
+)
+Named = tuple[str, list[RawBox], Mapping[str, Any]]  # its name, its boxes, the object
 
 # Columns of things in a picture; a null or an empty list says that there are none.
-OBJECT_LISTS = (*LIST_NAMES, "regions", "elements", "samples", "refs", "shapes", "phrases")
+OBJECT_LISTS = (*LIST_NAMES, "regions", "elements", "samples", "refs", "phrases")
 OBJECT_NAMES = (*OBJECT_LISTS, *BOX_NAMES, "x1", "y1", "x2", "y2", "xmin", "ymin", "xmax", "ymax", "x", "y")
 
 
@@ -68,122 +86,125 @@ def _objects_column(record: Columns) -> str | None:
 
 def _beside(record: Columns) -> tuple[str, str] | None:
     """Columns with a list of boxes and a list of names beside each other, such as `boxes` and `labels`."""
-    boxes = first_of(record, BOX_NAMES)
-    value = record.get(boxes) if boxes else None
-    if not isinstance(value, list) or not all(isinstance(each, (list, Mapping)) for each in value):
+    boxes = first_of(record, BOX_NAMES) or ""
+    names = next((key for key in _NAME_LISTS if isinstance(record.get(key), list)), None)
+    value = record.get(boxes)
+    if names is None or not isinstance(value, list) or not all(isinstance(each, (list, Mapping)) for each in value):
         return None
     if any(isinstance(record.get(key), list) for key in WORD_NAMES):  # a page; its labels are tags of words
         return None
-    known = (
-        "category",
-        "categories",
-        "label",
-        "labels",
-        "classes",
-        "class",
-        "category_id",
-        "category_names",
-        "phrases",
-    )
-    names = next((key for key in known if isinstance(record.get(key), list)), None)
-    others = any(key in record for key in TEXT_NAMES if key not in known)
-    if names is None or boxes is None or (others and len(record[names]) != len(value)):
-        return None
-    return boxes, names
+    others = any(key in record for key in TEXT_NAMES if key not in _NAME_LISTS)
+    return None if others and len(record[names]) != len(value) else (boxes, names)
+
+
+def is_of_tool(record: Columns) -> bool:
+    """Whether objects are those of LabelMe or CreateML, whose boxes can be nothing else."""
+    if {"shapes", "imagePath"} <= record.keys():
+        return True
+    lists = [record[key] for key in ("annotations", "annotation") if isinstance(record.get(key), list)]
+    return any(_has_centre(each) for value in lists for each in value)
+
+
+def _has_centre(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("coordinates"), Mapping)
 
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
-    name = _objects_column(record)
-    if name is None:
-        pair = _beside(record)
-        assert pair is not None
-        columns = [pair[0], pair[1], *(key for key in ("area", *MASK_NAMES) if isinstance(record.get(key), list))]
-        lengths = {key: len(record[key]) for key in columns}
-        if len({*lengths.values()}) > 1:
-            raise RowError("lists of several lengths", found=lengths, expected="one entry for each object")
-        objects = [
-            dict(zip(columns, each, strict=True)) for each in zip(*(record[key] for key in columns), strict=True)
-        ]
-        name, rest = "", {key: value for key, value in record.items() if key not in columns}
+    column = _objects_column(record)
+    pair = _beside(record)
+    if column is None and pair is not None:
+        used = [*pair, *(key for key in ("area", *MASK_NAMES) if isinstance(record.get(key), list))]
+        objects = items({key: record[key] for key in used}, "objects")
     else:
-        value = structured(record[name], name)
+        value = structured(record[column or ""], column or "")
+        used = [column]
         if isinstance(value, Mapping) and isinstance(value.get("detections"), list):  # FiftyOne
             value = value["detections"]
-        objects = items(value, name)
-        rest = {key: value for key, value in record.items() if key != name}
-    named_objects: list[tuple[str, list[RawBox], Mapping[str, Any]]] = []
+        objects = items(value, column or "")
+    named: list[Named] = []
     for number, each in enumerate(objects):
-        readings = context.readings
-        if not readings and "bbox_id" in each:  # detection-datasets/fashionpedia
-            readings = XYXY_PIXELS
-        if not readings and "bounding_box" in each and "label" in each:  # FiftyOne
-            readings = (*XYWH_SHARES, *XYWH_PIXELS)
-        if not readings and context.kind.startswith("detection-datasets/"):
-            readings = XYXY_PIXELS
-        with_values = {**each, **(each["attributes"] if isinstance(each.get("attributes"), Mapping) else {})}
-        context.note_beside(with_values)
-        boxes = boxes_of(with_values, readings)
-        named_objects.append((_name_of(each, name, number, context), boxes, each))
-    yield from _rows(rest, named_objects, context)
+        try:
+            if reason := each.get(UNREAD) or _without_area(each):
+                context.leave_out(f"annotations: {reason}")
+            else:
+                named.append((_name_of(each, column, context), _boxes(each, context), each))
+        except RowError as error:
+            raise RowError(f"{column or 'objects'}, object {number}: {error.problem}", **error.details) from None
+    yield from _rows({key: value for key, value in record.items() if key not in used}, named, context)
 
 
-def _name_of(each: Mapping[str, Any], column: str, number: int, context: Context) -> str:
+def _without_area(each: Mapping[str, Any]) -> str | None:
+    """Why a shape of LabelMe is left out."""
+    kind = each.get("shape_type") or "polygon"
+    number = len(each.get("points") or ()) if "shape_type" in each else 2
+    is_read = kind in _LABELME and (number == 1) == (kind == "point")
+    return None if is_read else f"of the type {kind} with {number} points"
+
+
+def _boxes(each: Mapping[str, Any], context: Context) -> list[RawBox]:
+    about = each.get("attributes")
+    each = {**each, **about} if isinstance(about, Mapping) else each
+    context.note_beside(each)
+    if _has_centre(each):
+        return read_boxes(each["coordinates"], "coordinates", (Reading("cxcywh", PIXELS),))
+    if "points" in each and first_of(each, BOX_NAMES) is None:  # LabelMe
+        points = [point.numbers for point in read_boxes(each["points"], "points")]
+        if not points or any(len(point) != 2 for point in points):
+            raise RowError("bad points", found=each["points"], expected="a list of x, y in pixels")
+        return read_boxes(around(points)[: 2 * min(len(points), 2)], "points", XYXY_PIXELS)
+    readings = context.readings
+    if not readings and ("bbox_id" in each or context.kind.startswith("detection-datasets/")):
+        readings = XYXY_PIXELS
+    elif not readings and "bounding_box" in each and "label" in each:  # FiftyOne
+        readings = (*XYWH_SHARES, *XYWH_PIXELS)
+    return boxes_of(each, readings)
+
+
+def _name_of(each: Mapping[str, Any], column: str | None, context: Context) -> str:
     key = first_of(each, ("sentences", *NAME_NAMES, "names", "category_id", "class_id", "label_id"))
     if key is None and each.get("tokens_positive"):  # MDETR: words of the caption
         return ""
-    if key is None:
-        raise RowError(f"{column}, object {number}: no name", found=dict(each), expected=", ".join(NAME_NAMES[:8]))
-    value = structured(each[key], key)
-    if value is None or isinstance(value, list):
-        texts = texts_of(value, key)
-        if not texts or (len(texts) > 1 and key != "sentences"):
-            raise RowError(f"{column}, object {number}: no name, or several", found=value, expected="a text")
-        return texts[0]
-    names = context.classes.get(f"{column}.{key}" if column else key) or context.classes.get("names") or {}
-    if isinstance(value, float) and value == int(value):
-        value = int(value)
-    if value in names:
-        return names[value]
-    if isinstance(value, str) and value.strip() and not (value.isdecimal() and int(value) in names):
+    value = structured(each[key], key) if key else None
+    if isinstance(value, list):
+        texts = texts_of(value, key or "")
+        value = texts[0] if len(texts) == 1 or (texts and key == "sentences") else None
+    if value is None:
+        raise RowError("no name, or several", found=dict(each), expected=f"one of {', '.join(NAME_NAMES[:8])}")
+    names = context.classes.get(f"{column}.{key}" if column else str(key)) or context.classes.get("names") or {}
+    number = int(value) if str(value).removesuffix(".0").isdecimal() else None
+    if number in names:
+        return names[number]
+    if isinstance(value, str) and value.strip():
         return value
-    if isinstance(value, str) and value.isdecimal():
-        return names[int(value)]
     expected = f"0 to {len(names) - 1}" if names else "names of the classes: columns={'names': [...]}"
-    raise RowError(f"{column}, object {number}: an unknown class", found=value, expected=expected)
+    raise RowError("an unknown class", found=value, expected=expected)
 
 
-def _rows(
-    record: Columns, objects: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: Context
-) -> Iterator[RawRow]:
-    skipped = record.get("skipped")
-    for reason, count in skipped.items() if isinstance(skipped, Mapping) else ():  # by the reader of a tool's files
-        context.leave_out(f"annotations: {reason}", count)
-    caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), None)
-    if caption and any(each.get("tokens_positive") for _, _, each in objects):  # MDETR
-        spanned = [(boxes, each["tokens_positive"]) for _, boxes, each in objects if each.get("tokens_positive")]
+def _rows(record: Columns, objects: Sequence[Named], context: Context) -> Iterator[RawRow]:
+    caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), "")
+    spanned = [(boxes, each["tokens_positive"]) for _, boxes, each in objects if each.get("tokens_positive")]
+    if caption and spanned:  # MDETR
         context.leave_out("objects without tokens_positive beside others with them", len(objects) - len(spanned))
         runs = [span_phrases(spans, caption, boxes, "tokens_positive") for boxes, spans in spanned]
         yield make_row(record, {"text": caption}, [*chain(*runs)])
         return
-    written = [each for _, _, each in objects if isinstance(each.get("caption"), str) or each.get("sentences")]
-    if written and len(written) == len(objects):  # a sentence for each object
-        for name, boxes, each in objects:
+    if objects and all(isinstance(each.get("caption"), str) or each.get("sentences") for _, _, each in objects):
+        for name, boxes, each in objects:  # a sentence for each object
             texts = texts_of(each.get("sentences") or each["caption"], "sentences")
             yield from each_text(record, texts or [name], boxes)
         return
     names: dict[str, list[RawBox]] = {}
     for name, boxes, _ in objects:
         names.setdefault(name.strip(), []).extend(boxes)
-    text, spans = caption or "", []
-    for name in names:
-        spans += [*whole_words(re.escape(name), text, re.IGNORECASE)]
+    spans = [span for name in names for span in whole_words(re.escape(name), caption, re.IGNORECASE)]
     edges = [edge for span in sorted(spans) for edge in span]
+    text = caption
     if len(spans) != len(names) or edges != sorted(edges):  # a name is not there once, or a part of another one
-        spans, text = [], f"{text} " if text else ""
+        text = " ".join(filter(None, [caption, *(f"{name}." for name in names)]))
+        end, spans = len(caption) + bool(caption), []
         for name in names:
-            spans.append((len(text), len(text) + len(name)))
-            text += f"{name}. "
-        text = text.rstrip(" ")
+            spans.append((end, end + len(name)))
+            end += len(name) + len(". ")
     phrases = [
         RawPhrase(text[start:end], boxes, start, end, 0)
         for boxes, (start, end) in zip(names.values(), spans, strict=True)

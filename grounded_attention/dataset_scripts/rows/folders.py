@@ -2,7 +2,7 @@
 """Formats of annotation tools: COCO JSON; XML of Pascal VOC and CVAT; folders of YOLO, `imagefolder` and V*."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.utils.bounded_files import parse_yaml, read_json, read_text
 
+from .detection import UNREAD
 from .label_studio import is_label_studio, read_label_studio
-from .outlines import around, around_ellipse, around_turned
+from .outlines import around, corners_of
 from .pictures import own_files
 from .probes import is_amber, open_amber
 from .readings import MARGIN, PIXELS, Reading
@@ -138,9 +139,8 @@ def _upright(part: Mapping[str, Any], image: Mapping[str, Any]) -> Mapping[str, 
     about = part.get("attributes")
     if not isinstance(about, Mapping) or not about.get("rotation"):
         return part
-    x, y, width, height = part["bbox"]
     size = [float(image.get(side) or math.inf) for side in ("width", "height")]
-    x1, y1, x2, y2 = around_turned([x, y, x + width, y + height], float(about["rotation"]), size)
+    x1, y1, x2, y2 = around(corners_of(*part["bbox"]), float(about["rotation"]), size=size)
     return {"category_id": part.get("category_id"), "bbox": [x1, y1, x2 - x1, y2 - y1]}
 
 
@@ -279,23 +279,20 @@ def _voc_row(root: Any, path: Path, folder: Path) -> dict[str, Any]:
 
 
 def _cvat_row(image: Any) -> dict[str, Any]:
-    objects, skipped = [], Counter[str]()
+    objects: list[dict[str, Any]] = []
     size = [float(image.get(side)) for side in ("width", "height")]
     for shape in image:
-        degrees = float(shape.get("rotation") or 0)
         about = {"category": shape.get("label"), "occluded": shape.get("occluded")}
         if shape.tag == "box":
-            box = [float(shape.get(side)) for side in ("xtl", "ytl", "xbr", "ybr")]
-            objects.append({**about, "bbox": around_turned(box, degrees, size)})
+            x1, y1, x2, y2 = (float(shape.get(side)) for side in ("xtl", "ytl", "xbr", "ybr"))
+            turned = around(corners_of(x1, y1, x2 - x1, y2 - y1), float(shape.get("rotation") or 0), size=size)
+            objects.append({**about, "bbox": turned})
         elif shape.tag == "polygon":
             points = shape.get("points").replace(";", ",").split(",")
             objects.append({**about, "polygon": [float(each) for each in points]})
-        elif shape.tag == "ellipse":
-            middle = [float(shape.get(side)) for side in ("cx", "cy", "rx", "ry")]
-            objects.append({**about, "bbox": around_ellipse(middle[0], middle[1], middle[2], middle[3], degrees)})
         else:
-            skipped[f"of the type {shape.tag}"] += 1
-    return {"image": image.get("name"), "width": size[0], "height": size[1], "objects": objects, "skipped": skipped}
+            objects.append({UNREAD: f"of the type {shape.tag}"})
+    return {"image": image.get("name"), "width": size[0], "height": size[1], "objects": objects}
 
 
 def _voc_picture(path: Path, name: str, folder: Path) -> str:

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Label Studio's exports: tasks with regions in percent of the picture, as `JSON` and as `JSON-MIN`."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,8 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 
-from .outlines import around, around_ellipse, around_turned
+from .detection import UNREAD
+from .outlines import around, corners_of
 from .raw import RowError
 from .sources import Record, in_words, starts_with
 
@@ -42,21 +43,19 @@ def read_label_studio(path: Path) -> Iterator[Record]:
     for _, index, task in json_elements(path, "expected a list of tasks"):
         where = f"task {task.get('id', index) if isinstance(task, Mapping) else index}"
         with in_words("no task of Label Studio", file=path, where=where):
-            skipped: Counter[str] = Counter()
-            if isinstance(task.get("data"), Mapping):
-                lists = [each for key in _PEOPLE for each in task.get(key) or []]
-                valid = [each for each in lists if not each.get("was_cancelled")]
-                valid.sort(key=lambda each: not each.get("ground_truth"))  # else the first person's is read
-                skipped["was_cancelled"] = len(lists) - len(valid)
-                skipped["of a further person"] = len(valid[1:])
-                skipped["predictions"] = len(task.get("predictions") or [])
-                data, regions = task["data"], [region for each in valid[:1] for region in each.get("result") or []]
-            else:
-                data, regions = task, _regions_of(task)
-            yield path, where, {**_row(data, regions, skipped), "skipped": skipped}
+            if not isinstance(task.get("data"), Mapping):
+                yield path, where, _row(task, _regions_of(task), [])
+                continue
+            people = [each for key in _PEOPLE for each in task.get(key) or []]
+            valid = [each for each in people if not each.get("was_cancelled")]
+            valid.sort(key=lambda each: not each.get("ground_truth"))  # else the first person's is read
+            left_out = ["was_cancelled"] * (len(people) - len(valid))
+            left_out += ["of a further person"] * len(valid[1:])
+            left_out += ["predictions"] * len(task.get("predictions") or [])
+            yield path, where, _row(task["data"], valid[0].get("result") or [] if valid else [], left_out)
 
 
-def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], skipped: Counter[str]) -> dict[str, Any]:
+def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], left_out: list[str]) -> dict[str, Any]:
     texts = [value for value in data.values() if isinstance(value, str)]
     picture = next((value for key, value in data.items() if key in ("image", "img", "ocr", "photo", "url")), None)
     picture = picture or next((each for each in texts if each.lower().endswith(SUFFIXES)), None)
@@ -78,35 +77,37 @@ def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], skipped:
         elif "text" in value:
             captions += words[key]
         else:
-            skipped[f"of the type {'brush' if 'rle' in value else region.get('type')}"] += 1
-    if len({each.get("to_name") for each in shapes.values()}) > 1 or any(map(_is_turned, shapes.values())):
+            left_out.append(f"of the type {'brush' if 'rle' in value else region.get('type')}")
+    places = {each.get("to_name") for each in shapes.values()}
+    if len(places) > 1 or any(each.get("image_rotation") for each in shapes.values()):
         raise RowError("regions of several pictures, or of a turned one", expected="one picture, image_rotation 0")
-    objects = []
+    objects: list[dict[str, Any]] = []
     for key, shape in shapes.items():
         names = [*dict.fromkeys(words[key] or labels[key])]
-        skipped["without a label"] += not names
-        objects += [{"bbox": _box(shape), "category": name} for name in names]
+        left_out += [] if names else ["without a label"]
+        if "radiusX" in shape and shape.get("rotation"):
+            left_out.append("a turned ellipse")
+        else:
+            objects += [{"bbox": _box(shape), "category": name} for name in names]
+    objects += [{UNREAD: reason} for reason in left_out]
     return {"image": picture, **({"caption": captions[0]} if captions else {}), "objects": objects}
-
-
-def _is_turned(shape: Mapping[str, Any]) -> bool:
-    return bool(shape.get("image_rotation"))
 
 
 def _box(shape: Mapping[str, Any]) -> list[float]:
     """x, y, width, height in percent of what a region encloses, also if it is turned about its corner."""
+    if "points" in shape:
+        points = shape["points"]
+    else:
+        x, y = float(shape["x"]), float(shape["y"])
+        if "keypointlabels" in shape and not ("height" in shape and "rectanglelabels" in shape):
+            return [x, y]
+        if "radiusX" in shape:
+            across, down = float(shape["radiusX"]), float(shape["radiusY"])
+            points = corners_of(x - across, y - down, 2 * across, 2 * down)
+        else:
+            points = corners_of(x, y, float(shape["width"]), float(shape["height"]))
     # Percent of both sides: turned in shares of the width, and brought back.
     ratio = float(shape.get("original_height") or 1) / float(shape.get("original_width") or 1)
-    degrees = float(shape.get("rotation") or 0)
-    if "points" in shape:
-        x1, y1, x2, y2 = around((float(x), float(y) * ratio) for x, y in shape["points"])
-    else:
-        x, y = float(shape["x"]), float(shape["y"]) * ratio
-        if "radiusX" in shape:
-            x1, y1, x2, y2 = around_ellipse(x, y, float(shape["radiusX"]), float(shape["radiusY"]) * ratio, degrees)
-        elif "keypointlabels" in shape and not ("height" in shape and "rectanglelabels" in shape):
-            return [x, y / ratio]
-        else:
-            box = [x, y, x + float(shape["width"]), y + float(shape["height"]) * ratio]
-            x1, y1, x2, y2 = around_turned(box, degrees, (100.0, 100 * ratio), (x, y))
+    scaled = [(float(x), float(y) * ratio) for x, y in points]
+    x1, y1, x2, y2 = around(scaled, float(shape.get("rotation") or 0), scaled[0], (100.0, 100 * ratio))
     return [x1, y1 / ratio, x2 - x1, (y2 - y1) / ratio]

@@ -259,18 +259,20 @@ def texts_of(value: Any, name: str) -> list[str]:
     return texts
 
 
+_SIZES = (("width", "height"), ("image_width", "image_height"), ("imageWidth", "imageHeight"))
+
+
 def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "img_size", "original_size")) -> Any:
     """Width and height that a row says, as whole numbers."""
     if name := first_of(record, names):
         value = structured(record[name], name)
         if isinstance(value, Mapping):
             value = [value.get("width"), value.get("height")]
-        pair: Sequence[Any] = value if isinstance(value, list) and len(value) == 2 else ()
+        pair = value if isinstance(value, list) and len(value) == 2 else []
     else:
-        pair = [record.get(key) for key in ("width", "height")]
-        if None in pair:
-            pair = [record.get(key) for key in ("image_width", "image_height")]
-        if None in pair:
+        pairs = [[record.get(name) for name in names] for names in _SIZES]
+        pair = next((each for each in pairs if None not in each), None)
+        if pair is None:
             return None
     try:
         size = tuple(int(float(each)) for each in pair)

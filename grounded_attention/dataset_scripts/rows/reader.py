@@ -15,7 +15,6 @@ from grounded_attention.utils.masks import run_lengths
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_words import whole_words
 
-from . import tools
 from .captions import texts_in_order
 from .columns import IMAGE_NAMES, TEXT_NAMES, Context
 from .detection import OBJECT_NAMES, has_no_objects
@@ -25,7 +24,7 @@ from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_diges
 from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
 from .readings import FORMAT, Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
-from .shapes import NO_OBJECTS, Shape, find_shape
+from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
 from .sources import SAME_SPLIT, Record, Source, in_words
 from .unread import UNREAD, unread_places
 
@@ -350,7 +349,7 @@ class GroundedRows:
         assert self._shape is not None
         if self._source.readings:
             return f"{FORMAT}{self._source.kind}"
-        if self._shape.read is tools.read:
+        if self._shape.name == OF_A_TOOL:
             return f"{FORMAT}{self._shape.sets}"
         if self._shape.name in ("conversation", "text"):
             return "the marks in the texts"

@@ -7,11 +7,11 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from . import captions, conversations, detection, probes, questions, referring, tools
+from . import captions, conversations, detection, probes, questions, referring
 from .columns import Columns, Context
 from .raw import BOX_NAMES, RawRow
 
-NO_OBJECTS = "no objects"
+NO_OBJECTS, OF_A_TOOL = "no objects", "annotations of a tool"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,6 @@ SHAPES: Sequence[Shape] = (
     Shape("entities", "Flickr30K Entities", "captions, entities", captions.has_entities, captions.read_entities),
     Shape("GRIT", "zzliang/GRIT", "caption, noun_chunks, ref_exps", captions.has_chunks, captions.read_chunks),
     Shape("grounding", "ODVG", "grounding", captions.has_grounding, captions.read_grounding),
-    Shape("narratives", "Localized Narratives", "timed_caption, traces", captions.has_traces, captions.read_traces),
     Shape("foils", "VALSE, SugarCrepe", "caption, foil or negative_caption", probes.has_foil, probes.read_foil),
     Shape("options", "What'sUp", "caption_options", probes.has_options, probes.read_options),
     Shape("two pairs", "facebook/winoground", "image_0, image_1, caption_0, caption_1", probes.has_two_pairs,
@@ -43,8 +42,8 @@ SHAPES: Sequence[Shape] = (
           conversations.matches, conversations.read),
     Shape(NO_OBJECTS, "pictures of the background", "a picture, and a list of things that is empty",
           detection.has_no_objects, detection.read_no_objects),
-    Shape("annotations of a tool", "LabelMe, VIA, CreateML", "shapes, regions, or annotations with coordinates",
-          tools.matches, tools.read),
+    Shape(OF_A_TOOL, "LabelMe, CreateML", "shapes, or annotations with coordinates", detection.is_of_tool,
+          detection.read),
     Shape("elements", "OS-Atlas, Visual Genome regions", "elements or regions", referring.has_elements,
           referring.read_elements),
     Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio", "objects or annotations",

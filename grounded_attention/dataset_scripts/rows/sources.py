@@ -112,7 +112,6 @@ def _json(path: Path) -> Iterator[Record]:
             yield path, f"element {index}", _object(element, path, f"element {index}")
         return
     whole = read_json(path)
-    whole = whole.get("_via_img_metadata", whole) if isinstance(whole, Mapping) else whole
     if not isinstance(whole, Mapping):
         raise DataError("no rows", file=path, found=whole, expected="a list of objects")
     lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
