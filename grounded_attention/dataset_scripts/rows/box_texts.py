@@ -296,7 +296,7 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int,
 
 
 _ACTION = re.compile(
-    rf"\b(?:(?:pyautogui\.)?\w{{0,20}}(?:click|tap|press|move|drag|scroll|hover|select|swipe|lick)\w{{0,20}}\(|\w+\(\s*(?=x\s*=))"
+    rf"\b(?:(?:pyautogui\.)?\w{{0,20}}(?:click|tap|press|move|drag|scroll|hover|select|swipe)\w{{0,20}}\(|\w+\(\s*(?=x\s*=))"
     rf"\s*(?:x\s*=\s*)?({_NUMBER})\s*,\s*(?:y\s*=\s*)?({_NUMBER})"
     r"|(?:\b(?:start_box|end_box|start_point|end_point|point|position|coordinate|box|element)\s*="
     r"|['\"](?:position|point|click_point|to)['\"]\s*:)\s*['\"]?([\[(][^A-Za-z'\"={}]*)",

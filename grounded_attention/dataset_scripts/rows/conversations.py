@@ -1,15 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Conversations about pictures, with boxes inside of the texts or beside them."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from .box_texts import SHARES, Mention, asked_for, find_mentions, says_nothing, whole_text, without_boxes
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .messages import message_texts, messages_in, read_messages
+from .ms_swift import fill
 from .raw import (
     BOX_NAMES,
     RawBox,
@@ -23,7 +24,6 @@ from .raw import (
     structured,
     texts_of,
 )
-from .readings import PIXELS, Reading
 
 NAMES = ("conversations", "messages", "conversation")
 # Columns of one exchange: what is asked, what is answered.
@@ -33,7 +33,6 @@ PAIRS = (
     ("instruction", "chosen"),
 )  # fmt: skip
 _IMAGE = re.compile(r"<img>|<\|?image_?\d*\|?>|<\|vision_start\|>")
-_PLACE = re.compile(r"<ref-object>|<bbox>")
 # How a question points to a box that its answer describes.
 _POINTING = re.compile(
     r"\b(?:region|area|box|location|coordinates?|place|part|point|element|object)(?: (?:is|at|in|of))?\s*:?\s*$",
@@ -52,9 +51,18 @@ _LIKE_BOXES = re.compile(
     r"|[\"'](?:\w{0,20}(?:box|point|coord)\w{0,20}|x)[\"']\s*:"
 )
 _NOT_READ = "texts in which no box was read from numbers like those of boxes, points or coordinates"
-_BBOX_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0, "norm_1": 1.0, "norm_1000": 1000.0}
-# The number of a text, and characters of it.
-Place = tuple[int, int, int]
+_THOUGHTS = re.compile(r"[\s\S]*(?:</think>|</thinking>|◁/think▷)")
+_WRONG = (False, "false", "False", "0")  # `label` of an answer that is not to be learnt
+
+
+@dataclass
+class Turn:
+    """A text of a conversation."""
+
+    text: str
+    role: str
+    question: int | None  # The text of the user before it
+    image: int | None  # The picture that it shows; None if that is not one of its own among several pictures
 
 
 def matches(record: Columns) -> bool:
@@ -73,37 +81,35 @@ def _pair(record: Columns) -> tuple[str, str] | None:
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
     name = first_of(record, NAMES)
-    turns: list[dict[str, Any]] = []
-    is_text = name == "conversations" and isinstance(record[name], str)
-    if name is not None:
-        turns = items(_with_chosen(record, plain(structured(record[name], name))), name)
-        messages, pictures, beside = read_messages(turns, name)
-    else:
-        messages, pictures, beside = _exchange(record)
+    given = _exchange(record) if name is None else items(_with_chosen(record, structured(record[name], name)), name)
+    messages, pictures, beside = read_messages(given, name or "the exchange")
     images = images_of(record) or pictures
-    shown = _shown(messages, len(images))
-    calls = [each["tool_calls"] for each in turns if each.get("tool_calls")]
-    if _LIKE_BOXES.search(str(calls)):
+    if _LIKE_BOXES.search(str([each["tool_calls"] for each in given if each.get("tool_calls")])):
         context.leave_out("calls of tools with places, beside the texts")
     own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
+    filled = []
     if record.get("objects"):
-        phrases = _fill(messages, _objects(record["objects"]), str(record.get("rejected_response", "")))
-    elif record.get("kto_tag", record.get("label")) in (False, "false", "False", "0"):
+        phrases, filled = fill(messages, record["objects"], str(record.get("rejected_response", "")))
+    turns = _turns(messages, len(images))
+    # UGround has whole numbers from 0 to 999, and instructions alone as questions.
+    is_uground = name == "conversations" and isinstance(record[name], str) and not any("{" in t.text for t in turns)
+    if record.get("objects"):
+        phrases = _together(_with_question(turns, number, phrases, filled) for number in range(len(phrases)))
+    elif record.get("kto_tag", record.get("label")) in _WRONG or record.get("status") == "rejected":
         context.leave_out("boxes of an answer that is marked as wrong")
         phrases, own = [], []
     elif any(boxes is not None for boxes in beside):
-        phrases = _answers(message_texts(messages), _roles(messages), beside, shown)
+        phrases = [_answered(turns, number, boxes) for number, boxes in enumerate(beside) if boxes is not None]
     else:
-        is_screen = is_text and not any("{" in text for text in message_texts(messages))  # UGround
-        phrases = _mentions(message_texts(messages), _roles(messages), shown, context, is_screen)
+        phrases = _mentions(turns, context, is_uground)
     if own and phrases:
         context.leave_out("columns of boxes beside texts that have boxes")
     elif own:
-        phrases = _asked(message_texts(messages), _roles(messages), own)
-    if not (name == "conversations" and "image" in record and len(images) == 1):
-        phrases = [_unpadded(phrase) for phrase in phrases]
-    if is_text and not any("{" in text for text in message_texts(messages)):  # UGround: whole numbers from 0 to 999
-        phrases = [_of_uground(phrase, "uground" in context.kind.lower()) for phrase in phrases]
+        phrases = [_asked(turns, own)]
+    if name != "conversations" or "image" not in record or len(images) != 1:
+        _unpad(phrases)
+    if is_uground:
+        _to_999(phrases, "uground" in context.kind.lower())
     rest = {key: value for key, value in record.items() if key not in NAMES}
     yield make_row(rest, {"messages": messages}, phrases, images=images)
 
@@ -118,107 +124,104 @@ def _with_chosen(record: Columns, turns: Any) -> Any:
     return turns + (chosen if isinstance(chosen, list) else [chosen])
 
 
-def _exchange(record: Columns) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
-    pair = _pair(record)
-    assert pair is not None
-    history = structured(record.get("history"), "history") or []
-    texts = [each for exchange in history for each in exchange] + [record[key] for key in pair]
+def _exchange(record: Columns) -> list[Mapping[str, Any]]:
+    """The messages of a question and an answer in columns of their own."""
+    pair = _pair(record) or PAIRS[0]
+    texts = [*chain(*(structured(record.get("history"), "history") or [])), *(record[key] for key in pair)]
     if record.get("input") and pair[0] == "instruction":
         texts[-2] = f"{texts[-2]}\n{record['input']}"
-    messages: list[dict[str, Any]] = []
-    pictures: list[Any] = []
+    system = record.get("system")
+    turns: list[Mapping[str, Any]] = [{"role": "system", "content": system}] if system else []
     for number, text in enumerate(texts):
-        if turns := messages_in(text):
-            inner, inside, _ = read_messages(turns, pair[number % 2])
-            messages, pictures = messages + inner, pictures + inside
-        else:
-            (words,) = texts_of(text, pair[number % 2])[:1] or [""]
-            messages.append({"role": ("user", "assistant")[number % 2], "content": words})
-    if isinstance(record.get("system"), str) and record["system"]:
-        messages.insert(0, {"role": "system", "content": record["system"]})
-    return messages, pictures, [None] * len(message_texts(messages))
+        words = "" if messages_in(text) else "\n".join(texts_of(text, pair[number % 2])[:1])
+        turns += messages_in(text) or [{"role": ("user", "assistant")[number % 2], "content": words}]
+    return turns
+
+
+def _turns(messages: Sequence[Mapping[str, Any]], count: int) -> list[Turn]:
+    turns: list[Turn] = []
+    shown: int | None = None
+    question: int | None = None
+    number = 0
+    for message in messages:
+        content = message["content"]
+        texts = message_texts([message])
+        new = sum(len(_IMAGE.findall(each)) for each in texts)
+        new += 0 if isinstance(content, str) else sum("text" not in each for each in content)
+        if new:
+            shown, number = (number if new == 1 else None), number + new
+        elif message["role"] == "user":
+            shown = 0 if number == 1 else None
+        for text in texts:
+            turns.append(Turn(text, message["role"], question, shown))
+            question = len(turns) - 1 if message["role"] == "user" else question
+    if number != count or count < 2:
+        return [replace(each, image=None) for each in turns]
+    return turns
+
+
+def _phrase(turns: Sequence[Turn], place: tuple[int, int, int], boxes: list[RawBox], image: int | None) -> RawPhrase:
+    sentence, start, end = place
+    return RawPhrase(turns[sentence].text[start:end], boxes, start, end, sentence, image)
+
+
+def _together(phrases: Iterator[RawPhrase]) -> list[RawPhrase]:
+    """Phrases of the same words have all of their boxes."""
+    by_place: dict[Any, RawPhrase] = {}
+    for each in phrases:
+        first = by_place.setdefault((each.text, each.sentence, each.start, each.image), each)
+        if first is not each:
+            first.boxes = [*first.boxes, *each.boxes]
+    return [*by_place.values()]
 
 
 # Boxes in the texts
 
 
-def _shown(messages: Sequence[Mapping[str, Any]], count: int) -> list[int | None]:
-    """The picture that the turn of each text shows; None if that is not one of its own among several pictures."""
-    shown_first: list[int | None] = []
-    turn: int | None = None
-    number = 0
-    for message in messages:
-        content = message["content"]
-        parts = [{"text": content}] if isinstance(content, str) else content
-        new = sum(len(_IMAGE.findall(part["text"])) if "text" in part else 1 for part in parts)
-        if new:
-            turn, number = (number if new == 1 else None), number + new
-        elif message["role"] == "user":
-            turn = 0 if number == 1 else None
-        shown_first += [turn] * len(message_texts([message]))
-    return shown_first if number == count > 1 else [None] * len(shown_first)
-
-
-def _roles(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The role of each text."""
-    return [message["role"] for message in messages for _ in message_texts([message])]
-
-
-def _asked_before(texts: Sequence[str], roles: Sequence[str], number: int, is_action: bool = False) -> Place | None:
+def _place_asked(turns: Sequence[Turn], number: int, is_action: bool = False) -> tuple[int, int, int] | None:
     """What the question before a text asks for."""
-    before = _question_before(roles, number)
-    words = None if before is None else asked_for(texts[before], is_action)
-    return None if before is None or words is None else (before, *words)
+    question = turns[number].question
+    words = None if question is None else asked_for(turns[question].text, is_action)
+    return None if question is None or words is None else (question, *words)
 
 
-def _question_before(roles: Sequence[str], number: int) -> int | None:
-    return next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
-
-
-def _mentions(
-    texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None], context: Context, is_screen: bool = False
-) -> list[RawPhrase]:
+def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) -> list[RawPhrase]:
     """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
-    phrases: dict[Any, RawPhrase] = {}
+    texts = [_THOUGHTS.sub(lambda match: " " * len(match[0]), each.text) for each in turns]
     mentions: list[list[Mention]] = []
-    for number, (text, role) in enumerate(zip(texts, roles, strict=True)):
-        before = _question_before(roles, number)
-        question = "" if before is None else texts[before]
-        mentions.append([] if role not in ("user", "assistant") else find_mentions(_after_thoughts(text), question))
-    for number, text in enumerate(texts):
-        rest = without_boxes(_after_thoughts(text), mentions[number])
-        if roles[number] == "assistant":
+    for text, turn in zip(texts, turns, strict=True):
+        question = "" if turn.question is None else turns[turn.question].text
+        mentions.append(find_mentions(text, question) if turn.role in ("user", "assistant") else [])
+    phrases: dict[Any, RawPhrase] = {}
+    for number, turn in enumerate(turns):
+        rest = without_boxes(texts[number], mentions[number])
+        if turn.role == "assistant":
             _check_rest(rest, context)
+        answer = next((i for i in range(number, len(turns)) if turns[i].role == "assistant"), None)
         for mention in mentions[number]:
-            place: Place | None = None
+            place: tuple[int, int, int] | None = None
             if mention.words is not None:
                 place = (number, *mention.words)
-            elif roles[number] == "user":
-                after = next((i for i in range(number + 1, len(texts)) if roles[i] == "assistant"), None)
-                if after is not None and _repeats(mention, mentions[after]):
+            elif turn.role == "user":
+                if answer is not None and _repeats(mention, mentions[answer]):
                     continue
-                pointed = len(mentions[number]) == 1 and _POINTING.search(text[: mention.span[0]][-LONGEST_POINTING:])
-                answer = whole_text(texts[after]) if pointed and after is not None and not mentions[after] else None
-                place = None if after is None or answer is None else (after, *answer)
+                before = texts[number][: mention.span[0]][-LONGEST_POINTING:]
+                if answer is not None and not mentions[answer] and len(mentions[number]) == 1:
+                    words = whole_text(turns[answer].text) if _POINTING.search(before) else None
+                    place = None if words is None else (answer, *words)
             elif mention.is_action or says_nothing(rest):
-                place = _asked_before(texts, roles, number, mention.is_action or is_screen)
-            if place is None and not mention.is_sure and not _names_boxes(texts, roles, number):
-                context.leave_out(_NOT_READ)
-                continue
+                place = _place_asked(turns, number, mention.is_action or is_screen)
+            if place is None and not mention.is_sure and not _UNREAD.search(turn.text):
+                if _place_asked(turns, number) is None:  # else it answers a question for boxes
+                    context.leave_out(_NOT_READ)
+                    continue
             if place is None:
-                raise RowError("a box without words", found=text[slice(*mention.span)], expected=_WITH_WORDS)
-            sentence, start, end = place
-            words = texts[sentence][start:end]
-            image = shown[number] if mention.image is None else mention.image
-            key = (sentence, image, words if mention.is_label else (start, end))
-            phrase = phrases.setdefault(key, RawPhrase(words, [], start, end, sentence, image))
-            phrase.boxes.extend(mention.boxes)
+                raise RowError("a box without words", found=texts[number][slice(*mention.span)], expected=_WITH_WORDS)
+            image = turn.image if mention.image is None else mention.image
+            phrase = _phrase(turns, place, [], image)
+            key = (place[0], image, phrase.text if mention.is_label else place[1:])
+            phrases.setdefault(key, phrase).boxes.extend(mention.boxes)
     return [*phrases.values()]
-
-
-def _names_boxes(texts: Sequence[str], roles: Sequence[str], number: int) -> bool:
-    """Whether a text has marked words, or answers a question for boxes."""
-    return bool(_UNREAD.search(texts[number]) or _asked_before(texts, roles, number))
 
 
 def _repeats(mention: Mention, others: Sequence[Mention]) -> bool:
@@ -236,179 +239,64 @@ def _check_rest(rest: str, context: Context) -> None:
         context.leave_out(_NOT_READ)
 
 
-def _after_thoughts(text: str) -> str:
-    """A text whose thoughts are blank, so that characters stay where they are."""
-    end = max(
-        (text.rfind(mark) + len(mark) for mark in ("</think>", "</thinking>", "◁/think▷") if mark in text), default=0
-    )
-    return " " * end + text[end:]
+def _unpad(phrases: Sequence[RawPhrase]) -> None:
+    """Only LLaVA's own form means the padded square."""
+    for box in chain(*(each.boxes for each in phrases)):
+        box.readings = tuple(each for each in box.readings if not each.padded)
+
+
+def _to_999(phrases: Sequence[RawPhrase], is_known: bool) -> None:
+    """999 for 1000 where the scale is open; and no other scale if the set is known by its name."""
+    for box in chain(*(each.boxes for each in phrases)):
+        if len(box.readings) > 1:
+            scaled = [replace(each, scale=999.0) if each.scale == 1000 else each for each in box.readings]
+            box.readings = tuple(each for each in scaled if each.scale == 999 or not is_known)
 
 
 # Boxes beside the texts
 
 
-def _asked(texts: Sequence[str], roles: Sequence[str], boxes: list[RawBox]) -> list[RawPhrase]:
+def _asked(turns: Sequence[Turn], boxes: list[RawBox]) -> RawPhrase:
     """The boxes of a row are what its one question asks for."""
-    place = _asked_before(texts, roles, len(texts)) if roles.count("user") == 1 else None
-    if place is None:
-        raise RowError("boxes beside texts", found=list(texts), expected="one question that names what they are of")
-    return [_phrase(texts, place, boxes)]
+    questions = [number for number, each in enumerate(turns) if each.role == "user"]
+    words = asked_for(turns[questions[0]].text) if len(questions) == 1 else None
+    if words is None:
+        found = [each.text for each in turns]
+        raise RowError("boxes beside texts", found=found, expected="one question that names what they are of")
+    return _phrase(turns, (questions[0], *words), boxes, None)
 
 
-def _phrase(texts: Sequence[str], place: Place, boxes: list[RawBox], image: int | None = None) -> RawPhrase:
-    sentence, start, end = place
-    return RawPhrase(texts[sentence][start:end], boxes, start, end, sentence, image)
-
-
-def _answers(texts: Sequence[str], roles: Sequence[str], beside: Sequence[Any], shown: Sequence[int | None]
-             ) -> list[RawPhrase]:  # fmt: skip
+def _answered(turns: Sequence[Turn], number: int, boxes: Any) -> RawPhrase:
     """GUI-Actor: the box of an answer is what the instruction before it means."""
-    phrases = []
-    for number, boxes in enumerate(beside):
-        if boxes is None:
-            continue
-        before = _question_before(roles, number)
-        words = None if before is None else whole_text(texts[before])
-        if before is None or words is None:
-            raise RowError("bbox_gt without an instruction", found=texts[number], expected="a message of the user")
-        read = read_boxes(boxes, "the box of a message", SHARES)
-        phrases.append(_phrase(texts, (before, *words), read, shown[number]))
-    return phrases
+    question = turns[number].question
+    words = None if question is None else whole_text(turns[question].text)
+    if question is None or words is None:
+        found = turns[number].text
+        raise RowError("bbox_gt without an instruction", found=found, expected="a message of the user")
+    read = read_boxes(boxes, "the box of a message", SHARES)
+    return _phrase(turns, (question, *words), read, turns[number].image)
 
 
-# ms-swift
-
-
-def _objects(value: Any) -> Mapping[str, Any]:
-    """`ref`, `bbox`, `bbox_type` and `image_id`; version 2 has a list of objects, with caption and image."""
-    value = structured(value, "objects")
-    if isinstance(value, list) and all(
-        isinstance(each, Mapping) and {"caption", "bbox"} <= each.keys() for each in value
-    ):
-        names = {"ref": "caption", "bbox": "bbox", "bbox_type": "bbox_type", "image_id": "image"}
-        return {name: [each.get(key) for each in value if key in each] for name, key in names.items()}
-    if not isinstance(value, Mapping) or not {"ref", "bbox"} & value.keys():
-        raise RowError(
-            "objects beside a conversation", found=value, expected="ref and bbox, in the order of the texts"
-        )
-    return value
-
-
-def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any], rejected: str) -> list[RawPhrase]:
-    """`<ref-object>` and `<bbox>` are filled in order, each with its own list; those of a rejected answer are last."""
-    refs = [str(each) for each in objects.get("ref") or []]
-    lists = _object_boxes(objects)
-    pictures = [int(each) for each in objects.get("image_id") or []] or [0] * len(lists)
-    if len(pictures) != len(lists):
-        found = (len(pictures), len(lists))
-        raise RowError("objects: image_id and bbox", found=found, expected="one image_id for each bbox")
-    refs = refs[: len(refs) - rejected.count("<ref-object>")]
-    lists = lists[: len(lists) - rejected.count("<bbox>")]
-    names: list[Place] = []
-    owners: list[tuple[int, int | None]] = []  # of each <bbox>: its text, and the name directly before it
-    alone: set[int] = set()  # texts that are boxes and nothing else
-    number = -1
-    for message in messages:
-        parts = [message] if isinstance(message["content"], str) else [p for p in message["content"] if "text" in p]
-        for part in parts:
-            key = "content" if part is message else "text"
-            number += 1
-            end, filled, behind = 0, "", None
-            alone |= {number} if says_nothing(_PLACE.sub("", part[key])) else set()
-            for match in _PLACE.finditer(part[key]):
-                gap = part[key][end : match.start()]
-                filled, end = filled + gap, match.end()
-                behind = None if gap.strip(" ,;:\n") else behind
-                given, used = (refs, names) if match[0] == "<ref-object>" else (lists, owners)
-                if len(used) >= len(given):
-                    raise RowError(f"objects: too few for {match[0]}", found=len(given), expected="one for each")
-                if given is refs:
-                    behind = len(names)
-                    names.append((number, len(filled), len(filled) + len(refs[behind])))
-                    filled += refs[behind]
-                else:
-                    filled += json.dumps([*_short(lists[len(owners)])])
-                    owners.append((number, behind))
-            part[key] = filled + part[key][end:]
-    if (len(names), len(owners)) not in ((len(refs), len(lists)), (0, 0), (0, len(lists))):
-        found = (len(names), len(owners))
-        raise RowError(
-            "objects: names or boxes without a place",
-            found=found,
-            expected=f"{len(refs)} <ref-object>, {len(lists)} <bbox>",
-        )
-    texts, roles = message_texts(messages), _roles(messages)
-    stand_behind = any(name is not None for _, name in owners)
-    phrases: dict[Any, RawPhrase] = {}
-    for index, box in enumerate(lists):
-        owner: int | None = index if len(refs) == len(lists) else None
-        if len(refs) == 1:
-            owner = 0
-        elif stand_behind:
-            owner = owners[index][1]
-        place = None
-        if owner is not None and names:
-            place = names[owner]
-        elif not refs and owners and owners[index][0] in alone:
-            place = _asked_before(texts, roles, owners[index][0])
-        if place is None and (owner is None or names):
-            expected = "<bbox> directly behind its <ref-object>, or as many as these"
-            raise RowError("objects: whose boxes are they?", found=[each.numbers for each in box], expected=expected)
-        new = RawPhrase(refs[owner or 0]) if place is None else _phrase(texts, place, [])
-        new.image = pictures[index]
-        phrases.setdefault((place or owner, new.image), new).boxes.extend(box)
-    return [*phrases.values()]
-
-
-def _object_boxes(objects: Mapping[str, Any]) -> list[list[RawBox]]:
-    given = objects.get("bbox") or []
-    kinds = objects.get("bbox_type")
-    lists = []
-    for each, kind in zip(given, kinds if isinstance(kinds, list) and kinds else [kinds] * len(given), strict=True):
-        if kind is not None and kind not in _BBOX_TYPES:
-            raise RowError("objects: an unknown bbox_type", found=kind, expected=", ".join(_BBOX_TYPES))
-        scales = [PIXELS, 1.0] if kind is None else [_BBOX_TYPES[kind]]
-        lists.append(read_boxes(each, "objects, bbox", tuple(Reading("xyxy", scale) for scale in scales)))
-    return lists
-
-
-def _short(boxes: Sequence[RawBox]) -> Iterator[float | int]:
-    for box in boxes:
-        for number in box.numbers:
-            yield int(number) if number == int(number) else number
-
-
-def _unpadded(phrase: RawPhrase) -> RawPhrase:
-    """Only LLaVA's own form means the padded square."""
-    return _map(phrase, lambda readings: tuple(each for each in readings if not each.padded))
-
-
-def _of_uground(phrase: RawPhrase, is_known: bool) -> RawPhrase:
-    """999 for 1000 where the scale is open; and no other scale if the set is known by its name."""
-
-    def rescale(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
-        if len(readings) == 1:
-            return readings
-        if is_known:
-            return (Reading(readings[0].order, 999.0),)
-        return tuple(replace(each, scale=999.0) if each.scale == 1000 else each for each in readings)
-
-    return _map(phrase, rescale)
-
-
-def _map(phrase: RawPhrase, change: Any) -> RawPhrase:
-    return replace(phrase, boxes=[replace(box, readings=change(box.readings)) for box in phrase.boxes])
+def _with_question(
+    turns: Sequence[Turn], number: int, phrases: Sequence[RawPhrase], filled: Sequence[Any]
+) -> RawPhrase:
+    """A box of ms-swift without a name is what the question before it asks for, if its text is boxes alone."""
+    phrase = phrases[number]
+    if phrase.text:
+        return phrase
+    where = filled[number] if filled else None
+    place = _place_asked(turns, where.text) if where is not None and where.is_alone else None
+    if place is None:
+        found = [box.numbers for box in phrase.boxes]
+        raise RowError("objects: whose boxes are they?", found=found, expected="a name in ref, or a question for it")
+    return _phrase(turns, place, phrase.boxes, phrase.image)
 
 
 def read_text(record: Columns, context: Context) -> Iterator[RawRow]:
     """A text, or several, without boxes beside it; some have boxes in the marks of a model."""
     name = first_of(record, ("question", *TEXT_NAMES))
     texts = texts_of(record[name], name) if name else []
-    phrases = [
-        replace(_unpadded(each), sentence=n) for n, text in enumerate(texts) for each in _marked_words(text, context)
-    ]
+    turns = [Turn(text, "assistant" if "<" in text and find_mentions(text) else "", None, None) for text in texts]
+    phrases = _mentions(turns, context)
+    _unpad(phrases)
     yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, phrases)
-
-
-def _marked_words(text: str, context: Context) -> list[RawPhrase]:
-    return _mentions([text], ["assistant"], [None], context) if "<" in text and find_mentions(text) else []

@@ -99,10 +99,17 @@ def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], li
     return parts, pictures
 
 
+def text_places(messages: Sequence[Any]) -> list[tuple[Any, str]]:
+    """Where the texts of messages are, in order: a message or one of its parts, and the key there."""
+    places: list[tuple[Any, str]] = []
+    for message in messages:
+        if isinstance(message["content"], str):
+            places.append((message, "content"))
+        else:
+            places += [(part, "text") for part in message["content"] if "text" in part]
+    return places
+
+
 def message_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """The texts of messages, in order; a message of parts may have several."""
-    texts = []
-    for message in messages:
-        content = message["content"]
-        texts += [content] if isinstance(content, str) else [each["text"] for each in content if "text" in each]
-    return texts
+    return [holder[key] for holder, key in text_places(messages)]

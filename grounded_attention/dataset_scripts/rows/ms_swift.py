@@ -1,0 +1,108 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`objects` of ms-swift beside a conversation: names and boxes that fill its `<ref-object>` and `<bbox>` in order."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .box_texts import says_nothing
+from .messages import text_places
+from .raw import RawBox, RawPhrase, RowError, read_boxes, structured
+from .readings import PIXELS, Reading
+
+_PLACE = re.compile(r"<ref-object>|<bbox>")
+_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0, "norm_1": 1.0, "norm_1000": 1000.0}
+_EARLIER = {"caption": "ref", "bbox": "bbox", "bbox_type": "bbox_type", "image": "image_id"}
+
+
+@dataclass
+class FilledBox:
+    """A `<bbox>`: its text, the name directly before it, and whether its text is boxes alone."""
+
+    text: int
+    name: int | None
+    is_alone: bool
+
+
+def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> tuple[list[RawPhrase], list[FilledBox]]:
+    """Fills the places, and gives a phrase for each `<bbox>` in order, without words where it has no name; those of a
+    rejected answer are the last ones and left out."""
+    objects = _objects(value)
+    refs = [str(each) for each in objects.get("ref") or []]
+    boxes = _boxes(objects)
+    pictures = [int(each) for each in objects.get("image_id") or [0] * len(boxes)]
+    if len(pictures) != len(boxes):
+        found = (len(pictures), len(boxes))
+        raise RowError("objects: image_id and bbox", found=found, expected="one image_id for each bbox")
+    refs = refs[: len(refs) - rejected.count("<ref-object>")]
+    boxes = boxes[: len(boxes) - rejected.count("<bbox>")]
+    names: list[RawPhrase] = []
+    filled: list[FilledBox] = []
+    for number, (holder, key) in enumerate(text_places(messages)):
+        text, written, end, behind = holder[key], "", 0, None
+        is_alone = says_nothing(_PLACE.sub("", text))
+        for match in _PLACE.finditer(text):
+            gap = text[end : match.start()]
+            behind = None if gap.strip(" ,;:\n") else behind
+            written, end = written + gap, match.end()
+            is_name = match[0] == "<ref-object>"
+            if len(names if is_name else filled) >= len(refs if is_name else boxes):
+                raise RowError(f"objects: too few for {match[0]}", found=value, expected="one for each")
+            if is_name:
+                behind = len(names)
+                words = refs[behind]
+                names.append(RawPhrase(words, [], len(written), len(written) + len(words), number))
+            else:
+                words = json.dumps([_short(side) for box in boxes[len(filled)] for side in box.numbers])
+                filled.append(FilledBox(number, behind, is_alone))
+            written += words
+        holder[key] = written + text[end:]
+    if (len(names), len(filled)) not in ((len(refs), len(boxes)), (0, 0), (0, len(boxes))):
+        raise RowError(
+            "objects: names or boxes without a place",
+            found=(len(names), len(filled)),
+            expected=f"{len(refs)} <ref-object>, {len(boxes)} <bbox>",
+        )
+    owners: list[int | None] = [None] * len(boxes)
+    if len(refs) == 1:
+        owners = [0] * len(boxes)
+    elif any(each.name is not None for each in filled):
+        owners = [each.name for each in filled]
+    elif len(refs) == len(boxes):
+        owners = [*range(len(boxes))]
+    named = names or [RawPhrase(each) for each in refs]
+    phrases = []
+    for owner, each, picture in zip(owners, boxes, pictures, strict=False):
+        if owner is None and refs:
+            expected = "<bbox> directly behind its <ref-object>, or as many as these"
+            raise RowError("objects: whose boxes are they?", found=[box.numbers for box in each], expected=expected)
+        name = RawPhrase() if owner is None else named[owner]
+        phrases.append(RawPhrase(name.text, each, name.start, name.end, name.sentence, picture))
+    return phrases, filled
+
+
+def _objects(value: Any) -> Mapping[str, Any]:
+    """`ref`, `bbox`, `bbox_type` and `image_id`; version 2 has a list of objects, with caption and image."""
+    value = structured(value, "objects")
+    if isinstance(value, list) and all(isinstance(each, Mapping) and {"caption", "bbox"} <= {*each} for each in value):
+        return {name: [each.get(key) for each in value if key in each] for key, name in _EARLIER.items()}
+    if not isinstance(value, Mapping) or not {"ref", "bbox"} & value.keys():
+        raise RowError("objects beside a conversation", found=value, expected="ref and bbox, in the texts' order")
+    return value
+
+
+def _boxes(objects: Mapping[str, Any]) -> list[list[RawBox]]:
+    given, kinds = objects.get("bbox") or [], objects.get("bbox_type")
+    boxes = []
+    for each, kind in zip(given, kinds if isinstance(kinds, list) and kinds else [kinds] * len(given), strict=True):
+        if kind is not None and kind not in _TYPES:
+            raise RowError("objects: an unknown bbox_type", found=kind, expected=", ".join(_TYPES))
+        scales = (PIXELS, 1.0) if kind is None else (_TYPES[kind],)
+        boxes.append(read_boxes(each, "objects, bbox", tuple(Reading("xyxy", scale) for scale in scales)))
+    return boxes
+
+
+def _short(number: float) -> float | int:
+    return int(number) if number == int(number) else number
