@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .raw import RawBox, RowError, first_of
-from .readings import PIXELS, Reading
+from .readings import PIXELS, Reading, Readings
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
 _NUMBERS = re.compile(_NUMBER)
 _BLANKS = " \t\r\n,;:"
 _BRACKETS = "()[]<>"
-THOUSANDTHS: tuple[Reading, ...] = (Reading("xyxy", 1000.0),)
-SHARES: tuple[Reading, ...] = (Reading("xyxy", 1.0),)
-STEPS_999: tuple[Reading, ...] = (Reading("xyxy", 999.0),)
+THOUSANDTHS: Readings = (Reading("xyxy", 1000.0),)
+SHARES: Readings = (Reading("xyxy", 1.0),)
+STEPS_999: Readings = (Reading("xyxy", 999.0),)
 # The same key has pixels in Qwen2.5-VL, thousandths in Qwen3-VL, shares in Kimi-VL: the numbers must tell.
-OPEN_SCALE: tuple[Reading, ...] = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Reading("xyxy", 1.0))
-POINTS: tuple[Reading, ...] = (Reading("points", PIXELS), Reading("points", 1000.0))
-POINT_SHARES: tuple[Reading, ...] = (Reading("points", 1.0),)
+OPEN_SCALE: Readings = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Reading("xyxy", 1.0))
+POINTS: Readings = (Reading("points", PIXELS), Reading("points", 1000.0))
+POINT_SHARES: Readings = (Reading("points", 1.0),)
 KOSMOS_CELLS = 32
 
 
@@ -121,9 +121,7 @@ def _groups(text: str) -> list[list[float]]:
     return [numbers for each in re.split(r"[()\[\]<>;]", text) if (numbers := _values(each))]
 
 
-def _boxes(
-    groups: Sequence[list[float]], readings: tuple[Reading, ...], text: str, are_points: bool = False
-) -> list[RawBox]:
+def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_points: bool = False) -> list[RawBox]:
     """Four numbers each, two corners, or a point; or points."""
     if [*map(len, groups)] == [2, 2] and not are_points:
         groups = [groups[0] + groups[1]]
@@ -137,7 +135,7 @@ def _hull(numbers: Sequence[float]) -> list[float]:
     return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
 
 
-def _point_readings(numbers: Sequence[float]) -> tuple[Reading, ...]:
+def _point_readings(numbers: Sequence[float]) -> Readings:
     return POINT_SHARES if max(numbers) <= 1 else POINTS
 
 
@@ -345,7 +343,7 @@ def _bare(text: str, question: str) -> Iterator[Mention]:
         yield Mention(_boxes(groups, _bare_readings(run), run), span, is_sure=is_sure)
 
 
-def _bare_readings(run: str) -> tuple[Reading, ...]:
+def _bare_readings(run: str) -> Readings:
     written = _NUMBERS.findall(run)
     if max(map(float, written)) <= 1.01 and any("." in each for each in written):
         # LLaVA's data are those of the padded square; Shikra writes no blanks and means the picture.

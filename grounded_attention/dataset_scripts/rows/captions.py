@@ -55,7 +55,7 @@ def read_phrases(record: Columns, context: Context) -> Iterator[RawRow]:
         own = _with_boxes(each, marks)
         # Boxes beside the phrases, and entities, are not of the own form: what they mean is counted.
         is_own = own is each and column == "phrases"
-        phrases.append(read_own_phrase(own, name) if is_own else read_own_phrase(own, name, ()))
+        phrases.append(read_own_phrase(own, name, XYXY_SHARES if is_own else ()))
     texts, pictures = _texts(record)
     rest = {key: value for key, value in record.items() if key not in (column, "messages", "conversations")}
     yield make_row(rest, texts, phrases, images=images_of(record) or pictures)

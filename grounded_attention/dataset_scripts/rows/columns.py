@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -23,7 +23,8 @@ from .raw import (
     size_of,
     structured,
 )
-from .readings import PIXELS, Reading
+from .readings import PIXELS, Reading, Readings
+from .report import RowsReport
 
 XYXY_PIXELS, XYWH_PIXELS = (Reading("xyxy", PIXELS),), (Reading("xywh", PIXELS),)
 XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
@@ -51,20 +52,21 @@ _TURNED = ("angle", "rotation", "theta")
 _NOTHING: tuple[Any, ...] = (None, False, 0, "", "0", [], "false", "False")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Context:
     """What a reader of a shape may need beside the row."""
 
-    kind: str = ""  # The format, or the repository, of the source
-    readings: tuple[Reading, ...] = ()  # How the format writes boxes
+    kind: str  # The format, or the repository, of the source
+    readings: Readings  # How the format writes boxes
     # Column, or column and key -> number -> name of a class
-    classes: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
-    notes: Any = field(default_factory=dict)  # Reason -> number of what is left out; readers add to it
+    classes: Mapping[str, Mapping[Any, str]]
+    report: RowsReport
+    where: str = ""  # The place of the record
 
     def leave_out(self, what: str, count: int = 1) -> None:
         """Counts something that is not read."""
-        if count:
-            self.notes[what] = self.notes.get(what, 0) + count
+        for _ in range(count):
+            self.report.drop(what, self.where)
 
     def note_beside(self, record: Columns) -> None:
         """Counts what stands beside a box and is not read."""
@@ -115,7 +117,7 @@ def make_row(record: Columns, texts: dict[str, Any], phrases: list[RawPhrase], *
     return RawRow(images, texts, phrases, known.pop("size", None) or size_of(record), id_of(record, images), more)
 
 
-def boxes_of(record: Columns, readings: tuple[Reading, ...] = ()) -> list[RawBox]:
+def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
     """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
     name = first_of(record, BOX_NAMES)
     if name is not None:

@@ -19,7 +19,6 @@ from .raw import (
     RowError,
     first_of,
     items,
-    plain,
     read_boxes,
     structured,
     texts_of,

@@ -9,7 +9,7 @@ from grounded_attention.utils.whole_words import whole_words
 
 from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_text, has_boxes, make_row
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
-from .readings import Reading
+from .readings import Reading, Readings
 
 WORD_NAMES = ("words", "tokens", "ocr_tokens")  # the words of a page, in columns beside their boxes
 
@@ -112,7 +112,7 @@ def read_points(record: Columns, context: Context) -> Iterator[RawRow]:
     name = next((key for key in ("label", "text", "phrase", "caption", "name") if record.get(key) is not None), None)
     if name is None:
         raise RowError("no text beside the points", found=list(record), expected="label or text")
-    known: tuple[Reading, ...] = ()
+    known: Readings = ()
     if "label" in record and {"count", "collection_method", "image_sha256"} & record.keys():
         known = (Reading("points", 100.0),)
     boxes = read_boxes(record["points"], "points", known)

@@ -18,7 +18,7 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from .readings import PIXELS, Reading
+from .readings import PIXELS, Reading, Readings
 
 # Names of columns with four numbers, or with lists of them, in the order in which they are looked for.
 BOX_NAMES = (
@@ -51,7 +51,7 @@ class RawBox:
     """Four numbers, or two of a point, as they are written."""
 
     numbers: list[float]
-    readings: tuple[Reading, ...] = ()  # What they may mean by where they stand; none: not known
+    readings: Readings = ()  # What they may mean by where they stand; none: not known
     area: float | None = None  # The area in pixels that the row says
     hull: Sequence[float] | None = None  # Corners in pixels of its mask or polygon
     mask: Any = None  # Its mask, as `find_mask` returns it
@@ -93,6 +93,9 @@ class RawRow:
     size: tuple[int, int] | None = None  # Width and height to which boxes in pixels refer, if the row says it
     image_id: str | None = None
     more: dict[str, Any] = field(default_factory=dict)  # Other columns that are kept
+    split: str = ""
+    file: Path | None = None  # The file that has it
+    where: str = ""  # Its place there
 
 
 class RowError(DataError):
@@ -163,7 +166,7 @@ def first_of(record: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((name for name in names if record.get(name) is not None), None)
 
 
-def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> list[RawBox]:
+def read_boxes(value: Any, name: str, readings: Readings = ()) -> list[RawBox]:
     """One box, a list of boxes, a text of them, or mappings with named sides; none for null or an empty list."""
     value = structured(value, name)
     if isinstance(value, str):
@@ -185,7 +188,7 @@ def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> lis
     return [_around_corners(value, name, readings) if len(value) == 8 else RawBox(_numbers(value, name), readings)]
 
 
-def _around_corners(value: Sequence[Any], name: str, readings: tuple[Reading, ...]) -> RawBox:
+def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawBox:
     """The box around corners x, y, x, y ...; a known scale stays, and a known order says nothing of corners."""
     pairs = [_numbers(value[i : i + 2], name) for i in range(0, len(value), 2)]
     across, down = zip(*pairs, strict=True)
@@ -229,7 +232,7 @@ def span_phrases(value: Any, text: str, boxes: list[RawBox], name: str) -> list[
     return [RawPhrase(text[start:end], boxes, start, end, 0) for start, end in runs]
 
 
-def _named_sides(value: Mapping[str, Any], name: str, readings: tuple[Reading, ...]) -> RawBox:
+def _named_sides(value: Mapping[str, Any], name: str, readings: Readings) -> RawBox:
     for order, sides in SIDE_NAMES:
         if all(value.get(side) is not None for side in sides):
             numbers = _numbers([value[side] for side in sides], name)
@@ -283,8 +286,8 @@ def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "im
     return size
 
 
-def read_own_phrase(phrase: Any, name: str, readings: tuple[Reading, ...] = (Reading("xyxy", 1.0),)) -> RawPhrase:
-    """A phrase of the product's own form; its boxes are x1, y1, x2, y2 in [0, 1] unless the user says otherwise."""
+def read_own_phrase(phrase: Any, name: str, readings: Readings) -> RawPhrase:
+    """A phrase of the product's own form; its boxes have these readings."""
     if not isinstance(phrase, Mapping):
         raise RowError(f"{name} is no object", found=phrase, expected="text, boxes, and perhaps start, end, sentence")
     values: dict[str, Any] = {

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -22,10 +21,10 @@ from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
 from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
-from .readings import FORMAT, Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
+from .readings import FORMAT, Decision, Reading, Readings, Sample, Size, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
-from .sources import SAME_SPLIT, Record, Source, in_words
+from .sources import SAME_SPLIT, Source, in_words
 from .unread import UNREAD, unread_places
 
 logger = logging.getLogger(__name__)
@@ -36,6 +35,12 @@ COUNTED = (200, 2000)
 LOOKED_AT = 2000
 _POINTS = (Reading("point"),)  # a key of decisions: points of which nothing else is known
 WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
+# What a user names -> the columns that would be taken for it.
+_SAME = {
+    "boxes": BOX_NAMES,
+    **dict.fromkeys(("image", "images"), IMAGE_NAMES),
+    **dict.fromkeys(("text", "caption", "captions"), TEXT_NAMES),
+}
 _WEAK = ("text", NO_OBJECTS)  # shapes of rows that have nothing to tell; others may follow
 # Names of columns that a user may give.
 COLUMNS = (
@@ -134,7 +139,7 @@ class GroundedRows:
     ) -> None:
         self._source, self._columns, self._said, self._split = source, columns, said, split
         self._pictures, self._max_rows, self._decodes = pictures, max_rows, True
-        self._decisions: dict[tuple[Reading, ...], Decision] = {}
+        self._decisions: dict[Readings, Decision] = {}
         self._shape: Shape | None = None
         self._known_columns: set[str] = set()
         self._told: set[str] = set()  # reasons that were logged
@@ -203,113 +208,99 @@ class GroundedRows:
 
     # Reading
 
-    def _records(self) -> Iterator[tuple[str, Record]]:
-        classes = self._columns.get("names")
-        if isinstance(classes, list | tuple):
-            self._source.classes["names"] = dict(enumerate(classes))
-        for split, (file, where, record) in self._source.records(self._split):
-            yield split, (file, where, self._renamed(record, file, where))
-
-    def _renamed(self, record: dict[str, Any], file: Path | None, where: str) -> dict[str, Any]:
+    def _renamed(self, record: dict[str, Any]) -> dict[str, Any]:
         """Plain values, with the columns that the user names under their known names, before all others."""
         self._known_columns |= record.keys()
-        with in_words("a row that cannot be read", file=file or self._source.name, where=where):
-            # A null says no more than a column that is not there, but for things: there it says that there are none.
-            record = {key: plain(value) for key, value in record.items() if value is not None or key in OBJECT_NAMES}
-            record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
+        # A null says no more than a column that is not there, but for things: there it says that there are none.
+        record = {key: plain(value) for key, value in record.items() if value is not None or key in OBJECT_NAMES}
+        record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
         for key, names in self._source.classes.items():
             if isinstance(record.get(key), int):
                 record[key] = names.get(record[key], record[key])
-        if not self._columns:
-            return record
         renamed: dict[str, Any] = {}
-        used: set[str] = set()
+        hidden: set[str] = set()
         for name, column in self._columns.items():
             if name == "names":
                 continue
             columns = [column] if isinstance(column, str) else list(column)
+            # Other columns of the same meaning step back: what the user names is what is read.
+            hidden.update(columns, _SAME.get(name, ()))
             if missing := [each for each in columns if each not in record]:
                 if not set(missing) & self._known_columns:
-                    known = ", ".join(record)
-                    raise DataError(
-                        f"no column {missing[0]}", file=file, where=where, found=known, expected=missing[0]
-                    )
+                    raise RowError(f"no column {missing[0]}", found=", ".join(record), expected=missing[0])
                 renamed |= {name: None} if name in OBJECT_NAMES else {}
                 continue
-            values = [record[each] for each in columns]
-            renamed[name] = values[0] if isinstance(column, str) else values
-            used |= set(columns)
-        rest = {key: value for key, value in record.items() if key not in used and key not in renamed}
-        # Other columns of the same meaning step back: what the user names is what is read.
-        return {**renamed, **{key: value for key, value in rest.items() if not _says_the_same(key, renamed)}}
+            renamed[name] = record[column] if isinstance(column, str) else [record[each] for each in columns]
+        return {**{key: value for key, value in record.items() if key not in hidden}, **renamed}
 
-    def _raw_rows(self, notes: dict[str, int]) -> Iterator[tuple[str, Path | None, str, RawRow]]:
-        context = Context(self._source.kind, self._source.readings, self._source.classes, notes)
-        for split, (file, where, record) in self._records():
-            place: dict[str, Any] = {"file": file or self._source.name, "where": where}
-            known = self._shape is not None and self._shape.matches(record) and not has_no_objects(record)
-            shape = self._shape if known and self._shape is not None else find_shape(record, **place)
-            if self._shape is None or self._shape.name in _WEAK:
-                self._shape = shape
-            said = sum(notes.values())
-            with in_words(f"no row of the shape {shape.name!r}, which has {shape.columns}", **place):
-                made = list(shape.read(record, context))
-            if not made and sum(notes.values()) == said:  # the reader said nothing of it
-                context.leave_out("a row without a text or an object")
-            is_said = shape.name == "conversation" and sum(notes.values()) > said  # with the reason, by its reader
-            for name in [] if is_said else unread_places(record, made):
+    def _raw_rows(self, report: RowsReport) -> Iterator[RawRow]:
+        classes = self._columns.get("names")
+        if isinstance(classes, list | tuple):
+            self._source.classes["names"] = dict(enumerate(classes))
+        context = Context(self._source.kind, self._source.readings, self._source.classes, report)
+        for split, (file, where, record) in self._source.records(self._split):
+            context.where = where
+            with in_words("no row", file=file or self._source.name, where=where):
+                rows = self._read_record(self._renamed(record), context)
+            for row in rows:
+                row.split, row.file, row.where = split, file, where
+                yield row
+
+    def _read_record(self, record: Mapping[str, Any], context: Context) -> list[RawRow]:
+        shape = self._shape
+        if shape is None or not shape.matches(record) or has_no_objects(record):
+            shape = find_shape(record)
+        if self._shape is None or self._shape.name in _WEAK:
+            self._shape = shape
+        before = context.report.dropped.total()
+        rows = list(shape.read(record, context))
+        is_said = context.report.dropped.total() > before
+        if not rows and not is_said:
+            context.leave_out("a row without a text or an object")
+        if shape.name != "conversation" or not is_said:
+            for name in unread_places(record, rows):
                 context.leave_out(f"{name}: {UNREAD}")
-            if any(phrase.boxes for row in made for phrase in row.phrases):
-                context.note_beside(record)
-            for row in made:
-                for phrase in row.phrases:
-                    if phrase.image is None and phrase.boxes and len(row.images) > 1:
-                        expected = "the picture of each box, such as phrases with image"
-                        raise DataError(
-                            f"boxes of {phrase.text!r:.40}, and several pictures",
-                            **place,
-                            found=len(row.images),
-                            expected=expected,
-                        )
-                yield split, file, where, row
+        phrases = [(row, phrase) for row in rows for phrase in row.phrases if phrase.boxes]
+        if phrases:
+            context.note_beside(record)
+        for row, phrase in phrases:
+            if phrase.image is None and len(row.images) > 1:
+                problem = f"boxes of {phrase.text!r:.40}, and several pictures"
+                expected = "the picture of each box, such as phrases with image"
+                raise RowError(problem, found=len(row.images), expected=expected)
+        return rows
 
     def _look(self) -> None:
         """Finds the shape, and how boxes are written."""
         for limit in COUNTED:
             samples, complete = self._samples(limit)
             try:
-                self._decide(samples)
-                return
+                for kind, some in samples.items():
+                    self._decide(kind, some)
+                break
             except UnclearBoxes:
                 if complete or limit == COUNTED[-1]:
                     raise
+        self._tell()
 
-    def _samples(self, limit: int) -> tuple[dict[tuple[Reading, ...], list[Sample]], bool]:
-        samples: dict[tuple[Reading, ...], list[Sample]] = {}
-        count = records = 0
-        previous = None
-        notes: dict[str, int] = {}
+    def _samples(self, limit: int) -> tuple[dict[Readings, list[Sample]], bool]:
+        samples: dict[Readings, list[Sample]] = {}
+        count = 0
+        report = RowsReport(self._source.name)
         has_boxes = False
-        for _, file, where, row in self._raw_rows(notes):
-            if where != previous:
-                previous, records = where, records + 1
-            if count >= limit or records > LOOKED_AT:
+        for number, row in enumerate(self._raw_rows(report)):
+            if count >= limit or number >= LOOKED_AT:
                 return samples, False
-            if not row.phrases:
-                continue
-            sizes: dict[int, tuple[int, int]] = {}
-            has_boxes = has_boxes or any(each.boxes for each in row.phrases)
             for phrase in row.phrases:
-                image = phrase.image or 0
+                has_boxes = has_boxes or bool(phrase.boxes)
+                try:
+                    size = self._size(row, phrase.image or 0) if phrase.boxes else (0, 0)
+                except ValueError:
+                    continue  # reported when rows are made
                 for box in phrase.boxes:
-                    try:
-                        size = sizes.get(image) or self._size(row, image, file, where)
-                    except ValueError:
-                        continue  # reported when rows are made
-                    sizes[image] = size
                     samples.setdefault(_kind(box), []).append(Sample(box.numbers, size, box.area, box.hull))
                     count += 1
-        unread = [reason.removesuffix(f": {UNREAD}") for reason in notes if reason.endswith(UNREAD)]
+        unread = [reason.removesuffix(f": {UNREAD}") for reason in report.dropped if reason.endswith(UNREAD)]
         if unread and not has_boxes:
             raise DataError(
                 f"no row has a box, but a column that is not read: {UNREAD}",
@@ -320,106 +311,80 @@ class GroundedRows:
             )
         return samples, True
 
-    def _size(self, row: RawRow, image: int, file: Path | None, where: str) -> tuple[int, int]:
+    def _size(self, row: RawRow, image: int) -> Size:
         """Width and height to which boxes in pixels refer: those that the row says, or those of the picture."""
         if row.size is not None and image == 0:
             return row.size
         if not 0 <= image < len(row.images):
-            raise DataError(
-                "a phrase of a picture that the row does not have",
-                file=file or self._source.name,
-                where=where,
-                found=image,
-                expected=f"0 to {len(row.images) - 1}",
-            )
-        return self._pictures.size(self._pictures.find(row.images[image], file))
+            raise RowError("a phrase of a picture that the row does not have", found=image)
+        return self._pictures.size(self._pictures.find(row.images[image], row.file))
 
-    def _decide(self, samples: Mapping[tuple[Reading, ...], Sequence[Sample]]) -> None:
-        assert self._shape is not None or not samples
-        for kind, some in samples.items():
-            self._decide_kind(kind, some)
-        self._tell()
-
-    def _decide_kind(self, kind: tuple[Reading, ...], samples: Sequence[Sample], **place: str) -> None:
-        readings = () if kind == _POINTS else kind
-        told_by, file = self._told_by(), self._source.name
-        self._decisions[kind] = decide(samples, readings, self._said, told_by, file=file, **place)
-
-    def _told_by(self) -> str:
+    def _decide(self, kind: Readings, samples: Sequence[Sample], **place: str) -> None:
         assert self._shape is not None
+        known_by = f"the columns, as in {self._shape.sets}"
         if self._source.readings:
-            return f"{FORMAT}{self._source.kind}"
-        if self._shape.name == OF_A_TOOL:
-            return f"{FORMAT}{self._shape.sets}"
-        if self._shape.name in ("conversation", "text"):
-            return "the marks in the texts"
-        return f"the columns, as in {self._shape.sets}"
+            known_by = f"{FORMAT}{self._source.kind}"
+        elif self._shape.name == OF_A_TOOL:
+            known_by = f"{FORMAT}{self._shape.sets}"
+        elif self._shape.name in ("conversation", "text"):
+            known_by = "the marks in the texts"
+        readings = () if kind == _POINTS else kind
+        self._decisions[kind] = decide(samples, readings, self._said, known_by, file=self._source.name, **place)
 
     def _tell(self) -> None:
         self.report.shape = self._shape.name if self._shape else "no rows"
         self.report.convention = " and ".join(dict.fromkeys(str(each.reading) for each in self._decisions.values()))
         self.report.known_by = "; ".join(dict.fromkeys(each.known_by for each in self._decisions.values()))
-        if self.report.shape in _WEAK and not self._decisions:
-            self.report.known_by = "no column of boxes was found: name it by columns={'boxes': ...} if there is one"
-            logger.warning("%s: %s", self.report.source, self.report.known_by)
         if self._decisions:
             logger.info("%s: boxes are %s (%s)", self.report.source, self.report.convention, self.report.known_by)
+        elif self.report.shape in _WEAK:
+            self.report.known_by = "no column of boxes was found: name it by columns={'boxes': ...} if there is one"
+            logger.warning("%s: %s", self.report.source, self.report.known_by)
 
     # Rows
 
     def _read(self, decode: bool, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        report = RowsReport(self._source.name)
-        report.shape, report.convention = self.report.shape, self.report.convention
-        report.known_by = self.report.known_by
-        notes: dict[str, int] = {}
-        complete = True
-        made = missing = 0
-        for split, file, where, raw in self._raw_rows(notes):
-            limits = [each for each in (self._max_rows, limit) if each is not None]
-            if limits and made + missing >= min(limits):
-                complete = False
+        about = self.report
+        report = RowsReport(about.source, about.shape, about.convention, about.known_by)
+        limits = [each for each in (self._max_rows, limit) if each is not None]
+        missing = 0
+        for raw in self._raw_rows(report):
+            if limits and report.rows + missing >= min(limits):
                 break
             try:
-                row = self._row(raw, file, where, decode, report, made)
+                row = self._row(raw, decode, report)
             except MissingPicture as error:
                 missing += 1
-                report.drop("the picture is missing", f"{where}: {error.name}")
+                report.drop("the picture is missing", f"{raw.where}: {error.name}")
                 if error.name not in report.missing:
                     report.missing.append(error.name)
                 continue
             except UnreadablePicture as error:
                 missing += 1
-                report.drop("the picture cannot be read", f"{where}: {error}")
+                report.drop("the picture cannot be read", f"{raw.where}: {error}")
                 continue
-            if split:
-                row.setdefault("split", split)
-            made += 1
-            report.add(row, split)
+            if raw.split:
+                row.setdefault("split", raw.split)
+            report.add(row, raw.split)
             yield row
-        for reason, count in notes.items():
-            report.dropped[reason] = report.dropped.get(reason, 0) + count
-        report.complete = complete
+        else:
+            report.complete = True
         vars(self.report).update(vars(report))
-        if not made and missing and not report.missing:
-            first = next(iter(report.examples.values()))[0]
-            raise DataError(f"no picture can be read; {first}", file=self._source.name)
-        if not made and missing:
+        if report.rows:
+            return
+        file = self._source.name
+        if report.missing:
             searched = ", ".join(map(str, self._pictures.folders)) or "no folder"
-            raise DataError(
-                "no picture was found",
-                file=self._source.name,
-                found=report.missing[0],
-                expected=f"files in {searched}",
-                hint="give the folder: images=",
-            )
-        if not made and complete:
-            raise DataError("no rows", file=self._source.name, expected="at least one row")
+            hint, found = "give the folder: images=", report.missing[0]
+            raise DataError("no picture was found", file=file, found=found, expected=f"files in {searched}", hint=hint)
+        if missing:
+            raise DataError(f"no picture can be read; {next(iter(report.examples.values()))[0]}", file=file)
+        if report.complete:
+            raise DataError("no rows", file=file, expected="at least one row")
 
-    def _row(
-        self, raw: RawRow, file: Path | None, where: str, decode: bool, report: RowsReport, number: int
-    ) -> dict[str, Any]:
-        place: dict[str, Any] = {"file": file or self._source.name, "where": where}
-        stored = [self._pictures.find(each, file) for each in raw.images]
+    def _row(self, raw: RawRow, decode: bool, report: RowsReport) -> dict[str, Any]:
+        file = raw.file or self._source.name
+        stored = [self._pictures.find(each, raw.file) for each in raw.images]
         try:
             pictures = [open_image(each, "its picture") for each in stored] if decode else stored
             sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in stored]
@@ -427,12 +392,12 @@ class GroundedRows:
             raise UnreadablePicture(str(error)) from None
         try:
             if sizes:
-                check_shape(raw.size, sizes[0], raw.image_id or where, "picture")
+                check_shape(raw.size, sizes[0], raw.image_id or raw.where, "picture")
         except ValueError as error:
-            raise DataError(str(error), **place) from None
+            raise DataError(str(error), file=file, where=raw.where) from None
         texts = texts_in_order(raw.texts)
-        made = next((picture_digest(each) for each in stored[:1]), None) or f"row {number}"
-        row: dict[str, Any] = {"image_id": raw.image_id or made, **raw.texts}
+        digest = picture_digest(stored[0]) if stored else None
+        row: dict[str, Any] = {"image_id": raw.image_id or digest or f"row {report.rows}", **raw.texts}
         if len(pictures) == 1:
             row["image"] = pictures[0]
         elif pictures:
@@ -440,48 +405,30 @@ class GroundedRows:
         if sizes:
             row["width"], row["height"] = sizes[0]
         else:
-            report.drop("a picture (the row is text alone)", where)
-        row["phrases"] = [
-            self._phrase(each, index, raw, sizes, texts, place, report) for index, each in enumerate(raw.phrases)
-        ]
-        for key, value in raw.more.items():
-            row.setdefault(key, value)
-        return row
+            report.drop("a picture (the row is text alone)", raw.where)
+        row["phrases"] = []
+        for index, phrase in enumerate(raw.phrases):
+            name = f"{raw.where}, phrase {index} ({phrase.text!r:.40})"
+            with in_words("no phrase", file=file, where=name):
+                row["phrases"].append(self._phrase(phrase, raw, sizes, texts, report, name))
+        return {**raw.more, **row}
 
     def _phrase(
-        self,
-        raw: RawPhrase,
-        index: int,
-        row: RawRow,
-        sizes: Sequence[tuple[int, int]],
-        texts: Sequence[str],
-        place: Mapping[str, Any],
-        report: RowsReport,
+        self, raw: RawPhrase, row: RawRow, sizes: Sequence[Size], texts: Sequence[str], report: RowsReport, name: str
     ) -> dict[str, Any]:
-        name = f"{place['where']}, phrase {index} ({raw.text!r:.40})"
-        sentence, start, end = _locate(raw, texts, {**place, "where": name})
+        sentence, start, end = _locate(raw, texts)
         image = raw.image or 0
+        if raw.boxes and not sizes:
+            expected = f"a column of it ({', '.join(IMAGE_NAMES[2:8])}, ...)"
+            hint = "columns={'image': ...}"
+            raise RowError("boxes without a picture", found=", ".join(row.more), expected=expected, hint=hint)
         if raw.boxes and not 0 <= image < len(sizes):
-            if not sizes:
-                raise DataError(
-                    "boxes without a picture",
-                    file=place["file"],
-                    where=name,
-                    found=", ".join(row.more),
-                    expected=f"a column of it ({', '.join(IMAGE_NAMES[2:8])}, ...)",
-                    hint="columns={'image': ...}",
-                )
-            expected = f"0 to {len(sizes) - 1}"
-            raise DataError("image is out of range", file=place["file"], where=name, found=image, expected=expected)
-        boxes, kept = [], []
-        for box in raw.boxes:
-            size = row.size if row.size is not None and image == 0 else sizes[image]
-            read = self._box(box, size, name)
-            if read is None:
-                report.drop("a box that is inverted or outside of its picture", name)
-            else:
-                boxes.append(read)
-                kept.append(box)
+            raise RowError("image is out of range", found=image, expected=f"0 to {len(sizes) - 1}")
+        size = row.size if row.size is not None and image == 0 else (*sizes, (0, 0))[image]
+        read = [(box, self._box(box, size, name)) for box in raw.boxes]
+        kept = [(box, sides) for box, sides in read if sides is not None]
+        for _ in read[len(kept) :]:
+            report.drop("a box that is inverted or outside of its picture", name)
         if not raw.boxes and raw.regions is None:
             report.drop(WITHOUT_BOXES, name)
         phrase: dict[str, Any] = {
@@ -489,7 +436,7 @@ class GroundedRows:
             "start": start,
             "end": end,
             "sentence": sentence,
-            "boxes": boxes,
+            "boxes": [sides for _, sides in kept],
             "image": image,
         }
         for key in ("weight", "entity", "scores", "regions"):
@@ -497,66 +444,48 @@ class GroundedRows:
                 phrase[key] = getattr(raw, key)
         if raw.types:
             phrase["types"] = list(raw.types)
-        try:
-            own = find_mask({"mask": raw.mask})
-            masks = [own[0]] if own else [box.mask for box in kept]
-            if masks and all(each is not None for each in masks):
-                phrase["mask"] = run_lengths(unite_masks(masks, size))
-        except RowError as error:
-            raise DataError(error.problem, **{**error.details, "file": place["file"], "where": name}) from None
+        own = find_mask({"mask": raw.mask})
+        masks = [own[0]] if own else [box.mask for box, _ in kept]
+        if masks and all(each is not None for each in masks):
+            phrase["mask"] = run_lengths(unite_masks(masks, size))
         return phrase
 
-    def _box(self, box: RawBox, size: tuple[int, int], name: str) -> list[float] | None:
+    def _box(self, box: RawBox, size: Size, name: str) -> list[float] | None:
         """x1, y1, x2, y2 in [0, 1]; None if nothing of it is in the picture."""
         kind = _kind(box)
         if kind not in self._decisions:  # one that the first rows do not have
-            self._decide_kind(kind, [Sample(box.numbers, size, box.area, box.hull)], where=name)
+            self._decide(kind, [Sample(box.numbers, size, box.area, box.hull)], where=name)
             self._tell()
         x1, y1, x2, y2 = (float(each) for each in self._decisions[kind].reading.corners(box.numbers, size))
         inside = x1 <= 1 and y1 <= 1 and x2 >= 0 and y2 >= 0
         if not inside or x1 > x2 or y1 > y2:
             return None
         clipped = [min(max(each, 0.0), 1.0) for each in (x1, y1, x2, y2)]
-        if len(box.numbers) == 4 and (clipped[0] == clipped[2] or clipped[1] == clipped[3]):
-            return None
-        return clipped
+        is_empty = clipped[0] == clipped[2] or clipped[1] == clipped[3]
+        return None if is_empty and len(box.numbers) == 4 else clipped
 
 
-def _kind(box: RawBox) -> tuple[Reading, ...]:
+def _kind(box: RawBox) -> Readings:
     """What boxes of one convention share: the readings that their place allows; points without any are a kind."""
     return box.readings or _POINTS * (len(box.numbers) == 2)
 
 
-def _says_the_same(key: str, renamed: Mapping[str, Any]) -> bool:
-    """Whether a column that the user did not name would be taken for one that was named."""
-    groups = (
-        (BOX_NAMES, ("boxes",)),
-        (IMAGE_NAMES, ("image", "images")),
-        (TEXT_NAMES, ("text", "caption", "captions")),
-    )
-    return any(key in names and set(own) & renamed.keys() for names, own in groups)
-
-
-def _locate(raw: RawPhrase, texts: Sequence[str], place: Mapping[str, Any]) -> tuple[int, int, int]:
+def _locate(raw: RawPhrase, texts: Sequence[str]) -> tuple[int, int, int]:
     """The text of a phrase and its characters there: as given, or where its words occur once as whole words."""
     if raw.sentence is not None and not 0 <= raw.sentence < len(texts):
-        raise DataError("sentence is out of range", **place, found=raw.sentence, expected=f"0 to {len(texts) - 1}")
-    if (raw.start is None) != (raw.end is None) or (raw.start is None and not raw.text):
-        raise DataError("start and end", **place, found=[raw.start, raw.end], expected="both, or a text and neither")
+        raise RowError("sentence is out of range", found=raw.sentence, expected=f"0 to {len(texts) - 1}")
     if raw.start is not None and raw.end is not None:
         sentence = raw.sentence or 0
-        words = texts[sentence][raw.start : raw.end] if texts else ""
-        if not 0 <= raw.start < raw.end <= len(texts[sentence]) or (raw.text and words != raw.text):
-            raise DataError(
-                f"characters {raw.start} to {raw.end} are not its words",
-                **place,
-                found=words,
-                expected=repr(raw.text) if raw.text else f"characters of {texts[sentence]!r:.80}",
-            )
+        words = texts[sentence][raw.start : raw.end] if 0 <= raw.start < raw.end <= len(texts[sentence]) else ""
+        if words != (raw.text or words) or not words:
+            problem = f"characters {raw.start} to {raw.end} are not its words"
+            raise RowError(problem, found=words, expected=f"{raw.text!r} of {texts[sentence]!r:.80}")
         return sentence, raw.start, raw.end
+    if raw.start is not None or raw.end is not None or not raw.text:
+        raise RowError("start and end", found=[raw.start, raw.end], expected="both, or a text and neither")
     searched = range(len(texts)) if raw.sentence is None else [raw.sentence]
     spans = [(number, *each) for number in searched for each in whole_words(re.escape(raw.text), texts[number])]
     if len(spans) != 1:
         problem = "the words are not in the texts" if not spans else f"the words are {len(spans)} times in the texts"
-        raise DataError(problem, **place, found=raw.text, expected="start, end and sentence")
+        raise RowError(problem, found=raw.text, expected="start, end and sentence")
     return spans[0]

@@ -33,6 +33,9 @@ _SCALES = {
 _RANGE = re.compile(r"\[?0(?:\.0)?\s*(?:\.\.+|-|–|to|,)\s*(\d+(?:\.\d+)?)\]?")
 
 
+Size = tuple[int, int]  # width and height in pixels
+
+
 @dataclass(frozen=True)
 class Reading:
     """A convention of boxes, or a part of one."""
@@ -50,7 +53,7 @@ class Reading:
         order = self.order in (None, other.order) or "points" in (self.order, other.order)
         return order and self.scale in (None, other.scale) and (self.padded <= other.padded)
 
-    def corners(self, numbers: Sequence[float], size: tuple[int, int]) -> npt.NDArray[np.float64]:
+    def corners(self, numbers: Sequence[float], size: Size) -> npt.NDArray[np.float64]:
         """Reads four numbers, or the two of a point, as x1, y1, x2, y2, divided by width and height; not clipped."""
         first, second, *rest = (float(number) for number in numbers)
         if self.order == "yxyx":
@@ -72,7 +75,7 @@ class Reading:
             box = (box * longest - (longest - sides) / 2) / sides
         return box
 
-    def holds(self, numbers: Sequence[float], size: tuple[int, int]) -> bool:
+    def holds(self, numbers: Sequence[float], size: Size) -> bool:
         """Whether a box read so is inside of its picture and not inverted."""
         x1, y1, x2, y2 = self.corners(numbers, size)
         across, down = (max(MARGIN, (self.scale == PIXELS) * 1.01 / side) for side in size)
@@ -80,6 +83,7 @@ class Reading:
         return inside and (len(numbers) == 2 or (x1 < x2 and y1 < y2))
 
 
+Readings = tuple[Reading, ...]
 # What four numbers may mean where nothing says it; the second line only if nothing of the first one holds.
 _USUAL = (
     [Reading(order, scale) for order, scale in (("xyxy", PIXELS), ("xywh", PIXELS), ("xyxy", 1.0))]
@@ -122,7 +126,7 @@ class Sample:
     """A box for counting: its numbers, the size of its picture, and what else the row says of it."""
 
     numbers: Sequence[float]  # Four numbers, or two
-    size: tuple[int, int]  # Width and height to which pixels refer
+    size: Size  # Width and height to which pixels refer
     area: float | None = None  # Its area in pixels
     hull: Sequence[float] | None = None  # Corners in pixels of what it encloses: a mask or a polygon
 

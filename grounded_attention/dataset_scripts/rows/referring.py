@@ -31,7 +31,7 @@ from .raw import (
     structured,
     texts_of,
 )
-from .readings import Reading
+from .readings import Readings
 
 
 def matches(record: Columns) -> bool:
@@ -58,7 +58,7 @@ def _looks_like_boxes(value: Any) -> bool:
 
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
-    readings: tuple[Reading, ...] = ()
+    readings: Readings = ()
     name = first_of(record, TEXT_NAMES)
     raw = structured(record["raw_anns"], "raw_anns") if record.get("raw_anns") else None
     size = None
@@ -131,7 +131,7 @@ def read_elements(record: Columns, context: Context) -> Iterator[RawRow]:
         key = first_of(each, ("instruction", "phrase", "text", "caption", "expression"))
         if key is None:
             raise RowError(f"{name}, element {number}: no text", found=each, expected="instruction or phrase")
-        readings: tuple[Reading, ...] = XYXY_SHARES if name == "elements" or "box" in each else XYWH_PIXELS
+        readings: Readings = XYXY_SHARES if name == "elements" or "box" in each else XYWH_PIXELS
         if first_of(each, BOX_NAMES) and name == "regions" and "box" not in each:
             readings = ()
         yield from each_text(about, texts_of(each[key], key), boxes_of(each, readings))
@@ -146,7 +146,7 @@ def has_instruction(record: Columns) -> bool:
 
 def read_instruction(record: Columns, context: Context) -> Iterator[RawRow]:
     """ScreenSpot and its versions, OSWorld-G, OS-Atlas."""
-    readings: tuple[Reading, ...]
+    readings: Readings
     size = size_of(record)
     if "box_coordinates" in record:  # OSWorld-G
         readings = XYWH_PIXELS

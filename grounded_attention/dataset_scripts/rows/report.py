@@ -24,14 +24,14 @@ class RowsReport:
     # `"WIDTH x HEIGHT"` -> pictures; the 20 most frequent are kept
     sizes: dict[str, int] = field(default_factory=Counter)
     splits: dict[str, int] = field(default_factory=Counter)  # Split -> rows
-    dropped: dict[str, int] = field(default_factory=Counter)  # Reason -> number of what is left out
+    dropped: Counter[str] = field(default_factory=Counter)  # Reason -> number of what is left out
     examples: dict[str, list[str]] = field(default_factory=dict)  # Reason -> the first places
     missing: list[str] = field(default_factory=list)  # The first pictures that are missing
     complete: bool = False  # Whether all rows were read; else the counts are those of the first ones
 
     def drop(self, reason: str, place: str) -> None:
         """Counts something that is left out."""
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        self.dropped[reason] += 1
         kept = self.examples.setdefault(reason, [])
         if len(kept) < EXAMPLES:
             kept.append(place)

@@ -3,13 +3,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from grounded_attention.dataset_scripts.files.errors import DataError
 
 from . import captions, conversations, detection, probes, questions, referring
 from .columns import Columns, Context
-from .raw import BOX_NAMES, RawRow
+from .raw import BOX_NAMES, RawRow, RowError
 
 NO_OBJECTS, OF_A_TOOL = "no objects", "annotations of a tool"
 
@@ -58,15 +55,14 @@ SHAPES: Sequence[Shape] = (
 )  # fmt: skip
 
 
-def find_shape(record: Columns, **place: Any) -> Shape:
-    """The shape of a record; a `DataError` if it is none of the known ones."""
+def find_shape(record: Columns) -> Shape:
+    """The shape of a record; a `RowError` if it is none of the known ones."""
     for shape in SHAPES:
         if shape.matches(record):
             return shape
-    raise DataError(
+    raise RowError(
         "rows of an unknown shape",
         found=", ".join(map(str, record)),
         expected=f"a picture, a text (text, caption, answer, ...) and boxes ({', '.join(BOX_NAMES[:4])}, ...)",
         hint="name them: columns={'image': ..., 'text': ..., 'boxes': ...}",
-        **place,
     )

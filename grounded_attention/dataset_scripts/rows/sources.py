@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, te
 from grounded_attention.utils.bounded_files import FileError, read_json
 
 from .raw import RowError, plain
-from .readings import Reading
+from .readings import Readings
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
 FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
@@ -40,7 +40,7 @@ class Source:
     folder: Path | None = None  # Where the names of pictures start
     is_foreign: bool = False  # Whether it comes from the Hub
     kind: str = ""  # The format, if it says more than its columns: "coco", "yolo", "voc", "label studio"
-    readings: tuple[Reading, ...] = ()  # How the format writes boxes
+    readings: Readings = ()  # How the format writes boxes
     # Column, or column and key -> number -> name of a class
     classes: dict[str, dict[Any, str]] = field(default_factory=dict)
     size: int | None = None  # The number of records, if it is known at once
