@@ -66,7 +66,7 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress line and no progress bars")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
     return parser
 
 
@@ -271,7 +271,7 @@ def is_unread() -> bool:
 
 @contextlib.contextmanager
 def _quiet(quiet: bool) -> Iterator[None]:
-    """Hides the bars of all libraries, and our progress line, which reads the same variable of the environment."""
+    """Hides all progress bars."""
     before = os.environ.get(NO_BARS)
     if quiet:
         os.environ[NO_BARS] = "1"

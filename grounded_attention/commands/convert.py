@@ -44,14 +44,12 @@ def convert_checkpoint(
         make_volta_converter,
     )
     from grounded_attention.tasks.answer_lists import read_answers
-    from grounded_attention.utils.progress import phase
 
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
     overrides = read_overrides(config)
     if answers is not None:
         overrides["answers"] = read_answers(str(answers), ())
-    with phase(f"reading {checkpoint.name}", 0):
-        file = read_checkpoint(checkpoint)
+    file = read_checkpoint(checkpoint)
     try:
         converter = FAST_RCNN if family == "fast_rcnn" else FAMILIES[family].load_converter()
         if is_volta(file.state_dict, overrides) and family in VOLTA_FAMILIES:
@@ -65,8 +63,7 @@ def convert_checkpoint(
         raise OverrideError(f"{place}: {error}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from error
-    with phase(f"writing {output}", 0):
-        write_model(model, make_record(conversion, checkpoint, file.others), output)
+    write_model(model, make_record(conversion, checkpoint, file.others), output)
     return format_summary(conversion, file.others, output)
 
 
@@ -92,7 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _work(options: argparse.Namespace) -> str:
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # it would draw over the progress line
+    logging.disable_progress_bar()  # it would draw over our bar
     places = (options.checkpoint, options.output, options.config, options.force, options.answers)
     table = convert_checkpoint(options.family, *places)
     if not options.json:

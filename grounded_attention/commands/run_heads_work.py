@@ -48,7 +48,7 @@ from grounded_attention.training.experiments.prepared_data import (
 from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
 from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.recipes.recipe import Data, Recipe
-from grounded_attention.utils.progress import named, with_progress
+from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
@@ -187,8 +187,7 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
     methods: dict[str, Measured] = {}
     for name in run.methods:
         print(f"heads: {name}", file=sys.stderr)
-        with named(name):
-            methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
+        methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
         if not run.reads_tokens and len(methods[name].table.entities) < 2:
             raise ValueError(
                 f"{run.place}, split {reported}: no phrase has a region of {run.region_name} on a box; no "

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.modeling.finite_numbers import is_finite
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 
 from .errors import CheckpointError, OverrideError, name_some
 from .fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
@@ -81,10 +81,8 @@ class OriginalFamily(ABC):
         bare = {key: state_dict[original] for key, original in keys.items()}
         class_name = self.detect_class(bare, state_dict)
         conversion = Conversion(class_name, self.list_rules(class_name, bare), wrappers)
-        with phase("tensor", len(keys)) as advance:
-            for key, original in keys.items():
-                self._place(conversion, key, original, state_dict[original])
-                advance()
+        for key, original in with_progress(keys.items(), "tensors", len(keys)):
+            self._place(conversion, key, original, state_dict[original])
         self.finish(conversion, bare)
         return conversion
 

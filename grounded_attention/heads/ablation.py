@@ -227,7 +227,7 @@ class _MaskedTexts(_Texts):
 def _log_likelihoods(texts: _Texts, removed: Sequence[Heads], progress: str | None) -> np.ndarray:
     """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
     rows = []
-    for words in with_progress(texts, f"{progress}, batch", len(texts), progress is None):
+    for words in with_progress(texts, f"{progress}, batches", quiet=progress is None):
         sums = [words.grounded.sum(1).double()]
         for heads in removed:
             with mask_heads(texts.model, heads):

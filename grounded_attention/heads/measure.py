@@ -451,9 +451,9 @@ class Measurement:
         """Runs one pass. The processes take batches in turn, so the batches equal those of a single process."""
         state, counted = _processes(), Counted({name: Tally() for name in directions})
         judged = self._with_boxes(examples, counted if state.is_main_process else Counted({}))
-        total = -(-len(examples) // self.batch_size) if isinstance(examples, Sized) else 0
+        total = -(-len(examples) // self.batch_size) if isinstance(examples, Sized) else None
         quiet = not progress or not state.is_main_process
-        batches = with_progress(_batches(judged, self.batch_size), f"{progress}, batch", total, quiet)
+        batches = with_progress(_batches(judged, self.batch_size), f"{progress}, batches", total, quiet)
         for number, batch in enumerate(batches):
             if number % state.num_processes == state.process_index:
                 self._count(number, batch, counted, maps)

@@ -5,14 +5,14 @@ import os
 import sys
 
 NO_BARS = "TQDM_DISABLE"  # tqdm reads it too, for bars that say nothing about it
-PRINTED = 10.0  # seconds between updates in a pipe or a log file
+PRINTED = "10"  # seconds between updates in a pipe or a log file
 
 
 def calm_bars() -> None:
     """Keeps the bars of tqdm, of any library, from filling a pipe or a log file; before it is imported."""
     if not sys.stderr.isatty():
         for name in ("DELAY", "MININTERVAL", "MAXINTERVAL"):
-            os.environ.setdefault(f"TQDM_{name}", f"{PRINTED:.0f}")
+            os.environ.setdefault(f"TQDM_{name}", PRINTED)
 
 
 def is_quiet() -> bool:

@@ -17,15 +17,6 @@ class Job:
         return self.directory.name
 
 
-def count_to_four(job):
-    from grounded_attention.utils import progress
-
-    with progress.phase("step", 4) as advance:
-        for number in range(1, 5):
-            advance(number, "vgp 1.25")
-            time.sleep(0.5)
-
-
 def die(job):
     os._exit(9)
 

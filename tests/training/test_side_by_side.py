@@ -10,8 +10,9 @@ import pytest
 
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.loop.side_by_side import run_side_by_side
+from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.warm_python import WarmProcess
-from tests.training.progress_jobs import Job, divide_by_zero, give_a_wrong_share, note_threads
+from tests.training.progress_jobs import Job, die, divide_by_zero, give_a_wrong_share, note_threads
 
 PARENT = """
 import signal, sys
@@ -25,12 +26,18 @@ list(run_side_by_side([Job(Path(sys.argv[1]))], 1, sleep_long))
 
 def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
     for work, message in (
-        (give_a_wrong_share, "options.exchanged must be from 0 to 1, found 3"),
+        (give_a_wrong_share, "options.exchanged: Input should be less than or equal to 1, found 3"),
         (divide_by_zero, None),
     ):
         with pytest.raises((ValueError, ZeroDivisionError)) as caught:
             list(run_side_by_side([Job(tmp_path / "job")], 1, work))
         assert explain_error(caught.value) == message
+
+
+def test_a_job_that_is_killed_is_one_line(tmp_path):
+    with pytest.raises(RecipeError, match=r"dead: a process was killed.*dead/log.txt") as caught:
+        list(run_side_by_side([Job(tmp_path / "dead")], 1, die))
+    assert "fewer workers" in explain_error(caught.value)
 
 
 def test_jobs_share_the_threads_and_one_alone_has_no_more(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import yaml
 
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.recipes.recipe import RecipeError
-from grounded_attention.utils.locks import LOCK, FolderInUse
+from grounded_attention.utils.locks import FolderInUse
 from tests.helpers.tiny_scenes import tiny_recipe
 from tests.helpers.warm_python import WarmProcess
 
@@ -56,7 +56,6 @@ def test_one_of_two_equal_commands_trains_and_the_other_is_refused_in_one_line(b
 def test_the_same_scenes_are_drawn_once(both):
     folder, ended = both
     assert (folder / "scenes" / "scenes.json").is_file() and not (folder / "scenes" / "scenes.partial.json").exists()
-    assert not list(folder.rglob(LOCK))
     waited = [err for _, err, _ in ended if "draws these scenes" in err]
     assert len(waited) <= 1  # nobody waits if the other one was quick
 
@@ -68,7 +67,7 @@ def test_a_run_in_a_folder_that_is_in_use_is_refused(tmp_path):
             assert first.poll() is None, first.communicate()
             time.sleep(0.05)
         with (
-            pytest.raises(FolderInUse, match=rf"run: process {first.pid} on .* trains here"),
+            pytest.raises(FolderInUse, match=r"run: another process trains here"),
             only_process(tmp_path / "run"),
         ):
             pass

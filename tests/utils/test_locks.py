@@ -3,7 +3,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import shutil
 import signal
@@ -57,7 +56,6 @@ def holder(folder, before="pass"):
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch):
-    monkeypatch.setattr(locks, "POLL", 0.02)
     monkeypatch.setattr(locks, "GRACE", 0.1)
 
 
@@ -65,16 +63,14 @@ def lock(folder, **options):
     return folder_lock(folder, doing="trains here", hint="wait for it", **options)
 
 
-def test_the_second_process_is_refused_with_the_first_one_s_number(tmp_path):
+def test_the_second_process_is_refused(tmp_path):
     with holder(tmp_path) as first:
         with pytest.raises(FolderInUse) as error, lock(tmp_path):
             pass
-        text = str(error.value)
-        assert text.startswith(f"{tmp_path}: process {first.pid} on ") and text.endswith(" trains here: wait for it")
+        assert str(error.value) == f"{tmp_path}: another process trains here: wait for it"
         first.communicate("")
     with lock(tmp_path):
-        assert (tmp_path / LOCK).is_file()
-    assert not list(tmp_path.iterdir())
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
 def test_the_second_process_can_wait(tmp_path, capsys):
@@ -110,43 +106,24 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, capsys, mo
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with lock(tmp_path):
         pass
-    assert "has no locks" in capsys.readouterr().err
+    assert "no lock" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "file of another program", "pipe"])
+@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "file of another program"])
 def test_a_file_that_is_no_lock_of_ours_is_kept(tmp_path, kind):
     precious = tmp_path / "precious"
     precious.write_text("years of work")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    place = folder / LOCK
+    place = tmp_path / "folder" / LOCK
+    place.parent.mkdir()
     make = {
         "symbolic link": lambda: place.symlink_to(precious),
         "hard link": lambda: place.hardlink_to(precious),
         "file of another program": lambda: shutil.copyfile(precious, place),
-        "pipe": lambda: os.mkfifo(place),
     }
     make[kind]()
-    with pytest.raises(ValueError, match=r"\.lock: "), lock(folder):
+    with lock(place.parent):
         pass
-    assert precious.read_text() == "years of work" and place.lstat()
-
-
-def test_a_hard_link_to_a_lock_of_ours_is_kept(tmp_path):
-    """A copy of a folder that was made with hard links, while a process trained there."""
-    (tmp_path / "copy").write_text('{"process": 1, "machine": "a"}')
-    (tmp_path / LOCK).hardlink_to(tmp_path / "copy")
-    with pytest.raises(ValueError, match="hard link"), lock(tmp_path):
-        pass
-    assert (tmp_path / "copy").read_text() == '{"process": 1, "machine": "a"}'
-
-
-@pytest.mark.parametrize("content", ["", '{"pro', '{"process": 7, "machine": "gone"}'])
-def test_the_lock_of_a_killed_process_is_taken(tmp_path, content):
-    (tmp_path / LOCK).write_text(content)
-    with lock(tmp_path):
-        assert json.loads((tmp_path / LOCK).read_text())["process"] == os.getpid()
-    assert not (tmp_path / LOCK).exists()
+    assert precious.read_text() == "years of work" and place.read_text() == "years of work"

@@ -23,7 +23,7 @@ import numpy as np
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.utils.bounded_files import read_text
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 
 from .flickr30k_parsing import NOT_GROUNDED
 from .local_builder import BuildReport
@@ -327,14 +327,12 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     nearest: list[int] = []
     chunks = range(0, len(vectors), _CHUNK)
-    with phase("nearest image", len(vectors), quiet=len(chunks) < 2) as advance:
-        for start in chunks:
-            cosines = vectors[start : start + _CHUNK] @ vectors.T
-            np.round(cosines, _DIGITS, out=cosines)
-            rows = np.arange(len(cosines))
-            cosines[rows, start + rows] = -np.inf
-            nearest += cosines.argmax(axis=1).tolist()
-            advance(len(nearest))
+    for start in with_progress(chunks, "nearest images", quiet=len(chunks) < 2):
+        cosines = vectors[start : start + _CHUNK] @ vectors.T
+        np.round(cosines, _DIGITS, out=cosines)
+        rows = np.arange(len(cosines))
+        cosines[rows, start + rows] = -np.inf
+        nearest += cosines.argmax(axis=1).tolist()
     return nearest
 
 

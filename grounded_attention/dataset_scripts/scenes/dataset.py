@@ -47,7 +47,7 @@ from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.bounded_files import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.locks import folder_lock
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import make_folder
 
 from . import (
@@ -268,17 +268,15 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
         RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
         mapper(num_proc) as mapped,
-        phase("scene", images) as advance,
     ):
         drawn = mapped(partial(_draw_number, seed, images, root, held_out), range(images))
-        for each in drawn:
+        for each in with_progress(drawn, "scenes", images):
             detected.write(each.regions)
             true.write(each.true_regions)
             texts[each.record.number] = each.texts
             scenes[each.record.number] = each.record.scene
             if each.record.unrelated is not None:
                 unrelated.append((each.record.image_id, each.record.unrelated))
-            advance()
     splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
     (entities / "UNRELATED_CAPTIONS").write_text(writers.unrelated_file(unrelated), encoding="utf-8")
     statements_of = {

@@ -23,7 +23,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from grounded_attention.utils.locks import folder_lock
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import make_folder, write_bytes, write_text
 
 from . import screens, writers_llava
@@ -64,12 +64,12 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) ->
     rows: dict[str, list[str]] = {name: [] for name in NAMES.values()}
     talks: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES.values()}
     words: Counter[str] = Counter()
-    with mapper(num_proc) as mapped, phase("screen", count) as advance:
-        for number, (made, talk) in enumerate(mapped(partial(_draw, seed, root, split_of, large), range(count))):
+    with mapper(num_proc) as mapped:
+        drawn = mapped(partial(_draw, seed, root, split_of, large), range(count))
+        for number, (made, talk) in enumerate(with_progress(drawn, "screens", count)):
             rows[split_of[number]] += [json.dumps(row) for row in made]
             talks[split_of[number]].append(talk)
             words.update(word for each in talk["conversations"][::2] for word in each["value"].split())
-            advance()
     for name in NAMES.values():
         write_text(root / name / "metadata.jsonl", "\n".join(rows[name]) + "\n")
         write_text(root / f"{name}.json", json.dumps(talks[name]) + "\n")

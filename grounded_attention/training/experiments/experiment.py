@@ -31,7 +31,6 @@ from grounded_attention.training.recipes.recipe import (
     is_quiet,
     recipe_key_errors,
 )
-from grounded_attention.utils.progress import named
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
@@ -286,12 +285,11 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
 
 @contextmanager
 def model_named(name: str) -> Iterator[None]:
-    """Names the model in the progress line, and in the error of one whose numbers are NaN or infinite."""
-    with named(name):
-        try:
-            yield
-        except NotFiniteError as error:
-            raise NotFiniteError(f"{name}: {error}") from error
+    """Names the model in the error of one whose numbers are NaN or infinite."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{name}: {error}") from error
 
 
 def _finished(directory: Path) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import head_class, wanted_families
 from grounded_attention.training.recipes.recipe import Model, Recipe
 from grounded_attention.utils.plain_text import first_sentences
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 
 from .arguments import training_arguments
 from .models import check_pixels, check_width, fit_tokenizer, load_model, make_processor
@@ -199,8 +199,6 @@ def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str
     collator, size = trainer.data_collator.evaluating(rows), trainer.args.eval_batch_size
     images = rows["image_id"]
     loader = DataLoader(rows, size, collate_fn=collator)
-    with phase("remove regions", len(loader)) as advance:
-        for number, batch in enumerate(loader):
-            moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
-            yield moved, list(images[number * size : (number + 1) * size])
-            advance()
+    for number, batch in enumerate(with_progress(loader, "remove regions")):
+        moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
+        yield moved, list(images[number * size : (number + 1) * size])

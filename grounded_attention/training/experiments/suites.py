@@ -50,7 +50,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.safe_paths import path_below
 
 from .evidence import write_pictures, write_regions
@@ -230,12 +230,10 @@ def _boxes_of_heads(settings: Settings, probe: Probe, rows: Any) -> list[Sequenc
         device=device, task="visual-grounding",
     )  # fmt: skip
     found = []
-    with phase("boxes of heads", len(rows)) as advance:
-        for row in rows:
-            name = row.get("file_name") or f"{row['image_id']}.jpg"
-            asked = {"image": path_below(probe.images, name.lstrip(os.sep)), "caption": row["text"]}
-            found.append(pipe.forward(pipe.preprocess(asked))["items"][0]["boxes"][0].box)
-            advance()
+    for row in with_progress(rows, "boxes of heads"):
+        name = row.get("file_name") or f"{row['image_id']}.jpg"
+        asked = {"image": path_below(probe.images, name.lstrip(os.sep)), "caption": row["text"]}
+        found.append(pipe.forward(pipe.preprocess(asked))["items"][0]["boxes"][0].box)
     return found
 
 

@@ -1,58 +1,36 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The progress line (`utils/progress.py`) for the Trainer, and the bars of libraries."""
+"""The bar of a training, and those of libraries."""
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import datasets
 import huggingface_hub
 import transformers
-from transformers import TrainerCallback
+from transformers.trainer_callback import ProgressCallback
 
-from grounded_attention.utils.progress import clear, is_job, phase
 from grounded_attention.utils.quiet import is_quiet
 
 
-class ProgressCallback(TrainerCallback):
-    """Shows the progress of a training, instead of transformers' bar; a job also prints the logs to its log file."""
-
-    def __init__(self) -> None:
-        self._phase: Any = None
-        self._advance: Callable[..., None] = lambda *_, **__: None
-        self._losses = ""
+class TrainingBar(ProgressCallback):
+    """The bar of transformers, with the name of the run and its losses; of the logs it prints those of evaluations."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.close()
-        quiet = not state.is_world_process_zero
-        self._phase, self._losses = phase("step", state.max_steps, quiet), ""
-        self._advance = self._phase.__enter__()
-        self._advance(state.global_step, resumed=True)
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.training_bar is not None:
+            self.training_bar.set_description(args.run_name)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._advance(state.global_step, self._losses)
-
-    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        logs = kwargs["logs"]
-        # The components are not weighted, so that methods can be compared; their sum with weights cannot.
-        parts = {name[5:].replace("_", " "): value for name, value in logs.items() if name.startswith("loss_")}
-        parts = parts or {name: value for name, value in logs.items() if name == "loss"}
-        self._losses = ", ".join(f"{name} {value:.3g}" for name, value in parts.items()) or self._losses
-        measured = any(name.startswith("eval_") for name in logs)
-        if state.is_world_process_zero and (measured or is_job()):
-            clear()
-            print({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in logs.items()}, flush=True)
-
-    def close(self) -> None:
-        """Removes the line, also after an interrupted training."""
-        if self._phase is not None:
-            self._phase.__exit__(None, None, None)
-        self._phase = None
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if any(name.startswith("eval_") for name in logs):
+            super().on_log(args, state, control, logs, **kwargs)
+        elif self.training_bar is not None:
+            # The components are not weighted, so that methods can be compared; their sum with weights cannot.
+            parts = {name[5:]: value for name, value in logs.items() if name.startswith("loss_")}
+            self.training_bar.set_postfix(parts or {"loss": logs.get("loss", "")}, refresh=False)
 
 
-def plain_bars(quiet: bool = False) -> None:
-    """Disables the progress bars of libraries if the output is not a terminal, or `quiet` is set."""
-    if quiet or is_quiet() or not sys.stderr.isatty():
+def plain_bars(quiet: bool) -> None:
+    """Disables the progress bars of libraries if nothing shall show progress."""
+    if quiet or is_quiet():
         datasets.disable_progress_bars()
         huggingface_hub.utils.disable_progress_bars()
         transformers.utils.logging.disable_progress_bar()

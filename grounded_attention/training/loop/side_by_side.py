@@ -4,10 +4,8 @@
 import contextlib
 import os
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -17,15 +15,13 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
+from tqdm import tqdm
 
 from grounded_attention.training.recipes.recipe import RecipeError
-from grounded_attention.utils.progress import LINE, Progress, clock, read_progress, report_to
+from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.whole_files import make_folder
 
-from .progress import plain_bars
-
 LOG = "log.txt"
-POLL = 0.5  # seconds between two reads of the progress of the jobs
 
 
 class Job(Protocol):
@@ -50,18 +46,18 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))
     running: dict[Future, J] = {}
-    notes = Notes(len(jobs), workers, quiet)
+    bar = tqdm(total=len(jobs), desc=f"{workers} at a time", unit="job", disable=quiet or is_quiet(), leave=False)
     try:
         while waiting or running:
             ready = [job for job in waiting if job.parent is None or job.parent.directory not in unfinished]
-            begun = ready[: workers - len(running)]
-            for job in begun:
+            for job in ready[: workers - len(running)]:
                 waiting.remove(job)
-                running[pool.submit(_run_logged, work, job, share, notes.path(job))] = job
-            for future in notes.watch(running):
+                running[pool.submit(_run_logged, work, job, share)] = job
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
                 _get_result(future, job)
                 unfinished.remove(job.directory)
+                bar.update()
                 yield job
     except KeyboardInterrupt:
         # Only the parent may have got the signal; its jobs would train on, and it would wait for them.
@@ -69,9 +65,8 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
             process.terminate()
         raise
     finally:
-        LINE.clear()
+        bar.close()
         pool.shutdown(cancel_futures=True)
-        notes.folder.cleanup()
 
 
 def _context(work: Callable[..., Any]) -> Any:
@@ -81,45 +76,6 @@ def _context(work: Callable[..., Any]) -> Any:
     context, function = get_context("forkserver"), work.func if isinstance(work, partial) else work
     context.set_forkserver_preload([__name__, function.__module__])
     return context
-
-
-class Notes:
-    """The progress files of the jobs, and the progress line made from them."""
-
-    def __init__(self, jobs: int, workers: int, quiet: bool):
-        self.jobs, self.workers, self.quiet = jobs, workers, quiet
-        self.begun: dict[str, float] = {}
-        self.lengths: list[float] = []  # seconds of each job that has finished
-        self.folder = tempfile.TemporaryDirectory(prefix="progress_")
-
-    def path(self, job: Job) -> Path:
-        """The progress file of a job."""
-        return Path(self.folder.name) / job.directory.resolve().as_posix().replace("/", "_")
-
-    def watch(self, running: Mapping[Future, J]) -> Collection[Future]:
-        """Shows progress until a job ends; then removes the line and returns the jobs that have ended."""
-        for job in running.values():
-            self.begun.setdefault(job.name, time.monotonic())
-        while not (done := wait(running, POLL, FIRST_COMPLETED).done):
-            if not self.quiet:
-                shown = [read_progress(self.path(job), job.name) for job in running.values()]
-                left = self.seconds_left(shown)
-                total = f"{len(self.lengths)} of {self.jobs} finished" + (
-                    f", about {clock(left)} left" if left else ""
-                )
-                LINE.show(*shown, head=total)
-        self.lengths += [time.monotonic() - self.begun[running[future].name] for future in done]
-        LINE.clear()
-        return done
-
-    def seconds_left(self, running: Sequence[Progress]) -> float | None:
-        """Until all jobs have finished, if one that waits takes as long as the others; unknown at the beginning."""
-        if any(each.seconds_left is None for each in running):
-            return None
-        left = [each.seconds_left or 0.0 for each in running]
-        now, waiting = time.monotonic(), self.jobs - len(self.lengths) - len(running)
-        lengths = self.lengths + [now - self.begun[each.job] + more for each, more in zip(running, left, strict=True)]
-        return max([*left, (sum(left) + waiting * sum(lengths) / len(lengths)) / self.workers])
 
 
 def _get_result(future: Future, job: Job) -> None:
@@ -147,14 +103,12 @@ def _begin(environment: Mapping[str, str]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _run_logged(work: Callable[[J], Any], job: J, threads: int, note: Path) -> None:
+def _run_logged(work: Callable[[J], Any], job: J, threads: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     make_folder(job.directory)
-    report_to(note, job.name)
     with _output_to(job.directory / LOG):
-        plain_bars()
         work(job)
 
 

@@ -26,7 +26,7 @@ from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
-from grounded_attention.utils.progress import phase
+from grounded_attention.utils.progress import with_progress
 
 from .checkpoint import rotate, seal
 from .data import CUT_ROWS, Collator, count_components
@@ -35,7 +35,7 @@ from .grounding_collator import COUNTS
 from .learning_rates import MAPPING, check_mapping, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
-from .progress import ProgressCallback
+from .progress import TrainingBar
 from .resume import UnloggedLosses, environment, write_environment
 from .trainer_mixin import GroundingTrainerMixin, logger
 
@@ -81,11 +81,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     ):
         kwargs.setdefault("callbacks", []).append(_Continuation(self, kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
-        self.progress = ProgressCallback()
         for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
             self.remove_callback(callback)
         if not self.args.disable_tqdm:
-            self.add_callback(self.progress)
+            self.add_callback(TrainingBar)
         self.task, self.metrics, self.preservation, self.hub = task, metrics, preservation, hub
         # The loss is divided by the counts of the whole step. Older transformers read the second attribute.
         self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
@@ -93,18 +92,15 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         self._cut: dict[str, Any] = {}  # rows whose text was cut, not named so far
 
     def train(self, *args, **kwargs):
-        """Like `Trainer.train`, but removes the progress line at the end, also after an error.
+        """Like `Trainer.train`.
 
         A training that is continued from a checkpoint ends with the same weights and logs as one without a stop, on a
         GPU with `full_determinism`.
         """
         self._resumed_from = args[0] if args else kwargs.get("resume_from_checkpoint")
-        try:
-            outcome = super().train(*args, **kwargs)
-            self._name_cut_rows()
-            return outcome
-        finally:
-            self.progress.close()
+        outcome = super().train(*args, **kwargs)
+        self._name_cut_rows()
+        return outcome
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -262,7 +258,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
         Args:
             dataset (`Any`): the rows.
-            description (`str`, *optional*, defaults to `"evaluate"`): name of the work in the progress line.
+            description (`str`, *optional*, defaults to `"evaluate"`): name of the work in its bar.
             items (`bool`, *optional*, defaults to `False`): also return the scores of single examples, in the order of
                 the data set, as one column per score (`grounded_attention.metrics.item_scores`); empty if no metric
                 keeps them.
@@ -277,8 +273,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         )
         model.eval()
         quiet = rank > 0 or bool(self.args.disable_tqdm)
-        with phase(description, len(loader), quiet) as advance, without_autocast(model):
-            for batch in loader:
+        with without_autocast(model):
+            for batch in with_progress(loader, f"{self.args.run_name}: {description}", quiet=quiet):
                 batch = self._prepare_inputs(batch)
                 model_inputs = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
@@ -287,7 +283,6 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
                 batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:
                     metric.update(outputs, batch)
-                advance()
             self._keep_pace(model, loader, collator, dataset)
         self._name_cut_rows()
         numbers = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
