@@ -84,7 +84,7 @@ COMMANDS = {
     "`grounded-attention train --list` lists the recipes",
     "train scenes_vgp training.max_step=3": f"{RECIPE}: unknown key 'training.max_step'; did you mean "
     "'training.max_steps'?",
-    "train scenes_vgp training.max_steps=many": "training.max_steps must be a whole number, found 'many'",
+    "train scenes_vgp training.max_steps=many": "training.max_steps: Input should be a valid integer, found 'many'",
     "look a.png what?": "the following arguments are required: --model; see grounded-attention look --help",
     "data show nowhere": "nowhere: no such file or folder: expected data, or ORG/NAME on the Hub "
     "(ORG/NAME:CONFIG@REVISION)",

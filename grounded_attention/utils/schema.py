@@ -7,7 +7,6 @@ A dataclass that inherits from `Section` is strict: it refuses unknown keys and 
 import dataclasses
 import difflib
 import inspect
-import re
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -17,7 +16,7 @@ from annotated_types import Ge, Interval, Len
 
 from .bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
-NEAREST = 6  # keys in a message about an unknown one
+NEAREST = 12  # keys in a message about an unknown one
 STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 Share = Annotated[float, Interval(ge=0, le=1)]
@@ -28,22 +27,6 @@ Processes = Annotated[int, Interval(ge=1, le=MAX_PROCESSES)]
 Seed = Annotated[int, Interval(ge=0, le=MAX_SEED)]
 Indices = Annotated[list[Index], Len(1)]
 Pair = Annotated[Sequence[Index], Len(2, 2)]
-
-WORDS = {
-    "an instance of Sequence": "a list",
-    "a valid boolean": "true or false",
-    "a valid dictionary": "a section of keys",
-    "a valid integer": "a whole number",
-    "a valid list": "a list",
-    "a valid number": "a number",
-    "a valid string": "text",
-}
-BOUNDS = {
-    "greater_than": "above {gt:.15g}",
-    "greater_than_equal": "at least {ge:.15g}",
-    "less_than": "below {lt:.15g}",
-    "less_than_equal": "at most {le:.15g}",
-}
 
 
 class Of:
@@ -70,7 +53,7 @@ class Section:
 
 
 def validate(kind: Any, content: Any, key: str = "", source: str = "", error: type[ValueError] = ValueError) -> Any:
-    """Makes a value of an annotated type; errors name the path of the wrong key, found, expected, nearest name."""
+    """Makes a value of an annotated type; errors are pydantic's, with the path of each wrong key."""
     from pydantic import ValidationError
 
     try:
@@ -113,110 +96,60 @@ def _adapter(kind: Any) -> Any:
 
 
 def _explain(wrong: Any, kind: Any, content: Any, key: str) -> str:
-    """The first error in words; each member of a union has its own, of which the deepest counts."""
-    errors = [(each, *_place(each, content)) for each in wrong.errors(include_url=False)]
-    start = errors[0][1]
-    path = max((path for _, path, _ in errors if path[: len(start)] == start), key=len)
-    same = [each for each, place, _ in errors if place == path]
-    value = next(value for _, place, value in errors if place == path)
-    section = _inner(kind, path[:-1])
-    for each in same:
-        of_key = each["loc"][-1:] == ("[key]",)
-        if of_key and each["type"] == "string_type":
-            return f"the keys of {_joined(key, path[:-1])} must be text, found {path[-1]!r:.200}"
-        if of_key or each["type"] in ("extra_forbidden", "unexpected_keyword_argument", "invalid_key"):
-            names = _names(each) if of_key else list(typing.get_type_hints(section))
-            return unknown_key(_joined(key, path[:-1]), path[-1], names)
-        if each["type"] == "value_error":
-            return _joined(key, path, str(each["ctx"]["error"]))
-    place = _joined(key, path) or "the recipe"
-    expected = dict.fromkeys(_expected(each, _child(section, path[-1]) if path else kind) for each in same)
-    names = [name for each in same if each["type"] == "literal_error" for name in _names(each)]
-    return f"{place} must be {' or '.join(expected)}, found {value!r:.200}" + _hint(value, names)
+    """What pydantic says of every wrong key, with its path; of an unknown key the nearest known one."""
+    explained = []
+    for error in wrong.errors(include_url=False):
+        *above, last = _path(error, content) or [""]
+        section = ".".join([*filter(None, [key.removesuffix(".")]), *map(str, above)])
+        path = f"{section}.{last}".strip(".")
+        if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            explained.append(unknown_key(section and f"{section}.", last, list(_known(kind, above))))
+        elif error["type"] == "value_error":
+            explained.append(f"{path}: {error['ctx']['error']}".removeprefix(": "))
+        else:
+            explained.append(f"{path or 'the recipe'}: {error['msg']}, found {error['input']!r:.200}")
+    return "; ".join(explained)
 
 
-def _expected(error: Mapping[str, Any], kind: Any) -> str:
-    if error["type"] == "dataclass_type":
-        return "a section of keys"
-    if error["type"] in BOUNDS:
-        for part in (kind, *typing.get_args(kind)):
-            for own in getattr(part, "__metadata__", ()):
-                low, high = getattr(own, "ge", None), getattr(own, "le", None)
-                if low is not None and high is not None and high < MAX_COUNT:
-                    return f"from {low} to {high}"
-        return BOUNDS[error["type"]].format_map(error["ctx"])
-    words = re.sub(r"^\w+ should have (.*) after validation, not \d+", r"a list with \1", error["msg"])
-    words = words.removeprefix("Input should be ")
-    return WORDS.get(words, words)
-
-
-def _names(error: Mapping[str, Any]) -> list[str]:
-    return [part.strip("' ") for part in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-
-
-def _place(error: Mapping[str, Any], content: Any) -> tuple[list[Any], Any]:
-    """The parts of a path that are keys or places of the content (others are names of types), and the value there."""
+def _path(error: Mapping[str, Any], content: Any) -> list[Any]:
+    """The parts of a path that are keys or places of the content, or a missing key; others are names of types."""
     kept = []
-    path = (*error["loc"][:-1], error["input"]) if error["type"] == "invalid_key" else error["loc"]
-    for part in path:
+    for part in error["loc"]:
         places = content if isinstance(content, Mapping) else range(len(content)) if isinstance(content, list) else ()
         if part in places:
             kept.append(part)
             content = content[part]
-    return kept, content
+    if error["type"] == "missing":
+        kept.append(error["loc"][-1])
+    return kept
 
 
-def _joined(key: str, path: Sequence[Any], text: str = "") -> str:
-    """A dotted key; an explanation of a section begins with the key that it is about."""
-    dotted = ".".join([*filter(None, [key.removesuffix(".")]), *map(str, path)])
-    return f"{dotted}.{text}" if dotted and text else dotted or text
+def _known(kind: Any, path: Sequence[Any]) -> dict[str, Any]:
+    """The fields of the section at a path below a type."""
+    fields = _fields(kind)
+    for part in path:
+        if part in fields:
+            fields = _fields(fields[part])
+    return fields
 
 
-def _inner(kind: Any, path: Sequence[Any]) -> Any:
-    """The type at a path below a type; of a union the section."""
-    for part in [None, *path]:
-        if part is not None:
-            kind = _child(kind, part)
-        options = [kind]
-        for each in options:
-            options += [own.kind for own in getattr(each, "__metadata__", ()) if isinstance(own, Of)]
-            options += typing.get_args(each) if typing.get_origin(each) not in (dict, list, Literal) else ()
-        kind = next((each for each in options if hasattr(each, "__pydantic_config__")), _plain(kind))
-    return kind
-
-
-def _child(kind: Any, part: Any) -> Any:
-    """The type of a key of a section, or of what a list or a mapping has."""
-    own = hasattr(kind, "__pydantic_config__")
-    hints = typing.get_type_hints(kind, include_extras=True) if own else {}
-    return hints.get(part, [Any, *typing.get_args(kind)][-1])
-
-
-def _plain(kind: Any) -> Any:
-    return typing.get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
-
-
-def _hint(name: Any, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def _fields(kind: Any) -> dict[str, Any]:
+    """The fields of the sections in a type: its own, or those of the members of a union, a list or a mapping."""
+    if hasattr(kind, "__pydantic_config__"):
+        return typing.get_type_hints(kind, include_extras=True)
+    fields: dict[str, Any] = {}
+    for part in (*typing.get_args(kind), *getattr(kind, "__metadata__", ())):
+        fields |= _fields(part.kind if isinstance(part, Of) else part)
+    return fields
 
 
 def unknown_key(prefix: str, name: Any, known: Collection[str]) -> str:
-    """The words about an unknown key, with the nearest known one; a prefix that ends in = is that of a value."""
-    if prefix.endswith("="):
-        names = " or ".join(filter(None, [", ".join(map(repr, [*known][:-1])), *map(repr, [*known][-1:])]))
-        return f"{prefix[:-1]} must be {names}, found {name!r:.200}" + _hint(name, known)
-    dot = f"{prefix}." if prefix and not prefix.endswith((".", " ")) else prefix
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    if close and not close[0].startswith(f"{name}_"):  # for `rank` not `rank_pattern`, but all that is near
-        return f"unknown key {dot + str(name)!r}; did you mean {dot + close[0]!r}?"
+    """The words about an unknown key, with the nearest known one."""
     near = difflib.get_close_matches(str(name), list(known), n=NEAREST, cutoff=0.0)
-    names = (
-        ", ".join(sorted(known)) or "none"
-        if len(known) <= 2 * NEAREST
-        else f"{', '.join(near)}, and {len(known) - NEAREST} more"
-    )
-    return f"unknown key {dot + str(name)!r}; known keys: {names}"
+    if difflib.get_close_matches(str(name), near, n=1, cutoff=0.5):
+        return f"unknown key {prefix + str(name)!r}; did you mean {prefix + near[0]!r}?"
+    more = f", and {len(known) - NEAREST} more" if len(known) > NEAREST else ""
+    return f"unknown key {prefix + str(name)!r}; known keys: {', '.join(sorted(near)) or 'none'}{more}"
 
 
 def check_names(

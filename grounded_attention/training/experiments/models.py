@@ -22,7 +22,6 @@ from grounded_attention.processing.processing_grounded import GroundedProcessor
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
-from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import (
     family_name,
     head_class,
@@ -64,7 +63,6 @@ def check_model(model: Model, head: str) -> None:
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*field_names(config_class), *config_class.attribute_map, "attn_implementation"]
     check_names(model.config, fields, "model.config.")
-    check_sizes(model.config, "model.config.")
     known = list(inspect.signature(processor_class(model)).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 

@@ -17,7 +17,6 @@ from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
-from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import vision_language_type
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 
@@ -69,7 +68,6 @@ def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> No
     known = ["model_type", *config.to_dict(), *config.attribute_map]
     # Models read `hidden_size` of their vision encoder; one whose stages have several needs it for the last.
     check_names(fields, [*known, "hidden_size"] if "hidden_sizes" in known else known, prefix)
-    check_sizes(fields, prefix)
     for name, inner in config.sub_configs.items():
         inner_fields = fields.get(name)
         if isinstance(inner_fields, Mapping):

@@ -174,7 +174,7 @@ def without_hub(training: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_quiet(recipe: Recipe) -> bool:
-    """Whether the recipe disables the progress line (`training.disable_tqdm`)."""
+    """Whether the recipe disables the progress bars (`training.disable_tqdm`)."""
     return bool(recipe.training.get("disable_tqdm"))
 
 
