@@ -3,7 +3,6 @@
 from .alignment import DIRECTIONS as DIRECTIONS
 from .alignment import GroundingTargets as GroundingTargets
 from .alignment import align as align
-from .alignment import first_region as first_region
 from .alignment import grounding_targets as grounding_targets
 from .alignment import sequence_pairs as sequence_pairs
 from .attention_function import SUPERVISED_IMPLEMENTATIONS as SUPERVISED_IMPLEMENTATIONS

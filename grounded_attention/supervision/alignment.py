@@ -71,11 +71,6 @@ def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length
     return positions >= 0 if mask is None else mask.bool() & (positions >= 0)
 
 
-def first_region(aligned: Tensor) -> Tensor:
-    """Keeps the first region of each token, (B, T, R) bool. In the VGP public code a token has one region tag."""
-    return aligned & (aligned.cumsum(-1) == 1)
-
-
 def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str) -> GroundingTargets:
     """Finds the rows, columns and targets of one direction."""
     valid = region_mask(batch)

@@ -61,9 +61,7 @@ class DirectSupervision(AttentionMethod):
     choosable: tuple[str, ...] = ("layers", "heads")
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        share = self.variant == "released"
-        arguments = {"output_attentions": True, "attention_share": share, "attention_plans": RowPlans()}
-        arguments["attention_states"] = not share
+        arguments = {"output_attentions": True, "attention_states": True, "attention_plans": RowPlans()}
         if self.layers is not None:
             arguments["attention_layers"] = self.layers
         return {**arguments, **query_arguments(self.targets(batch), batch)}

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Indirect attention supervision: the final states of a phrase and a region predict whether they belong together."""
 
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -53,10 +53,6 @@ class IndirectSupervision(SupervisionMethod):
 
     name = "indirect"
 
-    # "paper": for each phrase the mean over regions, then the mean over phrases. "released": the mean over all pairs,
-    # as in the public VGP code (without its error of pooling the words after a phrase).
-    variant: Literal["paper", "released"] = "paper"
-
     def __init__(self, weight: Weight = 1.0):
         self.weight = float(weight)
 
@@ -83,8 +79,7 @@ class IndirectSupervision(SupervisionMethod):
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         pairs, _ = _grounded_pairs(batch)
-        counted = pairs.sum() if self.variant == "released" else pairs.any(-1).sum()
-        return {"grounding": counted}
+        return {"grounding": pairs.any(-1).sum()}
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         logits = getattr(outputs, "grounding_logits", None)
@@ -96,8 +91,7 @@ class IndirectSupervision(SupervisionMethod):
         pairs, gold = _grounded_pairs(batch)
         logits = logits.float().masked_fill(~pairs, 0.0)
         losses = F.binary_cross_entropy_with_logits(logits, gold.to(logits.dtype), reduction="none") * pairs
-        if self.variant == "paper":
-            losses = losses / pairs.sum(-1, keepdim=True).clamp(min=1)
+        losses = losses / pairs.sum(-1, keepdim=True).clamp(min=1)  # the mean over regions, then over phrases
         components = {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
         self.visible_rows.check(components, dict)
         return components

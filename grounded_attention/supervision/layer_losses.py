@@ -10,7 +10,6 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .losses import VisibleTargets
 from .row_states import AttentionPair, RowStates, layers_at_once, stack_states
 from .score_masks import is_hidden
 
@@ -18,17 +17,17 @@ LayerReport = AttentionPair | RowStates
 
 
 def sum_layers(
-    reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
+    reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row."""
     losses: list[Tensor] = []
     heads: list[Tensor] = []  # that see a gold column of the row
     for group in _group_layers(reports):
-        pair, columns = _stack(group)
-        targets = VisibleTargets(columns, gold.to(columns.device) & columns)
-        number = pair[0].shape[2]
-        losses.append(number * rows_loss(pair, targets).sum(0).to(gold.device))
-        heads.append(number * len(group) // len(columns) * targets.rows.sum(0).to(gold.device))
+        log_alpha, columns = _stack(group)
+        visible = gold.to(columns.device) & columns
+        number = log_alpha.shape[2]
+        losses.append(number * rows_loss(log_alpha, visible).sum(0).to(gold.device))
+        heads.append(number * len(group) // len(columns) * visible.any(-1).sum(0).to(gold.device))
     seen = reduce(torch.add, heads)  # (B, Q)
     return (reduce(torch.add, losses) / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
@@ -71,13 +70,11 @@ def _size(report: LayerReport) -> tuple[int, torch.device]:
     )
 
 
-def _stack(reports: Sequence[LayerReport]) -> tuple[AttentionPair, Tensor]:
-    """The attention of a group, (L, B, H, Q, K) and (L, B, H, Q), and its visible columns, (1 or L, B, 1 or Q, K)."""
+def _stack(reports: Sequence[LayerReport]) -> tuple[Tensor, Tensor]:
+    """The log attention of a group, (L, B, H, Q, K), and its visible columns, (1 or L, B, 1 or Q, K)."""
     states = [report for report in reports if isinstance(report, RowStates)]
     if states:
-        return (stack_states(states).log_alpha(), None), states[0].visible_columns()[None]
-    pairs = [report for report in reports if not isinstance(report, RowStates)]
-    shares = [share for _, share in pairs if share is not None]
-    alpha = torch.stack([alpha for alpha, _ in pairs])
+        return stack_states(states).log_alpha(), states[0].visible_columns()[None]
+    log_alpha = torch.stack([report[0] for report in reports if not isinstance(report, RowStates)])
     # Columns that some heads do not see are hidden too, as padded ones are.
-    return (alpha, torch.stack(shares) if shares else None), ~is_hidden(alpha.detach().amin(2))
+    return log_alpha, ~is_hidden(log_alpha.detach().amin(2))

@@ -6,7 +6,7 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
@@ -17,20 +17,12 @@ from torch.utils._pytree import tree_iter
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
 from grounded_attention.utils.schema import Index, Pair, Weight
 
-from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
+from .alignment import DIRECTIONS, GroundingTargets, align, grounding_targets, sequence_pairs
 from .attention_function import SupervisedAttention
 from .box_loss import BoxLoss
 from .draws import RowGenerators, fixed_generator
 from .layer_losses import LayerReport, sum_layers
-from .losses import (
-    VisibleTargets,
-    any_rows,
-    from_attention_maps,
-    released_region_rows,
-    released_text_rows,
-    sum_rows,
-    uniform_rows,
-)
+from .losses import TARGET_LOSSES, from_attention_maps
 from .row_states import AttentionPair
 from .supervise import call_layers, hides_later_words, supervise
 from .visible_rows import EMPTY, VisibleRows
@@ -168,10 +160,6 @@ class AttentionMethod(SupervisionMethod):
     """
 
     choosable: tuple[str, ...] = ("layers",)
-    # "released" is for comparisons with the public VGP code: one region a token, its epsilons, its `normalization`,
-    # and binary cross-entropy on log-probabilities from regions to text.
-    variant: Literal["paper", "released"] = "paper"
-    normalization: Literal["linear", "softmax"] = "linear"
 
     def __init__(
         self,
@@ -250,7 +238,7 @@ class AttentionMethod(SupervisionMethod):
         return getattr(self, option) or ()
 
     def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
-        aligned = first_region(align(batch)) if self.variant == "released" else align(batch)
+        aligned = align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
         made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
         return {**made, **(self.boxes.prepare_batch(aligned, batch) if self.boxes.weight else {})}
@@ -305,13 +293,6 @@ class AttentionMethod(SupervisionMethod):
             return [list(pair) for pair in self.pairs]
         return None if self.heads is None else list(self.heads)
 
-    def rows_loss(self, pair: AttentionPair, targets: VisibleTargets, direction: str) -> Tensor:
-        """Computes the loss of each row of some layers, (L, B, Q), averaged over heads; 0 if no column is gold."""
-        if self.variant == "released":
-            rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
-            return rows_loss(pair, targets, self.normalization)
-        return {"uniform": uniform_rows, "sum": sum_rows, "any": any_rows}[self.target](pair, targets)
-
     def maps_losses(
         self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None
     ) -> dict[str, tuple[Tensor, Tensor]]:
@@ -353,13 +334,11 @@ class AttentionMethod(SupervisionMethod):
         Returns:
             `dict[str, tuple[Tensor, Tensor]]`: direction -> (sum, number of rows).
         """
-        return {name: self._sum_rows(pairs[name], target, name) for name, target in targets.items()}
-
-    def _sum_rows(
-        self, pairs: Sequence[LayerReport], targets: GroundingTargets, direction: str
-    ) -> tuple[Tensor, Tensor]:
-        total, count = sum_layers(pairs, targets.gold, partial(self.rows_loss, direction=direction))
-        return self.weights[direction] * total, count
+        sums = {}
+        for name, target in targets.items():
+            total, count = sum_layers(pairs[name], target.gold, TARGET_LOSSES[self.target])
+            sums[name] = self.weights[name] * total, count
+        return sums
 
 
 def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:

@@ -8,11 +8,10 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 
 from grounded_attention.modeling import VisualBERTForVGP, VLBertForVGP
-from grounded_attention.supervision import align, first_region, get_method
+from grounded_attention.supervision import align, get_method
 from grounded_attention.supervision.box_loss import box_loss, word_boxes
 from grounded_attention.training.experiments.models import make_model
 from grounded_attention.training.recipes.recipe import Model
-from tests.helpers.method_variants import make_method
 from tests.helpers.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor
 from tests.helpers.tiny_visualbert import make_inputs as visualbert_inputs
 from tests.helpers.tiny_visualbert import make_model as visualbert_model
@@ -143,17 +142,6 @@ def test_the_weight_is_a_factor_and_attention_losses_stay(name):
         torch.testing.assert_close(once[direction][0], total)
     torch.testing.assert_close(twice["boxes"][0], 2 * once["boxes"][0])
     assert once["boxes"][1] == once["text_to_region"][1] > 0
-
-
-def test_of_the_released_variant_a_word_has_one_region():
-    """As its attention: the first."""
-    batch, model = tiny_batch(), tiny_model(box_layer=0)
-    first = first_region(align(batch))
-    assert (first.sum(-1) < align(batch).sum(-1)).any()
-    boxes, named = word_boxes(first, batch["region_boxes"])
-    method = make_method("direct", "released", box_weight=1)
-    pred_boxes = run_supervised(model, method, batch).pred_boxes
-    torch.testing.assert_close(losses_of(model, method, batch)["boxes"][0], box_loss(pred_boxes, boxes, named))
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from grounded_attention.modeling.alignment_head import AlignmentHead
-from grounded_attention.supervision import align, from_attention_maps, get_method, method_names, naive, row_states
+from grounded_attention.supervision import from_attention_maps, get_method, method_names, naive, row_states
 from grounded_attention.supervision.method import AttentionMethod
 from grounded_attention.supervision.soft_attention import SoftAttention
-from tests.helpers.method_variants import make_method
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
 TEXT, REGIONS = 9, 6
@@ -22,12 +21,11 @@ SOFT_METHODS = [name for name in method_names() if isinstance(get_method(name), 
 ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]
 ATTENTION_METHODS = [name for name in ATTENTION_METHODS if name not in SOFT_METHODS]
 GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding and name not in SOFT_METHODS]
-VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
 ALIGNMENT = "grounding_alignment"
-CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS if name != ALIGNMENT]
+CONTRACTS = [(name, {}) for name in GROUNDED_METHODS if name != ALIGNMENT]
 CONTRACTS += [(ALIGNMENT, {"level": level}) for level in ("phrase", "token")]
 CONTRACTS += [(f"semi_direct+{ALIGNMENT}", {ALIGNMENT: {"weight": 2.0}})]
-CONTRACTS += [(name, {**options, "box_weight": 3.0}) for options in VARIANTS for name in ATTENTION_METHODS]
+CONTRACTS += [(name, {"box_weight": 3.0}) for name in ATTENTION_METHODS]
 CONTRACTS += [
     ("kl_attention", {"rows": "words", "target": "gaussian"}),
     ("gaze", {"divergence": "reverse_kl", "background": 0.1}),
@@ -70,7 +68,7 @@ class Grounder(nn.Module):
 
 
 def prepared(name: str, **options):
-    method = make_method(name, **options)
+    method = get_method(name, **options)
     head = {key: value for key, value in method.model_config.items() if key.startswith("alignment_")}
     model = Grounder(alignment=head if head["alignment_level"] else None)
     method.prepare(model.bert)
@@ -265,10 +263,9 @@ def test_paper_equals_a_plain_formulation(name, target):
         torch.testing.assert_close(total / count, expected[direction], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_indirect_equals_a_plain_formulation(variant):
+def test_indirect_equals_a_plain_formulation():
     batch = make_batch()
-    model, method = prepared("indirect", variant=variant)
+    model, method = prepared("indirect")
     logits = model(batch).grounding_logits
     per_phrase = []
     for example in range(4):
@@ -282,10 +279,7 @@ def test_indirect_equals_a_plain_formulation(variant):
                     gold = batch["phrase_regions"][example, phrase, region]
                     losses.append(math.log1p(math.exp(-score if gold else score)))
             per_phrase.append(losses)
-    if variant == "paper":
-        expected = sum(sum(losses) / len(losses) for losses in per_phrase) / len(per_phrase)
-    else:
-        expected = sum(map(sum, per_phrase)) / sum(map(len, per_phrase))
+    expected = sum(sum(losses) / len(losses) for losses in per_phrase) / len(per_phrase)
     total, count = losses_of(model, method, batch)["grounding"]
     assert (total / count).item() == pytest.approx(expected, rel=1e-5)
 
@@ -297,19 +291,13 @@ def test_indirect_leaves_out_phrases_that_no_candidate_grounds():
         "region_attention_mask": torch.tensor([[1, 1, 0]]),
         "region_candidate_mask": torch.tensor([[0, 1, 0]]),
     }
-    method = make_method("indirect", "released")
+    method = get_method("indirect")
     assert method.counts(batch)["grounding"] == 1
     del batch["region_candidate_mask"]
-    assert method.counts(batch)["grounding"] == 4  # two phrases with two regions each
+    assert method.counts(batch)["grounding"] == 2
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_direct_asks_for_the_share_only_where_it_is_read(variant):
-    asked = make_method("direct", variant).forward_kwargs(make_batch())
-    assert asked["attention_share"] == (variant == "released")
-
-
-@pytest.mark.parametrize("options", [*VARIANTS, {"heads": [[0, 1], [1, 0], [1, 2], [2, 3]]}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"heads": [[0, 1], [1, 0], [1, 2], [2, 3]]}], ids=str)
 def test_layers_one_by_one_have_the_losses_of_all_at_once(options, monkeypatch):
     batch = make_batch()
     model, method = prepared("direct", **options)
@@ -318,30 +306,15 @@ def test_layers_one_by_one_have_the_losses_of_all_at_once(options, monkeypatch):
     torch.testing.assert_close(losses_of(model, method, batch), together)
 
 
-def test_released_takes_the_first_region_of_a_token():
-    batch = make_batch(size=2)
-    single = {
-        **batch,
-        "phrase_mask": torch.zeros(2, 9, TEXT).bool(),
-        "phrase_regions": torch.zeros(2, 9, REGIONS).bool(),
-    }
-    for example, token in align(batch).any(-1).nonzero().tolist():
-        single["phrase_mask"][example, token, token] = True
-        single["phrase_regions"][example, token, align(batch)[example, token].nonzero()[0]] = True
-    model, method = prepared("direct", variant="released")
-    torch.testing.assert_close(losses_of(model, method, batch), losses_of(model, method, single))
-
-
 # Direct supervision runs without maps
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("name", ATTENTION_METHODS)
-def test_loss_and_gradients_equal_eager_maps_without_building_any(name, options, checkpointing):
+def test_loss_and_gradients_equal_eager_maps_without_building_any(name, checkpointing):
     batch = make_batch()
     inputs = batch["inputs_embeds"].requires_grad_()
-    model, method = prepared(name, **options)
+    model, method = prepared(name)
     assert model.bert.config._attn_implementation == "supervised_sdpa"
     if checkpointing:
         model.bert.gradient_checkpointing_enable()

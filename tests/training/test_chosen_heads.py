@@ -18,7 +18,6 @@ from grounded_attention.training.loop.chosen_heads import (
 )
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, SupervisionSection
-from tests.helpers.method_variants import make_method
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_trainer import make_trainer
 from tests.helpers.tiny_vgp import losses_of, tiny_batch, tiny_model, tiny_processor, tiny_rows, tiny_table
@@ -117,15 +116,12 @@ def test_the_methods_get_the_chosen_heads():
 # The direct method on pairs
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
-def test_pairs_are_the_mean_over_the_heads_alone(variant):
+def test_pairs_are_the_mean_over_the_heads_alone():
     """However many a layer has: three of four heads in one layer, one in another, none in between."""
     model, batch = tiny_model(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3), tiny_batch(6)
     pairs = [[2, 3], [0, 0], [0, 2], [0, 3]]
-    found = losses_of(model, make_method("direct", variant, heads=pairs), batch)
-    alone = [
-        losses_of(model, make_method("direct", variant, layers=[layer], heads=[head]), batch) for layer, head in pairs
-    ]
+    found = losses_of(model, get_method("direct", heads=pairs), batch)
+    alone = [losses_of(model, get_method("direct", layers=[layer], heads=[head]), batch) for layer, head in pairs]
     for name, (total, count) in found.items():
         expected = torch.stack([losses[name][0] for losses in alone])
         torch.testing.assert_close(total, expected.mean())
