@@ -61,7 +61,8 @@ class DirectSupervision(AttentionMethod):
     choosable: tuple[str, ...] = ("layers", "heads")
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        arguments = {"output_attentions": True, "attention_states": True, "attention_plans": RowPlans()}
+        arguments: dict[str, Any] = {"output_attentions": True, "attention_states": True, "attention_share": False}
+        arguments["attention_plans"] = RowPlans()
         if self.layers is not None:
             arguments["attention_layers"] = self.layers
         return {**arguments, **query_arguments(self.targets(batch), batch)}

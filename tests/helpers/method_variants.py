@@ -81,8 +81,8 @@ class ReleasedIndirect:
 
 def make_method(name: str, variant: str = "paper", normalization: str = "linear", **options: Any) -> SupervisionMethod:
     """`get_method`, or the method of the public code with `variant="released"`."""
-    method = get_method(name, **options)
+    kind = type(get_method(name))
     if variant == "released":
         mixin = ReleasedIndirect if name == "indirect" else ReleasedAttention
-        method.__class__ = type(f"Released{name}", (mixin, type(method)), {"normalization": normalization})
-    return method
+        kind = type(f"Released{kind.__name__}", (mixin, kind), {"normalization": normalization})
+    return kind(**options)

@@ -19,7 +19,6 @@ from tests.training.not_finite import spoil_gradient, spoil_loss
 
 STEPS, STOP = 6, 3  # with 8 rows in a step, an epoch has 2 steps
 ALONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-LARGE = {"per_device_train_batch_size": 8}  # of one process; two share it
 TOGETHER = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 
 
@@ -51,7 +50,6 @@ def main(output: Path, one: Path) -> None:
     """What two processes do."""
     train(output / "two", **TOGETHER)
     train(output / "continued", one / f"checkpoint-{STOP}", **ALONE)
-    train(output / "shared", one / "large" / f"checkpoint-{STOP}", **LARGE)
     for name, spoil in (("loss", spoil_loss), ("gradient", lambda trainer: spoil_gradient(trainer, float("inf")))):
         train(output / name, spoil=spoil, skip_nonfinite_batches=True, **TOGETHER)
     train(output / "sharded", fsdp=True, **TOGETHER)

@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 
 from grounded_attention.training.loop.checkpoint import is_complete, rotate, step_of
-from grounded_attention.training.loop.resume import UnloggedLosses
 from tests.helpers.tiny_trainer import weights
 from tests.helpers.two_processes import launch
 from tests.training.resume_steps import assert_equal_bits, train_and_continue, trainer_of
@@ -136,18 +135,3 @@ def test_a_checkpoint_that_was_being_deleted_is_deleted(tmp_path):
     made(tmp_path, 1)
     trainer_of(tmp_path, arguments).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
-
-
-# Losses between two logs, with another number of processes
-
-
-def test_unlogged_losses_are_shared_by_another_number_of_processes(tmp_path):
-    for rank, value in enumerate((1.0, 3.0)):
-        parts = {"b": torch.tensor(value), "a": torch.tensor(10 * value)}
-        UnloggedLosses(torch.tensor(value), 7.0, 4, parts, 4).save(tmp_path, rank)
-    same = UnloggedLosses.load(tmp_path, 1, 2)
-    assert (same.loss, same.logged, same.last_step, same.taken) == (3, 7.0, 4, 4)
-    assert list(same.parts.items()) == [("b", 3), ("a", 30)]
-    alone = UnloggedLosses.load(tmp_path, 0, 1)
-    assert alone.loss == 2 and alone.parts == {"b": 4, "a": 40}  # the mean is logged of one, the sum of the others
-    assert UnloggedLosses.load(tmp_path / "other", 0, 1) is None

@@ -3,24 +3,21 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, last_complete_checkpoint, manifest_names
+from grounded_attention.dataset_scripts.files.manifests import describe_changes
+from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
 from grounded_attention.training.loop.finite_steps import SKIP
-from grounded_attention.training.publish.card_snippets import EVAL_RESULTS, FIGURE
-from grounded_attention.training.publish.hub import SNAPSHOTS, START
+from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
-from grounded_attention.utils.locks import LOCK
-from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.safe_paths import path_below, refuse_links
-from grounded_attention.utils.whole_files import DRAFT, write_json
+from grounded_attention.utils.whole_files import write_json
 
 from .measuring import BEFORE_FILE, TEXT_ONLY
 
@@ -30,7 +27,6 @@ RECIPE = "recipe.json"
 PICTURES = "pictures"
 START_HEADS = "start_heads.json"
 SPLIT = "split.json"  # digests of the rows of a source, and the images that are held out if it has no validation split
-MAX_NAMED = 5  # keys in a message
 LENGTHS = (("max_steps", -1), ("num_train_epochs", 3.0))  # how long a training is, with the defaults
 OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
@@ -60,12 +56,10 @@ def check_output(recipe: Recipe) -> None:
         raise RecipeError(f"output_dir {output}: {taken} is a file; give a folder, such as output_dir=runs/mine")
     refuse_links(output, _names(recipe))
     before = read_json(output / RECIPE)
-    if recipe.overwrite:
-        run_entries(output)
-    elif _is_recipe(before):
-        _check_same(output, before, _wanted(recipe), recipe.resume)
-    else:
+    if not _is_recipe(before):
         _check_free(output, recipe)
+    elif not recipe.overwrite:
+        _check_same(output, before, _wanted(recipe), recipe.resume)
 
 
 def _names(recipe: Recipe) -> set[str]:
@@ -104,35 +98,15 @@ def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
         )
 
 
-def run_entries(output: Path) -> list[Path]:
-    """The files and folders of an earlier run in its output folder; `recipe.json`, which names them, is last."""
-    there = sorted(path for path in output.glob("*") if path.name != LOCK)
-    before = read_json(output / RECIPE)
-    known: set[str] = set()
-    if _is_recipe(before):
-        known = {str(name) for name in before["methods"]} | {RECIPE, START, TEXT_ONLY, *WRITTEN}
-    elif before is None:
-        known = {"cell.json", "log.txt"}  # a cell of a study that stopped before its run
-    others = [path for path in there if path.name not in known and path.suffix != DRAFT]
-    others += [path for folder in there if folder.is_dir() and folder.name in known for path in _others(folder)]
-    if others:
-        raise RecipeError(
-            f"{output} contains {others[0].relative_to(output).as_posix()!r} ({len(others)} in all), which no run of "
-            "this package wrote: overwrite=true deletes only an earlier run; move it, or give another output_dir"
-        )
-    return sorted(there, key=lambda path: path.name == RECIPE)
-
-
-def _others(folder: Path) -> list[Path]:
-    if folder.name == PICTURES:
-        return [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".png", DRAFT)]
-    return foreign_files(folder)
-
-
 def delete_run(output: Path) -> None:
-    """Deletes an earlier run, see `run_entries`; a process killed here leaves a folder that can be deleted again."""
-    for path in run_entries(output):
+    """Deletes files and folders of an earlier run, and nothing beside them; `recipe.json`, which names them, comes
+    last: a process killed here leaves a folder that can be deleted again.
+    """
+    before = read_json(output / RECIPE)
+    names = {str(name) for name in before["methods"]} | {START, TEXT_ONLY} if _is_recipe(before) else set()
+    for path in [path for path in output.glob("*") if path.name in {*names, *WRITTEN}]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (output / RECIPE).unlink(missing_ok=True)
 
 
 def _is_recipe(content: Any) -> bool:
@@ -159,10 +133,9 @@ def _has_checkpoint(folder: Path) -> bool:
 def _check_same(output: Path, before: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
     other, longer = _differences(before, wanted)
     if other:
-        more = f"; and {len(other) - MAX_NAMED} more" if len(other) > MAX_NAMED else ""
         raise RecipeError(
-            f"{output} contains a run of another recipe ({'; '.join(other[:MAX_NAMED])}{more}): "
-            "give another output_dir, or overwrite=true to delete it"
+            f"{output} contains a run of another recipe ({other}): give another output_dir, or overwrite=true to "
+            "delete it"
         )
     if not resume:
         raise RecipeError(
@@ -187,31 +160,16 @@ def check_rows(output: Path, split: Mapping[str, Any]) -> None:
         )
 
 
-def _differences(before: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[str], str]:
-    """What differs, each key with both values, those first that both have; a longer training is no such difference."""
-    there, here = _flat(before), _flat(wanted)
-    texts = {
-        key: f"{key} is {_shown(there, key)} there, {_shown(here, key)} here"
-        for key in sorted(there | here, key=lambda key: (key not in there or key not in here, key))
-        if there.get(key) != here.get(key)
-    }
-    steps, epochs = [[each.get(f"training.{key}", default) for each in (there, here)] for key, default in LENGTHS]
-    key, lengths = (LENGTHS[0], steps) if steps != [-1, -1] else (LENGTHS[1], epochs)
-    longer = all(isinstance(length, int | float) for length in lengths) and 0 < lengths[0] < lengths[1]
-    text = texts.pop(f"training.{key[0]}") if longer else ""
-    return list(texts.values()), text
-
-
-def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value."""
-    if not isinstance(content, dict) or not content:
-        return {prefix.removesuffix("."): content}
-    parts = [_flat(value, f"{prefix}{key}.") for key, value in content.items()]
-    return {key: value for part in parts for key, value in part.items()}
-
-
-def _shown(values: dict[str, Any], key: str) -> str:
-    return printable(repr(values[key]), 80) if key in values else "not given"
+def _differences(before: dict[str, Any], wanted: dict[str, Any]) -> tuple[str, str]:
+    """What differs, and the key of a longer training, which is no such difference."""
+    there, here = before.get("training", {}), wanted["training"]
+    key, default = LENGTHS[0] if {*there, *here} & {LENGTHS[0][0]} else LENGTHS[1]
+    lengths = [training.get(key, default) for training in (there, here)]
+    if 0 < lengths[0] < lengths[1]:
+        longer = f"training.{key} is {lengths[0]} there, {lengths[1]} here"
+        before = {**before, "training": {**there, key: here[key]}}
+        return describe_changes(before, wanted), longer
+    return describe_changes(before, wanted), ""
 
 
 def _finished(output: Path, before: dict[str, Any]) -> list[Path]:
@@ -251,32 +209,3 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file; `None` if the file does not exist."""
     return bounded_files.read_json(path) if path.is_file() else None
-
-
-# Written or changed after the manifest, or left by a process that was killed.
-LATER = (CARD, MANIFEST, FIGURE, EVAL_RESULTS, "heads.json", TORN, f"*{DRAFT}", f"{SNAPSHOTS}/*")
-# What a run writes before the manifest, so that a stopped run may have any of it.
-BEFORE = (
-    *("*.json", "*.safetensors", "*.py", "*.jinja", "*.model", "vocab.txt", "merges.txt"),
-    *("*.pt", "*.pth", "*.bin", "*.distcp", "*.metadata", "*.npz", "emissions.csv", "runs/*"),
-)
-
-
-def foreign_files(folder: Path) -> list[Path]:
-    """Files below the folder of a method, or of one of its checkpoints, that no run wrote."""
-    return sorted(_foreign(folder))
-
-
-def _foreign(folder: Path) -> Iterator[Path]:
-    checkpoints = [path for path in folder.glob("checkpoint-*") if path.is_dir()]
-    for checkpoint in checkpoints:
-        yield from _foreign(checkpoint)
-    named = manifest_names(folder)
-    for path in folder.rglob("*"):
-        inside = path.relative_to(folder)
-        if path.is_dir() or folder / inside.parts[0] in checkpoints:
-            continue
-        name = inside.as_posix()
-        known = name in named if named else any(fnmatch(name, pattern) for pattern in BEFORE)
-        if not known and not any(fnmatch(name, pattern) for pattern in LATER):
-            yield path

@@ -1,73 +1,51 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Continues a training from a checkpoint: with other processes, other versions or other code.
+"""Continues a training from a checkpoint, also with other processes or other versions.
 
-A checkpoint has what transformers leaves out: the versions and the code that wrote it, and the losses that were not
+A checkpoint has what transformers leaves out: the processes and versions that wrote it, and the losses that were not
 logged yet, of each process. All its weights are taken, or none: transformers saves many vision-language models under
 the names of older versions, and its Trainer reads such a checkpoint by the names of today and leaves every weight as
 it is, with a warning.
 """
 
-import hashlib
-import json
-import os
-import platform
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.project import PACKAGE
-from grounded_attention.utils.whole_files import make_folder, write_json
-
-
-def prepare_resume(trainer: Any, checkpoint: Path) -> None:
-    """Makes the steps of a training those of the checkpoint, and reports what differs."""
-    before = read_environment(checkpoint)
-    arguments, lines = trainer.args, []
-    torch.set_num_threads(before.get("threads") or torch.get_num_threads())
-    now = environment(arguments, trainer.is_fsdp_enabled)
-    check_sharding(before, now["sharded"], checkpoint)
-    changed = differences(before, now)
-    if changed:
-        lines.append(f"was written with other software, so numbers may differ: {'; '.join(changed)}")
-    if before["processes"] != now["processes"]:
-        batch, accumulation = share_batch(before, now["processes"], checkpoint)
-        arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps = batch, accumulation
-        trainer._train_batch_size = arguments.train_batch_size  # the Trainer keeps a copy
-        lines.append(_describe_sharing(trainer, before["processes"]))
-    for line in lines if trainer.is_world_process_zero() else ():
-        print(f"warning: {checkpoint} {line}", file=sys.stderr, flush=True)
-
-
-def _describe_sharing(trainer: Any, before: int) -> str:
-    arguments = trainer.args
-    batch, accumulation, processes = (
-        arguments.per_device_train_batch_size,
-        arguments.gradient_accumulation_steps,
-        arguments.world_size,
-    )
-    rest = len(trainer.train_dataset) % (batch * accumulation * processes)
-    last = f"; the last step of an epoch, with {rest} rows, is filled up with rows of its beginning" if rest else ""
-    return (
-        f"was written by {before} process{'es' * (before > 1)}, now {processes}: to keep the rows of a step, each "
-        f"process has batches of {batch} and accumulates {accumulation}; draws of dropout differ{last}"
-    )
-
+from grounded_attention.utils.whole_files import make_folder
 
 ENVIRONMENT = "environment.json"
 PACKAGES = ("grounded-attention", "torch", "transformers", "accelerate", "numpy")
-MAX_NAMED = 5  # files in a message
+
+
+def prepare_resume(trainer: Any, checkpoint: Path) -> None:
+    """Keeps the rows of a step with another number of processes, and says which software differs."""
+    before = read_json(checkpoint / ENVIRONMENT)
+    torch.set_num_threads(before["threads"])
+    now = environment(trainer.args, trainer.is_fsdp_enabled)
+    if before["sharded"] != now["sharded"]:
+        raise RecipeError(
+            f"{checkpoint} was written {'with' if before['sharded'] else 'without'} sharding (training.fsdp) and can "
+            "only be continued so: give the number of processes that it had, or the checkpoint as model.source of a "
+            "new run"
+        )
+    rows = before["processes"] * before["batch"] * before["accumulation"]
+    together = now["processes"] * before["batch"]
+    if rows % together:
+        raise RecipeError(
+            f"{checkpoint}: a step has {rows} rows, which {now['processes']} processes with batches of "
+            f"{before['batch']} cannot share: continue with another number of processes"
+        )
+    trainer.args.gradient_accumulation_steps = rows // together
+    changed = [f"{name} {old} -> {now[name]}" for name, old in before.items() if name in PACKAGES and old != now[name]]
+    if changed and trainer.is_world_process_zero():
+        print(f"warning: {checkpoint} was written with {', '.join(changed)}: numbers may differ", file=sys.stderr)
 
 
 def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
@@ -78,8 +56,7 @@ def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
         "accumulation": arguments.gradient_accumulation_steps,
         "sharded": sharded,
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "code": code_digests(),
+        **{name: _version(name) for name in PACKAGES},
     }
 
 
@@ -90,106 +67,23 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-@cache
-def code_digests() -> dict[str, str]:
-    """File of this package -> the first 12 digits of its SHA-256; the same for a clone and an installed copy."""
-    digests = {}
-    for folder, _, names in os.walk(PACKAGE, followlinks=True):
-        for path in (Path(folder, name) for name in names if name.endswith(".py")):
-            digests[path.relative_to(PACKAGE).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    return dict(sorted(digests.items()))
+FILE = "unlogged_losses_{rank}.pt"  # in a checkpoint: the sums of losses of a process since the last log
+SUMS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_logged", "_taken", "_skipped")
 
 
-def write_environment(checkpoint: Path, environment: dict[str, Any]) -> None:
-    """Writes the description into a checkpoint."""
-    write_json(checkpoint / ENVIRONMENT, environment)
+def save_unlogged(trainer: Any, checkpoint: Path) -> None:
+    """Writes the sums of this process into a checkpoint."""
+    make_folder(checkpoint)  # with `save_only_model` the first process alone has made it
+    sums = {name: getattr(trainer, name) for name in SUMS}
+    torch.save(sums, checkpoint / FILE.format(rank=trainer.accelerator.process_index))
 
 
-def read_environment(checkpoint: Path) -> dict[str, Any]:
-    """The description in a checkpoint."""
-    return cast(dict[str, Any], read_json(checkpoint / ENVIRONMENT))
-
-
-def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs in versions and code: "transformers 5.4.0 -> 5.5.0"."""
-    versions = {name: (before["versions"].get(name, "none"), new) for name, new in now["versions"].items()}
-    changes = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
-    files = before["code"].keys() | now["code"].keys()
-    changed = sorted(name for name in files if before["code"].get(name) != now["code"].get(name))
-    if changed:
-        more = f" and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
-        named = (f"{n} {before['code'].get(n, 'none')} -> {now['code'].get(n, 'none')}" for n in changed[:MAX_NAMED])
-        changes.append(f"code: {', '.join(named)}{more}")
-    return changes
-
-
-def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tuple[int, int]:
-    """The batch of one process and the accumulation with which a step has the same rows as before."""
-    together = before["processes"] * before["batch"] * before["accumulation"]
-    if together % processes:
-        fitting = [str(n) for n in range(1, 2 * before["processes"] + 1) if together % n == 0]
-        raise RecipeError(
-            f"{checkpoint}: a step has {together} rows, which {processes} processes cannot share equally: continue "
-            f"with {', '.join(fitting)} processes"
-        )
-    each = together // processes
-    batch = max(size for size in range(1, min(before["batch"], each) + 1) if each % size == 0)
-    return batch, each // batch
-
-
-def check_sharding(before: dict[str, Any], sharded: bool, checkpoint: Path) -> None:
-    """Checks that the state of the optimizer can be read."""
-    if before["sharded"] != sharded:
-        was, now = ("with", "without") if before["sharded"] else ("without", "with")
-        how = "continue with at least 2 processes" if before["sharded"] else "continue with 1 process"
-        raise RecipeError(
-            f"{checkpoint} was written {was} sharding (training.fsdp) and cannot be continued {now} it: {how}, or "
-            "give the checkpoint as model.source of a new run"
-        )
-
-
-FILE = "unlogged_losses_{rank}.safetensors"
-TOTAL = "loss"
-
-
-@dataclass(frozen=True)
-class UnloggedLosses:
-    """Sums of losses of one process."""
-
-    loss: Tensor
-    logged: float
-    last_step: int
-    parts: dict[str, Tensor] = field(default_factory=dict)
-    taken: int = 0
-    skipped: int = 0
-
-    def save(self, checkpoint: Path, rank: int) -> None:
-        """Writes the sums of a process into a checkpoint."""
-        numbers = json.dumps([self.logged, self.last_step, self.taken, self.skipped, list(self.parts)])
-        tensors = {TOTAL: self.loss, **{f"part {name}": value for name, value in self.parts.items()}}
-        tensors = {name: value.detach().cpu().clone() for name, value in tensors.items()}
-        make_folder(checkpoint)  # with `save_only_model` the first process alone has made it
-        save_file(tensors, checkpoint / FILE.format(rank=rank), metadata={"numbers": numbers})
-
-    @classmethod
-    def load(cls, checkpoint: Path, rank: int, processes: int) -> "UnloggedLosses | None":
-        """Reads the sums of a process. With another number of processes than before, each gets an equal share."""
-        paths = sorted(checkpoint.glob(FILE.format(rank="*")))
-        if len(paths) == processes:
-            return _read(checkpoint / FILE.format(rank=rank))
-        if not paths:
-            return None
-        saved = [_read(path) for path in paths]
-        loss = torch.stack([each.loss for each in saved]).mean()  # the mean over processes is logged, but this sum:
-        parts = {n: torch.stack([each.parts[n] for each in saved]).sum() / processes for n in saved[0].parts}
-        return cls(loss, saved[0].logged, saved[0].last_step, parts, saved[0].taken, saved[0].skipped)
-
-
-def _read(path: Path) -> UnloggedLosses:
-    with safe_open(path, "pt") as file:
-        logged, last_step, taken, skipped, names = json.loads(file.metadata()["numbers"])
-        parts = {name: file.get_tensor(f"part {name}") for name in names}
-        return UnloggedLosses(file.get_tensor(TOTAL), logged, last_step, parts, taken, skipped)
+def load_unlogged(trainer: Any, checkpoint: Path) -> None:
+    """Takes the sums of this process from a checkpoint that as many processes wrote."""
+    path = checkpoint / FILE.format(rank=trainer.accelerator.process_index)
+    if len([*checkpoint.glob(FILE.format(rank="*"))]) == trainer.accelerator.num_processes:
+        for name, value in torch.load(path, map_location=trainer.args.device, weights_only=True).items():
+            setattr(trainer, name, value)
 
 
 class SavedWeights:

@@ -27,6 +27,7 @@ from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import with_progress
+from grounded_attention.utils.whole_files import write_json
 
 from .checkpoint import rotate, seal
 from .data import CUT_ROWS, Collator, count_components
@@ -36,7 +37,7 @@ from .learning_rates import MAPPING, check_mapping, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import TrainingBar
-from .resume import UnloggedLosses, environment, write_environment
+from .resume import ENVIRONMENT, environment, load_unlogged, save_unlogged
 from .trainer_mixin import GroundingTrainerMixin, logger
 
 
@@ -222,13 +223,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         if self.args.should_save:
             run_dir, best = Path(cast(str, self.args.output_dir)), self.state.best_model_checkpoint
             rotate(run_dir, self.args.save_total_limit, self.state.global_step, best)
-        rank, processes = self.accelerator.process_index, self.accelerator.num_processes
-        losses = UnloggedLosses.load(Path(self._resumed_from), rank, processes)
-        if losses is not None:
-            self._tr_loss += losses.loss.to(self._tr_loss)
-            self._total_loss_scalar, self._globalstep_last_logged = losses.logged, losses.last_step
-            self._logged = {name: value.to(self.args.device) for name, value in losses.parts.items()}
-            self._taken, self._skipped = losses.taken, losses.skipped
+        load_unlogged(self, Path(self._resumed_from))
 
     # Evaluation
 
@@ -323,24 +318,14 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
-        self._unlogged().save(checkpoint, self.accelerator.process_index)
+        save_unlogged(self, checkpoint)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_environment(checkpoint, environment(self.args, self.is_fsdp_enabled))
+            write_json(checkpoint / ENVIRONMENT, environment(self.args, self.is_fsdp_enabled))
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
             rotate(run_dir, limit, self.state.global_step, self.state.best_model_checkpoint)
-
-    def _unlogged(self) -> UnloggedLosses:
-        return UnloggedLosses(
-            self._tr_loss,
-            self._total_loss_scalar,
-            self._globalstep_last_logged,
-            self._logged,
-            self._taken,
-            self._skipped,
-        )
 
 
 def _merged(metric: Metric) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from accelerate import PartialState
 
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import model_named, run, say
-from grounded_attention.training.experiments.output import delete_run, identity, read_json, run_entries
+from grounded_attention.training.experiments.output import delete_run, identity, read_json
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -237,8 +237,6 @@ def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
             "cells): give another output_dir, or overwrite=true to train these cells again"
         )
     refuse_links(study.output)
-    for cell in others:
-        run_entries(cell.directory)
     state = PartialState()
     state.wait_for_everyone()
     for cell in others:
