@@ -185,7 +185,7 @@ def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, w
     [
         ("data.builder=coco_captions", ["grounding_alignment", "coco_captions", "phrases with boxes"]),
         ("data.regions=null", ["grounding_alignment", "data.regions is null"]),
-        ("task=vqa", ["grounding_alignment", "'vqa' has no phrases"]),
+        ("task=vqa", ["grounding_alignment", "'vqa' has none"]),
     ],
 )
 def test_pretraining_without_phrases_is_refused(scenes, tmp_path, monkeypatch, capsys, override, words):

@@ -160,7 +160,6 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
     [
         ("options.region_targets=both", ["options.region_targets", "'both'"]),
         ("data.regions=null", ["data.regions", "options.regions=false"]),
-        ("options.words=false", ["data.text_corpus"]),
         ("data.builder=coco", ["data.builder", "'coco'", "coco_captions"]),
         ("data.builder=text_corpus", ["data.builder", "text_corpus"]),
         ("data.images=.", ["data.images", "vision_config"]),

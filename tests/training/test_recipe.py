@@ -162,17 +162,10 @@ def test_a_key_that_is_given_twice_is_refused_with_its_lines(tmp_path):
     assert load_recipe(tmp_path / "merged.yaml").model.config == {"a": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "splits"),
-    [
-        ("scenes_vgp", "data.limit.val", "the splits of vgp are train, validation, test"),
-        ("scenes_vgp", "start.data.limit.dev", "the splits of flickr30k_entities are train, validation, test"),
-        ("scenes_refcoco", "data.limit.testC", "the splits of refcoco are train, validation, testA, testB, test"),
-    ],
-)
-def test_a_limit_of_a_split_that_no_data_set_has_is_refused(name, key, splits):
-    with pytest.raises(RecipeError, match=f"^unknown key '{re.escape(key)}'; {splits}$"):
-        check(load_recipe(find_recipe(name), [f"{key}=3"]))
+@pytest.mark.parametrize("key", ["data.limit.val", "start.data.limit.dev"])
+def test_a_limit_of_a_split_that_no_data_set_has_is_refused(key):
+    with pytest.raises(RecipeError, match=f"^unknown key '{re.escape(key)}'"):
+        check(load_recipe(find_recipe("scenes_vgp"), [f"{key}=3"]))
 
 
 @pytest.mark.parametrize(

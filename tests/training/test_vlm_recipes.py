@@ -263,12 +263,11 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
     ("change", "message"),
     [
         ({"data": {"images": None}}, "data.images is null"),
-        ({"data": {"regions": "regions"}}, "data.regions is given, but the regions of the task"),
         ({"model": {"config": {"model_type": "llama"}}}, "model.config.model_type is 'llama', expected one of llava"),
         ({"model": {"config": {"model_type": "llava", "layers": 1}}}, "unknown key 'model.config.layers'"),
         (
             {"model": {"config": {"model_type": "llava", "text_config": {"model_type": "llama", "hidden": 8}}}},
-            "unknown key 'model.config.text_config.hidden'; known keys: hidden_",
+            "unknown key 'model.config.text_config.hidden'; ",
         ),
         ({"model": {"tokenizer": None}}, "model.tokenizer is empty: give the directory or Hub id of the model's"),
         ({"model": {"adapter": {"lora": {}}}}, "model.adapter changes the weights of a checkpoint: give model.source"),
@@ -279,10 +278,6 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
         ({"model": {"family": "vl_bert", "config": {}}}, "the family 'vl_bert' has no head 'generation'.*vlm"),
         ({"task": "vqa"}, "the family 'vlm' has no head 'vqa'; use a family that has it: model.family=vl_bert"),
         ({"preserve": {"distillation": 1.0}}, "preserve is not for vision-language models"),
-        (
-            {"training": {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}},
-            "use_reentrant=true, but the gradient of supervised attention gets lost",
-        ),
         ({"options": {"expression": "locate"}}, "unknown key 'options.expression"),
     ],
 )
@@ -291,8 +286,6 @@ def test_a_wrong_recipe_is_refused_in_one_line(change, message, scenes, tmp_path
     recipe["data"]["regions"] = None
     for key, value in change.items():
         recipe[key] = {**recipe.get(key, {}), **value} if isinstance(value, dict) else value
-    if recipe["data"]["regions"]:
-        recipe["data"]["regions"] = str(scenes / "regions")
     assert re.search(message, line := refusal(capsys, monkeypatch, tmp_path, recipe)), line
 
 
@@ -302,7 +295,6 @@ def test_a_wrong_recipe_is_refused_in_one_line(change, message, scenes, tmp_path
         ({"config": {"image_token_id": 3}}, "model.config.image_token_id: a checkpoint keeps its configuration"),
         ({"adapter": {"prefix": {}}}, "unknown key 'model.adapter.prefix'; .*lora"),
         ({"adapter": {"lora": {"rank": 2}}}, "unknown key 'model.adapter.lora.rank'"),
-        ({"adapter": {"lora": {"r": 2}}}, "model.adapter cannot be combined with start"),
         ({"adapter": {"lora": {}}, "freeze": ["vision"]}, "model.freeze has no effect with model.adapter"),
         ({"adapter": {"lora": {"target_modules": "none"}}}, "target_modules: 'none' is no linear layer of Llava"),
     ],

@@ -7,49 +7,21 @@ import typing
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
-
-import torch
-from annotated_types import Ge, Interval
+from typing import Any
 
 from grounded_attention.tasks import Task
-from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
-from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import section, validate
 
 # Arguments that do nothing here -> what to do instead.
 WITHOUT_EFFECT = {
     "resume_from_checkpoint": "give resume=true, which continues a run from its last checkpoint",
-    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "remove it"),
-    "label_smoothing_factor": "remove it; the losses are those of the task",
-    "local_rank": "remove it; the launcher sets it",
     "output_dir": "give output_dir=FOLDER, a key of the recipe itself",
-    "logging_nan_inf_filter": f"training stops at a loss that is not finite, or leaves it out ({SKIP}): remove it",
-    **dict.fromkeys(("fp16_full_eval", "bf16_full_eval"), "models are evaluated in their own dtype: remove it"),
     "deepspeed": "give fsdp=true, which shards the weights too",
-}
-POSITIVE = (
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "max_steps",
-    "num_train_epochs",
-    "save_steps",
-    "eval_steps",
-    "logging_steps",
-    "save_total_limit",
-)
-NOT_NEGATIVE = ("weight_decay", "max_grad_norm", "adam_epsilon", "neftune_noise_alpha")
-RANGES: dict[str, Any] = {
-    **dict.fromkeys(POSITIVE, Interval(gt=0, le=MAX_COUNT)),
-    **dict.fromkeys(NOT_NEGATIVE, Ge(0)),
-    **dict.fromkeys(("dataloader_num_workers", "dataloader_prefetch_factor"), Interval(ge=0, le=MAX_PROCESSES)),
-    **dict.fromkeys(("seed", "data_seed"), Interval(ge=0, le=MAX_SEED)),
 }
 
 # The name of newer transformers, and the older one.
@@ -93,43 +65,17 @@ def _training_section() -> Any:
     for name, hint in typing.get_type_hints(GroundingTrainingArguments).items():
         kinds = {*typing.get_args(hint)} if isinstance(hint, types.UnionType) else {hint}
         plain = kinds - {type(None)} in ({int}, {float}, {bool}, {str})
-        kind: Any = Annotated[min(kinds - {type(None)}, key=str), RANGES[name]] if name in RANGES else hint
-        fields[name] = (kind | None if type(None) in kinds else kind) if plain else Any
-    # fsdp may also be words, as in earlier versions; the Trainer looks for words in `debug`.
+        fields[name] = hint if plain else Any
+    # fsdp may also be words; the Trainer looks for words in `debug`.
     return section({**fields, "fsdp": bool | str | None, "debug": str | list | None})
 
 
 def check_training(training: Mapping[str, Any], prefix: str) -> None:
-    """Checks training arguments, and that they have an effect on this machine."""
+    """Checks the types of training arguments, and that they have an effect."""
     for name in WITHOUT_EFFECT.keys() & {name for name, value in training.items() if value is not None}:
         raise RecipeError(f"{prefix}{name} has no effect here: {WITHOUT_EFFECT[name]}")
     validate(_training_section(), dict(training), prefix, error=RecipeError)
-    check_device(training, prefix)
     check_mapping(training.get(MAPPING), prefix + MAPPING)
-    config = training.get("fsdp_config")
-    kind = str(config.get("state_dict_type", "FULL_STATE_DICT")) if isinstance(config, Mapping) else "FULL_STATE_DICT"
-    if kind != "FULL_STATE_DICT":
-        raise RecipeError(
-            f"{prefix}fsdp_config.state_dict_type must be FULL_STATE_DICT, found {kind}: other checkpoints have no "
-            "model.safetensors, and are read through pickle, which can run code"
-        )
-
-
-def check_device(training: Mapping[str, Any], prefix: str) -> None:
-    """Checks that the machine supports the training arguments, and that they have an effect."""
-    accelerator = torch.accelerator.is_available()
-    none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
-    if training.get("use_cpu") is False and not accelerator:
-        raise RecipeError(
-            f"{prefix}use_cpu is false, but {none}: give {prefix}use_cpu=true, or install the missing drivers"
-        )
-    on_cpu = bool(training.get("use_cpu")) or not accelerator
-    for name, other in (("fp16", "give bf16=true, which a CPU supports, or "), ("tf32", "")):
-        if training.get(name) and on_cpu:
-            why = f"{prefix}use_cpu is true" if training.get("use_cpu") else none
-            raise RecipeError(f"{prefix}{name} has no effect on a CPU, and {why}: {other}remove it")
-    if training.get("bf16") and not accelerator and not training.get("use_cpu"):
-        raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
