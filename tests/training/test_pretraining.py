@@ -159,11 +159,10 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
     ("override", "words"),
     [
         ("options.region_targets=both", ["options.region_targets", "'both'"]),
-        ("data.regions=null", ["data.regions", "options.regions=false"]),
+        ("data.regions=null", ["data.regions", "pretraining"]),
         ("data.builder=coco", ["data.builder", "'coco'", "coco_captions"]),
         ("data.builder=text_corpus", ["data.builder", "text_corpus"]),
         ("data.images=.", ["data.images", "vision_config"]),
-        ("pictures=2", ["pictures", "pretraining"]),
     ],
 )
 def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, words):

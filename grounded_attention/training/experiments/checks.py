@@ -23,7 +23,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     task, data = TASKS[recipe.task], recipe.data
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
-    check_options(task, recipe.options, f"{prefix}options")
+    options = check_options(task, recipe.options, f"{prefix}options")
     check_training(recipe.training, f"{prefix}training.")
     if recipe.start is not None:
         check(recipe.start, "start.")
@@ -35,6 +35,8 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_names(data.options, builder_options(BUILDERS[data.builder or task.builder]), f"{prefix}data.options.")
     if data.source is None and not is_on_hub(data.data_dir):
         check_names(data.limit, SPLITS, f"{prefix}data.limit.")
+    if data.regions is None and (task.needs_regions or getattr(options, "regions", False)):
+        raise RecipeError(f"{prefix}data.regions is null, but the task {recipe.task!r} needs regions")
     _check_grounded(recipe, task, prefix)
     check_heads(recipe)
     check_preserve(recipe)
@@ -45,8 +47,6 @@ def _check_grounded(recipe: Recipe, task: Task, prefix: str) -> None:
     methods = [recipe_method(recipe, name, f"{prefix}supervision.options.") for name in recipe.methods]
     grounded = [method.name for method in methods if method.needs_grounding]
     seen = (recipe.data.images or recipe.data.source) if task.image_tokens else recipe.data.regions
-    if task.needs_regions and seen is None:
-        raise RecipeError(f"{prefix}data.regions is null, but the task {recipe.task!r} chooses among regions")
     if grounded and not task.can_have_phrases:
         raise RecipeError(
             f"method {grounded[0]!r} supervises the grounding of phrases, but the task {recipe.task!r} has none: use "

@@ -26,6 +26,7 @@ from grounded_attention.pages.heads_over_time import heads_over_time_figure, mea
 from grounded_attention.pages.page import Html, embedded_image, html_page, html_table, note, preformatted
 from grounded_attention.pages.tables import best_method, comparison_table, conclusion, print_table
 from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.publish.card_results import with_text_only
 from grounded_attention.training.publish.model_card import PACKAGES
@@ -50,7 +51,8 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     _curves(results, output)
     _heads(results, output)
     examples: Mapping[str, Sequence[ExampleAttention]] = {}
-    if recipe.pictures and (recipe.data.source is not None or outcome.data.regions is not None):
+    drawn = outcome.data.regions is not None and TASKS[recipe.task].always_has_phrases
+    if recipe.pictures and (recipe.data.source is not None or drawn):
         examples = capture_pictures(results, recipe, outcome.data)
     if examples and recipe.data.source is None:
         layers = {name: results["methods"][name]["text_to_region_accuracy"]["layer"] for name in examples}

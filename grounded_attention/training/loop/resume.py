@@ -82,7 +82,7 @@ def load_unlogged(trainer: Any, checkpoint: Path) -> None:
     """Takes the sums of this process from a checkpoint that as many processes wrote."""
     path = checkpoint / FILE.format(rank=trainer.accelerator.process_index)
     if len([*checkpoint.glob(FILE.format(rank="*"))]) == trainer.accelerator.num_processes:
-        for name, value in torch.load(path, map_location=trainer.args.device, weights_only=True).items():
+        for name, value in torch.load(path, map_location=trainer.args.device.type, weights_only=True).items():
             setattr(trainer, name, value)
 
 
