@@ -11,7 +11,7 @@ import pytest
 
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError, read_recipe
-from grounded_attention.training.studies.study import check_cells, check_study_places, plan_cells, run_study
+from grounded_attention.training.studies.study import check_cells, plan_cells, run_study
 from grounded_attention.training.studies.study_recipe import load_study
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.training.studies import Experiment, results, study_of
@@ -26,7 +26,7 @@ STUDIES = [path for path in sorted(RECIPES.glob("*/*.yaml")) if "study" in read_
 def test_studies_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch):
     study = load_study(path)
     monkeypatch.chdir(tmp_path)
-    check_study_places(study)
+    check_cells(study, plan_cells(study))
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_an_original_from_elsewhere_is_not_trained(study):
         ("known_rows.continued.objectives=others", ["objectives", "'others'"]),
         ("downstream.vqa.task=vqaa", ["downstream.vqa.task", "vqaa", "'vqa'"]),
         ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
-        ("original.extends=other.yaml", ["extends is not allowed", "other.yaml"]),
+        ("original.extends=other.yaml", ["original.extends", "other.yaml"]),
         ("output_dir=", ["output_dir"]),
         ("study=a/b", ["study", "a/b"]),
     ],
@@ -211,22 +211,12 @@ def test_a_wrong_study_recipe(study, tmp_path, override, words):
         assert word in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("column", "words"),
-    [
-        ({"task": "vqaa"}, ["columns[0]", "task", "'vqaa'", "'vqa'"]),
-        ({"split": "testA"}, ["columns[0]", "split", "testA", "'test'"]),
-        ({"track": "found"}, ["columns[0]", "track", "found"]),
-        ({"task": "refs"}, ["columns[0]", "track", "found"]),
-        ({"task": "refs", "track": "fund"}, ["columns[0]", "track", "'fund'", "'found'"]),
-    ],
-)
-def test_a_column_of_something_unknown(study, column, words):
-    whole = {"name": "VQA", "task": "vqa", "split": "validation", "score": "vqa_accuracy", **column}
-    with pytest.raises(RecipeError) as error:
-        study(columns=[whole])
-    for word in words:
-        assert word in str(error.value)
+def test_a_column_of_something_unknown(study):
+    column = {"name": "VQA", "task": "vqaa", "split": "validation", "score": "vqa_accuracy"}
+    with pytest.raises(RecipeError, match=r"columns\.task=vqaa"):
+        study(columns=[column])
+    with pytest.raises(RecipeError, match=r"columns\.0\.split"):
+        study(columns=[{"task": "vqa", "score": "vqa_accuracy"}])
 
 
 def test_a_score_that_a_task_does_not_write_is_found_with_its_first_cell(study):
@@ -254,7 +244,7 @@ def test_shipped_studies_are_sound(path):
     cells = plan_cells(study)
     assert len(cells) == len({cell.name for cell in cells})
     if study.checkpoint is None:  # what the real one starts from is not here to look into
-        check_cells(study, cells)
+        check_cells(study, cells, places=False)
     assert len({column.name for column in study.columns}) == len(study.columns) >= 3
 
 
@@ -335,7 +325,7 @@ def test_a_cell_that_was_refused_before_it_began_is_missing(study):
 
 def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path, capsys):
     gone = f"data.data_dir={tmp_path / 'gone'}"
-    with pytest.raises(RecipeError, match=r"study.yaml: original: data.data_dir .*gone: no such file or folder"):
+    with pytest.raises(RecipeError, match=r"study.yaml: cell start: data.data_dir .*gone: no such file or folder"):
         run_study(study(gone), Experiment())
     assert not (tmp_path / "run").exists()
     run_study(study(gone, "plan=true"), Experiment())

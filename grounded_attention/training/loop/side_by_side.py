@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
+from accelerate import PartialState
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -42,6 +43,8 @@ J = TypeVar("J", bound=Job)
 
 def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
     """Runs jobs in parallel, each in a process with its share of the threads; yields each job when it has finished."""
+    if PartialState().num_processes > 1:
+        raise RecipeError(f"workers={workers} needs a single process: run without the launcher, or give workers=1")
     share = max(1, (os.cpu_count() or 1) // workers)
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))

@@ -17,8 +17,8 @@ from grounded_attention.training.experiments.output import delete_run, identity,
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_side_by_side
-from grounded_attention.training.recipes.places import check_checkpoints, check_data
-from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
+from grounded_attention.training.recipes.places import check_data
+from grounded_attention.training.recipes.recipe import Preserve, Recipe, RecipeError, is_quiet
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_json, write_text
 
@@ -127,9 +127,7 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
     """Trains and measures every unfinished cell, then writes `results.json` and `<study>.md`."""
     cells = plan_cells(study)
     join_processes(cells[0].recipe.training)
-    if not study.sections.plan:
-        check_study_places(study)
-    check_cells(study, cells)
+    check_cells(study, cells, places=not study.sections.plan)
     states = {cell.name: cell.state for cell in cells}
     say("\n".join([_progress(study, states), *(f"  {name}  {state}" for name, state in states.items())]))
     if study.sections.plan:
@@ -140,8 +138,6 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
             for cell in _run_missing(study, cells, states, experiment):
                 check_scores(study, cell)
                 states[cell.name] = FINISHED
-                if cell.stage == START:
-                    check_cells(study, cells)  # checks that need the new checkpoint
                 say(f"{cell.name}: finished; {_progress(study, states)}")
         finally:
             write_report(study, cells, states)
@@ -163,8 +159,6 @@ def _run_missing(
             _run_cell(cell, experiment)
             yield cell
         return
-    if PartialState().num_processes > 1:
-        raise RecipeError(f"{study.source}: workers={study.workers} needs a single process: run without the launcher")
     quiet = all(is_quiet(cell.recipe) for cell in missing)
     yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
 
@@ -183,37 +177,17 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
     PartialState().wait_for_everyone()
 
 
-def check_study_places(study: Study) -> None:
-    """Checks that the data and then the checkpoints of a study exist."""
-    used = {study.start_of(row) for row in study.rows}
-    recipes = {"original": study.original} if ORIGINAL in used and not study.checkpoint else {}
-    recipes |= {f"starts.{name}": recipe for name, recipe in study.starts.items() if name in used}
-    for row in study.rows:
-        tuning = study.tunings[row]
-        if tuning is not None:
-            recipes[f"known_rows.{row}"] = tuning
-    recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
-    places = {key: (recipe.model, recipe.data) for key, recipe in recipes.items()}
-    if study.checkpoint:
-        places["original"] = (Model(source=study.checkpoint), Data())
-    for key, recipe in recipes.items():
-        _named_errors(f"{study.source}: {key}", partial(check_data, recipe.data, "data."))
-    for key, (model, data) in places.items():
-        _named_errors(f"{study.source}: {key}", partial(check_checkpoints, model, data))
-
-
-def check_cells(study: Study, cells: Sequence[Cell]) -> None:
+def check_cells(study: Study, cells: Sequence[Cell], places: bool = True) -> None:
     """Checks the recipes of the cells before any training; cells of other seeds differ only in the seed."""
     for cell in cells:
-        if cell.seed in (None, study.seeds[0]):
-            _named_errors(f"{study.source}: cell {cell.name}", partial(check, _checkable(cell)))
-
-
-def _named_errors(place: str, work: Callable[[], Any]) -> None:
-    try:
-        work()
-    except RecipeError as error:
-        raise RecipeError(f"{place}: {error}") from error
+        if cell.seed not in (None, study.seeds[0]):
+            continue
+        try:
+            if places:
+                check_data(cell.recipe.data, "data.")
+            check(_checkable(cell))
+        except RecipeError as error:
+            raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
 
 
 def _checkable(cell: Cell) -> Recipe:

@@ -6,13 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Interval, Len
+from annotated_types import Interval, Len, Predicate
 
-from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.recipe import (
     Recipe,
-    RecipeError,
     apply_override,
     build,
     check_names,
@@ -33,7 +30,8 @@ START, STARTS = "start", "starts"
 RESERVED = (START, STARTS, FINE_TUNING)
 STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
 
-_STAGE: dict[str, Any] = dict.fromkeys((*STAGE_KEYS, "extends"), Any) | {"data": dict[str, Any]}
+# What a stage extends stands there as its content, in a tuple: a merge replaces it whole.
+_STAGE: dict[str, Any] = dict.fromkeys(STAGE_KEYS, Any) | {"data": dict[str, Any], "extends": tuple[dict[str, Any]]}
 _ROW = {
     **_STAGE,
     "objectives": Literal["original"],
@@ -59,22 +57,30 @@ class Column(Section):
     track: str | None = None
 
 
+def is_folder(name: str) -> bool:
+    """Whether a name can be that of a folder of the study, beside its own ones."""
+    return name not in ("", "..", *RESERVED) and Path(name).name == name and "@" not in name
+
+
+Folder = Annotated[str, Predicate(is_folder)]
+
+
 @dataclass
 class Sections(Section):
     """The content of a study recipe; `docs/table1.md` describes the keys."""
 
-    study: str
-    output_dir: str = ""
+    study: Folder
+    output_dir: Annotated[str, Len(1)]
+    original: Original
+    known_rows: Annotated[dict[Folder, KnownRow | None], Len(1)]
+    downstream: Annotated[dict[Folder, Downstream], Len(1)]
+    columns: Annotated[list[Column], Len(1)]
     seeds: Annotated[Any, Of(_SEEDS)] = 1
     start_each_seed: bool = False
     rows: Literal["all"] | list[str] = "all"
     data: dict[str, Any] = field(default_factory=dict)
-    original: Original = field(default_factory=dict)
-    starts: dict[str, Stage] = field(default_factory=dict)
+    starts: dict[Folder, Stage] = field(default_factory=dict)
     fine_tuning: Stage = field(default_factory=dict)
-    known_rows: dict[str, KnownRow | None] = field(default_factory=dict)
-    downstream: dict[str, Downstream] = field(default_factory=dict)
-    columns: list[Any] = field(default_factory=list)
     against: Annotated[list[str], Len(1)] = field(default_factory=lambda: [ORIGINAL])
     notes: list[str] = field(default_factory=list)
     overwrite: bool = False
@@ -159,12 +165,14 @@ def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
     content = _read_study(path)
     for override in overrides:
         apply_override(content, override)
-    for section in _stages(content):
-        if isinstance(section.get("extends"), str):
-            found = section["extends"]
-            raise RecipeError(f"{path}: extends is not allowed as an override, found {found!r}; put it into a file")
     sections: Sections = build(Sections, content, str(path), "")
-    _check_sections(sections, f"{path}: ")
+    place = f"{path}: "
+    check_names(sections.against, sections.known_rows, "against.", place)
+    for name, row in sections.known_rows.items():
+        check_names((row or {}).get("against", ()), sections.known_rows, f"known_rows.{name}.against.", place)
+        check_names(
+            [(row or {}).get("start", ORIGINAL)], [*sections.starts, ORIGINAL], f"known_rows.{name}.start=", place
+        )
     return sections
 
 
@@ -174,7 +182,7 @@ def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     content = read_yaml(path)
     for section in _stages(content):
         if "extends" in section:
-            section["extends"] = (read_recipe(extended_path(path, section)),)  # in a tuple, a merge replaces it whole
+            section["extends"] = (read_recipe(extended_path(path, section)),)
     if "extends" not in content:
         return content
     return overlay(_read_study(extended_path(path, content), below), content)
@@ -187,26 +195,6 @@ def _stages(content: Mapping[str, Any]) -> list[dict[str, Any]]:
         if isinstance(content.get(group), dict):
             sections += content[group].values()
     return [section for section in sections if isinstance(section, dict)]
-
-
-def _check_sections(sections: Sections, place: str) -> None:
-    for key in ("output_dir", "original", "known_rows", "downstream", "columns"):
-        if not getattr(sections, key):
-            raise RecipeError(f"{place}{key} is empty, but a study needs it")
-    folders = {"study": [sections.study], "known_rows": sections.known_rows}
-    folders |= {"starts": [*sections.starts], "downstream": [*sections.downstream]}
-    for group, names in folders.items():
-        for name in names:
-            is_folder = name not in ("", "..") and Path(name).name == name and "@" not in name
-            if not is_folder or name in RESERVED or (group != "known_rows" and name == ORIGINAL):
-                forbidden = ", ".join((*RESERVED, ORIGINAL))
-                raise RecipeError(f"{place}{group}: {name!r} must be the name of a folder, without @, not {forbidden}")
-    check_names(sections.against, sections.known_rows, "against.", place)
-    for name, row in sections.known_rows.items():
-        row = row or {}
-        check_names(row.get("against", ()), sections.known_rows, f"known_rows.{name}.against.", place)
-        if "start" in row:
-            check_names([row["start"]], sections.starts, f"known_rows.{name}.start=", place)
 
 
 def _rows(sections: Sections, source: str) -> list[str]:
@@ -242,11 +230,7 @@ def _start(start: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
 
 def _tuning(name: str, row: Mapping[str, Any], sections: Sections, source: str) -> Recipe | None:
     """The recipe of a row's own training; `None` if it goes straight to the downstream tasks."""
-    prefix = f"known_rows.{name}."
-    used = [key for key in (*STAGE_KEYS, "objectives", "extends") if key in row]
     if not row.get("fine_tuning", bool(row)):
-        if used:
-            raise RecipeError(f"{source}: {prefix}{used[0]} has no effect with fine_tuning=false: remove one of them")
         return None
     if "objectives" in row:
         content = _continued(row, sections)
@@ -254,7 +238,7 @@ def _tuning(name: str, row: Mapping[str, Any], sections: Sections, source: str) 
         content = _merged(row, sections)
     else:
         content = overlay(_merged(sections.fine_tuning, sections), _own(row))
-    return _recipe(content, source, prefix)
+    return _recipe(content, source, f"known_rows.{name}.")
 
 
 def _continued(row: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
@@ -285,11 +269,6 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
     """A recipe with one method; a limited split has the same rows for every seed."""
     recipe: Recipe = build(Recipe, content, source, prefix)
     check_one_method(recipe, source, prefix)
-    if recipe.training.get("push_to_hub"):
-        raise RecipeError(
-            f"{source}: {prefix}training.push_to_hub: the models of a study are not pushed; to push one of them, run "
-            "its recipe alone"
-        )
     return replace(recipe, data=replace(recipe.data, limit_seed=recipe.data.limit_seed or 0))
 
 
@@ -299,32 +278,12 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
 def _columns(study: Study) -> list[Column]:
     """The columns; one of a task with sizes is one for each size."""
     columns: dict[str, Column] = {}
-    for number, content in enumerate(study.sections.columns):
-        place = f"columns[{number}]"
-        column: Column = build(Column, content, study.source, f"{place}.")
+    for column in study.sections.columns:
         name = column.name or " ".join(filter(None, (column.task, column.track, column.split)))
         stages = [stage for stage in study.downstream if stage.startswith(f"{column.task}@")] or [column.task]
+        check_names(stages, [*study.downstream, FINE_TUNING], "columns.task=", f"{study.source}: ")
         for stage in stages:
             size = stage.removeprefix(column.task)
             sized = replace(column, task=stage, name=f"{name} {size}" if size else name)
-            _check_column(sized, study, f"{study.source}: {place}: ")
-            if sized.name in columns:
-                raise RecipeError(f"{study.source}: {place}: a second column {sized.name!r}: give each its own `name`")
             columns[sized.name] = sized
     return [*columns.values()]
-
-
-def _check_column(column: Column, study: Study, place: str) -> None:
-    tuned = [recipe for recipe in study.tunings.values() if recipe is not None and recipe.task == study.tuned_task]
-    check_names([column.task], (*study.downstream, *[FINE_TUNING] * bool(tuned)), "task=", place)
-    recipe = tuned[0] if column.task == FINE_TUNING else study.downstream[column.task]
-    tracks = recipe.data.tracks or {}
-    if column.track is not None:
-        check_names([column.track], tracks, "track=", place)
-    elif tracks:
-        raise RecipeError(
-            f"{place}track is missing: {column.task} is scored on tracks alone, one of {', '.join(tracks)}"
-        )
-    builder = recipe.data.builder or TASKS[recipe.task].builder
-    splits = [str(split) for split in BUILDERS[builder].BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()]
-    check_names([column.split], splits, "split=", place)

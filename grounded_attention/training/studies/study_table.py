@@ -20,7 +20,7 @@ BASELINES = {"majority": "always the most frequent answer", "chance": "chance", 
 GROUNDING = "text_to_region_"
 # Numbers of the best of several layers or heads, which is chosen on another split.
 CHOSEN = tuple(GROUNDING + kind for kind in ("all_heads", "best_layer", "best_head", "rollout"))
-MISSING = "–"
+MISSING, STAR = "–", "\\*"
 Items = Mapping[str, list]
 
 
@@ -144,21 +144,22 @@ def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Se
 
 
 def study_table(results: Mapping[str, Any]) -> str:
-    """The numbers of every row and seed in percent, differences to other rows in points, and what they mean."""
-    tables = [_numbers_table(results)]
-    tables += [_differences_table(results, other) for other in _others(results)]
-    notes = [_read(results), *_claims(results), *_missing(results), *results["notes"]]
-    return "\n\n".join([*tables, "\n".join(f"- {note}" for note in notes)]) + "\n"
-
-
-def _numbers_table(results: Mapping[str, Any]) -> str:
+    """The numbers of every row and seed in percent, differences of rows in points, and what they mean."""
     names = [column["name"] for column in results["columns"]]
-    rows = [[row, *(_cell_text(results, row, name) for name in names)] for row in results["rows"]]
+    numbers = [[row, *(_cell_text(results, row, name) for name in names)] for row in results["rows"]]
     for kind, title in BASELINES.items():
         values = [column["baselines"].get(kind) for column in results["columns"]]
         if any(value is not None for value in values):
-            rows.append([f"*{title}*", *(_percent(value) for value in values)])
-    return markdown_table(["Row", *names], rows)
+            numbers.append([f"*{title}*", *(_percent(value) for value in values)])
+    tables = [markdown_table(["Row", *names], numbers)]
+    texts: dict[str, dict[str, str]] = {}
+    for row, column, other, difference in _differences(results):
+        texts.setdefault(f"{row} − {other}", {})[column] = _difference_text(difference)
+    rows = [[pair, *(of_pair.get(name, MISSING) for name in names)] for pair, of_pair in texts.items()]
+    if rows:
+        tables.append(markdown_table(["Difference", *names], rows))
+    notes = [*_notes(results), *results["notes"]]
+    return "\n\n".join([*tables, "\n".join(f"- {note}" for note in notes)]) + "\n"
 
 
 def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
@@ -166,17 +167,7 @@ def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
     if number is None:
         return MISSING
     seeds = " ".join(_percent(number["seeds"].get(str(seed))) for seed in results["seeds"])
-    mean = _percent(number["mean"])
-    return f"{f'**{mean}**' if row in _best(results, column) else mean} ({seeds})"
-
-
-def _best(results: Mapping[str, Any], column: str) -> list[str]:
-    """The rows with the highest printed mean among those with the most seeds; empty if there is only one such row."""
-    numbers = {row: of_row[column] for row, of_row in results["figures"].items() if column in of_row}
-    most = max(len(number["seeds"]) for number in numbers.values())
-    means = {row: _percent(number["mean"]) for row, number in numbers.items() if len(number["seeds"]) == most}
-    highest = max(means.values(), key=float)
-    return [row for row, mean in means.items() if mean == highest] if len(means) > 1 else []
+    return f"{_percent(number['mean'])} ({seeds})"
 
 
 def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mapping[str, Any]]]:
@@ -189,74 +180,38 @@ def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mappin
     ]
 
 
-def _others(results: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(other for _, _, other, _ in _differences(results)))
-
-
-def _differences_table(results: Mapping[str, Any], other: str) -> str:
-    names = [column["name"] for column in results["columns"]]
-    texts: dict[str, dict[str, str]] = {}
-    for row, column, against, difference in _differences(results):
-        if against == other:
-            texts.setdefault(row, {})[column] = _difference_text(difference)
-    rows = [[row, *(of_row.get(name, MISSING) for name in names)] for row, of_row in texts.items()]
-    return markdown_table([f"Difference to {other}", *names], rows)
-
-
 def _difference_text(difference: Mapping[str, Any]) -> str:
     low, high = _points(difference["low"]), _points(difference["high"])
-    mark = "\\*" if difference["claimed"] else ""
-    return f"{_points(difference['mean'])}{mark} " + (
-        f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
-    )
+    ends = f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
+    return f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
 
 
-def _read(results: Mapping[str, Any]) -> str:
-    sizes = [
-        f"{column['name']}: {column['items']} items of {column['images']} images"
-        for column in results["columns"]
-        if column["items"] is not None
-    ]
-    return (
-        f"Percent, mean over seeds; in brackets each seed ({', '.join(map(str, results['seeds']))}). Bold: best row "
-        "of the column among those with the most seeds. Differences in percentage points, paired by seed and item, "
-        "with their 95% interval by a bootstrap over images and seeds in square brackets; where single items are not "
-        f"saved, the lowest and the highest seed in round ones. {'; '.join(sizes)}"
-    )
-
-
-def _claims(results: Mapping[str, Any]) -> list[str]:
-    """Notes on the significant differences."""
-    fewest = results["fewest_seeds"]
+def _notes(results: Mapping[str, Any]) -> list[str]:
+    """How the table is read, and what it claims."""
+    fewest, cells = results["fewest_seeds"], results["cells"]
+    sizes = [f"{c['name']}: {c['items']} items of {c['images']} images" for c in results["columns"] if c["items"]]
     compared = [each for each in _differences(results) if each[3]["interval"]]
-    claimed = []
-    for row, column, other, difference in compared:
-        if difference["claimed"]:
-            better = "better" if difference["mean"] > 0 else "worse"
-            claimed.append(f"{row} is {better} than {other} on {column}")
-    if not compared:
-        return ["No difference is claimed, because no two rows can be compared yet."]
-    seeds = max(len(difference["seeds"]) for *_, difference in compared)
-    if seeds < fewest:
-        return [f"No difference is claimed: a claim needs {fewest} seeds, and at most {seeds} can be compared."]
-    if not claimed:
-        return [f"No difference is claimed: every interval of {fewest} or more seeds contains 0."]
-    return [
-        f"Claimed (marked \\*; the interval of {fewest} or more seeds does not contain 0): {'; '.join(claimed)}. All "
-        "other differences are not claimed.",
-        f"{len(compared)} differences are compared; about {len(compared) * 0.05:.0f} would be claimed by chance if "
-        "none existed.",
+    claimed = [
+        f"{row} is {'better' if difference['mean'] > 0 else 'worse'} than {other} on {column}"
+        for row, column, other, difference in compared
+        if difference["claimed"]
     ]
-
-
-def _missing(results: Mapping[str, Any]) -> list[str]:
-    missing = results["cells"]["all"] - results["cells"]["finished"]
-    if not missing:
-        return []
-    return [
-        f"Not complete: {missing} of {results['cells']['all']} cells are not trained yet. A row with missing seeds "
-        "shows the mean of its seeds, and is compared on the seeds of both rows."
+    notes = [
+        f"Percent, mean over seeds; in brackets each seed ({', '.join(map(str, results['seeds']))}). Differences in "
+        "percentage points, paired by seed and item, with their 95% interval by a bootstrap over images and seeds in "
+        "square brackets; where single items are not saved, the lowest and the highest seed in round ones. "
+        + "; ".join(sizes),
+        f"Claimed ({STAR}: {fewest} or more seeds, and the interval does not contain 0): {'; '.join(claimed)}. Of "
+        f"{len(compared)} compared differences about {len(compared) * 0.05:.0f} would be claimed by chance."
+        if claimed
+        else f"No difference is claimed: none of {fewest} or more seeds has an interval without 0.",
     ]
+    if cells["finished"] < cells["all"]:
+        notes.append(
+            f"Not complete: {cells['all'] - cells['finished']} of {cells['all']} cells are not trained yet. A row "
+            "with missing seeds shows the mean of its seeds, and is compared on the seeds of both rows."
+        )
+    return notes
 
 
 def _percent(value: float | None) -> str:
