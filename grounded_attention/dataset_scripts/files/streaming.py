@@ -1,13 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Readers for files larger than memory: lines of text, and elements of arrays in a JSON file, one at a time."""
 
-import codecs
+import io
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from grounded_attention.utils.bounded_files import open_data
 from grounded_attention.utils.plain_text import has_surrogates
@@ -21,7 +22,7 @@ _CHUNK = 2**20
 # An unfinished number, literal or escape is shorter than this. An error farther from the end of the buffer is
 # therefore real, and reading on does not solve it.
 _SHORT = 32
-_WHITESPACE = " \t\n\r"
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
@@ -66,7 +67,12 @@ def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]
             for index, element in enumerate(stream.array("")):
                 yield None, index, element
         elif start == "{":
-            yield from stream.members()
+            for name in stream.names():
+                if stream.peek() != "[":
+                    stream.value()
+                    continue
+                for index, element in enumerate(stream.array(f"{name} ")):
+                    yield name, index, element
         else:
             stream.fail("not a list or an object", expected="JSON")
         if stream.peek():
@@ -77,12 +83,8 @@ def json_members(path: Path, hint: str) -> Iterator[tuple[str, Any]]:
     """Reads the members of a JSON file that holds one object, one in memory at a time."""
     with _open(path, hint) as file:
         stream = _JsonStream(file, path, hint)
-        if stream.peek() != "{":
-            stream.fail("not an object", expected="a JSON object")
         for name in stream.names():
-            stream.place = f"member {name!r}"
             yield name, stream.value()
-            stream.place = ""
         if stream.peek():
             stream.fail("unexpected content after the end", expected="nothing")
 
@@ -91,32 +93,17 @@ class _JsonStream:
     """A JSON text of which one piece is in memory."""
 
     def __init__(self, file: IO[bytes], path: Path, hint: str) -> None:
-        self.file, self.path, self.hint = file, path, hint
-        self.buffer, self.position, self.ended = "", 0, False
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._begun = False
-        self._bad: DataError | None = None  # a byte that is not UTF-8, behind the text in the buffer
-        self.place = ""
+        self.file, self.path, self.hint = io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), path, hint
+        self.buffer, self.position, self.ended, self.place = "", 0, False, ""
         self._decode = json.JSONDecoder(parse_float=_parse_float, parse_constant=_refuse_constant).raw_decode
 
     def peek(self) -> str:
         """Returns the next character that is not white space, or an empty text at the end of the file."""
         while True:
-            while self.position < len(self.buffer):
-                if (character := self.buffer[self.position]) not in _WHITESPACE:
-                    return character
-                self.position += 1
-            if not self._read():
-                return ""
-
-    def members(self) -> Iterator[tuple[str, int, Any]]:
-        """Yields the elements of the arrays of an object that begins here."""
-        for name in self.names():
-            if self.peek() == "[":
-                for index, element in enumerate(self.array(f"{name} ")):
-                    yield name, index, element
-            else:
-                self.value()
+            self.position = _SPACE.match(self.buffer, self.position).end()  # type: ignore[union-attr]
+            if self.position < len(self.buffer) or self.ended:
+                return self.buffer[self.position : self.position + 1]
+            self._read()
 
     def names(self) -> Iterator[str]:
         """Yields the names of an object that begins here; the caller reads the value after each name."""
@@ -128,12 +115,13 @@ class _JsonStream:
             name = self.value()
             if not isinstance(name, str) or name in seen:
                 self.fail("not the name of a member, or a repeated name", expected="a new name")
+            self.place = f"member {name!r}"
             if has_surrogates(name):
-                self.place = f"member {name!r}"
                 self.fail("bad name of a member", expected="a text without unpaired surrogates")
             seen.add(name)
             self.take(":")
             yield name
+            self.place = ""
         self.take("}")
 
     def array(self, name: str) -> Iterator[Any]:
@@ -143,9 +131,9 @@ class _JsonStream:
         while self.peek() != "]":
             if count:
                 self.take(",")
-            self.place = f"{name}element {count + 1}"
-            yield self.value()
             count += 1
+            self.place = f"{name}element {count}"
+            yield self.value()
         self.place = ""
         self.take("]")
 
@@ -162,9 +150,9 @@ class _JsonStream:
             try:
                 value, end = self._decode(self.buffer, self.position)
             except json.JSONDecodeError as error:
-                in_string = error.msg.startswith("Unterminated string")
-                if self.ended or not (in_string or len(self.buffer) - error.pos < _SHORT):
-                    self.position = len(self.buffer) if in_string else error.pos
+                unfinished = error.msg.startswith("Unterminated string") or len(self.buffer) - error.pos < _SHORT
+                if self.ended or not unfinished:
+                    self.position = len(self.buffer) if error.msg.startswith("Unterminated") else error.pos
                     self.fail(error.msg)
             except RecursionError:
                 self.fail("nested too deeply")
@@ -177,7 +165,7 @@ class _JsonStream:
                     return value
             self._read()
 
-    def fail(self, problem: str, expected: str | None = None) -> None:
+    def fail(self, problem: str, expected: str | None = None) -> NoReturn:
         """Raises an error with the current place."""
         found = self.buffer[self.position : self.position + 40]
         if not found.strip():
@@ -186,23 +174,14 @@ class _JsonStream:
             problem, file=self.path, where=self.place or None, found=found or None, expected=expected, hint=self.hint
         )
 
-    def _read(self) -> bool:
-        """Reads on; returns False at the end of the file."""
+    def _read(self) -> None:
+        """Reads on."""
         rest = self.buffer[self.position :]
-        if self._bad is not None:
-            where = ", ".join(filter(None, (self.place, str(self._bad))))
-            raise DataError("not valid UTF-8", file=self.path, where=where, hint=self.hint)
-        content = self.file.read(max(_CHUNK, len(rest)))
         try:
-            piece = self._decoder.decode(content, final=not content)
+            piece = self.file.read(max(_CHUNK, len(rest)))
         except UnicodeDecodeError as error:
-            # The text before the bad byte is still parsed, so that the error names the element of the byte.
-            piece = error.object[: error.start].decode("utf-8-sig" if not self._begun else "utf-8")
-            place = self.file.tell() - len(error.object) + error.start
-            self._bad = DataError(f"byte {place}", found=error.object[error.start : error.end])
-        self._begun = True
-        self.buffer, self.position, self.ended = rest + piece, 0, not content and self._bad is None
-        return not self.ended
+            raise DataError("not valid UTF-8", file=self.path, found=str(error), hint=self.hint) from None
+        self.buffer, self.position, self.ended = rest + piece, 0, not piece
 
 
 def _parse_float(text: str) -> float:
