@@ -15,7 +15,7 @@ from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
-from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
+from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
@@ -200,8 +200,7 @@ def _measure_start(recipe: Recipe, data: PreparedData, processor: Any) -> dict[s
     if recipe.supervision.heads == "all" and not drawn:
         return None
     path = Path(recipe.output_dir) / START_HEADS
-    layers, heads = model_sizes(recipe.model)
-    measured = read_heads(path, len(layers), heads)
+    measured = read_json(path)
     if measured is not None:
         return measured
     plain = replace(recipe, preserve=Preserve())

@@ -6,7 +6,6 @@ Shape letters: L layers, H heads.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ from grounded_attention.heads.attention_grounding import INTERVALS, LAYERS, Atte
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
-from grounded_attention.supervision.supervise import call_layers, find_calls
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import family_name, is_vision_language
 from grounded_attention.training.recipes.recipe import HEADS, Model, Recipe, RecipeError, recipe_key_errors
-from grounded_attention.utils.bounded_files import read_json
 
 from .data import limit_rows
 from .trainer import GroundingTrainer
@@ -69,39 +66,21 @@ def read_choice(heads: Any) -> HeadChoice | None:
 
 
 def check_heads(recipe: Recipe) -> None:
-    """Checks that the methods support the choice of heads, and that the model has these heads."""
+    """Checks that the methods support the choice of heads."""
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
         return
     wanted = "layers" if choice.kind == "layers" else "heads"
     for name in recipe.methods:
-        _check_method(name, wanted, {part: recipe.supervision.options.get(part, {}) for part in split_name(name)})
+        choosable = get_method(name).choosable
+        if wanted not in choosable:
+            can = f"can only choose {', '.join(choosable)}" if choosable else "supervises no heads"
+            raise RecipeError(
+                f"{KEY} chooses {wanted}, but method {name!r} {can}: remove the method from methods, or give {KEY}=all"
+            )
     if "file" in recipe.supervision.heads:
         with recipe_key_errors(f"{KEY}.file"):
             ChosenHeads.from_file(recipe.supervision.heads["file"]).check(_config(recipe.model))
-    _check_sizes(choice, *model_sizes(recipe.model))
-
-
-def _check_method(name: str, wanted: str, options: Mapping[str, Mapping[str, Any]]) -> None:
-    """`options`: name of each part of the method -> its options."""
-    choosable = get_method(name).choosable
-    if wanted not in choosable:
-        can = f"can only choose {', '.join(choosable)}" if choosable else "supervises no heads"
-        raise RecipeError(
-            f"{KEY} chooses {wanted}, but method {name!r} {can}: remove the method from methods, or give {KEY}=all"
-        )
-    choices = [(part, key) for part in options for key in ("layers", "heads") if options[part].get(key) is not None]
-    if choices:
-        raise RecipeError(
-            f"{KEY} and supervision.options.{'.'.join(choices[0])} both choose the supervised heads: give only one of "
-            "them"
-        )
-
-
-def model_sizes(model: Model) -> tuple[list[int], int]:
-    """The layers with heads, and the number of heads per layer, of the recipe's model; reads its configuration."""
-    calls = find_calls(_config(model))
-    return call_layers(calls), min(call.num_heads for call in calls)
 
 
 def _config(model: Model) -> Any:
@@ -113,20 +92,6 @@ def _config(model: Model) -> Any:
             return AutoConfig.for_model(**model.config)
         made: Any = FAMILIES[family_name(model)].config_class
         return made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})
-
-
-def _check_sizes(choice: HeadChoice, layers: list[int], heads: int) -> None:
-    if choice.kind in ("best", "worst"):
-        beyond = choice.value > len(layers) * heads
-    elif choice.kind == "layers":
-        beyond = not {*choice.value} <= {*layers}
-    else:
-        beyond = any(layer not in layers or head >= heads for layer, head in choice.value)
-    if beyond:
-        only = "" if layers == list(range(len(layers))) else f", the layers {', '.join(map(str, layers))}"
-        raise RecipeError(
-            f"{KEY}.{choice.kind} is {choice.value!r}, but the model has {len(layers)} layers of {heads} heads{only}"
-        )
 
 
 def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
@@ -146,26 +111,6 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
         "intervals": numbers.get(INTERVALS),
         **({"layers": numbers[LAYERS]} if LAYERS in numbers else {}),
     }
-
-
-def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
-    """Reads a measurement that an earlier process wrote."""
-    try:
-        content = read_json(path)
-        accuracy = np.array(content["accuracy"], dtype=np.float64)
-        good = accuracy.shape == (layers, heads) and bool(np.isfinite(accuracy).all())
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecipeError(
-            f"{path}: not a measurement of heads ({error}); delete this file to measure again"
-        ) from error
-    if not good:
-        raise RecipeError(
-            f"{path}: found accuracies of shape {accuracy.shape}, expected {layers} layers of {heads} finite numbers; "
-            "delete this file to measure again"
-        )
-    return content
 
 
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
