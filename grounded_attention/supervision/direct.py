@@ -3,8 +3,6 @@
 
 from typing import Any
 
-from torch import Tensor
-
 from .layer_losses import LayerReport
 from .method import AttentionMethod, Batch, observed_layers, query_arguments
 from .row_plans import RowPlans
@@ -67,13 +65,12 @@ class DirectSupervision(AttentionMethod):
             arguments["attention_layers"] = self.layers
         return {**arguments, **query_arguments(self.targets(batch), batch)}
 
-    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def read_layers(self, outputs: Any) -> dict[str, list[LayerReport]]:
         observed = observed_layers(outputs)
-        pairs = {
+        return {
             name: self._select_heads([each for each in read if each is not None])
             for name, *read in zip(self.directions, *(layer.reports for layer in observed), strict=False)
         }
-        return self.sum_losses(pairs, self.targets(batch))
 
     def _select_heads(self, reports: list[LayerReport]) -> list[LayerReport]:
         """Selects the supervised heads in the report of each supervised layer."""

@@ -265,7 +265,10 @@ class AttentionMethod(SupervisionMethod):
         self.visible_rows.check(losses, lambda: self.counts(prepared))
         return losses
 
-    @abstractmethod
+    def read_layers(self, outputs: Any) -> dict[str, list[LayerReport]]:
+        """Direction -> the attention of each supervised layer; a method with other losses has none."""
+        raise NotImplementedError
+
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """Computes the attention losses only.
 
@@ -276,6 +279,7 @@ class AttentionMethod(SupervisionMethod):
         Returns:
             `dict[str, tuple[Tensor, Tensor]]`: direction -> (sum, count).
         """
+        return self.sum_losses(self.read_layers(outputs), self.targets(batch))
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -3,17 +3,20 @@
 
 import re
 import sys
+import traceback
+from itertools import groupby
 
 import pytest
 import torch
 
 from grounded_attention.supervision import get_method
+from grounded_attention.supervision.losses import TARGET_LOSSES, uniform_rows
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.pretraining import stack_batches
 from tests.helpers.exported import MAKERS, SIZES, draw_inputs, model_inputs
 from tests.helpers.exported import tiny_model as tiny_model_of
 from tests.helpers.project_files import PACKAGE, ROOT
-from tests.helpers.tiny_trainer import Collator
+from tests.helpers.tiny_trainer import Collator, make_trainer
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 
 MOST_FILES = 10
@@ -52,6 +55,43 @@ def test_the_path_of_phrase_regions_is_short_and_as_contributing_says():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## From a box in a file to the loss")[2]
     named = set(re.findall(r"\w+\.py", text.partition("\n## ")[0])) | {"direct.py"}  # as `<method>.py`
     assert set(files) <= named
+
+
+def test_from_compute_loss_to_the_rows_each_file_is_entered_once(tmp_path, monkeypatch):
+    stacks = []
+
+    def note(log_alpha, gold):
+        stacks.append([frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1))])
+        return uniform_rows(log_alpha, gold)
+
+    monkeypatch.setitem(TARGET_LOSSES, "uniform", note)
+    trainer = make_trainer(tmp_path)
+    batch = trainer.data_collator(list(tiny_rows(tiny_table(8)))[:3])
+    trainer.compute_loss(trainer.model, batch)
+    inside = [path.rpartition("/")[2] for path in stacks[0] if f"/{PACKAGE}/" in path]
+    assert [name for name, _ in groupby(reversed(inside))] == [
+        *("trainer.py", "trainer_mixin.py", "method.py", "layer_losses.py")
+    ]
+    assert len(inside) <= 7
+
+
+QUESTIONS = (
+    *("where the loss of direct is computed", "where pixels become token indices", "who chooses the head"),
+    *("where options become a recipe", "add a divergence"),
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_stranger_s_question_is_answered_in_three_files(question):
+    """A name in brackets behind a file is defined in that file."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (answer,) = re.findall(rf"^\| {question} \| (.*) \|$", text, re.MULTILINE)
+    named = re.findall(r"`([\w/]+/\w+\.py)`(?: \(([^)]*)\))?", answer)
+    assert 1 <= len(named) <= 3
+    for path, names in named:
+        source = (ROOT / PACKAGE / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^ *(def |class )?{name}\b( *[:=(])", source, re.MULTILINE), (path, name)
 
 
 @pytest.mark.parametrize("family", MAKERS)

@@ -167,7 +167,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         """Total loss (equation 9): the sum of each component over this micro-batch, over its count in the step."""
         outputs = self.run_model(model, inputs)
         counts = num_items_in_batch or self.count_step([inputs], self.args.device)
-        loss = self.add_up(outputs, inputs, counts, model.training) * self.accelerator.num_processes
+        parts = self.components(outputs, inputs)
+        loss = self.add_up(parts, counts, model.training) * self.accelerator.num_processes
         if model.training:
             loss = spread_nan(loss)
         return (loss, outputs) if return_outputs else loss

@@ -198,9 +198,8 @@ class GroundingTrainerMixin(SavedWeights):
         losses = self.method.losses(outputs, batch)
         return {name: (total, self.attention_weight) for name, (total, _) in losses.items()}
 
-    def add_up(self, outputs: Any, batch: Mapping[str, Any], counts: Mapping[str, Any], training: bool) -> Any:
+    def add_up(self, parts: Mapping[str, tuple[Tensor, float]], counts: Mapping[str, Any], training: bool) -> Any:
         """The weighted sum of the components, each divided by its count; in training they are logged."""
-        parts = self.components(outputs, batch)
         means = {name: _mean(total, counts[name]) for name, (total, _) in parts.items()}
         if training:
             self.note({name: value.detach() for name, value in means.items()})
@@ -225,7 +224,8 @@ class GroundingTrainerMixin(SavedWeights):
         loss, outputs = computed if return_outputs else (computed, None)
         training = self.model.training  # type: ignore[attr-defined]
         counts = self._step_counts if training and self._step_counts else self.counts(batch)
-        added = self.add_up(SimpleNamespace(attentions=reports, loss=loss), batch, counts, training)
+        parts = self.components(SimpleNamespace(attentions=reports, loss=loss), batch)
+        added = self.add_up(parts, counts, training)
         loss = loss + (added * self._scale(num_items_in_batch) if training else added)
         return (loss, outputs) if return_outputs else loss
 
