@@ -125,7 +125,6 @@ def test_missing_data_are_reported_before_a_missing_checkpoint(refused, scenes, 
 @pytest.mark.parametrize(
     ("training", "words"),
     [
-        ({"fp16": True}, ["training", "fp16"]),
         ({"warmup_steps": 1, "lr_scheduler_kwargs": {"no_such": 1}}, ["training", "no_such"]),
         ({"learning_rate_mapping": {"no_such_weight": 1e-3}}, ["no_such_weight"]),
         ({"report_to": "no_such_logger"}, ["no_such_logger"]),

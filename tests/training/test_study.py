@@ -231,7 +231,7 @@ def test_a_recipe_that_cannot_run_is_refused_before_anything_is_trained(study):
     experiment = Experiment()
     with pytest.raises(RecipeError, match=r"'downstream\.vqa\.training\.max_stepz'"):
         run_study(study("downstream.vqa.training.max_stepz=3"), experiment)
-    with pytest.raises(RecipeError, match=r"known_rows\.direct\.methods.*'directt'"):
+    with pytest.raises(RecipeError, match=r"known_rows\.direct\.methods=directt"):
         run_study(study("known_rows.direct.methods=[directt]"), experiment)
     with pytest.raises(RecipeError, match=r"cell direct/seed1/fine_tuning: .*supervision.options.direct.layers"):
         run_study(study("known_rows.direct.supervision.options.direct.layer=[1]"), experiment)
