@@ -3,6 +3,7 @@
 
 import time
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 from PIL import Image
@@ -49,6 +50,8 @@ def read(path):
 
 
 def extract(photos, output, extractor=None, **options):
-    return extract_table(
-        list_images(photos), extractor or Extractor(), output, read, source="photos", progress=False, **options
-    )
+    """Extracts into shards of few images."""
+    with mock.patch("grounded_attention.dataset_scripts.regions.writer.SHARD_BYTES", 150):
+        return extract_table(
+            list_images(photos), extractor or Extractor(), output, read, source="photos", progress=False, **options
+        )

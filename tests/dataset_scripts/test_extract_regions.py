@@ -4,7 +4,6 @@
 import json
 import multiprocessing
 import os
-import pkgutil
 import signal
 import time
 from pathlib import Path
@@ -17,7 +16,6 @@ from grounded_attention.commands.extract_regions import main
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile, list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.dataset_scripts.regions.extraction_run import PARTS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.utils.boxes import box_iou
@@ -40,7 +38,7 @@ def save_photos(folder, count):
 
 
 def assert_whole(output, count):
-    """Every image once, each with its own content, and no part left."""
+    """Every image once, each with its own content, and no draft left."""
     table = RegionTable.open(output)
     table.verify()
     assert sorted(table.ids) == [f"{number:03d}" for number in range(count)]
@@ -48,7 +46,7 @@ def assert_whole(output, count):
         number = int(image_id)
         assert len(table[image_id]) == 1 + number % 3
         assert (table[image_id].features == number).all()
-    assert not (output / PARTS).exists()
+    assert not list(output.glob("*.partial*"))
     return table
 
 
@@ -134,15 +132,15 @@ def test_features_that_float16_cannot_hold_name_their_image(photos, tmp_path):
 # Kills
 
 
-def rows_on_disk(output):
-    return sum(path.stat().st_size for path in Path(output).rglob("regions-*.arrow")) if Path(output).exists() else 0
+def shards_of(output):
+    return sorted(Path(output).glob("regions-*.arrow"))
 
 
-def run_and_kill(photos, output, size):
-    """Extracts in a separate process, which is killed when its shards reach `size` bytes."""
-    child = multiprocessing.get_context("fork").Process(target=extract, args=(photos, output, Extractor(slow=0.01)))
+def run_and_kill(photos, output, count):
+    """Extracts in a separate process, which is killed when there are so many shards."""
+    child = multiprocessing.get_context("fork").Process(target=extract, args=(photos, output, Extractor(slow=0.02)))
     child.start()
-    while rows_on_disk(output) < size and child.is_alive():
+    while len(shards_of(output)) < count and child.is_alive():
         time.sleep(0.002)
     os.kill(child.pid, signal.SIGKILL)
     child.join()
@@ -151,67 +149,47 @@ def run_and_kill(photos, output, size):
 
 def test_killed_again_and_again_no_image_is_lost_or_double(tmp_path):
     photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
-    for size in (1, 6000, 12000):
-        run_and_kill(photos, output, size)
+    for count in (1, 3, 5):
+        run_and_kill(photos, output, count)
         assert not (output / "regions.json").exists()
     extract(photos, output)
     assert_whole(output, 24)
 
 
-def test_a_torn_row_is_done_again(photos, tmp_path):
-    output = tmp_path / "out"
-    run_and_kill(photos, output, 3000)
-    shard = next(output.rglob("regions-*.arrow"))
-    with open(shard, "r+b") as file:
-        file.truncate(shard.stat().st_size - 30)
-    extract(photos, output)
-    assert_whole(output, 12)
-
-
-WRITE = "grounded_attention.dataset_scripts.files.manifests.ManifestKind.write"
-
-
-@pytest.mark.parametrize("stop", ["os.rename", WRITE, "shutil.rmtree"])
-def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
-    """Killed at each step of the join in turn, the table is whole after the next run."""
+@pytest.mark.parametrize("file", ["regions.index.arrow", "regions.json"])
+def test_a_kill_while_the_table_is_finished(photos, tmp_path, file):
+    """Killed before the index and before the manifest, the table is whole after the next run."""
     output = tmp_path / "out"
 
     def killed():
-        called = []
+        real = os.replace
 
-        def last(*arguments, **options):
-            # The first manifest begins a table, the others are those of the join.
-            called.append(arguments)
-            if stop != WRITE or "regions.json" in str(arguments[1]):
+        def last(draft, path):
+            if Path(path).name == file:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **options)
+            real(draft, path)
 
-        module, name = stop.rsplit(".", 1)
-        target = pkgutil.resolve_name(module)
-        real = getattr(target, name)
-        setattr(target, name, last)
+        os.replace = last
         extract(photos, output)
 
     for _ in range(2):
         child = multiprocessing.get_context("fork").Process(target=killed)
         child.start()
         child.join()
-    assert child.exitcode in (-signal.SIGKILL, 0)
+        assert child.exitcode == -signal.SIGKILL and shards_of(output) and not (output / "regions.json").exists()
     extract(photos, output)
-    assert_whole(output, 12)
+    assert len(RegionTable.open(output)) == 12
 
 
 def test_another_number_of_processes_continues(tmp_path):
-    """Three processes' parts, one of them half moved into the table, are finished by one process."""
+    """Shards of the third process of an earlier run are part of the table, and no image is done again."""
     photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
-    run_and_kill(photos, output, 4000)
-    # What a run with three processes leaves: parts with higher numbers, of which one was moved already.
-    (output / PARTS / "00000").rename(output / PARTS / "00002")
-    run_and_kill(photos, output, 8000)
-    shard = next((output / PARTS / "00000").glob("regions-*.arrow"))
-    shard.rename(output / "regions-00000.arrow")
+    run_and_kill(photos, output, 2)
+    for shard in shards_of(output):
+        shard.rename(output / shard.name.replace(".arrow", "-00002.arrow"))
+    run_and_kill(photos, output, 4)
     extract(photos, output)
-    assert_whole(output, 24)
+    assert assert_whole(output, 24).path.joinpath("regions-00000-00002.arrow").is_file()
 
 
 SCRIPT = """
@@ -229,7 +207,7 @@ def test_two_processes_killed_and_finished_by_two(tmp_path):
     photos, output = save_photos(tmp_path / "photos", 40), tmp_path / "out"
     launched = launch(SCRIPT, photos, output, 0.2)
     deadline = time.monotonic() + 400
-    while len([path for path in output.rglob("regions-*.arrow") if path.stat().st_size > 2000]) < 2:
+    while len({path.name[13:] for path in shards_of(output)}) < 2:  # of both
         alive = all(process.poll() is None for process in launched)
         assert alive and time.monotonic() < deadline, [process.communicate()[1][-2000:] for process in launched]
         time.sleep(0.02)

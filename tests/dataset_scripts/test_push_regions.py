@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Region tables go to a Hub over HTTP and are read there whole, row by row, by `datasets`, and by a recipe."""
+"""Region tables go to a Hub over HTTP and are read there whole, by `datasets`, and by a recipe."""
 
 import json
 import re
@@ -14,15 +14,15 @@ from grounded_attention.commands.push import main
 from grounded_attention.commands.push_tables import push_regions
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from tests.helpers.loopback_hub import LoopbackHub, _Handler
+from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).parents[2]
 NAME = "org/regions"
 PUSH = "import sys; from grounded_attention.commands.push import main; sys.exit(main(sys.argv[1:]))"
-# Every row three ways; the requests for single rows are counted by the bytes that they bring.
+# Every row three ways.
 READ_BACK = """
-import pickle, sys
+import sys
 import numpy as np
 from datasets import load_dataset
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -35,11 +35,6 @@ def same(one, other):
     )
 
 place, local = "hub://" + sys.argv[1], RegionTable.open(sys.argv[2])
-few = RegionTable.open(place, download=False)
-assert few.ids == local.ids and few.counts(few.ids).tolist() == local.counts(local.ids).tolist()
-few = pickle.loads(pickle.dumps(few))
-assert all(same(few[i], local[i]) for i in local)
-few.verify()
 whole = RegionTable.open(place)
 assert all(same(whole[i], local[i]) for i in local) and len(whole) == len(local)
 rows = load_dataset(sys.argv[1], split="train")
@@ -51,17 +46,12 @@ for each in (rows, load_dataset(sys.argv[1], split="train", streaming=True)):
         assert np.array_equal(np.array(row["boxes"], dtype=np.float32), local[image_id].boxes)
 print("equal", len(local))
 """
-ONE_ROW = """
-import sys
-from grounded_attention.dataset_scripts.regions.table import RegionTable
-print(RegionTable.open("hub://" + sys.argv[1], download=False)[sys.argv[2]].features.sum())
-"""
 OPEN = """
 import sys
 from grounded_attention.commands.command_line import one_line
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 try:
-    table = RegionTable.open(sys.argv[1], download=len(sys.argv) < 3)
+    table = RegionTable.open(sys.argv[1])
     print([table[image_id].image_id for image_id in table])
 except (ValueError, OSError) as error:
     print("error:", one_line(error))
@@ -117,23 +107,6 @@ def test_a_table_comes_back_equal(pushed, table, tmp_path):
     assert done.stdout.startswith("(1, 1024)\n") and done.stdout.endswith("COCO_0 (1, 1024)\n")
 
 
-def test_one_row_takes_only_its_bytes(pushed, table, tmp_path, monkeypatch):
-    hub, _ = pushed
-    sent, answer = [], _Handler._answer
-
-    def recorded(self, content=b"", status=200, headers=None):
-        if self.command == "GET" and "/regions-0" in self.path:
-            sent.append((status, len(content)))
-        answer(self, content, status, headers)
-
-    monkeypatch.setattr(_Handler, "_answer", recorded)
-    done = python(hub, tmp_path / "other", ONE_ROW, NAME, "COCO_7")
-    assert sent == [(206, RegionTable(table)._place("COCO_7")[2])]
-    assert done.stdout.strip() == str(RegionTable(table)["COCO_7"].features.sum()), done.stderr[-2000:]
-    downloaded = {path.name for path in (tmp_path / "other").rglob("*") if path.is_file()}
-    assert "regions.index.arrow" in downloaded and not any(name.startswith("regions-0") for name in downloaded)
-
-
 def test_a_torn_shard_is_refused(pushed, table, tmp_path):
     hub, _ = pushed
     shard = RegionTable(table).info["shards"][1]["file"]
@@ -142,10 +115,9 @@ def test_a_torn_shard_is_refused(pushed, table, tmp_path):
     damaged[len(damaged) // 2] ^= 1
     stored = next(path for path in (hub.state.folder / "lfs").iterdir() if path.read_bytes() == content)
     stored.write_bytes(damaged)
-    for extra in ((), ("row by row",)):
-        done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}", *extra)
-        assert done.stdout.startswith("error: ") and "damaged row" in done.stdout, done.stderr[-2000:]
-        assert NAME in done.stdout and "image COCO_" in done.stdout and "push" in done.stdout
+    done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}")
+    assert done.stdout.startswith("error: ") and "damaged row" in done.stdout, done.stderr[-2000:]
+    assert NAME in done.stdout and "image COCO_" in done.stdout and "push" in done.stdout
     stored.write_bytes(content)
 
 

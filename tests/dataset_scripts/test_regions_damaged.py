@@ -15,7 +15,6 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.files import KIND
 from grounded_attention.dataset_scripts.regions.reader_h5 import read_h5
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.dataset_scripts.regions.writer import intact_rows
 
 BAD = (-1, -(2**31), 2**31 - 1, 0, 1, 255, 65536, -8, 2**28)
 BAD_LONG = (-1, -(2**63), 2**63 - 1, 0, 1, 2**40, -8, 2**62)
@@ -90,19 +89,13 @@ def test_a_damaged_table_is_an_error_and_nothing_else(tmp_path, file):
     assert {"ok", "DataError"} <= set(said)
 
 
-def test_a_damaged_shard_of_an_unfinished_table_keeps_its_intact_rows(tmp_path):
-    path = write_table(tmp_path / "table") / "regions-00000.arrow"
-    said = outcomes(path, 100, 4, lambda: list(intact_rows(path)))
-    assert said == ["ok"] * 100
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        {"shards": [{"file": "../secret", "bytes": 4}]},
+        {"shards": [{"file": "../secret", "bytes": 4, "rows": 3}]},
         {"shards": None},
         {"shards": []},
-        {"shards": [{"file": "regions-00000.arrow", "bytes": "4"}]},
+        {"shards": [{"file": "regions-00000.arrow", "bytes": "4", "rows": 3}]},
         {"arrays": {"boxes": "4", "features": 8, "classes": None, "scores": None}},
         {"arrays": {"boxes": 4, "features": 8, "classes": 1, "scores": None}},
         {"arrays": {"boxes": 4, "features": 10**12, "classes": None, "scores": None}, "feature_size": 10**12},
@@ -144,18 +137,6 @@ def test_a_manifest_without_provenance_is_an_error(tmp_path, file, provenance):
     (tmp_path / file).write_text(json.dumps(content))
     with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
         KIND.read(tmp_path / file)
-
-
-def test_a_damaged_row_is_named(tmp_path):
-    folder = write_table(tmp_path / "table")
-    table = RegionTable(folder)
-    _, offset, length = table._place("image1")
-    path = folder / "regions-00000.arrow"
-    content = bytearray(path.read_bytes())
-    content[offset : offset + length] = bytes(length)
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"table, image image1: damaged row.*import the features again"):
-        RegionTable(folder)["image1"]
 
 
 def test_an_entry_of_hdf5_without_its_link_is_refused(tmp_path, monkeypatch):

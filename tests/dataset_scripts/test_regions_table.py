@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.regions.index import write_index
+from grounded_attention.dataset_scripts.regions.rows import make_batch
+from grounded_attention.dataset_scripts.regions.shards import Shard
 from grounded_attention.dataset_scripts.regions.table import (
     MissingRegionsError,
     Regions,
@@ -57,27 +60,30 @@ def test_features_are_views_of_the_mapped_file(table: RegionTable) -> None:
     assert not first.flags.writeable and pa.total_allocated_bytes() == before
 
 
-def test_opening_reads_no_row(tmp_path: Path) -> None:
-    path = write_table(tmp_path, IDS)
-    shard = path / "regions-00000.arrow"
-    with pa.OSFile(str(shard)) as source:
-        pa.ipc.read_schema(source)
-        begin = source.tell()
-    with open(shard, "r+b") as file:
-        file.seek(begin)
-        file.write(bytes(shard.stat().st_size - begin))
-    table = RegionTable.open(path)
-    assert table.ids == IDS
-    with pytest.raises(DataError, match="image 7: damaged row"):
-        table.verify()
-
-
 def test_other_arrow_software_reads_the_shards(table: RegionTable) -> None:
     shard = table.path / "regions-00000.arrow"
     rows = pa.ipc.open_stream(pa.memory_map(str(shard))).read_all()
     assert rows["image_id"].to_pylist() == IDS
     dataset = datasets.Dataset.from_file(str(shard)).with_format("numpy")
     np.testing.assert_array_equal(np.asarray(dataset[3]["boxes"]), table[IDS[3]].boxes)
+
+
+def test_a_table_is_a_data_set(tmp_path: Path) -> None:
+    table = RegionTable.open(write_table(tmp_path, IDS, shard_bytes=1))
+    assert table.dataset["image_id"][:] == IDS and len(table.info["shards"]) == 4
+    for row in table.dataset.with_format("numpy"):
+        for name, values in table[str(row["image_id"])].arrays().items():
+            np.testing.assert_array_equal(np.asarray(row[name]), values)
+
+
+def test_opening_reads_no_shard(tmp_path: Path) -> None:
+    path = write_table(tmp_path, IDS)
+    shard = path / "regions-00000.arrow"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    table = RegionTable.open(path)
+    assert table.ids == IDS and table.counts(IDS).tolist() == [1 + len(image_id) % 3 for image_id in IDS]
+    with pytest.raises(DataError, match=r"regions-00000\.arrow: damaged rows"):
+        table["7"]
 
 
 def test_a_missing_id_lists_known_ids(table: RegionTable) -> None:
@@ -105,21 +111,6 @@ def test_verify_finds_a_changed_byte(tmp_path: Path, position: float) -> None:
     shard.write_bytes(content)
     with pytest.raises(DataError, match="damaged row"):
         RegionTable.open(path).verify()
-
-
-def test_verify_finds_exchanged_ids(table: RegionTable) -> None:
-    table.verify()
-    path = table.path / "regions.index.arrow"
-    index = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
-    order = index["image_id"].take([1, 0, 2, 3])
-    index = index.set_column(0, "image_id", order)
-    with pa.ipc.new_file(str(path), index.schema) as writer:
-        writer.write_table(index)
-    manifest = table.path / "regions.json"
-    info = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**info, "index_bytes": path.stat().st_size}))
-    with pytest.raises(DataError, match="damaged row"):
-        RegionTable.open(table.path).verify()
 
 
 def test_checksum_depends_on_content_and_not_on_order(tmp_path: Path) -> None:
@@ -193,45 +184,41 @@ def test_mean_features(table: RegionTable) -> None:
         table.mean_features(["7", "8"])
 
 
-def test_counts_come_from_the_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [f"{'é' * (number % 11)}{number}" for number in range(40)]
-    with RegionTableWriter(tmp_path / "regions", PROVENANCE) as writer:
-        for number, image_id in enumerate(ids):
-            writer.write(sample(image_id, count=1 + number % 17, size=3))
-    table = RegionTable.open(tmp_path / "regions")
-    expected = [len(table[image_id].boxes) for image_id in ids]
-    read: list[str] = []
-    lookup = RegionTable.__getitem__
-    monkeypatch.setattr(RegionTable, "__getitem__", lambda self, name: read.append(name) or lookup(self, name))
-    assert table.counts(ids).tolist() == expected == [1 + number % 17 for number in range(40)]
-    assert read == ids[:1], "one row is read, to know what a row without regions takes"
+@pytest.mark.parametrize("change", ["ids", "counts"])
+def test_verify_finds_an_index_of_another_table(table: RegionTable, change: str) -> None:
+    table.verify()
+    counts = table.counts(IDS)
+    ids, counts = (IDS[1::-1] + IDS[2:], counts) if change == "ids" else (IDS, counts + 1)
+    size = write_index(table.path / "regions.index.arrow", ids, counts)
+    manifest = table.path / "regions.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "index_bytes": size}))
+    with pytest.raises(DataError, match=r"image (7|42): damaged row, or an index of another table"):
+        RegionTable.open(table.path).verify()
+
+
+def test_counts_of_an_image_that_is_not_there(table: RegionTable) -> None:
     with pytest.raises(MissingRegionsError):
-        table.counts(["0", "no such image"])
+        table.counts(["7", "no such image"])
 
 
-def test_rows_are_read_as_arrow_reads_them(table: RegionTable) -> None:
-    for image_id in IDS:
-        message = table._message(image_id)
-        quick, arrow = table._decoder._read_layout(memoryview(message)), table._decoder.verified(message)[0]
-        assert quick is not None
-        assert (quick.image_id, quick.width, quick.height) == (arrow.image_id, arrow.width, arrow.height)
-        for name, values in arrow.arrays().items():
-            np.testing.assert_array_equal(getattr(quick, name), values)
-            assert not getattr(quick, name).flags.writeable
-
-
-def test_compressed_rows_are_refused(table: RegionTable) -> None:
+def test_compressed_rows_are_refused(tmp_path: Path) -> None:
     """A few bytes could fill the memory."""
-    schema = table._decoder.schema
-    batch = pa.ipc.read_record_batch(pa.ipc.read_message(table._message("42")), schema)
+    batch = make_batch([sample("a")], [0])
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), batch.schema, options=options) as writer:
         writer.write_batch(batch)
-    stream = pa.BufferReader(sink.getvalue())
-    pa.ipc.read_schema(stream)
-    begin = stream.tell()
-    pa.ipc.read_message(stream)
-    message = sink.getvalue().slice(begin, stream.tell() - begin)
     with pytest.raises(DataError, match="compressed rows"):
-        table._decoder.decode(message)
+        Shard(tmp_path / "a.arrow")
+
+
+@pytest.mark.parametrize("lengths", [([0, 1, 3], [0, 2, 3]), ([0, 0, 3], [0, 0, 3])])
+def test_rows_whose_arrays_do_not_fit_are_refused(tmp_path: Path, lengths: tuple[list[int], list[int]]) -> None:
+    batch = make_batch([sample("a", 1), sample("b", 2)], [0, 1])
+    for name, starts in zip(("boxes", "features"), lengths, strict=True):
+        place = batch.schema.get_field_index(name)
+        column = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), batch.column(place).values)
+        batch = batch.set_column(place, batch.schema.field(place), column)
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(DataError, match="not a shard of a region table"):
+        Shard(tmp_path / "a.arrow")

@@ -27,8 +27,7 @@ from grounded_attention.dataset_scripts.files.image_files import ImageLists, lis
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
-from grounded_attention.dataset_scripts.regions.hub import local_folder
-from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 from grounded_attention.utils.bounded_files import parse_json
 
 from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, logger, texts

@@ -21,8 +21,7 @@ from datasets import ClassLabel, List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
-from grounded_attention.dataset_scripts.regions.hub import local_folder
-from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 
 from .flickr30k_entities import CITATION as ENTITIES_CITATION
 from .flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig

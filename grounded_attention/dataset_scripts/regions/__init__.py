@@ -1,6 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Region tables: boxes, features and detections of each image; readers of other formats; the Hub."""
-
-from . import hub  # registers hub://
-
-__all__ = ["hub"]
+"""Region tables: boxes, features and detections of each image; readers of other formats."""

@@ -1,15 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Extracts the regions of many images into one region table, with any number of processes and after any interruption.
 
-During a run, the folder of the table holds:
-
-    regions.partial.json    provenance of the table; locked by the first process
-    parts/00000/ ...        one unfinished region table for each process; each row is written to the disk at once
-    regions-*.arrow         shards of parts, moved here when all images are done, just before the table is finished
-
-An image is done when one of the shards, wherever it is, holds a complete row of it. A run first collects the images
-that are done and distributes the others, so it may use another number of processes than the run before. Shards are
-moved and never copied, so a row is in one place at every moment.
+Each process writes shards of its own into the folder of the table, and at the end the first one finishes the table
+with all of them. An image is done when a shard holds it. A run distributes the images that are not done, so it may use
+another number of processes than the run before.
 """
 
 import hashlib
@@ -28,12 +22,11 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.manifests import describe_changes
-from grounded_attention.utils.whole_files import delete_folder, synchronise_folder
 
-from .files import KIND, MANIFEST, PARTIAL, SHARDS, read_manifest, shard_name
-from .table import Regions, RegionTableWriter
+from .files import KIND, MANIFEST, PARTIAL, SHARDS, read_manifest
+from .rows import Regions
+from .writer import RegionTableWriter, ShardWriter
 
-PARTS = "parts"
 # An extractor computes images of the same size together; several batches at once contain more of these.
 BATCHES_PER_GROUP = 4
 # The default of ten minutes is too short for a long list of images.
@@ -71,23 +64,25 @@ def extract_table(
         return finished if state.process_index == 0 else None
     table = _begin(folder, provenance) if state.process_index == 0 else None
     state.wait_for_everyone()
+    writer = ShardWriter(folder, state.process_index) if table is None else table
+    pending = [(row, image) for row, image in enumerate(images, start=1) if image.image_id not in writer.written]
+    done = len(writer.written)
+    state.wait_for_everyone()  # until all know what is done
     try:
-        with _Part(folder, provenance, state) as part:
-            done = set(gather_object([*part.done, *(table.written if table else ())]))
-            pending = [(row, image) for row, image in enumerate(images, start=1) if image.image_id not in done]
-            mine = pending[state.process_index :: state.num_processes]
-            worker = _Worker(extractor, part.writer, open_image, on_error, workers)
-            with tqdm(total=len(mine), unit="image", disable=not progress or table is None) as bar:
-                bar.set_description(_describe(state.num_processes, len(done)))
-                worker.work(mine, bar)
+        mine = pending[state.process_index :: state.num_processes]
+        worker = _Worker(extractor, writer, open_image, on_error, workers)
+        with tqdm(total=len(mine), unit="image", disable=not progress or table is None) as bar:
+            bar.set_description(_describe(state.num_processes, done))
+            worker.work(mine, bar)
+        writer.flush()
         problems = gather_object(worker.problems)
-    finally:
-        if table is not None:
-            table.close()
+    except BaseException:
+        writer.flush() if table is None else table.close()
+        raise
     if table is None:
         return None
     counts = {"given": len(images), "images": len(images) - len(problems), "skipped": len(problems)}
-    return _finish(folder, provenance, {**counts, "problems": problems[:MAX_PROBLEMS]})
+    return _finish(table, {**counts, "problems": problems[:MAX_PROBLEMS]})
 
 
 def join_processes(cpu: bool = False) -> PartialState:
@@ -117,7 +112,6 @@ def _finished_manifest(folder: Path, provenance: Mapping[str, Any]) -> dict[str,
     if manifest["provenance"] != provenance:
         hint = "choose another folder, or remove this one"
         raise DataError(f"a finished {_describe_changes(manifest, provenance)}", file=folder, hint=hint)
-    delete_folder(folder / PARTS)
     return manifest
 
 
@@ -127,39 +121,15 @@ def _describe_changes(manifest: Mapping[str, Any], provenance: Mapping[str, Any]
 
 
 def _begin(folder: Path, provenance: dict[str, Any]) -> RegionTableWriter:
-    """Opens the writer of the table itself. It holds the lock and knows the rows of shards that were moved already."""
+    """Opens the writer of the table itself. It holds the lock and knows the rows of all shards."""
     partial = folder / PARTIAL
     if partial.exists() and (begun := KIND.read(partial))["provenance"] != provenance:
-        if any(folder.rglob(SHARDS)):
+        if any(folder.glob(SHARDS)):
             hint = "use the same images and options, or remove the folder"
             raise DataError(f"an unfinished {_describe_changes(begun, provenance)}", file=folder, hint=hint)
         # No image is done yet, so nothing is lost.
-        delete_folder(folder / PARTS)
         partial.unlink()
     return RegionTableWriter(folder, provenance, resume=True)
-
-
-class _Part:
-    """The part of the table that this process writes, and the ids of finished images in the parts that it reads."""
-
-    def __init__(self, folder: Path, provenance: dict[str, Any], state: PartialState) -> None:
-        self.done: list[str] = []
-        own = folder / PARTS / f"{state.process_index:05d}"
-        # Each part of an earlier run with more processes goes to one process.
-        numbered = [path for path in sorted((folder / PARTS).glob("*")) if path.name.isdigit()]
-        left = [path for path in numbered if int(path.name) >= state.num_processes]
-        for path in left[state.process_index :: state.num_processes]:
-            writer = RegionTableWriter(path, provenance, resume=True)
-            self.done += writer.written
-            writer.close()
-        self.writer = RegionTableWriter(own, provenance, resume=True)
-        self.done += self.writer.written
-
-    def __enter__(self) -> "_Part":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.writer.close()  # without `finish`: a part stays unfinished, and its rows go into the table
 
 
 class _Worker:
@@ -168,7 +138,7 @@ class _Worker:
     def __init__(
         self,
         extractor: Extractor,
-        writer: RegionTableWriter,
+        writer: ShardWriter,
         open_image: Callable[[Path], Any],
         on_error: str,
         workers: int,
@@ -237,20 +207,10 @@ class _Worker:
         self.problems.append(str(problem))
 
 
-def _finish(folder: Path, provenance: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
-    """Moves the shards of all parts into the table and finishes it, which reads every row once more."""
-    numbers = [int(shard.stem.split("-")[1]) for shard in folder.glob(SHARDS)]
-    number = max(numbers, default=-1) + 1
-    for shard in sorted((folder / PARTS).glob(f"*/{SHARDS}")):
-        os.rename(shard, folder / shard_name(number))
-        number += 1
-    synchronise_folder(folder)
-    writer = RegionTableWriter(folder, provenance, resume=True)
-    if not writer.written:
-        writer.close()
-        first = next(iter(summary["problems"]), "there are none")
-        raise DataError("no usable image", file=folder, hint=f"the first problem: {first}")
-    with writer:
-        writer.summary = summary
-    delete_folder(folder / PARTS)
-    return read_manifest(folder)
+def _finish(table: RegionTableWriter, summary: dict[str, Any]) -> dict[str, Any]:
+    with table:
+        if not any(table.path.glob(SHARDS)):
+            first = next(iter(summary["problems"]), "there are none")
+            raise DataError("no usable image", file=table.path, hint=f"the first problem: {first}")
+        table.summary = summary
+    return read_manifest(table.path)

@@ -1,14 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
-import os
 import sys
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind, check_file, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
@@ -26,11 +25,12 @@ KIND = ManifestKind(
     unfinished="the command that wrote it was interrupted; run it again, an import with --resume",
 )
 PARTIAL = KIND.partial
+COPY_HINT = "copy the table again, or import the features again"
 
 
-def shard_name(number: int) -> str:
-    """Returns the file name of a shard; names sort in the order of their numbers."""
-    return f"regions-{number:05d}.arrow"
+def shard_name(number: int, process: int = 0) -> str:
+    """Returns the file name of a shard of a process; names sort in the order of their numbers."""
+    return f"regions-{number:05d}.arrow" if not process else f"regions-{number:05d}-{process:05d}.arrow"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -42,25 +42,22 @@ def _is_valid(content: dict[str, Any]) -> bool:
     """Checks the parts of a finished manifest that opening the table uses."""
     arrays, shards = content["arrays"], content["shards"]
     valid = isinstance(shards, list) and len(shards) > 0
-    valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) for each in shards)
+    valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) and is_size(each["rows"]) for each in shards)
     valid &= all(is_size(content[name]) for name in ("images", "index_bytes"))
     valid &= {"boxes", "features"} <= arrays.keys() <= ARRAYS.keys()
     matrices = {name: width for name, width in arrays.items() if ARRAYS[name][1]}
     valid &= all(is_size(width, MAX_INT32) for width in matrices.values())
     valid &= all(arrays[name] is None for name in arrays.keys() - matrices.keys())
     valid &= arrays["boxes"] == 4 and arrays["features"] == content["feature_size"]
+    valid &= content["images"] == sum(each["rows"] for each in shards)
     return valid and type(content["feature_size"]) is int and isinstance(content["checksum"], str)
 
 
-def synchronise(file: IO[Any]) -> None:
-    """Flushes `file` to the disk."""
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def map_file(path: Path, size: int) -> pa.Buffer:
-    """Maps a file into memory as one buffer."""
-    check_file(path, size, "copy the table again, or import the features again")
+def map_file(path: Path, size: int | None = None) -> pa.Buffer:
+    """Maps a file into memory as one buffer; refuses one of another size."""
+    size = path.stat().st_size if size is None else size
+    check_file(path, size, COPY_HINT)
+    refuse_if(not size, "the file is empty", file=path, hint=COPY_HINT)
     with pa.memory_map(str(path)) as source:
         return source.read_buffer(size)
 

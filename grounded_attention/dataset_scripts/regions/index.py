@@ -1,124 +1,80 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The index of a region table: image id -> where its row is.
+"""The index of a region table: image id -> the number of its row.
 
-The ids and places stay in the mapped file, whose pages all processes share. Each process keeps at most 8 bytes a row:
-the rows, sorted by the hash of their ids, and where each group of similar hashes begins. A dictionary takes some 150,
-and forked workers copy it page by page, since reading a Python object writes its reference count.
+The ids stay in the mapped file, whose pages all processes share. Each process keeps 12 bytes a row: the hashes of the
+ids, sorted, and their rows. A dictionary takes some 150, and forked workers copy it page by page, since reading a
+Python object writes its reference count.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.whole_files import whole_file
 
-from .files import map_file
-from .rows import ARROW_ERRORS
+from .files import COPY_HINT
+from .shards import read_rows
 
+SCHEMA = pa.schema(
+    [pa.field("image_id", pa.string(), nullable=False), pa.field("regions", pa.int64(), nullable=False)]
+)
 _CHUNK = 1 << 16  # ids that are Python objects at the same time
 
 
 class RegionIndex:
-    """Image ids in the order of the rows, and the place of each row."""
+    """Image ids in the order of the rows, and the number of regions of each row."""
 
-    def __init__(self, content: memoryview, offsets: np.ndarray, places: Sequence[npt.NDArray[np.int64]]) -> None:
-        self._content, self._offsets = content, _numbers(offsets)
-        self._places = [_numbers(column) for column in places]
-        hashes = np.empty(len(self), dtype=np.int64)
-        for start in range(0, len(self), _CHUNK):
-            ids = self._decode(start)
-            hashes[start : start + len(ids)] = np.fromiter(map(hash, ids), np.int64, len(ids))
+    def __init__(self, ids: pa.StringArray, counts: npt.NDArray[np.int64]) -> None:
+        self._ids, self.counts = ids, counts
+        hashes = np.fromiter(map(hash, self), np.int64, len(ids))
         order = np.argsort(hashes)
-        self._order, hashes = _numbers(order.astype(np.uint32)), hashes[order]
-        self.repeated = self._count_repeated(hashes)
-        # The first bits of a hash are its group, of one or two rows.
-        bits = max(1, len(self).bit_length() - 1)
-        self._shift, self._half = 64 - bits, 1 << (bits - 1)
-        groups = np.searchsorted(hashes >> self._shift, np.arange(-self._half, self._half + 1))
-        self._starts = _numbers(groups.astype(np.uint32))
+        hashes = hashes[order]
+        if (hashes[1:] == hashes[:-1]).any() and len(set(self)) < len(ids):
+            raise ValueError(f"{len(ids)} ids, of which {len(set(self))} are different")
+        # Elements of a memoryview are Python numbers, faster than those of an array.
+        self._hashes, self._order = hashes.data, order.astype(np.uint32).data
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self._ids)
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _CHUNK):
-            yield from self._decode(start)
-
-    def _decode(self, start: int) -> list[str]:
-        bounds = self._offsets[start : start + _CHUNK + 1].tolist()
-        content = bytes(self._content[bounds[0] : bounds[-1]])
-        return [content[first - bounds[0] : last - bounds[0]].decode("utf-8") for first, last in pairwise(bounds)]
-
-    def _id(self, row: int) -> str:
-        return str(self._content[self._offsets[row] : self._offsets[row + 1]], "utf-8")
+            yield from self._ids.slice(start, _CHUNK).to_numpy(zero_copy_only=False)
 
     def row(self, image_id: object) -> int | None:
         """Returns the number of an image's row; None if there is none."""
         if not isinstance(image_id, str):
             return None
-        group = (hash(image_id) >> self._shift) + self._half
-        for row in self._order[self._starts[group] : self._starts[group + 1]]:
-            if self._id(row) == image_id:
+        code = hash(image_id)
+        place = bisect_left(self._hashes, code)
+        while place < len(self) and self._hashes[place] == code:
+            row = self._order[place]
+            if self._ids[row].as_py() == image_id:
                 return row
+            place += 1
         return None
 
-    def place(self, row: int) -> tuple[int, int, int]:
-        """Returns shard, offset and length of a row."""
-        shard, offset, length = self._places
-        return shard[row], offset[row], length[row]
 
-    def _count_repeated(self, hashes: npt.NDArray[np.int64]) -> int:
-        same = np.flatnonzero(hashes[1:] == hashes[:-1])
-        places = sorted({place for first in same.tolist() for place in (first, first + 1)})
-        ids = [self._id(self._order[place]) for place in places]
-        return len(ids) - len(set(ids))
+def write_index(path: Path, ids: list[str], counts: npt.NDArray[np.int64]) -> int:
+    """Writes the index of a table and returns its size in bytes."""
+    batch = pa.RecordBatch.from_arrays([pa.array(ids, pa.string()), pa.array(counts)], schema=SCHEMA)
+    with whole_file(path, durable=True) as draft:
+        with pa.ipc.new_stream(str(draft), SCHEMA) as writer:
+            writer.write_batch(batch)
+        return draft.stat().st_size
 
 
-def _numbers(array: np.ndarray) -> memoryview:
-    """A view whose elements are Python numbers, faster than those of an array; only aligned arrays have one."""
-    return np.require(array, requirements="A").data
-
-
-def read_index(path: Path, manifest: Mapping[str, Any]) -> RegionIndex:
-    """Reads the index of a table and checks it against the manifest."""
-    data = map_file(path, manifest["index_bytes"])
+def read_index(path: Path, size: int, rows: int) -> RegionIndex:
+    """Reads the index of a table with this size in bytes and this number of rows."""
+    batch = read_rows(path, size)
     try:
-        content, offsets, places = _read_columns(data)
-        _check_places(places, manifest)
-        index = RegionIndex(content, offsets, places)
-        different = len(index) - index.repeated
-        if different != manifest["images"] or len(index) != different:
-            raise ValueError(f"{different} different ids of {len(index)}, but {manifest['images']} in the manifest")
-    except ARROW_ERRORS as error:
-        hint = "copy the table again, or import the features again"
-        raise DataError("the index is damaged", file=path, found=str(error)[:200], hint=hint) from error
-    return index
-
-
-def _read_columns(data: pa.Buffer) -> tuple[memoryview, np.ndarray, list[npt.NDArray[np.int64]]]:
-    """Reads the ids, their offsets, and the places; copies nothing if there is one record batch."""
-    table = pa.ipc.open_file(data).read_all()
-    table.validate(full=True)
-    if table.schema.types != [pa.string(), *[pa.int64()] * 3] or any(column.null_count for column in table.columns):
-        raise ValueError("other columns than those of an index")
-    one = table.column(0).num_chunks == 1
-    ids, *places = (column.chunk(0) if one else column.combine_chunks() for column in table.columns)
-    _, offsets, content = ids.buffers()
-    if not len(ids):
-        return memoryview(b""), np.zeros(1, np.int32), [np.empty(0, np.int64)] * 3
-    starts = np.frombuffer(offsets, np.int32, len(ids) + 1, 4 * ids.offset)
-    return memoryview(content or b""), starts, [column.to_numpy() for column in places]
-
-
-def _check_places(places: Sequence[npt.NDArray[np.int64]], manifest: Mapping[str, Any]) -> None:
-    sizes = np.array([shard["bytes"] for shard in manifest["shards"]], dtype=np.int64)
-    shard, offset, length = places
-    inside = (shard >= 0) & (shard < len(sizes)) & (offset >= 0) & (length > 0)
-    inside &= length <= sizes[np.where(inside, shard, 0)] - np.where(inside, offset, 0)
-    if not inside.all():
-        raise ValueError(f"row {int(inside.argmin())} is outside its shard")
+        if batch.schema != SCHEMA or len(batch) != rows:
+            raise ValueError(f"{len(batch)} rows with {batch.schema.names}, but {rows} in the manifest")
+        return RegionIndex(batch.column("image_id"), batch.column("regions").to_numpy())
+    except ValueError as error:
+        raise DataError("the index is damaged", file=path, found=str(error), hint=COPY_HINT) from error

@@ -48,7 +48,7 @@ def write_region_card(
         f"{info['feature_size']:,} feature values of a detector ({named if detector else 'not named'}). The images "
         "are not included.",
         "## Columns",
-        "One row an image, Arrow streams with a record batch a row:",
+        "One row an image, Arrow streams:",
         table(
             ("column", "content"),
             [(f"`{name}`", _COLUMNS[name] + widths.get(name, "")) for name in (*_HEAD, *info["arrays"])],
@@ -90,9 +90,6 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 
 regions = RegionTable.open("hub://{repository}")  # downloads, checks and maps it
 print(regions[{key}].features.shape)
-
-few = RegionTable.open("hub://{repository}", download=False)  # requests single rows
-print(few[{key}].boxes)
 ```
 
 Without it:

@@ -1,37 +1,42 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Region features of many images: one float16 Arrow table, memory-mapped, one row an image.
+"""Region features of many images: a `datasets` data set of float16 Arrow shards, memory-mapped, one row an image.
 
 A table is a folder:
 
-    regions-00000.arrow   rows, an Arrow IPC stream with one record batch an image (further shards for large tables;
-                          `datasets.Dataset.from_file` and any Arrow library open a shard)
-    regions.index.arrow   image id -> shard, offset, length: opening a table reads this file and no features
+    regions-00000.arrow   rows, an Arrow IPC stream (further shards for large tables); `datasets.Dataset.from_file`
+                          and any Arrow library open a shard, `RegionTable.dataset` all of them
+    regions.index.arrow   image id and number of regions of each row: opening a table reads this file and no features
     regions.json          manifest: provenance, feature size, checksum, summary of the import; written last
     regions.partial.json  exists instead of the manifest while rows are written
 
 The checksum is the sum, modulo 2^128, of a BLAKE2b hash of each row's content (id, size, arrays). It depends neither
-on the order of the rows nor on the Arrow version; `RegionTable.verify` recomputes it.
+on the order of the rows nor on the shards; `RegionTable.verify` recomputes it.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.manifests import check_file
 from grounded_attention.utils.safe_paths import path_below
 
-from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
+from .files import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, add_digest, digest_text, read_manifest
 from .index import read_index
-from .rows import Regions, RowDecoder, normalise_boxes, read_schema, row_schema
+from .rows import Regions, normalise_boxes
+from .shards import Shard
 from .writer import RegionTableWriter
 
-__all__ = ["MissingRegionsError", "RegionTable", "RegionTableWriter", "Regions", "normalise_boxes"]
+if TYPE_CHECKING:
+    import datasets
+
+__all__ = ["MissingRegionsError", "RegionTable", "RegionTableWriter", "Regions", "local_folder", "normalise_boxes"]
 
 
 class MissingRegionsError(DataError, KeyError):
@@ -41,8 +46,13 @@ class MissingRegionsError(DataError, KeyError):
     __str__ = Exception.__str__
 
 
-# Scheme of a path, such as "hub" -> the function that opens it: `(path, download) -> RegionTable`.
-OPENERS: dict[str, Callable[[str, bool], "RegionTable"]] = {}
+def local_folder(place: str | os.PathLike[str]) -> Path:
+    """Returns the folder of a region table; downloads one on the Hub and checks it once."""
+    if not str(place).startswith("hub://"):
+        return Path(place)
+    from grounded_attention.dataset_scripts.hub.tables import table_folder
+
+    return table_folder(place, KIND, (INDEX, SHARDS), lambda folder: RegionTable(folder).verify())
 
 
 class RegionTable:
@@ -68,18 +78,20 @@ class RegionTable:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         self.info: dict[str, Any] = read_manifest(self.path)
-        self._shards = self._open_shards()
-        self._index = read_index(self.path / INDEX, self.info)
-        self._decoder = RowDecoder(row_schema(self.info["arrays"]))
+        shards = self.info["shards"]
+        self._paths = [path_below(self.path, shard["file"]) for shard in shards]
+        for file, shard in zip(self._paths, shards, strict=True):
+            check_file(file, shard["bytes"], COPY_HINT)
+        self._ends = list(accumulate(shard["rows"] for shard in shards))
+        self._index = read_index(self.path / INDEX, self.info["index_bytes"], self.info["images"])
+        self._shards: dict[int, Shard] = {}
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], download: bool = True) -> "RegionTable":
-        """Opens the table in a folder or on the Hub.
+    def open(cls, path: str | os.PathLike[str]) -> "RegionTable":
+        """Opens the table in a folder or on the Hub, of which it keeps a copy on this disk.
 
         Args:
             path (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-            download (`bool`, *optional*, defaults to `True`): For a table on the Hub: keep a copy on this disk and
-                check its checksums. Otherwise each row is requested on access.
 
         Returns:
             `RegionTable`: The table.
@@ -89,11 +101,14 @@ class RegionTable:
             DataError: The table is unfinished or damaged, a file has a wrong size, the manifest is invalid, or the Hub
                 cannot be read.
         """
-        opener = OPENERS.get(str(path).partition("://")[0])
-        return cls(path) if opener is None else opener(str(path), download)
+        return cls(local_folder(path))
 
-    def _open_shards(self) -> list[pa.Buffer]:
-        return [map_file(path_below(self.path, shard["file"]), shard["bytes"]) for shard in self.info["shards"]]
+    @property
+    def dataset(self) -> "datasets.Dataset":
+        """The rows as a data set of `datasets`, memory-mapped too."""
+        import datasets
+
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(str(path)) for path in self._paths])
 
     @property
     def ids(self) -> list[str]:
@@ -134,25 +149,31 @@ class RegionTable:
         return self._index.row(image_id) is not None
 
     def __getitem__(self, image_id: str) -> Regions:
-        try:
-            regions = self._decoder.decode(self._message(image_id))
-        except DataError as error:
-            if isinstance(error, MissingRegionsError):
-                raise
-            hint = "copy the table again, or import the features again"
-            raise DataError(str(error), file=self.path, where=f"image {image_id}", hint=hint) from error
+        shard, row = self._place(self._row(image_id))
+        regions = shard.regions(row)
         regions.provenance = self.provenance
         return regions
 
-    def _message(self, image_id: str) -> pa.Buffer:
-        shard, offset, length = self._place(image_id)
-        return self._shards[shard].slice(offset, length)
-
-    def _place(self, image_id: str) -> tuple[int, int, int]:
+    def _row(self, image_id: str) -> int:
         row = self._index.row(image_id)
         if row is None:
             raise self._missing(image_id)
-        return self._index.place(row)
+        return row
+
+    def _place(self, row: int) -> tuple[Shard, int]:
+        """The shard that holds a row of the table, and its number there."""
+        number = bisect_right(self._ends, row)
+        shard = self._shards.get(number)
+        if shard is None:
+            shard = self._shards[number] = self._open_shard(number)
+        return shard, row - self._ends[number] + len(shard)
+
+    def _open_shard(self, number: int) -> Shard:
+        facts = self.info["shards"][number]
+        shard = Shard(self._paths[number], facts["bytes"])
+        if len(shard) != facts["rows"] or shard.arrays_of_rows != self.info["arrays"]:
+            raise DataError("shard of another table", file=shard.path, hint=COPY_HINT)
+        return shard
 
     def _missing(self, image_id: object) -> MissingRegionsError:
         examples = ", ".join(repr(known) for known in islice(self, 3))
@@ -174,15 +195,7 @@ class RegionTable:
         Raises:
             MissingRegionsError: The table has no row for an id.
         """
-        requested = list(ids)
-        lengths = np.array([self._place(image_id)[2] for image_id in requested], dtype=np.int64)
-        id_lengths = np.array([len(image_id.encode()) for image_id in requested], dtype=np.int64)
-        first = next(iter(self))
-        example = (self._place(first)[2], len(first.encode()), len(self[first]))
-        counts = self._decoder.count_regions(lengths, id_lengths, example)
-        for row in np.flatnonzero(counts < 0):  # a writer with other padding
-            counts[row] = len(self[requested[row]])
-        return counts
+        return self._index.counts[[self._row(image_id) for image_id in ids]]
 
     def mean_features(self, ids: Iterable[str]) -> npt.NDArray[np.float32]:
         """Returns the mean feature vector of each image's regions; one image is in memory at a time.
@@ -208,27 +221,17 @@ class RegionTable:
         Raises:
             DataError: A shard or an image is damaged (the message names the first), or rows were replaced.
         """
-        for shard, buffer in zip(self.info["shards"], self._shards, strict=False):  # empty for a table on the Hub
-            self._verify_head(self.path / shard["file"], buffer)
         total = 0
-        for image_id in self:
-            try:
-                regions, _, digest = self._decoder.verified(self._message(image_id))
-                found = regions.image_id
-            except DataError:
-                found = None
-            if found != image_id:
-                hint = "import the features again"
-                raise DataError("damaged row", file=self.path, where=f"image {image_id}", hint=hint)
+        for row, image_id in enumerate(self):
+            shard, place = self._place(row)
+            regions, digest = shard.verified(place)
+            if regions.image_id != image_id or len(regions) != self._index.counts[row]:
+                problem = "damaged row, or an index of another table"
+                raise DataError(problem, file=self.path, where=f"image {image_id}", hint=COPY_HINT)
             total = add_digest(total, digest)
         if digest_text(total) != self.info["checksum"]:
             expected = f"{self.info['checksum']} (of the manifest)"
             raise DataError("checksum differs", file=self.path / MANIFEST, found=digest_text(total), expected=expected)
-
-    def _verify_head(self, shard: Path, buffer: pa.Buffer) -> None:
-        with placed(file=shard, hint="import the features again"):
-            schema = read_schema(pa.BufferReader(buffer))
-        refuse_if(schema != self._decoder.schema, "shard of another table", file=shard, hint="copy the table again")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path}

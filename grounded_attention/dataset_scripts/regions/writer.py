@@ -1,11 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Writes a region table row by row, so that an interruption at any moment costs at most the row being written."""
+"""Writes a region table shard by shard, so that a crash at any moment costs at most the shard being written."""
 
 import json
 import os
-import shutil
-from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -16,51 +13,93 @@ import pyarrow as pa
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import refuse_strays
 from grounded_attention.utils.safe_paths import refuse_links
-from grounded_attention.utils.whole_files import make_folder, whole_file
+from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
 
-from .files import (
-    INDEX,
-    KIND,
-    MANIFEST,
-    PARTIAL,
-    SHARDS,
-    add_digest,
-    digest_text,
-    lock_file,
-    shard_name,
-    synchronise,
-)
-from .rows import (
-    ARROW_ERRORS,
-    Regions,
-    RowDecoder,
-    encode_row,
-    read_schema,
-    row_digest,
-    row_schema,
-    row_widths,
-    schema_widths,
-    validate_regions,
-)
+from .files import INDEX, KIND, MANIFEST, PARTIAL, SHARDS, add_digest, digest_text, lock_file, shard_name
+from .index import write_index
+from .rows import Regions, make_batch, row_widths, validate_regions
+from .shards import Shard
 
-SHARD_BYTES = 4 << 30
-# A stream ends with the continuation marker and a length of zero.
-END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+SHARD_BYTES = 64 << 20
 
 
-class RegionTableWriter:
-    """Writes a region table; only one image and the list of ids are in memory.
+class ShardWriter:
+    """Writes rows into new shards of a folder; at most one shard is in memory.
+
+    Args:
+        path (`Path`): The folder.
+        process (`int`): The number of the process, which is part of the names of its shards.
+        shard_bytes (`int`): Size in bytes at which a shard is written.
+
+    Attributes:
+        written (`dict[str, int]`): Image id -> source row, of every image of the folder (-1 if the row was not given).
+    """
+
+    def __init__(self, path: Path, process: int = 0, shard_bytes: int | None = None) -> None:
+        self.path, self.process = path, process
+        self.written: dict[str, int] = {}
+        self._widths: dict[str, int | None] | None = None
+        self._rows: list[Regions] = []
+        self._bytes, self._shard_bytes = 0, SHARD_BYTES if shard_bytes is None else shard_bytes
+        self._number = 0
+        for shard in map(Shard, sorted(path.glob(SHARDS))):
+            self._number = int(shard.path.stem.split("-")[1]) + 1
+            self._widths = self._widths or shard.arrays_of_rows
+            self.written.update(zip(shard.ids.to_pylist(), shard.source_rows.tolist(), strict=True))
+
+    def write(self, regions: Regions, source_row: int = -1) -> None:
+        """Appends one image.
+
+        Features and class probabilities become float16; the other arrays get the dtypes of `Regions`.
+
+        Args:
+            regions (`Regions`): The image's regions, boxes normalised.
+            source_row (`int`, *optional*, defaults to `-1`): Number of the row in the source, for a later resume.
+
+        Raises:
+            DataError: The id was written before; an array has a wrong length, or another width than in the first row;
+                a value is NaN or infinite; a box is inverted or outside [0, 1]. Nothing is written then.
+        """
+        with placed(where=f"image {regions.image_id}"):
+            row = validate_regions(regions)
+            if row.image_id in self.written:
+                first = self.written[row.image_id]
+                raise DataError("image id occurs twice", hint=None if first < 0 else f"the first is row {first}")
+            widths = row_widths(row)
+            if widths != (self._widths or widths):
+                raise DataError("arrays differ from those of the first row", found=widths, expected=repr(self._widths))
+        self._widths = widths
+        self.written[row.image_id] = source_row
+        self._rows.append(row)
+        self._bytes += sum(array.nbytes for array in row.arrays().values())
+        if self._bytes >= self._shard_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the rows in memory as a shard."""
+        if not self._rows:
+            return
+        batch = make_batch(self._rows, [self.written[row.image_id] for row in self._rows])
+        with whole_file(self.path / shard_name(self._number, self.process), durable=True) as draft:
+            with pa.ipc.new_stream(str(draft), batch.schema) as writer:
+                writer.write_batch(batch)
+        self._number, self._rows, self._bytes = self._number + 1, [], 0
+
+
+class RegionTableWriter(ShardWriter):
+    """Writes a region table; only one shard and the ids are in memory.
 
     The first row determines which arrays a row has and their widths. When the `with` block ends without an exception,
     the table is finished. Otherwise it stays unfinished: it cannot be opened, and a writer with `resume=True` and the
-    same provenance continues after its last complete row, also after a kill or a power failure.
+    same provenance continues after its last shard. An exception costs no row, a kill or a power failure the rows that
+    were in memory.
 
     Args:
         path (`str` or `os.PathLike`): Folder of the table; created if needed.
         provenance (`dict`): Facts about the source that can be written as JSON: file names, format, detector. They are
             part of the manifest.
         resume (`bool`, *optional*, defaults to `False`): Continue the unfinished table, if there is one.
-        shard_bytes (`int`, *optional*, defaults to `SHARD_BYTES`): Size in bytes at which a new shard file begins.
+        shard_bytes (`int`, *optional*, defaults to 64 MB): Size in bytes at which a new shard file begins.
 
     Attributes:
         written (`dict[str, int]`): Image id -> source row, of every image written so far (-1 if the row was not
@@ -82,171 +121,77 @@ class RegionTableWriter:
         path: str | os.PathLike[str],
         provenance: dict[str, Any],
         resume: bool = False,
-        shard_bytes: int = SHARD_BYTES,
+        shard_bytes: int | None = None,
     ) -> None:
-        self.path = Path(path)
         # In the form that JSON gives it (lists for tuples), to compare it with that of a resumed table.
         self.provenance: dict[str, Any] = json.loads(json.dumps(provenance))
         self.summary: dict[str, Any] = {}
-        self.written: dict[str, int] = {}
-        self._regions = 0
-        self._checksum = 0
-        self._places = array("q")  # shard, offset, length of each row
-        self._shard_bytes = shard_bytes
-        self._shards: list[dict[str, Any]] = []
-        self._schema: pa.Schema | None = None
-        self._widths: dict[str, int | None] | None = None
-        self._file: IO[bytes] | None = None
-        self._lock = self._begin(resume)
+        self._lock = self._begin(Path(path), resume)
+        super().__init__(Path(path), shard_bytes=shard_bytes)
 
-    def _begin(self, resume: bool) -> IO[Any]:
-        make_folder(self.path)
-        refuse_links(self.path)
-        partial = self.path / PARTIAL
-        if (self.path / MANIFEST).exists():
+    def _begin(self, path: Path, resume: bool) -> IO[Any]:
+        make_folder(path)
+        refuse_links(path)
+        partial = path / PARTIAL
+        if (path / MANIFEST).exists():
             hint = "remove it or choose another folder"
-            raise DataError("the folder already holds a finished region table", file=self.path, hint=hint)
+            raise DataError("the folder already holds a finished region table", file=path, hint=hint)
         if not partial.exists():
-            self._start_new(partial)
+            refuse_strays(path.glob(SHARDS))
+            KIND.write(partial, {"provenance": self.provenance})
         elif not resume:
             hint = "continue it with --resume, or remove the folder"
-            raise DataError("the folder holds an unfinished region table", file=self.path, hint=hint)
+            raise DataError("the folder holds an unfinished region table", file=path, hint=hint)
         lock = lock_file(partial)
+        for draft in path.glob(f"{SHARDS}.*{DRAFT}"):  # of a killed process
+            draft.unlink()
         begun = KIND.read(partial)["provenance"]
         if begun != self.provenance:
             expected, hint = repr(self.provenance), "resume with the same source and options, or remove the folder"
             raise DataError(
                 "the unfinished table has another source", file=partial, found=begun, expected=expected, hint=hint
             )
-        for shard in sorted(self.path.glob(SHARDS)):
-            self._recover(shard)
         return lock
 
-    def _start_new(self, partial: Path) -> None:
-        refuse_strays(self.path.glob(SHARDS))
-        KIND.write(partial, {"provenance": self.provenance})
-
-    def _recover(self, shard: Path) -> None:
-        """Keeps the intact rows of a shard, cuts the rest, and closes it."""
-        end = 0
-        for offset, length, decoder, message in intact_rows(shard):
-            regions, source_row, digest = decoder.verified(message)
-            self._schema = self._schema or decoder.schema
-            self._register_row(regions, source_row, digest, offset, length)
-            end = offset + length
-        if not end:
-            shard.unlink()
-            return
-        if shard.stat().st_nlink > 1:  # a copy made with hard links, which must not change with this file
-            with whole_file(shard) as draft:
-                shutil.copyfile(shard, draft)
-        with open(shard, "r+b") as file:
-            file.truncate(end)
-            file.seek(end)
-            self._close(file, shard.name)
-
-    def write(self, regions: Regions, source_row: int = -1) -> None:
-        """Appends one image.
-
-        Features and class probabilities become float16; the other arrays get the dtypes of `Regions`.
-
-        Args:
-            regions (`Regions`): The image's regions, boxes normalised.
-            source_row (`int`, *optional*, defaults to `-1`): Number of the row in the source, for a later resume.
-
-        Raises:
-            DataError: The id was written before; an array has a wrong length, or another width than in the first row;
-                a value is NaN or infinite; a box is inverted or outside [0, 1]. Nothing is written then.
-        """
-        with placed(where=f"image {regions.image_id}"):
-            row = validate_regions(regions)
-            schema = self._fitting_schema(row)
-        digest = row_digest(row)
-        message = encode_row(row, schema, source_row, digest).serialize()
-        file = self._file or self._open_shard(schema)
-        offset = file.tell()
-        file.write(message)
-        file.flush()
-        self._register_row(row, source_row, digest, offset, message.size)
-        if offset + message.size >= self._shard_bytes:
-            self._close_shard()
-
-    def _fitting_schema(self, row: Regions) -> pa.Schema:
-        if row.image_id in self.written:
-            first = self.written[row.image_id]
-            raise DataError("image id occurs twice", hint=None if first < 0 else f"the first is row {first}")
-        widths = row_widths(row)
-        self._widths = self._widths or (widths if self._schema is None else schema_widths(self._schema))
-        if widths != self._widths:
-            raise DataError("arrays differ from those of the first row", found=widths, expected=repr(self._widths))
-        self._schema = self._schema or row_schema(widths)
-        return self._schema
-
-    def _register_row(self, row: Regions, source_row: int, digest: bytes, offset: int, length: int) -> None:
-        self.written[row.image_id] = source_row
-        self._places.extend((len(self._shards), offset, length))
-        self._regions += len(row)
-        self._checksum = add_digest(self._checksum, digest)
-
-    def _open_shard(self, schema: pa.Schema) -> IO[bytes]:
-        number = int(Path(self._shards[-1]["file"]).stem.split("-")[1]) + 1 if self._shards else 0
-        self._file = open(self.path / shard_name(number), "xb")
-        self._file.write(schema.serialize())
-        return self._file
-
-    def _close_shard(self) -> None:
-        if self._file is not None:
-            self._close(self._file, Path(self._file.name).name)
-            self._file = None
-
-    def _close(self, file: IO[bytes], name: str) -> None:
-        file.write(END_OF_STREAM)
-        synchronise(file)
-        self._shards.append({"file": name, "bytes": file.tell()})
-        file.close()
-
     def finish(self) -> None:
-        """Completes the table: shards, then index, then manifest, each written to the disk before the next.
+        """Completes the table with the shards of all processes: index, then manifest, each whole on the disk.
 
         Raises:
             DataError: No row was written.
         """
-        refuse_if(not self.written, "no image was written, so there is no table", file=self.path)
-        self._close_shard()
-        index_bytes = self._write_index()
-        widths = schema_widths(self._schema)
+        self.flush()
+        shards = list(map(Shard, sorted(self.path.glob(SHARDS))))
+        refuse_if(not shards, "no image was written, so there is no table", file=self.path)
+        arrays = shards[0].arrays_of_rows
+        for shard in shards:
+            refuse_if(shard.arrays_of_rows != arrays, "shard of another table", file=shard.path)
+        checksum = 0
+        for digest in (digest for shard in shards for digest in shard.digests.to_pylist()):
+            checksum = add_digest(checksum, digest)
+        ids = [image_id for shard in shards for image_id in shard.ids.to_pylist()]
+        counts = np.concatenate([shard.counts() for shard in shards])
         manifest = {
-            "images": len(self.written),
-            "regions": self._regions,
-            "feature_size": widths["features"],
-            "arrays": widths,
-            "checksum": digest_text(self._checksum),
+            "images": len(ids),
+            "regions": int(counts.sum()),
+            "feature_size": arrays["features"],
+            "arrays": arrays,
+            "checksum": digest_text(checksum),
             "provenance": self.provenance,
             "summary": self.summary,
-            "shards": self._shards,
-            "index_bytes": index_bytes,
+            "shards": [
+                {"file": shard.path.name, "bytes": shard.path.stat().st_size, "rows": len(shard)} for shard in shards
+            ],
+            "index_bytes": write_index(self.path / INDEX, ids, counts),
         }
         KIND.write(self.path / MANIFEST, manifest)
         (self.path / PARTIAL).unlink()
-        self.close()
-
-    def _write_index(self) -> int:
-        places = np.array(self._places, dtype=np.int64).reshape(-1, 3)
-        columns = {name: places[:, column] for column, name in enumerate(("shard", "offset", "length"))}
-        table = pa.table({"image_id": pa.array(self.written, pa.string()), **columns})
-        with whole_file(self.path / INDEX, durable=True) as draft:
-            with pa.ipc.new_file(str(draft), table.schema) as writer:
-                writer.write_table(table)
-            return draft.stat().st_size
+        self._lock.close()
 
     def close(self) -> None:
-        """Closes the files; without an earlier `finish`, the table stays unfinished."""
+        """Writes the rows in memory; without an earlier `finish`, the table stays unfinished."""
         try:
-            # Closing writes the buffered bytes, so it fails on a full disk.
-            if self._file is not None:
-                self._file.close()
+            self.flush()
         finally:
-            self._file = None
             self._lock.close()
 
     def __enter__(self) -> "RegionTableWriter":
@@ -259,33 +204,6 @@ class RegionTableWriter:
             if kind is None and not self._lock.closed:
                 self.finish()
         finally:
-            try:
-                self.close()
-            finally:
-                if kind is not None and not self.written:
-                    self._remove_traces()
-
-    def _remove_traces(self) -> None:
-        """Removes the files of a table without rows: a second try may use another source or format."""
-        for shard in self.path.glob(SHARDS):
-            shard.unlink()
-        (self.path / PARTIAL).unlink(missing_ok=True)
-
-
-def intact_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]:
-    """Yields offset, length, decoder and message of each row of a shard, up to the first torn or damaged row."""
-    size = shard.stat().st_size
-    if not size:
-        return
-    with pa.memory_map(str(shard)) as source:
-        buffer = source.read_buffer(size)
-    stream = pa.BufferReader(buffer)
-    try:
-        decoder = RowDecoder(read_schema(stream))
-        while (start := stream.tell()) < size:
-            pa.ipc.read_message(stream)
-            message = buffer.slice(start, stream.tell() - start)
-            decoder.verified(message)
-            yield start, message.size, decoder, message
-    except (DataError, *ARROW_ERRORS):
-        return
+            self.close()
+            if kind is not None and not self.written:  # a second try may use another source or format
+                (self.path / PARTIAL).unlink(missing_ok=True)
