@@ -34,11 +34,11 @@ __all__ = [
     "method_comparison_figure",
 ]
 
-METHOD_COLOURS = {"none": GREY, "indirect": SKY, "direct": VERMILLION, "semi_direct": GREEN}
-METHOD_LINES = {"none": ":", "indirect": "-.", "direct": "-", "semi_direct": "--"}
-METHOD_MARKERS = {"none": "o", "indirect": "s", "direct": "^", "semi_direct": "D"}
-OTHER_COLOURS = (ORANGE, BLUE, PURPLE, "black")
-OTHER_MARKERS = ("v", "P", "X", "*")
+HEADS = "text_to_region_by_head"  # key of an entry of the logs with an (L, H) accuracy
+# Colour, line and marker; methods without an entry have the others in turn.
+METHODS = {"none": (GREY, ":", "o"), "indirect": (SKY, "-.", "s"), "direct": (VERMILLION, "-", "^")}
+METHODS["semi_direct"] = (GREEN, "--", "D")
+OTHERS = ((ORANGE, "v"), (BLUE, "P"), (PURPLE, "X"), ("black", "*"))
 
 
 def heads_figure(
@@ -67,6 +67,40 @@ def heads_figure(
     return save(figure, path)
 
 
+def measured_heads(history: Sequence[Mapping[str, Any]]) -> dict[int, np.ndarray]:
+    """Step -> (L, H) float in [0, 1]: the measurements in the logs of a training; of one step the last counts."""
+    by_step = {int(entry["step"]): np.asarray(entry[HEADS], dtype=float) for entry in history if HEADS in entry}
+    return dict(sorted(by_step.items()))
+
+
+def heads_over_time_figure(
+    measured: Mapping[str, Mapping[int, np.ndarray]], path: str | Path, layers: Sequence[str] | None = None
+) -> Figure:
+    """Draws one heat map for each method: steps on x, heads on y from the first layer at the bottom to the last."""
+    shown = {name: steps for name, steps in measured.items() if steps}
+    depth, heads = next(iter(next(iter(shown.values())).values())).shape
+    columns = min(len(shown), 2)
+    rows = -(-len(shown) // columns)
+    height = rows * max(1.8, 0.14 * depth * heads) + 0.9
+    figure, grid = panels(len(shown), columns, (WIDTH / DPI, height))
+    for axes, (name, steps) in zip(grid, shown.items(), strict=True):
+        values = np.stack([value.reshape(-1) for value in steps.values()], axis=1)  # (L * H, steps)
+        axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", aspect="auto", interpolation="nearest")
+        axes.set_title(f"{name}, best {np.nanmax(values[:, -1]):.2f} at step {list(steps)[-1]}", fontsize=10)
+        every = max(1, len(steps) // 6)
+        axes.set_xticks(range(0, len(steps), every), [str(step) for step in list(steps)[::every]], fontsize=8)
+        names = layers if layers is not None else [str(layer) for layer in range(depth)]
+        axes.set_yticks([heads * layer + (heads - 1) / 2 for layer in range(depth)], list(names), fontsize=8)
+        for layer in range(1, depth):
+            axes.axhline(heads * layer - 0.5, color="white", lw=1)
+        axes.set(xlabel="step", ylabel="layer")
+    figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=figure.axes, label="accuracy", fraction=0.04)
+    figure.suptitle(
+        "Most-attended region is gold, during the training (validation; heads of a layer from below)", fontsize=11
+    )
+    return save(figure, path)
+
+
 def layer_curve_figure(
     accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path, layers: Sequence[str] | None = None
 ) -> Figure:
@@ -74,10 +108,10 @@ def layer_curve_figure(
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     figure, (axes,) = _grid(1, 1, 0.5)
     for method, values in arrays.items():
-        places, style = np.arange(len(values)), _line(method, arrays)
+        places, style = np.arange(len(values)), _line(method, arrays, ms=5)
         worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
         axes.fill_between(places, worst, best, color=style["color"], alpha=0.13, lw=0)
-        axes.plot(places, mean, marker=_marker(method, arrays), ms=5, **style)
+        axes.plot(places, mean, **style)
     axes.axhline(chance, color="black", lw=1, ls=(0, (2, 2)), label=f"chance {chance:.2f}")
     axes.set(xlabel="layer, from 0", ylabel="accuracy", ylim=(0, 1.02))
     figure.suptitle("Most-attended region is gold: mean of the heads, band from worst to best", fontsize=11)
@@ -116,20 +150,21 @@ def _legend_below(figure: Figure, *grid: Axes) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
-def _line(method: str, methods: Iterable[str]) -> dict[str, Any]:
-    """Colour and line style of a method: fixed for known methods, assigned in turn for others."""
-    others = [name for name in methods if name not in METHOD_COLOURS]
-    if method in METHOD_COLOURS:
-        return {"color": METHOD_COLOURS[method], "ls": METHOD_LINES[method], "lw": 1.8, "label": method}
-    place = others.index(method)
-    style = [*METHOD_LINES.values()][place // len(OTHER_COLOURS) % len(METHOD_LINES)]
-    return {"color": OTHER_COLOURS[place % len(OTHER_COLOURS)], "ls": style, "lw": 1.8, "label": method}
-
-
-def _marker(method: str, methods: Iterable[str]) -> str:
-    """Marker of a method, fixed for known methods: lines are told apart without colour where they overlap."""
-    others = [name for name in methods if name not in METHOD_MARKERS]
-    return METHOD_MARKERS.get(method) or OTHER_MARKERS[others.index(method) % len(OTHER_MARKERS)]
+def _line(method: str, methods: Iterable[str], **marker: Any) -> dict[str, Any]:
+    """The look of the line of a method; markers tell lines apart without colour where they overlap."""
+    if method in METHODS:
+        colour, line, symbol = METHODS[method]
+    else:
+        turn, place = divmod([name for name in methods if name not in METHODS].index(method), len(OTHERS))
+        colour, symbol = OTHERS[place]
+        line = (":", "-.", "-", "--")[turn % 4]
+    return {
+        "color": colour,
+        "ls": line,
+        "lw": 1.8,
+        "label": method,
+        **({"marker": symbol, **marker} if marker else {}),
+    }
 
 
 # Heads and layers
@@ -186,8 +221,8 @@ def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
 
 def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:
     for method, curve in by_method.items():
-        marker: dict[str, Any] = {"marker": _marker(method, methods), "ms": 4} if len(curve) <= 10 else {}
-        axes.plot(list(curve), list(curve.values()), **_line(method, methods), **marker)
+        marker = {"ms": 4} if len(curve) <= 10 else {}
+        axes.plot(list(curve), list(curve.values()), **_line(method, methods, **marker))
     values = [value for curve in by_method.values() for value in curve.values()]
     if name.startswith("eval_"):
         axes.set_ylim(0, 1.02)

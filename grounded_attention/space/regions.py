@@ -13,6 +13,10 @@ from .loading import Captures
 TITLE = "Where does a word look?"
 NO_SECOND = "none"
 MOST_PHRASES = 6
+HINT = (
+    "Click a word to see which regions it attends to, or a region to see which words it attends to. Numbers are shares "
+    "of the attention on all regions."
+)
 
 
 def regions_page(captures: Captures, image: Image.Image, caption: str, first: str, second: str) -> str:
@@ -27,7 +31,7 @@ def regions_page(captures: Captures, image: Image.Image, caption: str, first: st
     except ValueError:
         explorers = [explorer({name: one}, phrases=phrases) for name, one in examples.items()]
     notes = dict.fromkeys(line for capture in found.values() for line in capture.notes)
-    return html_page(TITLE, "".join(map(note, notes)) + explorer_body(explorers))
+    return html_page(" and ".join(examples), "".join(map(note, notes)) + explorer_body(explorers, HINT))
 
 
 def caption_phrases(caption: str) -> list[Phrase]:

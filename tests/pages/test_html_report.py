@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from grounded_attention.pages.failures import Alternative, Judged, baselines, choose
-from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images
+from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images, to_numbers
 from grounded_attention.pages.overlay import GOLD, PREDICTED, TEXT_HEIGHT, Box, draw, embed, empty_frame
-from grounded_attention.pages.report_numbers import to_numbers
 from tests.helpers.browser import open_browser
 
 HOSTILE = "\"><script>alert(1)</script><img src=http://x onerror=y>'&"

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
-from grounded_attention.pages.heads_over_time import HEADS, heads_over_time_figure, measured_heads
+from grounded_attention.pages.figures import HEADS, heads_over_time_figure, measured_heads
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 
 

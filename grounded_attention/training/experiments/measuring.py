@@ -7,7 +7,7 @@ from typing import Any
 
 from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.item_scores import ID_COLUMNS
-from grounded_attention.pages.heads_over_time import HEADS
+from grounded_attention.pages.figures import HEADS
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.utils.whole_files import write_json
 

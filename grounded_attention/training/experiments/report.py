@@ -20,11 +20,15 @@ from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.pages.explorer import explorer, explorer_body
-from grounded_attention.pages.figures import heads_figure, layer_curve_figure, loss_curves_figure
-from grounded_attention.pages.generation_table import generation_table
-from grounded_attention.pages.heads_over_time import heads_over_time_figure, measured_heads
+from grounded_attention.pages.figures import (
+    heads_figure,
+    heads_over_time_figure,
+    layer_curve_figure,
+    loss_curves_figure,
+    measured_heads,
+)
 from grounded_attention.pages.page import Html, embedded_image, html_page, html_table, note, preformatted
-from grounded_attention.pages.tables import best_method, comparison_table, conclusion, print_table
+from grounded_attention.pages.tables import best_method, comparison_table, conclusion, generation_table, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD

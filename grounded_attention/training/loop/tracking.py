@@ -14,8 +14,7 @@ from PIL import Image
 from transformers import Trainer, TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
-from grounded_attention.pages.figures import heads_figure
-from grounded_attention.pages.heads_over_time import heads_over_time_figure, measured_heads
+from grounded_attention.pages.figures import heads_figure, heads_over_time_figure, measured_heads
 
 DrawExamples = Callable[[Any, int, Path], Sequence[Path]]
 

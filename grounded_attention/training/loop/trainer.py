@@ -21,7 +21,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, 
 from grounded_attention.families import find_family
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.modeling.finite_numbers import finite_outputs
-from grounded_attention.pages.heads_over_time import HEADS
+from grounded_attention.pages.figures import HEADS
 from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task

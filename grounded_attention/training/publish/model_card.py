@@ -21,7 +21,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.heads.card import heads_before
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.pages.figures import heads_figure
-from grounded_attention.pages.generation_table import generation_table
+from grounded_attention.pages.tables import generation_table
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
