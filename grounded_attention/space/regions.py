@@ -14,8 +14,8 @@ TITLE = "Where does a word look?"
 NO_SECOND = "none"
 MOST_PHRASES = 6
 HINT = (
-    "Click a word to see which regions it attends to, or a region to see which words it attends to. Numbers are shares "
-    "of the attention on all regions."
+    "Click a word to see which regions it attends to, or a region to see which words it attends to. Numbers are "
+    "shares of the attention on all regions."
 )
 
 
