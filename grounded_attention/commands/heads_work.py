@@ -22,8 +22,7 @@ from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_N
 from grounded_attention.dataset_scripts.rows.splitting import image_order
 from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.atlas import find_revision, publish_heads
-from grounded_attention.heads.boxes import BoxScore
-from grounded_attention.heads.card import AUDIT, HEADS, boxes_table, put_heads_in_card
+from grounded_attention.heads.card import HEADS, HEADS_FIGURE, best_table, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
 from grounded_attention.heads.examples import (
@@ -33,7 +32,7 @@ from grounded_attention.heads.examples import (
     grounded_examples,
     picture_name,
 )
-from grounded_attention.heads.heads_file import FILE, ChosenHeads, name_heads
+from grounded_attention.heads.heads_file import FILE, ChosenHeads
 from grounded_attention.heads.items import DEFAULT_WORD, Rules
 from grounded_attention.heads.measure import Maps, Measurement
 from grounded_attention.heads.page import heads_page, ranking_section
@@ -43,16 +42,12 @@ from grounded_attention.heads.ranking import (
     Relate,
     evaluate_heads,
     rank_heads,
-    score_texts,
-    unranked,
 )
 from grounded_attention.heads.reading import reads_pixels
-from grounded_attention.heads.statistics import RELATIONS
-from grounded_attention.heads.table import HeadTable
-from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.metrics.intervals import to_json
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
-from grounded_attention.utils.plain_text import markdown_table, short_names
+from grounded_attention.utils.plain_text import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .builder_options import parse_options
@@ -227,9 +222,7 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
     if options.card is not None:
         if PartialState().is_main_process:
             complete_adapter_card(Path(options.card))
-        section = HEADS if regions is None else AUDIT
-        if not any(each.is_in(options.card) for each in (AUDIT, HEADS)):
-            section.find(options.card)
+        HEADS.find(options.card)
     revision = None
     if options.publish is not None and (revision := find_revision(options.model, options.revision or "main")) is None:
         raise ValueError(f"--publish: {options.model} is no model of the Hub, so the atlas cannot name its revision")
@@ -367,72 +360,26 @@ def output_folder(options: argparse.Namespace) -> Path:
 
 
 def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str, pictures: Path) -> None:
-    """Writes what was measured into the places that a card has for it, with a picture of `pictures`."""
-    if AUDIT.is_in(card):
-        changed = "" if changes is None else changes.to_markdown("###")
-        AUDIT.put("\n".join(filter(None, (ranking.reported_on.to_card_section(), changed))), card)
-    if HEADS.is_in(card):
-        name = "heads.png" if changes is None else "changes_text_to_region.png"
-        put_heads_in_card(ranking.to_dict(), card, pictures / name)
+    """Writes what was measured into the place that a card has for it, with a picture of `pictures`."""
+    name = HEADS_FIGURE if changes is None else "changes_text_to_region.png"
+    changed = "" if changes is None else changes.to_markdown("###")
+    put_heads_in_card(ranking.to_dict(), card, pictures / name, changed)
 
 
 def _json(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
-    table, content = ranking.reported_on, ranking.to_dict()
-    best = [{**one, "heads_chosen_on": table.choice.split} for one in best_of(table)]
+    content = ranking.to_dict()
     parts = {name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")}
+    best = [{**one, "heads_chosen_on": ranking.reported_on.choice.split} for one in content["best"]]
     changed = {} if changes is None else {"changes": changes.to_dict()}
     return to_json({"folder": str(folder), **parts, "best": best, **changed})
 
 
-def best_of(table: HeadTable) -> list[dict[str, Any]]:
-    """The best head of each kind and group, for JSON."""
-    return [{**asdict(one), "layer": table.layers[one.layer]} for one in table.best_heads()]
-
-
 def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
-    table = ranking.reported_on
-    report = table.counts
-    low, high = report.intervals()
-    how = f"chosen on {table.choice.split}, reported on {table.about['split']}"
-    if table.choice.split == SAME_SPLIT:
-        how = f"chosen on the same phrases of {table.about['split']}, which overstates them"
-    lines = [f"heads {how}: {report.total:,} phrases of {len(report.image_ids):,} images"]
-    lines.append(f"{'head':10} pointing (95 %)            lift   share  entropy")
-    for pair in ranking.heads:
-        texts = score_texts(report, pair, f"({low[pair]:.1%} to {high[pair]:.1%})")
-        lines.append(f"{name_heads([pair]):10} {texts[0]:>6} {texts[1]:18} {texts[2]:>6} {texts[3]:>6} {texts[4]:>8}")
-    lines += unranked(table)
-    if ranking.ablation is not None:
-        effect = ranking.ablation.together
-        random = "" if effect.random is None else f"; without random heads of these layers {effect.random:+.3f}"
-        lines.append(f"log-likelihood of grounded words without the chosen heads {effect.change:+.3f}{random}")
-    lines += ["", text_table(ranking.boxes), ""]
-    for best in table.best_heads():
-        kind = "relation" if best.kind == RELATIONS else best.kind.replace("_", " ")
-        lines.append(
-            f"{kind}, {best.group}: head {table.name(best.layer, best.head)} {best.accuracy:.1%} "
-            f"({interval_text(best.interval)}), {'active' if best.active else 'not active'}; "
-            f"rule {best.baseline:.1%}, chance {best.chance:.1%}; {best.items} items in {best.images} images"
-        )
+    parts = [ranking.to_markdown(), best_table(ranking.to_dict()["best"])]
     if changes is not None:
-        for direction in changes.comparisons:
-            changed = changes.significant(direction).sum()
-            lines.append(f"{direction.replace('_', ' ')}: {changed} of {changes.tested} heads changed")
-    return "\n".join([*lines, f"\n{folder / TABLE} has the tables; ground with {folder / FILE}"])
-
-
-def text_table(scores: Sequence[BoxScore]) -> str:
-    """Pointing game and box accuracy, for a terminal."""
-    rows = [
-        (
-            score.name,
-            f"{score.pointing:.1%} ({interval_text(score.pointing_interval)})",
-            f"{score.accuracy:.1%} ({interval_text(score.accuracy_interval)})",
-        )
-        for score in scores
-    ]
-    head = (f"attention of, {scores[0].count:,} phrases", "pointing (95 %)", "box, IoU >= 0.5 (95 %)")
-    return markdown_table(head, rows, aligned=True)
+        parts.append(changes.to_markdown())
+    parts.append(f"{folder / TABLE} has the tables; ground with {folder / FILE}")
+    return "\n".join(parts)
 
 
 # Heads that were chosen before
@@ -466,6 +413,7 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
         "about": {**about(options, loaded, regions), "heads": heads.source},
         "boxes": [asdict(score) for score in scores],
     }
-    write_text(folder / "boxes.md", boxes_table(scores) + "\n")
+    table = boxes_table(measured["boxes"])
+    write_text(folder / "boxes.md", table + "\n")
     write_text(folder / "boxes.json", to_json(measured, indent=1) + "\n")
-    return to_json({"folder": str(folder), **measured}) if options.json else text_table(scores)
+    return to_json({"folder": str(folder), **measured}) if options.json else table

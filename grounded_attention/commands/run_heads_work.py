@@ -21,7 +21,7 @@ from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import scenes_command
-from grounded_attention.heads.card import AUDIT, CARD, HEADS
+from grounded_attention.heads.card import CARD, HEADS
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.example_attention import best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
@@ -52,7 +52,7 @@ from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
-from .heads_work import best_of, one_of_each_image, put_in_card, rows_of_builder, write_files
+from .heads_work import one_of_each_image, put_in_card, rows_of_builder, write_files
 from .run_heads_answers import BATCH, BY_TYPE, COLUMNS, TASK, Answers, measure_answers
 from .run_heads_models import BUILDER, REPORTED, UNSUPERVISED, Measured, OwnRows, Run, measure_method
 
@@ -258,7 +258,7 @@ def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | 
     model = run.folder / name
     if run.reads_tokens:
         write_text(model / FILE, to_json(measured.ranking.to_dict(), indent=1) + "\n")
-    if not AUDIT.is_in(model) and not HEADS.is_in(model):
+    if not HEADS.is_in(model):
         return f"{model / CARD}: no card with a place for the heads; nothing was written to it"
     put_in_card(measured.ranking, None, str(model), pictures)
     return None
@@ -339,7 +339,7 @@ def _json(
 ) -> dict[str, Any]:
     methods = {
         name: {
-            "best": best_of(measured.table),
+            "best": measured.table.to_dict()["best"],
             "changes": None if measured.changes is None else measured.changes.to_dict(),
             "perturbation": None if measured.curves is None else measured.curves.summary(),
         }

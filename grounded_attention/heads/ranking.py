@@ -20,7 +20,7 @@ from grounded_attention.utils.whole_files import write_text
 from . import ABLATED, RANKS, SAME_SPLIT
 from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Heads, Way, box_scores
-from .card import boxes_table
+from .card import boxes_table, chosen_table
 from .examples import AuditExample, Images
 from .heads_file import ChosenHeads, name_heads, read_pairs
 from .items import Rules
@@ -157,22 +157,27 @@ class HeadRanking:
 
     def to_markdown(self) -> str:
         """The chosen heads, the next best ones, boxes and ablation as Markdown."""
-        parts = ["# Heads that ground phrases", self._about_text(), self._heads_table(), boxes_table(self.boxes)]
+        boxes = boxes_table([asdict(score) for score in self.boxes])
+        parts = ["# Heads that ground phrases", self._about_text(), self._heads_table(), boxes]
         if self.ablation is not None:
             parts.append(self._ablation_table(self.ablation))
         return "\n\n".join(parts) + "\n"
 
     def _about_text(self) -> str:
         options = self.about["options"]
-        report, choice = self.reported_on.counts, self.chosen_on.counts
         named = {name: markdown_text(str(self.about[name])) for name in ("model", "data") if name in self.about}
         lines = [f"{name.capitalize()}: {value}." for name, value in named.items()]
-        lines.append(
-            f"{len(self.heads)} heads by {markdown_text(str(options['rank']))}, on {choice.total} "
-            f"phrases of {len(choice.image_ids)} images; reported on {report.total} phrases of "
-            f"{len(report.image_ids)} images"
-            + (" (**the same: the numbers flatter the chosen heads**)." if self.about.get("same_split") else ".")
+        chosen_on, reported_on = (
+            f"{markdown_text(str(table.about.get('split', 'unnamed data')))} ({table.counts.total} phrases of "
+            f"{len(table.counts.image_ids)} images)"
+            for table in (self.chosen_on, self.reported_on)
         )
+        rank = markdown_text(str(options["rank"]))
+        if self.about.get("same_split"):
+            lines.append(f"{len(self.heads)} heads chosen by {rank} on the same phrases of {reported_on}, which")
+            lines.append("**flatters them**.")
+        else:
+            lines.append(f"{len(self.heads)} heads chosen by {rank} on {chosen_on}, reported on {reported_on}.")
         if skipped := self.reported_on.about["phrases"].get("out_of_sight"):
             lines.append(f"{skipped} phrases are not scored: no image token shows their boxes.")
         lines += [f"{remark}." for remark in unranked(self.reported_on)]
@@ -180,24 +185,15 @@ class HeadRanking:
 
     def _heads_table(self) -> str:
         report = self.reported_on.counts
-        low, high = report.intervals()
-        order = [
-            divmod(int(place), self.reported_on.heads) for place in (-report.accuracy).argsort(None, kind="stable")
-        ]
-        others = [pair for pair in order if pair not in self.heads and report.seeing[pair]][:LISTED]
-        rows = ["| head | pointing | 95 % | lift | share | entropy |", "|---|---:|---:|---:|---:|---:|"]
-        for pair in (*self.heads, *others):
-            name = f"**{name_heads([pair])}**" if pair in self.heads else name_heads([pair])
-            numbers = score_texts(report, pair, interval_text((low[pair], high[pair])))
-            rows.append(f"| {name} | {' | '.join(numbers)} |")
-        rows.append(f"| chance | {report.chance_accuracy:.1%} | | 1.00 | | |")
-        region = self.reported_on.region
+        order = np.where(report.seeing, -report.accuracy, np.inf).argsort(None, kind="stable")
+        pairs = [divmod(int(place), self.reported_on.heads) for place in order[: report.seeing.sum()]]
+        others = [pair for pair in pairs if pair not in self.heads][:LISTED]
+        table = chosen_table([head_entry(report, pair) for pair in (*self.heads, *others)])
         text = (
-            f"Bold heads are chosen, the others are the next best. *Pointing*: the {region} with the most attention "
-            f"of the phrase is one of its object. *Lift*: attention on the object's {region}s, over their part of the "
-            "image. *Share*: attention on the image. *Entropy*: spatial entropy, low if attention is in one place."
+            f"The first {len(self.heads)} heads are chosen, the others are the next best; chance points right for "
+            f"{report.chance_accuracy:.1%}."
         )
-        return "\n".join(rows) + "\n\n" + text
+        return f"{table}\n\n{text}"
 
     @staticmethod
     def _ablation_table(ablation: Ablation) -> str:

@@ -10,7 +10,7 @@ too high. Therefore heads are chosen on one split and reported on another. `SAME
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,7 +24,7 @@ from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
 from . import SAME_SPLIT
-from .card import audit_section
+from .card import heads_section, region_of
 from .heads_file import FILE, FORMAT
 from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, ratio_intervals
 
@@ -285,7 +285,7 @@ class HeadTable:
     @property
     def region(self) -> str:
         """What a region is: "region", or "image token" for a vision-language model."""
-        return "image token" if "coverage_threshold" in self.about else "region"
+        return region_of(self.about)
 
     def rule(self, kind: str) -> str:
         """What the baseline rule always answers, in one of the kinds of `counted`."""
@@ -342,7 +342,7 @@ class HeadTable:
 
     def to_card_section(self) -> str:
         """Markdown for a model card: method, best heads with intervals, limits."""
-        return audit_section(self)
+        return heads_section(self.to_dict())
 
     def plot(self, folder: str | Path) -> list[Path]:
         """Draws the figures into a folder, see `grounded_attention.heads.figures`; returns the files."""
@@ -367,6 +367,7 @@ class HeadTable:
             "headless": list(self.headless),
             "chosen": self.chosen_heads(),
             "choice": None if self.chosen is None else self.chosen.to_dict(),
+            "best": [{**asdict(one), "layer": self.layers[one.layer]} for one in self.best_heads()],
             "scores": {
                 kind: {group: counts.summary() for group, counts in groups.items()}
                 for kind, groups in self.counted.items()

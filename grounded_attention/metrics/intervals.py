@@ -11,7 +11,7 @@ Interval = tuple[float, float]
 def interval_text(interval: Interval, form: str = ".1%") -> str:
     """The two ends in a number format, or the reason why there is no interval."""
     low, high = interval
-    return "no interval: too few images" if math.isnan(low) else f"{low:{form}} to {high:{form}}"
+    return "no interval: too few images" if low is None or math.isnan(low) else f"{low:{form}} to {high:{form}}"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

@@ -11,13 +11,15 @@ from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertCon
 from grounded_attention.commands import heads as command
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.heads.card import PLACE
+from grounded_attention.heads.card import HEADS as SECTION
+from grounded_attention.heads.card import heads_section
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.experiments.models import load_tokenizer
+from grounded_attention.utils.bounded_files import read_json
 from tests.helpers.tiny_scenes import tiny_scenes
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "initializer_range": 0.5}
@@ -87,7 +89,7 @@ def test_before_and_after_with_relations_and_the_page(call, places):
         relations=conllu(places),
     )  # fmt: skip
     assert status == 0, err
-    assert out.startswith("heads chosen on validation, reported on test:") and "heads changed" in out
+    assert "chosen by pointing on validation (" in out and "reported on test (" in out and "heads changed" in out
     written = {path.name for path in (places / "audit").iterdir()}
     figures = {
         f"{n}{kind}" for n in ("text_to_region", "relations", "changes_text_to_region") for kind in (".png", ".pdf")
@@ -109,11 +111,11 @@ def test_before_and_after_with_relations_and_the_page(call, places):
 def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_with_the_data(call, places):
     status, out, err = call(regions=None, split="val", limit=2, output="plain")
     assert status == 0, err
-    assert out.startswith("heads chosen on test, reported on validation:")
+    assert "chosen by pointing on test (" in out and "reported on validation (" in out
     status, out, err = call(limit=2, output="plain")
-    assert status == 0 and out.startswith("heads chosen on validation, reported on test:"), err
+    assert status == 0 and "on validation (" in out and "reported on test (" in out, err
     status, out, err = call(limit=2, output="plain", choose_on="same_split")
-    assert status == 0 and out.startswith("heads chosen on the same phrases of test"), err
+    assert status == 0 and "on the same phrases of test (" in out, err
 
 
 def test_the_command_counts_what_the_python_call_counts(call, places):
@@ -138,25 +140,26 @@ def test_checkpoints_of_transformers(call, places, model, options):
     assert status == 0, err
     result = HeadTable.load(places / model)
     assert result.layers == (("0", "1") if model == "visual_bert" else ("cross 0", "cross 1"))
-    assert result.entities["text_to_region"]["all"].total > 10 and "region to text" in out
+    assert result.entities["text_to_region"]["all"].total > 10 and "region → text" in out
 
 
 def test_heads_of_a_pretrained_region_model_are_removed(call, places):
     status, out, err = call(model="pretrained", output="ablated", limit=3, ablate=3)
     assert status == 0, err
     effects = json.loads((places / "ablated/heads.json").read_text())["ablation"]
-    assert f"without the chosen heads {effects['together']['change']:+.3f}" in out
+    assert f"| {effects['together']['change']:+.3f} |" in out
     assert effects["tokens"] > 10 and [len(layer) for layer in effects["estimates"]] == [2, 2]
 
 
 def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, places):
     card, around = places / "after" / "README.md", ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
-    card.write_text(PLACE.join(around))
+    card.write_text(SECTION.place.join(around))
     for limit in (2, 4):
         assert call(output=f"card{limit}", limit=limit, card="after")[0] == 0
         text = card.read_text()
-        section = HeadTable.load(places / f"card{limit}").to_card_section()
-        assert text == f"{PLACE}\n\n{section}\n<!-- end of the audit -->".join(around)
+        section = heads_section(read_json(places / f"card{limit}" / "heads.json"))
+        start, end = f"{SECTION.place}\n\n{section}".join([around[0], ""]), f"\n{SECTION.end}{around[1]}"
+        assert text.startswith(start) and text.endswith(end) and text.count("## Where its heads look") == 1
     assert call(output="card4", limit=4, card=card)[0] == 0
     assert card.read_text() == text
 
@@ -184,7 +187,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"regions": "nowhere"}, "nowhere"),
         ({"split": "dev"}, "unknown split: found 'dev'"),
         ({"card": "before"}, "before/README.md: no model card"),
-        ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the audit"),
+        ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the heads"),
         ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images"),

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, BertConfig
 from grounded_attention.commands import heads as command
 from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.heads.card import PLACE
+from grounded_attention.heads.card import HEADS as SECTION
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.table import HeadTable
@@ -39,7 +39,7 @@ def places(tmp_path_factory):
                 weights.normal_(std=0.5)
     made.save_pretrained(root / "adapter")
     AutoProcessor.from_pretrained(root / "llava").save_pretrained(root / "adapter")
-    (root / "adapter" / "README.md").write_text(f"# An adapter\n\n{PLACE}\n\n## Licence\n")
+    (root / "adapter" / "README.md").write_text(f"# An adapter\n\n{SECTION.place}\n\n## Licence\n")
     BertConfig().save_pretrained(root / "bert")
     return root
 
@@ -66,7 +66,7 @@ def test_an_adapter_against_its_model(call, places):
         model="adapter", against="llava", relations=parses, explore=1, card="adapter", output="lora", word="last"
     )
     assert status == 0, err
-    assert "text to region:" in out and "heads changed" in out and "region to text" not in out
+    assert "text to region:" in out and "heads changed" in out and "region → text" not in out
     result, before = HeadTable.load("lora"), HeadTable.load("lora/against")
     assert result.relations and result.about["regions"] == "image tokens"
     builder = BUILDERS["flickr30k_entities"](data_dir="scenes", splits=["test"])

@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import Trainer, TrainingArguments
 
 from grounded_attention.commands.push import best_of_run
-from grounded_attention.heads.card import AUDIT, HEADS
+from grounded_attention.heads.card import HEADS
 from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.supervision import get_method
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
@@ -49,7 +49,7 @@ def test_pefts_empty_card_is_replaced_and_another_one_stays(adapter):
     (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     ast.parse(code)
     assert "PeftModel.from_pretrained(base, name, revision=revision)" in code
-    assert AUDIT.is_in(adapter) and HEADS.is_in(adapter)  # `heads --card` puts before and after there
+    assert HEADS.is_in(adapter)  # `heads --card` puts before and after there
     assert not complete_adapter_card(adapter), "this is no empty card"
 
 
