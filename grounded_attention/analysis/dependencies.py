@@ -5,7 +5,7 @@
 a region; the measure is how often a head attends from w2 to the region of w1. In the paper the entity is at either end
 of a relation: it is the head in det, amod, num and nn ("a", "red", "two" look at the ball), and the dependent in
 nsubj, dobj and pobj ("walking", "holds", "on" look at the man). So the arrow is not a direction: w1 is the grounded
-end, w2 the other end, and the relation is the label of the edge. `query_end` restricts w2 to one end.
+end, w2 the other end, and the relation is the label of the edge.
 
 w1 is the syntactic head of a phrase. The head of a grounded phrase is never w2, because it has its own region, and the
 paper measures words other than entities.
@@ -18,27 +18,22 @@ from dataclasses import replace
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing.phrase import Phrase
 
-from .dependency_parses import ESCAPES, ROOT, Parse, align_words
+from .dependency_parses import ROOT, Parse, align_words, letters
 
 logger = logging.getLogger(__name__)
 
-EITHER, DEPENDENT, HEAD = "either", "dependent", "head"
 _SHOWN = 3
 
 
-def relation_examples(
-    captions: Iterable[AuditExample], parses: Iterable[Parse], query_end: str = EITHER, entity_words: bool = False
-) -> list[AuditExample]:
+def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse]) -> list[AuditExample]:
     """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase."""
-    if query_end not in (EITHER, DEPENDENT, HEAD):
-        raise ValueError(f"query_end is {query_end!r}; expected {EITHER!r}, {DEPENDENT!r} or {HEAD!r}")
     index = _by_text(parses)
     examples, problems, count = [], [], 0
     for example in captions:
         count += 1
         try:
             parse = _parse_of(example, index)
-            queries = tuple(_queries(example, parse, align_words(example.caption, parse), query_end, entity_words))
+            queries = tuple(_queries(example, parse, align_words(example.caption, parse)))
         except ValueError as error:
             problems.append(str(error))
             continue
@@ -52,42 +47,30 @@ def relation_examples(
     return examples
 
 
-def _letters(text: str) -> str:
-    """The letters and digits of a text in lower case, which a parser does not change."""
-    text = text.lower()
-    for escape in ESCAPES:
-        text = text.replace(escape, "")
-    return "".join(filter(str.isalnum, text))
-
-
 def _by_text(parses: Iterable[Parse]) -> dict[tuple[str | None, str], Parse]:
     index: dict[tuple[str | None, str], Parse] = {}
     for parse in parses:
-        index.setdefault((parse.image_id, _letters(parse.text)), parse)
+        index.setdefault((parse.image_id, letters(parse.text).lower()), parse)
     return index
 
 
 def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Parse]) -> Parse:
-    text = _letters(example.caption)
+    text = letters(example.caption).lower()
     parse = index.get((example.image_id, text)) or index.get((None, text))
     if parse is None:
         raise ValueError(f"no parse for the caption {example.caption!r} of image {example.image_id}")
     return parse
 
 
-def _queries(
-    example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None], query_end: str, entity_words: bool
-) -> Iterator[Phrase]:
+def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None]) -> Iterator[Phrase]:
     grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
     heads = {head: phrase for phrase in grounded if (head := phrase_head(phrase, parse, places)) is not None}
     for index, word in enumerate(parse.words):
         if word.head == ROOT:
             continue
-        for entity, query, end in ((word.head, index, DEPENDENT), (index, word.head, HEAD)):
+        for entity, query in ((word.head, index), (index, word.head)):
             place = places[query]
-            if entity not in heads or place is None or query_end not in (EITHER, end):
-                continue
-            if entity_words or query not in heads:
+            if entity in heads and query not in heads and place is not None:
                 yield Phrase("", *place, boxes=heads[entity].boxes, types=(word.relation,))
 
 

@@ -28,9 +28,8 @@ _WORD, _RANGE, _EMPTY, _HEAD = (
     for pattern in (_NUMBER, f"({_NUMBER})-({_NUMBER})", rf"(?:0|{_NUMBER})\.{_NUMBER}", f"0|{_NUMBER}")
 )
 _COMMENT = re.compile(r"#\s*(text|image_id|caption_id)\s*=\s*(.*)")
-# Penn Treebank escapes -> the characters in captions.
-ESCAPES = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
-QUOTES = dict.fromkeys(("``", "''", "“", "”", "„", "‘", "’", "'", "`", '"'), "'")
+# Penn Treebank's brackets.
+ESCAPES = ("-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-")
 
 
 @dataclass(frozen=True)
@@ -211,62 +210,29 @@ def _of_document(document: Any, model: str) -> Parse:
 # Words and characters
 
 
+def letters(text: str) -> str:
+    """The letters and digits of a text, which a parser does not change; those of an escaped bracket are none."""
+    for escape in ESCAPES:
+        text = re.sub(re.escape(escape), "", text, flags=re.IGNORECASE)
+    return "".join(filter(str.isalnum, text))
+
+
 def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
-    """The characters of each word of a parse in a caption; white space, case, brackets and quotes may differ."""
+    """The characters of each word of a parse in a caption, from its first letter to its last; `None` without letters.
+
+    Words of a multiword token share its place.
+    """
+    forms = [letters(form) for form, _, _ in parse.written]
+    spelled = [place for place, character in enumerate(caption) if character.isalnum()]
+    found = "".join(caption[place] for place in spelled)
+    if "".join(forms).lower() != found.lower():
+        where = f"{parse.source}, line {parse.words[0].line}"
+        raise ValueError(f"{where}: the parse has the words {' '.join(forms)!r}, the caption is {caption!r}")
     places: list[tuple[int, int] | None] = [None] * len(parse.words)
     position = 0
-    for form, first, last in parse.written:
-        span = _find(caption, form, position)
-        if span is None:
-            if any(map(str.isalnum, form)):
-                where = f"{parse.source}, line {parse.words[first].line}"
-                raise ValueError(f"{where}: the parse has {form!r} where the caption has {caption[position:]!r}")
-            continue
-        position = span[1]
-        places[first:last] = _parts(caption, span, [word.form for word in parse.words[first:last]])
-    if any(map(str.isalnum, caption[position:])):
-        where = f"{parse.source}, line {parse.words[-1].line}"
-        raise ValueError(f"{where}: the parse ends, but the caption continues with {caption[position:]!r}")
+    for form, (_, first, last) in zip(forms, parse.written, strict=True):
+        if form:
+            end = position + len(form)
+            places[first:last] = [(spelled[position], spelled[end - 1] + 1)] * (last - first)
+            position = end
     return places
-
-
-def _find(caption: str, form: str, position: int) -> tuple[int, int] | None:
-    """The span of a written form at or after a position, with only punctuation and space in between."""
-    spellings = [form.lower(), ESCAPES.get(form.lower(), ""), QUOTES.get(form, "")]
-    for start in range(position, len(caption)):
-        for spelling in filter(None, spellings):
-            if (end := _matches(caption, start, spelling)) is not None:
-                return start, end
-        if caption[start].isalnum():
-            return None
-    return None
-
-
-def _matches(caption: str, start: int, spelling: str) -> int | None:
-    """The end of a spelling that starts at a position; `None` if there is none. It may contain white space."""
-    place = start
-    for character in spelling:
-        if character.isspace():
-            continue
-        while place > start and place < len(caption) and caption[place].isspace():
-            place += 1
-        if place >= len(caption) or _folded(caption[place]) != _folded(character):
-            return None
-        place += 1
-    return place
-
-
-def _folded(character: str) -> str:
-    return QUOTES.get(character, character.lower())
-
-
-def _parts(caption: str, place: tuple[int, int], forms: Sequence[str]) -> list[tuple[int, int] | None]:
-    parts: list[tuple[int, int] | None] = []
-    start, end = place
-    for form in forms:
-        stop = _matches(caption[:end], start, form)
-        if stop is None:
-            return [place] * len(forms)
-        parts.append((start, stop))
-        start = stop
-    return parts if start == end else [place] * len(forms)
