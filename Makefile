@@ -29,7 +29,7 @@ train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, sho
 RUN ?= runs/scenes_vgp
 .PHONY: audit
 audit: $(INSTALLED)  ## measure where the heads of these four models look, write one page; trains nothing (minutes)
-	$(BIN)/grounded-attention run-heads $(RUN)
+	$(BIN)/grounded-attention heads --run $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-tuning on VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_scenes.yaml
@@ -40,7 +40,7 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 .PHONY: vlm
 vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (an hour, estimated)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
-	$(BIN)/grounded-attention run-heads runs/vlm_scenes
+	$(BIN)/grounded-attention heads --run runs/vlm_scenes
 	for name in none direct kl_attention; do for suite in grounding composition hallucination evidence; do \
 	  limit=100; test $$suite != evidence || limit=300; before="--before runs/vlm_scenes/none"; test $$name != none || before=; \
 	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite $$suite --match caption --probe data/scenes_8000 \

@@ -80,7 +80,7 @@ def test_the_release_checks_the_wheel_with_commands_that_exist():
     [job] = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"].values()
     script = "\n".join(step.get("run", "") for step in job["steps"])
     used = re.findall(r"bin/grounded-attention ([a-z][a-z-]+)", script)
-    assert {"doctor", "train", "run-heads"} <= set(used) <= set(COMMANDS) and "release_notes.py" in script
+    assert {"doctor", "train", "heads"} <= set(used) <= set(COMMANDS) and "release_notes.py" in script
 
 
 def release():

@@ -88,7 +88,7 @@ COMMANDS = {
     "look a.png what?": "the following arguments are required: --model; see grounded-attention look --help",
     "data show nowhere": "nowhere: no such file or folder: expected data, or ORG/NAME on the Hub "
     "(ORG/NAME:CONFIG@REVISION)",
-    "run-heads nowhere": "nowhere: recipe.json is missing, so this is not a run of train.py; make it with "
+    "heads --run nowhere": "nowhere: recipe.json is missing, so this is not a run of train.py; make it with "
     "`make train`, or with train.py and another recipe",
 }
 

@@ -20,6 +20,13 @@ into the card of a model that train.py made.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
+--run measures all models of a finished run of `train` (`make audit`, `make vlm`) and writes heads.html, one page of
+them all, and for each method a folder with the files above. It trains nothing. Heads are chosen on the validation
+split and reported on the test split; without a test split, chosen on train and reported on validation. What was
+measured is also put into each model card. Relevancy maps are compared by removing regions (--rows); vision-language
+models on scenes also answer questions (VQA and object hallucination), beside a model trained without pictures
+(`text_only`) and chance.
+
 --data takes rows as people have them (see `grounded-attention data show`). Without both splits, half of the images are
 chosen on and the others reported, by --seed.
 
@@ -42,12 +49,16 @@ examples:
   grounded-attention heads --model runs/my_lora/direct --against Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 \\
       --data flickr30k_entities --data-dir data/flickr30k --images data/flickr30k/flickr30k-images --split test
 
+  # every model of a run, on one page
+  grounded-attention heads --run runs/scenes_vgp
+
   # the same heads on other data
   grounded-attention heads --model runs/my_vlm --evaluate runs/heads/my_vlm/heads.json --data refcoco \\
       --data-dir data/scenes --images data/scenes/flickr30k-images --split testA
 """
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -60,6 +71,8 @@ from .rows_options import add_rows_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
+# The options of --run; the others are those of its recipe.
+OF_A_RUN = ("run", "data_dir", "limit", "rows", "explore", "top_k", "words", "ablate", "device", "output")
 # Options without a meaning for heads that were chosen before.
 OF_A_CHOICE = (
     "against",
@@ -79,6 +92,15 @@ OF_A_CHOICE = (
 
 def check_options(options: argparse.Namespace) -> None:
     """Checks the options before anything is loaded."""
+    if options.run is not None:
+        unwanted = _given(options, {*vars(options)} - {*OF_A_RUN, "json", "quiet"})
+        if unwanted:
+            raise ValueError(f"{', '.join(unwanted)}: not with --run, whose recipe says what its models read")
+        return
+    if options.data is None:
+        raise ValueError("--data is missing: rows with boxes to measure --model on")
+    if options.rows is not None:
+        raise ValueError("--rows: only with --run")
     for name in ("model", "against"):
         if getattr(options, name) == "":
             raise ValueError(f"--{name} is empty: give the folder or the Hub name of a checkpoint")
@@ -92,10 +114,7 @@ def check_options(options: argparse.Namespace) -> None:
     if options.explore and options.images is None and options.data in BUILDERS:
         raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
     if options.evaluate is not None:
-        parser = build_parser()
-        unwanted = [
-            f"--{name.replace('_', '-')}" for name in OF_A_CHOICE if getattr(options, name) != parser.get_default(name)
-        ]
+        unwanted = _given(options, OF_A_CHOICE)
         if unwanted:
             raise ValueError(f"{', '.join(unwanted)}: not with --evaluate, whose file says how the heads were chosen")
     elif options.choose_on == options.split:
@@ -105,13 +124,25 @@ def check_options(options: argparse.Namespace) -> None:
         )
 
 
+def _given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Those of the options that are not at their default, as they are written."""
+    parser = build_parser()
+    changed = [name for name in names if (getattr(options, name) or None) != (parser.get_default(name) or None)]
+    return [f"--{name.replace('_', '-')}" for name in sorted(changed)]
+
+
 def _work(options: argparse.Namespace) -> str | None:
     options.split, options.choose_on = (
         VALIDATION if name == "val" else name for name in (options.split, options.choose_on)
     )
     check_options(options)
+    if options.run is not None:
+        from . import heads_run
+
+        return heads_run.work(options)
     from .heads_work import work
 
+    options.explore = options.explore or 0
     return work(options)
 
 
@@ -119,13 +150,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention heads", __doc__)
     add = parser.add_argument
     add("options", nargs="*", metavar="key=value", help="options of the data builder, see data build --help")
-    add("--model", required=True, metavar="NAME_OR_DIR", help="a model with its processor")
+    measured = parser.add_mutually_exclusive_group(required=True)
+    measured.add_argument("--model", metavar="NAME_OR_DIR", help="a model with its processor")
+    measured.add_argument(
+        "--run", metavar="RUN", help="folder of a finished run of train, all models of which to measure"
+    )
     add("--against", metavar="NAME_OR_DIR", help="also measure this model and report the changes from it to --model")
     add("--tokenizer", metavar="NAME_OR_DIR", help="tokenizer, for a checkpoint of transformers without one")
     add_vlm_options(parser)
     add(
         "--data",
-        required=True,
         metavar="SOURCE",
         help=f"rows with boxes: ORG/NAME on the Hub, a file or folder as for `data show`, or {', '.join(BUILDERS)}",
     )
@@ -145,7 +179,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--limit",
         type=not_negative,
         metavar="N",
-        help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else all)",
+        help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else "
+        "all; of a run its first 200 images)",
     )
     add("--top-k", type=positive, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--rank", choices=RANKS, default=RANKS[0], help="how heads are ranked (default: %(default)s)")
@@ -188,10 +223,16 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seed of random heads in the ablation, and of the halves of --data (default: 0)",
     )
-    add("--explore", type=not_negative, default=0, metavar="N", help="write heads.html, a page with N images")
+    add(
+        "--rows",
+        type=not_negative,
+        metavar="N",
+        help="of a run: rows to compare maps on (default: 200), questions of a kind to ask (default: 400)",
+    )
+    add("--explore", type=not_negative, metavar="N", help="show N images on heads.html (default: 0; of a run 4)")
     add("--card", metavar="FILE_OR_DIR", help="put what was measured into this model card, or the card of this folder")
     add("--publish", metavar="ORG/NAME", help="open a pull request that adds heads.json to this atlas, a data set")
-    add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
+    add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads, heads in RUN)")
     add("--json", action="store_true", help="print the result as JSON")
     return parser
 

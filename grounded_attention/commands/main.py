@@ -34,7 +34,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "look": Command("look", "Ask about an image; show where the model looked for every word."),
         "point": Command("point", "Point at what a text asks for in an image; measure it on rows."),
         "heads": Command("heads", "Measure where every head looks; find the heads that ground."),
-        "run-heads": Command("run_heads", "Measure the heads of all models of a finished run, on one page."),
         "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),
         "ground": Command("ground", "Show where a model looks in your image for your caption."),
         "export": Command("export", "Write the attention of an image and caption for other tools."),
@@ -88,7 +87,7 @@ def help_text(group: str = "") -> str:
         lines += ["", "examples:"]
         lines += [
             f"  {PROGRAM} train scenes_vgp",
-            f"  {PROGRAM} run-heads runs/scenes_vgp",
+            f"  {PROGRAM} heads --run runs/scenes_vgp",
             f"  {PROGRAM} regions extract --help",
         ]
     return "\n".join(lines)

@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import torch
 
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.commands import convert, evaluate, pseudo_ground, run_heads
+from grounded_attention.commands import convert, evaluate, heads, pseudo_ground
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
 from grounded_attention.heads.heads_file import ChosenHeads
@@ -110,7 +110,7 @@ def _again(folder: Path) -> int:
 def _audit_run(folder: Path) -> int:
     use_cache(_BASE[0])
     few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--cpu"]
-    status = run_heads.main([str(folder / "run" / "place" / "run"), *few])
+    status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
     if status == 0:
         keep(Path("audited_run/direct/heads.csv").read_text(), 1)
     return status
@@ -119,7 +119,7 @@ def _audit_run(folder: Path) -> int:
 def _vlm_run(folder: Path) -> int:
     use_cache(_BASE[0])
     few = ["--limit", "2", "--questions", "2", "--explore", "0", "--output", "measured", "--cpu"]
-    status = run_heads.main([str(folder / "run" / "place" / "run"), *few])
+    status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
     if status == 0:
         keep(Path("measured/heads.md").read_text(), 1)
     return status

@@ -21,7 +21,6 @@ TOOLS = ["tests.conformance.run", "tests.conformance.oldest", "tests.helpers.loo
 
 # What makes each command read a file that is not there. A new command needs its line.
 ABSENT = {
-    "run-heads": "{absent}",
     "convert": "vl_bert --checkpoint {absent} --output {folder}/out",
     "data build": "vgp --data-dir {absent} --output {folder}/out",
     "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
@@ -230,7 +229,7 @@ def test_bash_completes_words_and_choices(tmp_path, capsys):
         done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
         return done.stdout.split()
 
-    assert complete("ru") == ["run-heads"]
+    assert complete("reg") == ["regions"]
     assert complete("regions", "imp") == ["import"]
     assert complete("convert", "vl") == ["vl_bert"]
     assert complete("regions", "extract", "--on-e") == ["--on-error"]

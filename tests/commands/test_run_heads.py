@@ -9,12 +9,14 @@ import datasets
 import numpy as np
 import pytest
 
-from grounded_attention.commands.run_heads import main
+from grounded_attention.commands.heads import main
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
-from grounded_attention.heads.card import PLACE
+from grounded_attention.heads.card import HEADS as SECTION
+from grounded_attention.heads.card import heads_section
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.utils.bounded_files import read_json
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
 METHODS = ("none", "direct")
@@ -27,7 +29,7 @@ def root(tmp_path_factory):
     scenes = tiny_scenes(folder / "scenes")
     with pytest.MonkeyPatch.context() as patch:
         assert run_train(patch, folder, recipe(folder, scenes)) == 0
-        assert main([str(folder / "run"), "--limit", "1", "--rows", "4", "--explore", "1", "--cpu"]) == 0
+        assert main(["--run", str(folder / "run"), "--limit", "1", "--rows", "4", "--explore", "1", "--cpu"]) == 0
     return folder
 
 
@@ -63,9 +65,9 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
 
 def test_cards_have_the_section_and_training_finds_its_models_finished(root, monkeypatch):
     for name in METHODS:
-        section = HeadTable.load(root / "run" / "heads" / name).to_card_section()
+        section = heads_section(read_json(root / "run" / "heads" / name / "heads.json"))
         text = (root / "run" / name / "README.md").read_text()
-        assert text.count(PLACE) == text.count(section) == 1
+        assert text.count(SECTION.place) == text.count(section) == 1
     monkeypatch.setattr(GroundingTrainer, "train", lambda *_, **__: pytest.fail("a finished model is trained again"))
     assert run_train(monkeypatch, root, recipe(root, root / "scenes")) == 0
 
@@ -76,7 +78,7 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     (tmp_path / "run" / "none" / "README.md").unlink()
     small = ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu", "--json"]
     small += ["--data-dir", str(tmp_path / "old"), "--output", str(tmp_path / "out")]
-    assert main([str(tmp_path / "run"), *small]) == 0
+    assert main(["--run", str(tmp_path / "run"), *small]) == 0
     printed = capsys.readouterr()
     assert f"relations left out: no parses in {tmp_path / 'old' / 'parses'}" in printed.err
     assert "--images 24 --seed 1 --force" in printed.err and "none/README.md: no card with a place" in printed.err
@@ -91,7 +93,7 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
 
 def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, capsys):
     run, few = root / "run", ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu"]
-    assert main([str(run), "--output", str(tmp_path / "out"), *few]) == 0
+    assert main(["--run", str(run), "--output", str(tmp_path / "out"), *few]) == 0
     printed = capsys.readouterr().out
     right = {}
     for name in METHODS:
@@ -146,7 +148,7 @@ def test_user_errors_are_one_line(root, tmp_path, capsys, damage, options, messa
     shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("heads"))
     if damage is not None:
         damage(tmp_path / "run")
-    assert main([str(tmp_path / "run"), "--cpu", *options]) == 2
+    assert main(["--run", str(tmp_path / "run"), "--cpu", *options]) == 2
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert printed.out == "" and len(errors) == 1 and message in errors[0], printed.err

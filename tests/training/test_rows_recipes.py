@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.commands import evaluate, extract_regions, pseudo_ground, run_heads
+from grounded_attention.commands import evaluate, extract_regions, heads, pseudo_ground
+from grounded_attention.commands.heads_run import OwnRows, Run, load_examples
 from grounded_attention.commands.main import main
-from grounded_attention.commands.run_heads_models import OwnRows, Run
-from grounded_attention.commands.run_heads_work import load_examples
 from grounded_attention.dataset_scripts.builders.row_forms import FORMS, OWN
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
@@ -38,9 +37,9 @@ def built(source, form, cache, **options):
 
 
 def heads_of(run, capsys):
-    """What `run-heads` prints."""
+    """What `heads --run` prints."""
     capsys.readouterr()
-    assert run_heads.main([str(run), "--cpu", "--json", "--explore", "1"]) == 0
+    assert heads.main(["--run", str(run), "--cpu", "--json", "--explore", "1"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -174,7 +173,7 @@ def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch,
     found = heads_of(tmp_path / "run", capsys)
     assert 0 <= found["methods"]["direct"]["best"][0]["accuracy"] <= 1
     source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
-    assert run_heads.main([str(tmp_path / "run"), "--cpu"]) == 2
+    assert heads.main(["--run", str(tmp_path / "run"), "--cpu"]) == 2
     assert "other rows" in capsys.readouterr().err
 
 

@@ -61,7 +61,7 @@ def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page, tmp_path)
     assert re.search(r"<td>text_only</td><td class=\"number\">0\.5</td>", page)  # minutes
     recipe = unescape(page.split(">Recipe</h2>")[1].partition("<pre>")[2].partition("</pre>")[0])
     assert yaml.safe_load(recipe)["seed"] == 7 and yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE
-    assert "grounded-attention run-heads" not in page  # the folder has no captions that it reads
+    assert "grounded-attention heads --run" not in page  # the folder has no captions that it reads
     assert f"push {tmp_path / 'run' / 'direct'} ORG/NAME" in unescape(page)  # the better one of the table
 
 
@@ -88,10 +88,10 @@ def test_the_explorer_opens_on_the_best_head(tmp_path):
 
 
 def test_commands_that_would_fail_are_not_printed(tmp_path):
-    """`run-heads` reads captions in the layout of Flickr30K Entities, of validation and test."""
+    """`heads --run` reads captions in the layout of Flickr30K Entities, of validation and test."""
     place = tiny_scenes(tmp_path / "scenes")
     recipe = Recipe(output_dir=str(tmp_path / "run"), methods=["none", "direct"], data=Data(data_dir=str(place)))
-    assert any("run-heads" in line for line in next_steps(recipe, RESULTS))
+    assert any("heads --run" in line for line in next_steps(recipe, RESULTS))
     ungrounded = {"methods": {"none": {"vqa_accuracy": 0.5}, "direct": {"vqa_accuracy": 0.5}}}
     assert [line.split()[1] for line in next_steps(recipe, ungrounded)] == ["ground", "push"]
     assert f"push {tmp_path / 'run' / 'direct'} " in next_steps(recipe, ungrounded)[-1]  # of equal ones the supervised
@@ -99,7 +99,7 @@ def test_commands_that_would_fail_are_not_printed(tmp_path):
     image = (notes / "test.txt").read_text().split()[0]
     for path in (notes / "Annotations" / f"{image}.xml", notes / "val.txt", notes):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        assert not any("run-heads" in line for line in next_steps(recipe, RESULTS)), path
+        assert not any("heads --run" in line for line in next_steps(recipe, RESULTS)), path
 
 
 def test_a_card_says_how_sure_the_best_heads_are():

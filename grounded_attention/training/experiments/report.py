@@ -255,7 +255,7 @@ def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
     output = Path(recipe.output_dir)
     best = output / best_method(results)
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
-    audited = [f"grounded-attention run-heads {output}      # which head looks where, before and after"]
+    audited = [f"grounded-attention heads --run {output}      # which head looks where, before and after"]
     return [
         *(audited if grounded and (recipe.data.source or _has_captions(recipe.data.data_dir)) else ()),
         "grounded-attention ground --help      # what a model looks at in your image",
@@ -264,7 +264,7 @@ def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _has_captions(data_dir: str) -> bool:
-    """Whether `run-heads` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
+    """Whether `heads --run` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
     try:
         files = EntitiesFiles.locate(data_dir)
         for split, images in files.split_images(("val", "test")).items():

@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Measures the heads of all models of a run and writes the files of `grounded-attention run-heads`."""
+"""`grounded-attention heads --run`: measures the heads of all models of a run and writes one page."""
 
 import argparse
 import os
-import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,18 +20,24 @@ from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.licences import scenes_command
+from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
+from grounded_attention.heads.boxes import CENTRE, RANDOM, BoxScore
 from grounded_attention.heads.card import CARD, HEADS
-from grounded_attention.heads.changes import compare
-from grounded_attention.heads.example_attention import best_heads, naming_words
+from grounded_attention.heads.card import NAMES as DIRECTION_NAMES
+from grounded_attention.heads.changes import Changes, compare
+from grounded_attention.heads.example_attention import ExampleAttention, best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
 from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
-from grounded_attention.heads.heads_file import FILE
+from grounded_attention.heads.heads_file import FILE, name_heads
+from grounded_attention.heads.items import DEFAULT_WORD
 from grounded_attention.heads.page import ExtraSection, heads_page
-from grounded_attention.heads.ranking import Relate
+from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
+from grounded_attention.heads.statistics import ALL
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.pages.patch_pictures import patch_figure
+from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.pages.perturbation_figure import NAMES, perturbation_figure
+from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.made_regions import picture_files
@@ -45,19 +51,51 @@ from grounded_attention.training.experiments.prepared_data import (
     prepare_data,
     rows_of_images,
 )
-from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
+from grounded_attention.training.experiments.scoring import (
+    explainable,
+    measure_perturbation,
+    read_config,
+    score_splits,
+)
+from grounded_attention.training.experiments.suites import SCENES as SUITES
 from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import markdown_table
 from grounded_attention.utils.progress import with_progress
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
-from .heads_work import one_of_each_image, put_in_card, rows_of_builder, write_files
-from .run_heads_answers import BATCH, BY_TYPE, COLUMNS, TASK, Answers, measure_answers
-from .run_heads_models import BUILDER, REPORTED, UNSUPERVISED, Measured, OwnRows, Run, measure_method
+from .heads_models import load
+from .heads_work import capture, one_of_each_image, put_in_card, rows_of_builder, write_files
 
 PARSES, PAGE = "parses", "heads.html"
 MOST_LAYERS = 4
+# First images of each split, rows that maps are compared on, questions of a kind, captions in the explorer.
+IMAGES, ROWS, QUESTION_ROWS, SHOWN = 200, 200, 400, 4
+BUILDER = "flickr30k_entities"
+PICTURES = "flickr30k-images"
+UNSUPERVISED = "none"  # the method that the others are compared with
+TRAIN, CHOSEN_ON, REPORTED = "train", "validation", "test"
+TASK = "grounded_generation"
+QUESTIONS, OBJECTS = "vqa_v2", "pope"
+# As in real data, the questions of test have no answers; nothing is chosen on those of validation.
+ANSWERED = "validation"
+ANSWER_LENGTH = 4  # tokens
+BATCH = 32
+HALLUCINATION, ACCURACY = "hallucination_", "_accuracy"
+COLUMNS = ("pointing, best head", "pointing, heads", "box, heads", "VQA", "hallucination")
+CAPTION = (
+    "Pointing: part of the phrases whose most-attended image token is on the object; of the best head, and of the "
+    "{count} best heads together, which also give a box (right if its IoU with a gold box is at least 0.5). Heads are "
+    "chosen on captions of validation; {phrases} phrases of {images} images of test. VQA: accuracy of generated "
+    "answers, validation. Hallucination: accuracy of yes and no to 'Is there a ... in the image?', mean of POPE's "
+    "three ways to choose absent objects, test. text_only was trained without pictures; the centre of the image "
+    "stands for each phrase. chance: any image token, the box of another phrase, the most frequent answer of "
+    "training, a guess."
+)
+ACCURATE = "vqa_accuracy"
 # Caveats for the reader of the page.
 NOT_SHOWN = (
     "A head that looks at a region does not show that the answer of the model depends on it. The comparison of maps "
@@ -68,7 +106,124 @@ NOT_SHOWN = (
 SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; results may differ on photographs."
 
 
-# Input
+# The run
+
+
+@dataclass
+class Measured:
+    """All results for the model of one method."""
+
+    ranking: HeadRanking
+    shown: list[ExampleAttention] = field(default_factory=list)
+    changes: Changes | None = None
+    curves: PerturbationCurves | None = None
+
+    @property
+    def table(self) -> HeadTable:
+        """What was counted on the reported split."""
+        return self.ranking.reported_on
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """What a run of `data.source` reads: its recipe and data, the rows of each split, the picture of each image."""
+
+    recipe: Recipe
+    data: PreparedData
+    rows: Mapping[str, Any]
+    files: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, its methods and its data.
+
+    `instruction` is what the user says before a caption, for vision-language models; None for other models.
+    `text_only` is the name of the baseline that was trained without pictures, if there is one. `own` is there if the
+    rows are those of `data.source`.
+    """
+
+    folder: Path
+    task: str
+    methods: list[str]
+    data: Data
+    seed: int
+    instruction: str | None = None
+    text_only: str | None = None
+    own: OwnRows | None = None
+
+    @property
+    def splits(self) -> tuple[str, str]:
+        """The split on which heads are chosen, and the one on which they are reported."""
+        return (CHOSEN_ON, REPORTED) if self.own is None or REPORTED in self.own.rows else (TRAIN, CHOSEN_ON)
+
+    @property
+    def place(self) -> str:
+        """Where the rows come from."""
+        return self.data.source or self.data.data_dir
+
+    @property
+    def scenes(self) -> Any:
+        """What scenes the data are, if they are scenes."""
+        return None if self.own else read_scenes(Path(self.data.data_dir))
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the models are vision-language models, whose regions are image tokens."""
+        return self.instruction is not None
+
+    @property
+    def region_name(self) -> str:
+        """What the regions of the models are, for tables and errors."""
+        regions = self.data.regions
+        return "image tokens" if self.reads_tokens else str(getattr(regions, "detector", regions))
+
+    def picture_path(self, image_id: str) -> Path:
+        """The file of an image."""
+        if self.own is not None:
+            return self.own.files[image_id]
+        return path_below(self.data.images or Path(str(self.data.data_dir), PICTURES), f"{image_id}.jpg")
+
+    def picture(self, image_id: str) -> Any:
+        """An image."""
+        return open_image(self.picture_path(image_id))
+
+
+def measure_method(
+    run: Run,
+    name: str,
+    examples: Mapping[str, Sequence[AuditExample]],
+    relate: Relate | None,
+    regions: Any,
+    explored: Sequence[AuditExample],
+    options: argparse.Namespace,
+) -> Measured:
+    """Chooses the heads of one model on one split, reports them on the other, and captures attention in examples."""
+    source, (chosen_on, reported) = str(run.folder / name), run.splits
+    data = BUILDER if run.own is None else run.place
+    ablate = options.ablate or 0
+    settings = argparse.Namespace(**{**vars(options), "model": source, "ablate": ablate})
+    loaded = load(source, name, settings, regions)
+    ranking = rank_heads(
+        loaded.model,
+        loaded.processor,
+        examples[chosen_on],
+        run.picture,
+        report=examples[reported],
+        regions=regions,
+        count=options.top_k,
+        words=options.words or ("mean" if run.reads_tokens else DEFAULT_WORD),
+        instruction=run.instruction,
+        ablate=ablate,
+        seed=run.seed,
+        relate=relate,
+        progress=True,
+        about={"model": name, "data": data, "split": reported, "choose_on": chosen_on, "regions": run.region_name},
+    )
+    return Measured(ranking, capture(loaded, explored, regions, run.picture, run.instruction))
+
+
+# Input and measurement
 
 
 def find_run(options: argparse.Namespace) -> Run:
@@ -97,7 +252,7 @@ def find_run(options: argparse.Namespace) -> Run:
 
 def _own_rows(recipe: Recipe, folder: Path, options: argparse.Namespace) -> OwnRows:
     """The rows of `data.source`, if they are still those of the run."""
-    training = {"per_device_eval_batch_size": BATCH, "use_cpu": options.cpu, "disable_tqdm": True}
+    training = {"per_device_eval_batch_size": BATCH, "use_cpu": options.device == "cpu", "disable_tqdm": True}
     recipe = replace(recipe, training=training)
     with redirect_stdout(sys.stderr):  # how rows were read
         data = prepare_data(recipe)
@@ -178,12 +333,12 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
     """Everything on the page: method -> results of its model; and a note about the relations."""
     table = open_regions(run.data.regions) if run.own is None else run.own.data.regions
     regions, reported = None if run.reads_tokens else table, run.splits[1]
-    examples = load_examples(run, options.limit)
+    examples = load_examples(run, IMAGES if options.limit is None else options.limit)
     relate, note = relations_of(run)
     if relate is None:
         print(f"relations {note}", file=sys.stderr)
-    explored = to_explore(run, examples[reported], options.explore)
-    compared = perturbation_rows(run, options.rows, options.cpu)
+    explored = to_explore(run, examples[reported], SHOWN if options.explore is None else options.explore)
+    compared = perturbation_rows(run, ROWS if options.rows is None else options.rows, options.device == "cpu")
     methods: dict[str, Measured] = {}
     for name in run.methods:
         print(f"heads: {name}", file=sys.stderr)
@@ -198,6 +353,111 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
         if compared is not None:
             methods[name].curves = curves_of(run, name, *compared)
     return methods, note
+
+
+# Answers
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the models answer: rows of the table, what it says, and numbers of each model."""
+
+    rows: Mapping[str, tuple[float, ...]]
+    note: str
+    numbers: Mapping[str, Any]
+
+    @property
+    def shown(self) -> list[tuple[str, ...]]:
+        """The rows as texts."""
+        return [(name, *(f"{each:.1%}" for each in row)) for name, row in self.rows.items()]
+
+    def table(self) -> str:
+        """The table as Markdown, aligned for a terminal."""
+        return markdown_table(["model", *COLUMNS], self.shown, aligned=True)
+
+
+def prepare_questions(run: Run, builder: str, split: str, limit: int, **options: Any) -> tuple[Recipe, PreparedData]:
+    """The questions of a split, to be answered in a few words."""
+    data = Data(
+        data_dir=run.data.data_dir,
+        builder=builder,
+        images=run.data.images,
+        options={"splits": [split], **options},
+        train_splits=[split],
+        limit={split: limit},
+    )
+    training = {"per_device_eval_batch_size": BATCH, "use_cpu": PartialState().device.type == "cpu"}
+    recipe = Recipe(TASK, seed=run.seed, data=data, options={"generate": ANSWER_LENGTH}, training=training)
+    prepared = prepare_data(recipe)
+    prepared.splits = {split: prepared.splits[split]}
+    return recipe, prepared
+
+
+def answer(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Any:
+    """The scores of the generated answers of one model."""
+    rows = data.text_alone() if name == TEXT_ONLY else data
+    (scored,) = score_splits(str(run.folder / name), recipe, rows)
+    return scored
+
+
+def mean_hallucination(numbers: Mapping[str, Any]) -> float:
+    """The accuracy of yes and no, averaged over the samplings."""
+    return fmean(v for k, v in numbers.items() if k.startswith(HALLUCINATION) and k.endswith(ACCURACY))
+
+
+def usual_answer_accuracy(rows: Any, asked: Any) -> float:
+    """The VQA accuracy, on the rows `asked`, of the answer that is most frequent in `rows`."""
+    counts = Counter(answer for answers in rows["answers"] for answer in answers)
+    usual = counts.most_common(1)[0][0]
+    return fmean(vqa_accuracy(usual, answers) for answers in asked["answers"])
+
+
+def table_rows(
+    rankings: Mapping[str, HeadRanking], answered: Mapping[str, tuple[float, float]], usual: float
+) -> dict[str, tuple[float, ...]]:
+    """Row of the table -> its numbers in [0, 1], in the order of `COLUMNS`."""
+    rows: dict[str, tuple[float, ...]] = {}
+    for name, ranking in rankings.items():
+        together, best = _score(ranking, name_heads(ranking.heads)), _best(ranking)
+        rows[name] = (best.pointing, together.pointing, together.accuracy, *answered[name])
+    ranking = next(iter(rankings.values()))
+    if TEXT_ONLY in answered:
+        centre = _score(ranking, CENTRE)
+        rows[TEXT_ONLY] = (centre.pointing, centre.pointing, centre.accuracy, *answered[TEXT_ONLY])
+    chance = _score(ranking, RANDOM)
+    rows["chance"] = (chance.pointing, chance.pointing, chance.accuracy, usual, 0.5)
+    return rows
+
+
+def _score(ranking: HeadRanking, name: str) -> BoxScore:
+    return next(score for score in ranking.boxes if score.name == name)
+
+
+def _best(ranking: HeadRanking) -> BoxScore:
+    return _score(ranking, "best head" if len(ranking.heads) > 1 else name_heads(ranking.heads))
+
+
+def measure_answers(run: Run, rankings: Mapping[str, HeadRanking], count: int, quiet: bool) -> Answers:
+    """The answers of all models to `count` questions of each kind."""
+    questions = prepare_questions(run, QUESTIONS, ANSWERED, count)
+    objects = prepare_questions(run, OBJECTS, REPORTED, count, **SUITES["hallucination"][1])
+    numbers, answered = {}, {}
+    ids: Sequence[str] = ()
+    for name in (*rankings, *([run.text_only] if run.text_only else [])):
+        if not quiet:
+            print(f"answers: {name}", file=sys.stderr)
+        said, objected = answer(run, name, *questions), answer(run, name, *objects)
+        ids, numbers[name] = said.items["example_id"], {"vqa": said.numbers, "objects": objected.numbers}
+        answered[name] = (said.numbers[ACCURATE], mean_hallucination(objected.numbers))
+    builder = BUILDERS[QUESTIONS](data_dir=run.data.data_dir, splits=["train", ANSWERED])
+    builder.download_and_prepare()
+    training, asked = builder.as_dataset("train"), builder.as_dataset(ANSWERED)
+    wanted = {*ids}
+    asked = asked.select([place for place, each in enumerate(asked["example_id"]) if each in wanted])
+    rows = table_rows(rankings, answered, usual_answer_accuracy(training, asked))
+    report = (ranking := next(iter(rankings.values()))).reported_on.counts
+    note = CAPTION.format(count=len(ranking.heads), phrases=report.total, images=len(report.image_ids))
+    return Answers(rows, note, numbers)
 
 
 # Output
@@ -226,8 +486,6 @@ def write(
     extra = [*_answers(answers), *_maps(methods, folder, reported), ExtraSection("What this does not show", limits)]
     page = heads_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
-    if any(measured.looks for measured in methods.values()):
-        _draw_looks(run, methods, folder / "pictures")
     warnings = (_put_card(methods[name], run, name, folder / name) for name in methods)
     return [warning for warning in warnings if warning is not None]
 
@@ -241,16 +499,6 @@ def _write_method(measured: Measured, folder: Path) -> None:
         counts = measured.table.counts
         heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
         draw_words(measured.shown[0], naming_words(measured.shown[0]), heads, folder / "words_across_layers.png")
-
-
-def _draw_looks(run: Run, methods: Mapping[str, Measured], folder: Path) -> None:
-    """Pictures of what the phrases of a few captions look at, with each model."""
-    first = next(iter(methods.values()))
-    for number, example in enumerate(first.shown):
-        looks = [phrase for measured in methods.values() for phrase in measured.looks[number]]
-        gold = first.gold[number]
-        name = re.sub(r"[^\w.-]", "_", example.image_id)  # ids of `data.source` are any text
-        patch_figure(run.picture(example.image_id), looks, folder / f"{name}.png", gold, list(methods))
 
 
 def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:
@@ -267,12 +515,7 @@ def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | 
 def _answers(answers: Answers | None) -> list[ExtraSection]:
     if answers is None:
         return []
-    rows = [(name, *(f"{each:.1%}" for each in row)) for name, row in answers.rows.items()]
-    head, *lines = answers.by_type
-    return [
-        ExtraSection("Answers", answers.note, ("model", *COLUMNS), rows),
-        ExtraSection("Answers by question type", BY_TYPE, head, lines),
-    ]
+    return [ExtraSection("Answers", answers.note, ("model", *COLUMNS), answers.shown)]
 
 
 def _maps(methods: Mapping[str, Measured], folder: Path, split: str) -> list[ExtraSection]:
@@ -306,24 +549,22 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 
 
 def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
-    chosen = "heads chosen on {}, reported on {}".format(*splits)
-    lines = [f"{chosen}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
-    for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
-        if all(direction not in measured.table.entities for measured in methods.values()):
-            continue  # causal models have no rows of the image
-        lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'items':>8}{'attention':>11}{'changed heads':>20}")
+    rows = []
+    for kind in DIRECTIONS:
         for name, measured in methods.items():
-            best = next(b for b in measured.table.best_heads() if b.kind == direction and b.group == "all")
-            head = measured.table.name(best.layer, best.head) + ("" if best.active else "*")
-            accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
-            shown = f"{accuracy:>26}{best.items:>8,}{best.share:>11.0%}{_changed(measured, direction):>20}"
-            lines.append(f"  {name:14}{head:>10}{shown}")
-        lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>26}")
-    if any(
-        not best.active for measured in methods.values() for best in measured.table.best_heads() if best.group == "all"
-    ):
-        lines.append("* not active: at most a fifth of its attention is on the candidates")
-    return "\n".join(lines)
+            for best in measured.table.best_heads():
+                if (best.kind, best.group) == (kind, ALL):
+                    head = measured.table.name(best.layer, best.head) + ("" if best.active else "*")
+                    accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
+                    counted = (f"{best.items:,}", f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
+                    changed = _changed(measured, kind)
+                    rows.append((DIRECTION_NAMES[kind], name, head, accuracy, *counted, changed))
+    head = ("", "model", "best head", "accuracy", "items", "attention", "rule", "chance", "changed heads")
+    return (
+        f"heads chosen on {splits[0]}, reported on {splits[1]}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)\n"
+        f"{markdown_table(head, rows, 2, aligned=True)}\n"
+        "* not active: at most a fifth of its attention is on the candidates"
+    )
 
 
 def _changed(measured: Measured, direction: str) -> str:
@@ -348,7 +589,7 @@ def _json(
     content: dict[str, Any] = {"page": str(page), "heads_chosen_on": splits[0], "split": splits[1], "methods": methods}
     if answers is not None:
         rows = {name: dict(zip(COLUMNS, row, strict=True)) for name, row in answers.rows.items()}
-        content |= {"rows": rows, "answers": answers.numbers, "by_question_type": answers.by_type}
+        content |= {"rows": rows, "answers": answers.numbers}
     return content
 
 
@@ -362,7 +603,7 @@ def _best_method(methods: Mapping[str, Measured]) -> str:
 
 
 def _text(methods: Mapping[str, Measured], folder: Path, run: Run, answers: Answers | None) -> str:
-    answered = "" if answers is None else "\n\n".join(("", *answers.tables()))
+    answered = "" if answers is None else f"\n\n{answers.table()}"
     return (
         f"{_table(methods, run.splits)}{answered}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
@@ -375,20 +616,20 @@ def work(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    PartialState(cpu=options.cpu or not torch.cuda.is_available())
+    PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available())
     run = find_run(options)
     folder = Path(options.output or run.folder / "heads")
     methods, relations = measure(options, run)
     answers = None
-    if run.task == TASK and options.questions and run.scenes:
+    questions = QUESTION_ROWS if options.rows is None else options.rows
+    if run.task == TASK and questions and run.scenes:
         rankings = {name: measured.ranking for name, measured in methods.items()}
-        answers = measure_answers(run, rankings, options.questions, options)
+        answers = measure_answers(run, rankings, questions, options.quiet)
     print("pictures and page", file=sys.stderr)
     for warning in write(run, methods, folder, relations, answers):
         print(warning, file=sys.stderr)
     if answers is not None:
-        models, types = answers.tables()
-        write_text(folder / "heads.md", f"{models}\n\n{answers.note}\n\n{types}\n\n{BY_TYPE}\n")
+        write_text(folder / "heads.md", f"{answers.table()}\n\n{answers.note}\n")
     content = _json(methods, folder / PAGE, answers, run.splits)
     write_text(folder / "heads_run.json", to_json(content, indent=1) + "\n")
     return to_json(content) if options.json else _text(methods, folder, run, answers)
