@@ -22,6 +22,7 @@ from grounded_attention.supervision.draws import RowGenerators, fixed_generator
 from grounded_attention.supervision.method import observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
 
+from .choosing import top_heads
 from .measure import is_right
 from .statistics import ratio_intervals
 from .table import HeadCounts
@@ -178,7 +179,7 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     `interval` is that of the best head, None if it is not known; `words` is the number of grounded words.
     """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
-    layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
+    layer, head = int(by_head.mean(1).argmax()), top_heads(by_head, 1)[0]
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
     ends = reported_on.get(INTERVALS)
     headline = {

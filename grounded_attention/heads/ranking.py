@@ -14,13 +14,14 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.boxes import IOU_THRESHOLD
-from grounded_attention.utils.plain_text import check_one_of, markdown_text
+from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
-from . import ABLATED, RANKS, SAME_SPLIT
+from . import ABLATED, SAME_SPLIT
 from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table, chosen_table
+from .choosing import choose_heads, top_heads
 from .examples import AuditExample, Images
 from .heads_file import ChosenHeads, name_heads, read_pairs
 from .items import Rules
@@ -37,59 +38,6 @@ LISTED = 10
 BOX_EXAMPLES = 500
 # Examples of related words, of the examples of a split.
 Relate = Callable[[Sequence[AuditExample]], Iterable[AuditExample]]
-# Localization Heads counts how often a head is among this many heads of lowest entropy (section 4.2).
-LOWEST = 10
-
-
-# The choice
-
-
-def choose_heads(
-    counts: HeadCounts,
-    count: int,
-    rank: str = "pointing",
-    entropies: np.ndarray | None = None,
-    real: np.ndarray | None = None,
-) -> list[tuple[int, int]]:
-    """Chooses the heads that ground best; `entropies` (n, L, H) are those of the phrases, for "localization"."""
-    check_one_of(rank, RANKS, "rank=")
-    if rank == "localization":
-        if entropies is None:
-            raise ValueError(f"rank={rank!r}: for image tokens only, whose maps have a spatial entropy")
-        values = localization_frequency(counts.mean_share, entropies, real)
-    else:
-        values = np.asarray(counts.mean(rank))
-    seeing = counts.seeing
-    if not 1 <= count <= seeing.sum():
-        raise ValueError(f"{count} heads cannot be chosen: the model has {seeing.sum()} heads that see the image")
-    values = np.where(seeing, values, -np.inf)
-    order = np.argsort(-values, axis=None, kind="stable")[:count]
-    return [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, values.shape), strict=True)]
-
-
-def localization_frequency(share: np.ndarray, entropies: np.ndarray, real: np.ndarray | None = None) -> np.ndarray:
-    """How often each head is among the ten of lowest spatial entropy, of the heads that look at the image.
-
-    `share` (L, H) is the mean share, `entropies` (n, L, H) are those of the phrases, `real` (L, H) are the heads that
-    the model has.
-    """
-    real = np.ones(share.shape, dtype=bool) if real is None else real
-    bend = elbow(share[real])
-    passed = real & ((share > bend) | (share[real].min() == share[real].max()))
-    entropy = np.where(passed, entropies, np.inf).reshape(len(entropies), -1)
-    lowest = np.argsort(entropy, axis=1, kind="stable")[:, : min(LOWEST, int(passed.sum()))]
-    frequency = np.bincount(lowest.ravel(), minlength=entropy.shape[1]) / len(entropy)
-    return np.where(passed, frequency.reshape(share.shape), -1.0)
-
-
-def elbow(values: np.ndarray) -> float:
-    """The value at the elbow of the sorted values: the point farthest from the line between the two ends."""
-    ordered = np.sort(values, axis=None)
-    if ordered[0] == ordered[-1]:
-        return float(ordered[0])
-    steps = np.linspace(0.0, 1.0, len(ordered))
-    heights = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
-    return float(ordered[int(np.abs(heights - steps).argmax())])
 
 
 # The ranking
@@ -185,9 +133,8 @@ class HeadRanking:
 
     def _heads_table(self) -> str:
         report = self.reported_on.counts
-        order = np.where(report.seeing, -report.accuracy, np.inf).argsort(None, kind="stable")
-        pairs = [divmod(int(place), self.reported_on.heads) for place in order[: report.seeing.sum()]]
-        others = [pair for pair in pairs if pair not in self.heads][:LISTED]
+        ranked = top_heads(report.accuracy, allowed=report.seeing)
+        others = [pair for pair in ranked if pair not in self.heads][:LISTED]
         table = chosen_table([head_entry(report, pair) for pair in (*self.heads, *others)])
         text = (
             f"The first {len(self.heads)} heads are chosen, the others are the next best; chance points right for "

@@ -25,6 +25,7 @@ from grounded_attention.utils.whole_files import write_bytes, write_text
 
 from . import SAME_SPLIT
 from .card import heads_section, region_of
+from .choosing import top_heads
 from .heads_file import FILE, FORMAT
 from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, ratio_intervals
 
@@ -202,9 +203,8 @@ def choose(table: "HeadTable", split: str) -> Choice:
 
 
 def _best(counts: HeadCounts) -> tuple[int, int]:
-    accuracy = np.where(counts.active, counts.accuracy, -1.0) if counts.active.any() else counts.accuracy
-    layer, head = np.unravel_index(int(accuracy.argmax()), accuracy.shape)
-    return int(layer), int(head)
+    (best,) = top_heads(counts.accuracy, 1, counts.active if counts.active.any() else None)
+    return best
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from grounded_attention.heads.choosing import elbow, top_heads
 from grounded_attention.heads.maps import spatial_entropy
-from grounded_attention.heads.ranking import elbow
 
 # A token that draws this many times the mean attention, from this share of all words, is a sink.
 SINK_FACTOR, SINK_WORDS = 4.0, 0.75
@@ -98,15 +98,8 @@ def localization_heads(
     lit = (maps[:, :, -1] > BOTTOM).any(-1)
     # Many heads have one place, an entropy of 0 up to rounding; the order of layers decides among them.
     entropy = spatial_entropy(maps.flatten(0, 1), means=2.0, noise=NOISE).view_as(sums).round(decimals=5)
-    width = sums.shape[1]
-
-    def ranked(kept: Tensor, values: Tensor) -> list[int]:
-        places = kept.flatten().nonzero().flatten()
-        return places[values.flatten()[places].argsort(stable=True)].tolist()
-
-    chosen = ranked(allowed & ~lit & (sums >= cut), entropy)
-    chosen = chosen[:most] if most else chosen
+    chosen = top_heads(-entropy, most or None, allowed & ~lit & (sums >= cut))
     if len(chosen) < least:
-        more = [place for place in ranked(~lit, -sums) if place not in chosen]
-        chosen = sorted(chosen + more[: least - len(chosen)], key=entropy.flatten().tolist().__getitem__)
-    return [(place // width, place % width) for place in chosen]
+        more = [head for head in top_heads(sums, allowed=~lit) if head not in chosen]
+        chosen = sorted(chosen + more[: least - len(chosen)], key=lambda head: float(entropy[head]))
+    return chosen

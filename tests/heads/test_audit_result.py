@@ -11,8 +11,8 @@ import pytest
 
 from grounded_attention.heads import SAME_SPLIT, figures
 from grounded_attention.heads.changes import compare
+from grounded_attention.heads.choosing import localization_frequency
 from grounded_attention.heads.page import heads_page
-from grounded_attention.heads.ranking import localization_frequency
 from grounded_attention.heads.table import HeadCounts, HeadTable
 
 pytestmark = pytest.mark.drawn_figures

@@ -11,10 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from grounded_attention.heads import measure
 from grounded_attention.heads.boxes import MappedPhrase, box_scores, judge_ways
+from grounded_attention.heads.choosing import choose_heads, elbow, localization_frequency
 from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples, grounded_prompts
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.measure import Measurement
-from grounded_attention.heads.ranking import choose_heads, elbow, evaluate_heads, localization_frequency, rank_heads
+from grounded_attention.heads.ranking import evaluate_heads, rank_heads
 from grounded_attention.heads.table import MEASURES, HeadCounts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase

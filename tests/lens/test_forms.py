@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from grounded_attention.heads.choosing import elbow
 from grounded_attention.heads.maps import spatial_entropy
-from grounded_attention.heads.ranking import elbow
 from grounded_attention.lens.crop import crop_box
 from grounded_attention.lens.forms import (
     find_sinks,

@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.attention_grounding import INTERVALS, LAYERS, AttentionGrounding
+from grounded_attention.heads.choosing import top_heads
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
@@ -43,9 +44,8 @@ class HeadChoice:
             return sorted({(layer, head) for layer, head in self.value})
         if self.kind == "layers":
             return [(layer, head) for layer in sorted(set(self.value)) for head in range(heads)]
-        order = np.argsort(-accuracy, axis=None, kind="stable")[: np.isfinite(accuracy).sum()]  # NaN comes last
-        chosen = order[: self.value] if self.kind == "best" else order[len(order) - self.value :]
-        return sorted((int(place) // heads, int(place) % heads) for place in chosen)
+        ranked = top_heads(accuracy)
+        return sorted(ranked[: self.value] if self.kind == "best" else ranked[len(ranked) - self.value :])
 
     def options(self, pairs: list[tuple[int, int]]) -> dict[str, Any]:
         """Options of a method that restrict it to the chosen heads."""
