@@ -17,9 +17,8 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.experiments.models import load_model, make_processor
-from grounded_attention.training.loop.chosen_heads import read_heads, supervise_chosen
 from grounded_attention.training.recipes.model_family import head_class
-from grounded_attention.training.recipes.recipe import Model, Recipe, SupervisionSection, load_recipe
+from grounded_attention.training.recipes.recipe import Model, load_recipe
 from tests.helpers.legacy_region_files import CASES
 from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sample, write_table, write_tsv
 from tests.helpers.tiny_scenes import tiny_recipe
@@ -188,20 +187,6 @@ def _read_audited(folder: Path) -> int:
     return as_command(read)
 
 
-def _heads(base: Path, folder: Path) -> None:
-    found = {"rows": 8, "tokens": 31, "chance": 0.2, "accuracy": [[0.1, 0.2], [0.3, 0.05]]}
-    (folder / "start_heads.json").write_text(json.dumps(found))
-
-
-def _read_heads(folder: Path) -> int:
-    def read() -> None:
-        recipe = Recipe(supervision=SupervisionSection(heads={"best": 2}))
-        found = read_heads(folder / "start_heads.json", 2, 2)
-        keep(supervise_chosen(recipe, found), len(found["accuracy"]))
-
-    return as_command(read)
-
-
 def _table(base: Path, folder: Path) -> None:
     write_table(folder / "regions", ["a", "bb", "ccc", "dddd"])
 
@@ -225,7 +210,6 @@ READERS = {
         Reader("checkpoint", _checkpoint, _model, kept_rows),
         Reader("pseudo-labels", _labels, _read_labels, kept_rows),
         Reader("audit result", _audited, _read_audited, kept_rows),
-        Reader("heads", _heads, _read_heads, kept_rows),
         *MORE_READERS,
     )
 }
