@@ -158,7 +158,7 @@ class _Tab:
 def frame(page: str) -> str:
     """A page inside the page, as high as it needs to be."""
     grow = (
-        "const fit = () => this.style.height = this.contentDocument.body.offsetHeight + 'px'; "
+        "const fit = () => this.style.height = this.contentDocument.body.offsetHeight + 4 + 'px'; "
         "new ResizeObserver(fit).observe(this.contentDocument.body)"
     )
     return f'<iframe class="ga-frame" title="{TITLE}" srcdoc="{escape(page)}" onload="{grow}"></iframe>'
