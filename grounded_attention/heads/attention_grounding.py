@@ -23,17 +23,16 @@ from grounded_attention.supervision.method import observed_layers, query_argumen
 from grounded_attention.supervision.rollout import rollout_layers
 
 from .choosing import top_heads
-from .measure import is_right
-from .statistics import ratio_intervals
+from .items import Items
+from .measure import is_right, item_sums, pool
 from .table import HeadCounts
 
 DIRECTION = "text_to_region"
 ROLLOUT = "text_to_region_rollout_by_layer"
 LAYERS = "text_to_region_layers"
 INTERVALS = "text_to_region_intervals"
-IMAGE = "image:"  # and the name of an image: its counts in a state
-# Sum of `HeadCounts` -> sum of a state; an item is a token.
-_SUMS = {"items": "tokens", "correct": "correct", "share": "share", "chance": "chance"}
+IMAGE = "image:"  # and the name of an image: its sums (4, L, H) in a state, those of `COUNTED`
+COUNTED = ("items", "chance", "correct", "share")  # of `item_sums`; an item is a token
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
 
 
@@ -58,8 +57,6 @@ class AttentionGrounding(StreamingMetric):
         self.rollout, self.keep = rollout, keep
         self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
-        self._images: list[str] = []
-        self._rows: list[Tensor] = []  # of each batch (B, 1 + L * H): its grounded tokens, and those that are right
 
     def prepare_batch(
         self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
@@ -81,23 +78,25 @@ class AttentionGrounding(StreamingMetric):
         """
         layers = observed_layers(outputs)
         targets = self._targets(batch)
-        counted = targets.rows >= 0
         answers = [layer for layer in layers if layer.pairs and layer.pairs[0] is not None]
-        pairs, self._layers = [cast(Any, layer.pairs[0]) for layer in answers], layer_numbers(answers)
-        log_alpha = torch.stack([alpha for alpha, _ in pairs])
-        log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
-        candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
-        chance, hits = targets.gold.sum(-1) / candidates, _hits(log_alpha, targets.gold[:, None]) * counted[:, None]
-        share = (log_share.exp() * counted[:, None]).sum((1, 3))
-        self._add(tokens=counted.sum(), chance=chance[counted].sum(), correct=hits.sum((1, 3)), share=share)
-        words, right = counted.sum(-1), hits.sum(3).transpose(0, 1).flatten(1)
-        if "image_id" in batch:
-            self._images += batch["image_id"]
-            self._rows.append(torch.cat([words[:, None], right], 1))
+        self._layers = layer_numbers(answers)
+        pair = tuple(map(torch.stack, zip(*(cast(Any, layer.pairs[0]) for layer in answers), strict=True)))
+        items = token_items(targets)
+        sums = item_sums(pool(pair, items), items)
+        shape = sums["correct"].shape  # (M, L, H)
+        parts = [torch.from_numpy(sums[name]).double() for name in COUNTED]
+        of_items = torch.stack([part if part.dim() > 1 else part[:, None, None].expand(shape) for part in parts], 1)
+        of_examples = of_items.new_zeros(len(targets.rows), *of_items.shape[1:])
+        of_examples.index_add_(0, torch.from_numpy(items.example), of_items)
+        for image, counted in zip(batch.get("image_id") or [""] * len(of_examples), of_examples, strict=True):
+            name = f"{IMAGE}{image}"
+            self._state[name] = self._state.get(name, 0) + counted
         if self.keep:
-            self._items["heads_on_gold"] += (right / words[:, None]).tolist()
-            self._items["heads_chance"] += ((chance * counted).sum(-1) / words).tolist()
+            words, chance, right, _ = of_examples.unbind(1)
+            self._items["heads_on_gold"] += (right / words).flatten(1).tolist()
+            self._items["heads_chance"] += (chance / words)[:, 0, 0].tolist()
         if self.rollout:
+            counted = targets.rows >= 0
             self._add(rollout=(self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
 
     def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
@@ -115,13 +114,6 @@ class AttentionGrounding(StreamingMetric):
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
         return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
 
-    def state(self) -> dict[str, Tensor]:
-        """The sums so far, and those of each image: `image:<name>` -> (1 + L * H) float64."""
-        state = super().state()
-        for image, row in zip(self._images, torch.cat(self._rows).cpu() if self._rows else (), strict=True):
-            state[f"{IMAGE}{image}"] = state.get(f"{IMAGE}{image}", 0) + row
-        return state
-
     def items(self) -> dict[str, list]:
         """Of each example, if they are kept: `heads_on_gold`, the share of its grounded tokens that are right, of each
         head (L * H), and `heads_chance`; NaN for an example without such tokens."""
@@ -129,9 +121,13 @@ class AttentionGrounding(StreamingMetric):
 
     @staticmethod
     def counts(state: Mapping[str, Tensor]) -> HeadCounts:
-        """The sums of a state as those of a [`HeadTable`], as if all tokens were of one image."""
-        sums = {name: state[key].cpu().numpy()[None] for name, key in _SUMS.items()}
-        return HeadCounts(("all",), items=np.maximum(sums.pop("items"), 1), baseline=np.zeros(1), **sums)
+        """The sums of a state as those of a [`HeadTable`]; without a grounded token one image with a wrong answer."""
+        images = {name.removeprefix(IMAGE): sums.numpy() for name, sums in state.items() if name.startswith(IMAGE)}
+        judged = {name: sums for name, sums in images.items() if sums[0, 0, 0] > 0}
+        sums = np.stack([*judged.values()] or [np.zeros_like(next(iter(images.values())))])
+        items, chance, correct, share = sums.swapaxes(0, 1)
+        counted = np.maximum(items[:, 0, 0], 1)
+        return HeadCounts(tuple(judged) or ("",), counted, correct, share, np.zeros(len(sums)), chance[:, 0, 0])
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """Computes the numbers of a state.
@@ -147,10 +143,9 @@ class AttentionGrounding(StreamingMetric):
             named images on `..._intervals`: `images`, their number, `low` and `high` (lists (L, H)).
         """
         counts = self.counts(state)
-        tokens, by_head = counts.total, torch.from_numpy(counts.accuracy)
-        rollout = (state["rollout"] / tokens).tolist() if "rollout" in state else None
+        by_head = torch.from_numpy(counts.accuracy)
         numbers = {
-            "text_to_region_tokens": int(state["tokens"]),
+            "text_to_region_tokens": int(sum(sums[0, 0, 0] for name, sums in state.items() if name.startswith(IMAGE))),
             "text_to_region_chance": counts.chance_accuracy,
             "text_to_region_all_heads": by_head.mean().item(),
             "text_to_region_best_layer": by_head.mean(1).max().item(),
@@ -160,12 +155,21 @@ class AttentionGrounding(StreamingMetric):
         }
         if self._layers != list(range(len(self._layers))):
             numbers[LAYERS] = self._layers
-        images = [row.numpy() for name, row in state.items() if name.startswith(IMAGE) and row[0] > 0]
-        if len(images) > 1:
-            rows = np.stack(images)
-            low, high = ratio_intervals(rows[:, 1:], rows[:, 0]).reshape(2, *by_head.shape).tolist()
-            numbers[INTERVALS] = {"images": len(images), "low": low, "high": high}
-        return numbers if rollout is None else {**numbers, ROLLOUT: rollout}
+        if len(counts.image_ids) > 1:
+            low, high = counts.intervals().tolist()
+            numbers[INTERVALS] = {"images": len(counts.image_ids), "low": low, "high": high}
+        if "rollout" in state:
+            numbers[ROLLOUT] = (state["rollout"] / counts.total).tolist()
+        return numbers
+
+
+def token_items(targets: GroundingTargets) -> Items:
+    """Each grounded token as an item: what the heads are asked in training."""
+    example, place = (targets.rows >= 0).nonzero(as_tuple=True)
+    gold = targets.gold[example, place].bool().cpu().numpy()
+    nothing = np.zeros(len(gold), dtype=bool)
+    places = place[:, None].cpu().numpy()
+    return Items(targets.rows.cpu(), targets.columns.cpu(), example.cpu().numpy(), places, gold, nothing, [], [])
 
 
 def _hits(scores: Tensor, gold: Tensor) -> Tensor:

@@ -220,7 +220,10 @@ def test_intervals_draw_whole_images(rows):
     states = [streamed([{**batch, "image_id": images}]) for batch, images in zip(parts, names, strict=True)]
     merged = {key: sum(state.get(key, 0) for state in states) for key in {**states[0], **states[1]}}
     figures = AttentionGrounding().compute(merged)
-    counts = np.stack([row.numpy() for key, row in merged.items() if key.startswith("image:") and row[0] > 0])
+    sums = [value.numpy() for key, value in merged.items() if key.startswith("image:") and value[0, 0, 0] > 0]
+    counts = np.stack(
+        [np.append(items[0, 0], right) for items, _, right, _ in sums]
+    )  # tokens, then right ones by head
     accuracy = np.ravel(figures["text_to_region_by_head"])
     assert counts[:, 0].sum() == figures["text_to_region_tokens"]
     np.testing.assert_allclose(counts[:, 1:].sum(0) / counts[:, 0].sum(), accuracy)
