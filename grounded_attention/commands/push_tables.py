@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pushes of region tables and pseudo-labels to a data set repository: their files unchanged, and a card."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,9 +18,10 @@ from grounded_attention.dataset_scripts.licences import (
     check_redistribution,
 )
 from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST as LABELS
-from grounded_attention.dataset_scripts.regions.files import INDEX
+from grounded_attention.dataset_scripts.regions.files import INDEX, SHARDS
 from grounded_attention.dataset_scripts.regions.files import MANIFEST as REGIONS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.utils.plain_text import markdown_text
 
 
 class PushChoices(TypedDict, total=False):
@@ -33,22 +35,46 @@ class PushChoices(TypedDict, total=False):
 
 def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the region table in `folder`; every row is compared with its checksum first."""
-    from grounded_attention.dataset_scripts.regions.region_card import write_region_card
-
     table = RegionTable(folder)
-
-    def write_card(terms: Licence, files: Sequence[str]) -> str:
-        checksums = {name: sha256(table.path / name) for name in files}
-        return write_region_card(to, table.info, terms, choices.get("permission"), checksums, next(iter(table)))
-
     terms = SCENES if table.provenance.get("source") == "scenes" else REGION_FEATURES
     name, message = f"the region table {folder}", f"Region table of {len(table)} images"
+
+    def write_card(terms: Licence) -> str:
+        return region_card(to, table, terms, choices.get("permission"))
+
     return _push(table, to, choices, name, terms, [INDEX, REGIONS], write_card, message)
+
+
+def region_card(to: str, table: RegionTable, terms: Licence, permission: str | None) -> str:
+    """The card of a region table."""
+    from grounded_attention.dataset_scripts.hub.dataset_card import table_card
+
+    detector = table.provenance.get("detector")
+    named = detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False)
+    files = [
+        (f"`{shard['file']}`", f"{shard['bytes']:,}", f"`{sha256(table.path / shard['file'])}`")
+        for shard in table.info["shards"]
+    ]
+    return table_card(
+        "regions",
+        to,
+        table.info,
+        terms,
+        permission,
+        shards=SHARDS,
+        rows=len(table),
+        tags=["region-features"],
+        detector=markdown_text(named) if detector else "not named",
+        example=json.dumps(next(iter(table))),  # the id of an image may contain quotes and line ends
+        files_of_table=files,
+    )
 
 
 def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the pseudo-labels in `folder`; every row is checked first. The licence is that of the captions."""
-    from grounded_attention.dataset_scripts.pseudo_labels.label_card import write_label_card
+    from grounded_attention.dataset_scripts.hub.dataset_card import table_card
+    from grounded_attention.dataset_scripts.pseudo_labels.files import SHARDS as LABEL_SHARDS
+    from grounded_attention.dataset_scripts.pseudo_labels.statistics import describe
     from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
     table = PseudoLabelTable(folder)
@@ -59,8 +85,19 @@ def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushC
         problem = "the provenance does not have the licence of the captions"
         raise DataError(problem, file=table.path / LABELS, found=repr(error)[:200], hint=hint) from error
 
-    def write_card(terms: Licence, files: Sequence[str]) -> str:
-        return write_label_card(to, table.info, terms, choices.get("permission"), next(iter(table)))
+    def write_card(terms: Licence) -> str:
+        return table_card(
+            "pseudo_labels",
+            to,
+            table.info,
+            terms,
+            choices.get("permission"),
+            shards=LABEL_SHARDS,
+            rows=len(table),
+            tags=["pseudo-labels", "visual-grounding"],
+            statistics="\n".join(describe(table.info["statistics"])),
+            example=json.dumps(next(iter(table))),
+        )
 
     name, message = f"the pseudo-labels {folder}", f"Pseudo-labels of {len(table)} captions"
     return _push(table, to, choices, name, terms, [LABELS], write_card, message)
@@ -77,7 +114,7 @@ def _push(
     name: str,
     terms: Licence,
     files: Sequence[str],
-    write_card: Callable[[Licence, Sequence[str]], str],
+    write_card: Callable[[Licence], str],
     message: str,
 ) -> str:
     """Pushes the shards of a table and its `files`, of which the last is the manifest, with a card."""
@@ -89,7 +126,7 @@ def _push(
     table.verify()
     names = [*(shard["file"] for shard in table.info["shards"]), *files]
     added: dict[str, Path | bytes] = {each: table.path / each for each in names}
-    added[CARD] = write_card(terms, names).encode()
+    added[CARD] = write_card(terms).encode()
     old = [each for each in repository.user_files() if each not in added]
     return commit_files(repository, added, old, message=message, private=private)
 

@@ -11,9 +11,10 @@ import pytest
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
+from grounded_attention.commands.push_tables import region_card
 from grounded_attention.dataset_scripts.hub.dataset_card import table
 from grounded_attention.dataset_scripts.licences import SCENES
-from grounded_attention.dataset_scripts.regions.region_card import write_region_card
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.table import HeadCounts, HeadTable
 from grounded_attention.pages.figure_style import save
@@ -21,6 +22,7 @@ from grounded_attention.pages.page import EXPLORER, embedded_json, html_page
 from grounded_attention.training.publish.card_snippets import seen_lines
 from grounded_attention.utils.plain_text import HIDDEN, markdown_code, markdown_text, printable
 from tests.helpers.hostile_texts import HOSTILE
+from tests.helpers.region_samples import sample
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -125,12 +127,11 @@ def test_the_name_of_a_feature_model_stays_in_its_comment():
     assert len(lines) == 3 and all(line.startswith(("boxes =", "features =", "seen =")) for line in lines)
 
 
-def test_a_write_region_card_cannot_be_broken_by_an_image_id_or_a_detector():
+def test_a_card_of_regions_cannot_be_broken_by_an_image_id_or_a_detector(tmp_path):
     hostile = 'x"]\n```\n<script>alert(1)</script>\n\n# Heading'
-    info = {"provenance": {"detector": hostile, "source": hostile}, "arrays": {"boxes": 4, "features": 8}}
-    info |= {"images": 1, "regions": 1, "feature_size": 8, "checksum": "0" * 32}
-    info["shards"] = [{"file": "regions-00000.arrow", "bytes": 3}]
-    card = write_region_card("org/name", info, SCENES, None, {"regions-00000.arrow": "0"}, hostile)
+    with RegionTableWriter(tmp_path, {"detector": hostile, "source": hostile}) as writer:
+        writer.write(sample(hostile))
+    card = region_card("org/name", RegionTable.open(tmp_path), SCENES, None)
     assert "\n# Heading" not in card and "\n<script>" not in card and card.count("\n```") == 6
     outside = "".join(card.split("\n```")[::2])
     assert "<script>" not in outside.replace("\\<script", "")

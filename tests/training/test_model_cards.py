@@ -13,7 +13,7 @@ from grounded_attention.processing import VLBertProcessor
 from tests.helpers.run_elsewhere import run_elsewhere
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = ("trained", "trained_vlm", "in_progress")
+TEMPLATES = ("trained", "trained_vlm", "in_progress", "rows", "regions", "pseudo_labels")
 CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.stem not in TEMPLATES)
 SECTIONS = ("Use", "How it was made", "Results", "Controls", "Intended use", "Limits", "Licence", "Citation")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "after", "red", "ball"]

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Card of a pushed data set, written from the records of its configurations."""
+"""Cards of pushed data sets: rows, region tables and pseudo-labels, each from its template in `model_cards/`."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +14,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.licences import Licence, scenes_command
 from grounded_attention.utils.plain_text import markdown_code, markdown_table, markdown_text, printable
+from grounded_attention.utils.project import MODEL_CARDS
 
 Record = Mapping[str, Any]
 _WARNINGS = {
@@ -21,51 +23,105 @@ _WARNINGS = {
 }
 _STRICTNESS = ("allowed", "unclear", "forbidden")
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_MAX_ITEMS = 10  # of a list in the provenance
 
 
-def write_card(repository: str, records: Mapping[str, Record]) -> str:
-    """Writes the content of README.md."""
-    first = next(iter(records.values()))
-    parts = [
-        f"# {repository.split('/')[-1]}",
-        first["description"],
-        "" if has_pictures(first) else "Images are not included; `image_id` identifies them.",
-        "## Rows",
-        table(
-            ("configuration", "split", "rows"),
-            [
-                (markdown_code(name), markdown_text(split), f"{facts['num_examples']:,}")
-                for name, record in records.items()
-                for split, facts in record["info"]["splits"].items()
-            ],
-        ),
-        *_column_sections(records),
-        "## Use",
-        _snippet(repository, records),
-        "## Licence",
-        *dict.fromkeys(licence_text(record) for record in records.values()),
-        "## Source and citation",
-        _source_section(first),
-        "## How it was built",
-        *(_build_section(name, record) for name, record in records.items()),
-    ]
-    body = "\n\n".join(part.strip() for part in parts if part.strip())
-    return str(DatasetCard(f"---\n{_metadata(repository, records).to_yaml()}\n---\n\n{body}\n"))
-
-
-def table_card(
-    repository: str, parts: Sequence[str], tags: Sequence[str], rows: int, licence: Licence, shards: str
+def data_card(
+    template: str,
+    repository: str,
+    licences: Sequence[Record],
+    *,
+    rows: int,
+    tags: Sequence[str],
+    files: Mapping[str, Mapping[str, str]],
+    infos: Mapping[str, DatasetInfo] | None = None,
+    **content: Any,
 ) -> str:
-    """The card of a table of ours, whose files `shards` the Hub reads as one split: title, then `parts`."""
+    """Renders a template; `licences` have `licence` and `permission`, `files` name -> split -> pattern."""
+    # The metadata have one licence for all configurations.
+    strictest = max((each["licence"] for each in licences), key=lambda one: _STRICTNESS.index(one["redistribution"]))
     title = repository.split("/")[-1]
     data = DatasetCardData(
         pretty_name=title,
         tags=["grounded-attention", *tags],
+        language=["en"] if infos else None,
         size_categories=[size_category(rows)],
-        **licence_metadata(asdict(licence)),
+        **licence_metadata(strictest),
     )
-    MetadataConfigs({"default": {"data_files": [{"split": "train", "path": shards}]}}).to_dataset_card_data(data)
-    return str(DatasetCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join([f"# {title}", *parts]) + "\n"))
+    if infos:
+        DatasetInfosDict(infos).to_dataset_card_data(data)
+    configs = {
+        name: {"data_files": [{"split": split, "path": pattern} for split, pattern in splits.items()]}
+        for name, splits in files.items()
+    }
+    MetadataConfigs(configs).to_dataset_card_data(data)
+    terms = "\n\n".join(dict.fromkeys(map(licence_text, licences)))
+    path, shown = str(MODEL_CARDS / f"{template}.md"), {"title": title, "repository": repository, "licence": terms}
+    return str(DatasetCard.from_template(data, template_path=path, table=table, **shown, **content))
+
+
+def table_card(
+    template: str,
+    repository: str,
+    info: Record,
+    licence: Licence,
+    permission: str | None,
+    *,
+    shards: str,
+    **content: Any,
+) -> str:
+    """The card of a table, whose files `shards` the Hub reads as one split."""
+    terms = {"licence": asdict(licence), "permission": permission}
+    provenance = json.dumps(_shorten_lists(info["provenance"]), indent=2, ensure_ascii=False)
+    files = {"default": {"train": shards}}
+    return data_card(template, repository, [terms], files=files, info=info, provenance=provenance, **content)
+
+
+def write_card(repository: str, records: Mapping[str, Record]) -> str:
+    """The card of rows, from the records of their configurations."""
+    name, first = next(iter(records.items()))
+    infos = {name: DatasetInfo.from_dict({**record["info"], "config_name": name}) for name, record in records.items()}
+    counts = {name: record["info"]["splits"] for name, record in records.items()}
+    splits = [
+        (markdown_code(name), markdown_text(split), f"{facts['num_examples']:,}")
+        for name, facts_of_splits in counts.items()
+        for split, facts in facts_of_splits.items()
+    ]
+    return data_card(
+        "rows",
+        repository,
+        list(records.values()),
+        rows=sum(facts["num_examples"] for facts_of_splits in counts.values() for facts in facts_of_splits.values()),
+        tags=[first["builder"]],
+        files={name: {split: f"{name}/{split}-*" for split in counts[name]} for name in records},
+        infos=infos,
+        records=records,
+        first=first,
+        name=name,
+        split=next(iter(counts[name])),
+        pictures=bool({"image", "images"} & first["info"]["features"].keys()),
+        splits=splits,
+        columns=_columns(records),
+        sources={name: list(map(_source, record["sources"])) for name, record in records.items()},
+        scenes_command=scenes_command,
+    )
+
+
+def _columns(records: Mapping[str, Record]) -> dict[str, list[str]]:
+    """Description of columns -> the configurations that have them."""
+    names: dict[str, list[str]] = {}
+    for name, record in records.items():
+        features = [
+            (markdown_code(column), markdown_code(_format_type(kind), 4000))
+            for column, kind in record["info"]["features"].items()
+        ]
+        names.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(f"`{name}`")
+    return names
+
+
+def _source(source: Record) -> tuple[str, ...]:
+    checksum = source.get("sha256") or source["table"]
+    return markdown_code(source["file"]), f"{source['files']:,}", f"{source['bytes']:,}", f"`{checksum}`"
 
 
 def licence_metadata(licence: Mapping[str, str]) -> dict[str, Any]:
@@ -100,54 +156,6 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return markdown_table(head, [[re.sub(r"(?<!\\)\|", r"\|", cell) for cell in row] for row in rows], len(head))
 
 
-def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData:
-    first = next(iter(records.values()))
-    # The metadata have one licence for all configurations.
-    strictest = max(records.values(), key=lambda record: _STRICTNESS.index(record["licence"]["redistribution"]))
-    infos = {name: DatasetInfo.from_dict({**record["info"], "config_name": name}) for name, record in records.items()}
-    rows = sum(facts["num_examples"] for record in records.values() for facts in record["info"]["splits"].values())
-    data = DatasetCardData(
-        pretty_name=repository.split("/")[-1],
-        tags=["grounded-attention", first["builder"]],
-        language=["en"],
-        size_categories=[size_category(rows)],
-        **licence_metadata(strictest["licence"]),
-    )
-    DatasetInfosDict(infos).to_dataset_card_data(data)
-    MetadataConfigs(
-        {
-            name: {"data_files": [{"split": split, "path": f"{name}/{split}-*"} for split in record["info"]["splits"]]}
-            for name, record in records.items()
-        }
-    ).to_dataset_card_data(data)
-    return data
-
-
-def _column_sections(records: Mapping[str, Record]) -> list[str]:
-    """Describes the columns; configurations with the same columns share a section."""
-    names_by_text: dict[str, list[str]] = {}
-    for name, record in records.items():
-        features = [
-            (markdown_code(column), markdown_code(_format_type(kind), 4000))
-            for column, kind in record["info"]["features"].items()
-        ]
-        names_by_text.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(
-            f"`{name}`"
-        )
-    return [f"### Columns of {', '.join(names)}\n\n{text}" for text, names in names_by_text.items()]
-
-
-def _source_section(record: Record) -> str:
-    if not record["scenes"]:
-        return f"{record['homepage'] or ''}\n\n{record['citation'] or ''}"
-    scenes = record["scenes"]
-    return (
-        f"Drawn and described by a program, version {scenes['version']} of grounded-attention's scenes; it contains "
-        f"no photographs and no texts by people:\n\n```bash\n{scenes_command(scenes, 'DIR')}\n```\n\n"
-        f"Only its format is that of the data set at {record['homepage'] or 'its builder'}."
-    )
-
-
 def _format_type(feature: Any) -> str:
     """Formats the type of a column."""
     kind = feature.get("_type") if isinstance(feature, Mapping) else None
@@ -165,51 +173,10 @@ def _format_type(feature: Any) -> str:
     return str(feature)
 
 
-def _snippet(repository: str, records: Mapping[str, Record]) -> str:
-    name, record = next(iter(records.items()))
-    split = next(iter(record["info"]["splits"]))
-    return f"""```python
-from datasets import load_dataset
-
-rows = load_dataset("{repository}", "{name}", split="{split}")
-print(rows[0])
-
-# without downloading all of it
-streamed = load_dataset("{repository}", "{name}", split="{split}", streaming=True)
-print(next(iter(streamed)))
-```
-
-In a recipe of grounded-attention: {_recipe_keys(repository, name, record)}."""
-
-
-def _recipe_keys(repository: str, name: str, record: Record) -> str:
-    if has_pictures(record):
-        return f"`data.source: {repository}`"
-    return f"`data.data_dir: hub://{repository}`, `data.options: {{config_name: {name}}}`"
-
-
-def has_pictures(record: Record) -> bool:
-    """Whether the pictures are in the rows."""
-    return bool({"image", "images"} & record["info"]["features"].keys())
-
-
-def _build_section(name: str, record: Record) -> str:
-    versions = ", ".join(f"{program} {version}" for program, version in record["versions"].items())
-    sources = [
-        (
-            markdown_code(each["file"]),
-            f"{each['files']:,}",
-            f"{each['bytes']:,}",
-            f"`{each.get('sha256') or each['table']}`",
-        )
-        for each in record["sources"]
-    ]
-    return "\n\n".join(
-        [
-            f"### `{name}`",
-            f"```bash\n{record['command']}\n```",
-            f"Versions: {versions}. Sources:",
-            table(("source", "files", "bytes", "checksum"), sources),
-            f"Counts of rows found and skipped, and more: `{name}/build.json`.",
-        ]
-    )
+def _shorten_lists(value: Any) -> Any:
+    """Shortens long lists; the manifest has them in full."""
+    if isinstance(value, Mapping):
+        return {name: _shorten_lists(each) for name, each in value.items()}
+    if isinstance(value, list) and len(value) > _MAX_ITEMS:
+        return [*map(_shorten_lists, value[: _MAX_ITEMS - 1]), f"and {len(value) - _MAX_ITEMS + 1} more"]
+    return value
