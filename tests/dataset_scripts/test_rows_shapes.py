@@ -108,11 +108,6 @@ CASES = {
     ),
     "own rows": ({"image": "p.png", "caption": f"{WORDS} flies", "phrases": [{"text": WORDS, "boxes": [BOX]}]},
                  IN_SHARES),
-    "own phrases that name boxes": (
-        {"image": "p.png", "caption": f"{WORDS} flies", "phrases": [{"phrase": WORDS, "phrase_id": "3"}],
-         "boxes": {"3": [BOX]}},
-        IN_SHARES,
-    ),
     "boxes with names": (
         [{"image": "p.png", "boxes": [{"label": WORDS, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}]},
          {"image": "p.png", "boxes": []}],

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .raw import RawBox, RowError, first_of
+from .raw import RawBox, RowError, first_of, trimmed
 from .readings import PIXELS, Reading, Readings
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
@@ -29,13 +29,16 @@ POINT_SHARES: Readings = (Reading("points", 1.0),)
 KOSMOS_CELLS = 32
 
 
+Span = tuple[int, int]  # the first character, and the one behind the last
+
+
 @dataclass
 class Mention:
     """Boxes in a text, and the words beside them."""
 
     boxes: list[RawBox]
-    span: tuple[int, int]  # The characters of the boxes and their marks
-    words: tuple[int, int] | None = None  # The characters of the words that are marked as theirs
+    span: Span  # The characters of the boxes and their marks
+    words: Span | None = None  # The characters of the words that are marked as theirs
     is_label: bool = False  # Whether the words are a label: several boxes with one label are one phrase
     image: int | None = None  # The picture, if the marks say it
     is_action: bool = False  # Whether something is done there, which the instruction before it says
@@ -101,10 +104,9 @@ def _give_words(text: str, mentions: Sequence[Mention]) -> None:
         end = mention.span[1]
 
 
-def _strip(text: str, place: tuple[int, int]) -> tuple[int, int] | None:
-    words = text[place[0] : place[1]]
-    start = place[0] + len(words) - len(words.lstrip())
-    return (start, start + len(words.strip())) if words.strip() else None
+def _strip(text: str, place: Span) -> Span | None:
+    start, end = trimmed(text, *place)
+    return (start, end) if start < end else None
 
 
 # Numbers
@@ -259,7 +261,7 @@ def _json(text: str, question: str) -> Iterator[Mention]:
         start = text.find("{", end)
 
 
-def _entry(item: dict[str, object], keys: list[str], text: str, span: tuple[int, int], question: str) -> Mention:
+def _entry(item: dict[str, object], keys: list[str], text: str, span: Span, question: str) -> Mention:
     """The boxes of an object of JSON, and the characters of its label."""
     found = text[slice(*span)]
     is_action = "action" in item or keys[0] in _ACTION_KEYS
@@ -394,7 +396,7 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def asked_for(question: str, is_instruction: bool = False) -> tuple[int, int] | None:
+def asked_for(question: str, is_instruction: bool = False) -> Span | None:
     """The words of a question that an answer of boxes means; characters of the question.
 
     The one thing that is marked or in quotation marks, or what a known form of question names; an instruction of one
@@ -413,14 +415,14 @@ def asked_for(question: str, is_instruction: bool = False) -> tuple[int, int] | 
     return _trim(question, place) if is_line else None
 
 
-def whole_text(text: str) -> tuple[int, int] | None:
+def whole_text(text: str) -> Span | None:
     """The characters of a text without places of pictures and the blanks around it; None if that is no one piece."""
     pieces = [0, *(edge for each in _PLACEHOLDER.finditer(text) for edge in each.span()), len(text)]
     spans = [(start, end) for start, end in zip(pieces[::2], pieces[1::2], strict=True) if text[start:end].strip()]
     return _strip(text, spans[0]) if len(spans) == 1 else None
 
 
-def _trim(text: str, place: tuple[int, int]) -> tuple[int, int] | None:
+def _trim(text: str, place: Span) -> Span | None:
     words = text[place[0] : place[1]]
     left = len(words) - len(words.lstrip(" \t\n,\"'“"))
     kept = words[left:].rstrip(" \t\n,.?!;:\"'”")

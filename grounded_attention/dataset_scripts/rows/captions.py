@@ -45,29 +45,14 @@ def _have_texts_and_boxes(value: Any) -> bool:
 
 
 def read_phrases(record: Columns, context: Context) -> Iterator[RawRow]:
-    """Own rows: texts, and `phrases` with the keys of `Phrase`; or entities with a text and boxes each."""
+    """Own rows: texts, and `phrases` with the keys of `Phrase`; or entities with a text and boxes each, which are not
+    of the own form: what their boxes mean is counted."""
     column = "phrases" if "phrases" in record else "entities"
-    listed = record[column]
-    marks = record.get("boxes") if isinstance(record.get("boxes"), Mapping) else None
-    phrases = []
-    for number, each in enumerate(listed):
-        name = f"{column}, element {number}"
-        own = _with_boxes(each, marks)
-        # Boxes beside the phrases, and entities, are not of the own form: what they mean is counted.
-        is_own = own is each and column == "phrases"
-        phrases.append(read_own_phrase(own, name, XYXY_SHARES if is_own else ()))
+    readings = XYXY_SHARES if column == "phrases" else ()
+    phrases = [read_own_phrase(each, f"{column}, element {n}", readings) for n, each in enumerate(record[column])]
     texts, pictures = _texts(record)
     rest = {key: value for key, value in record.items() if key not in (column, "messages", "conversations")}
     yield make_row(rest, texts, phrases, images=images_of(record) or pictures)
-
-
-def _with_boxes(phrase: Any, boxes: Mapping[str, Any] | None) -> Any:
-    """A phrase that names its boxes by an id has those of the row's mapping."""
-    if boxes is None or not isinstance(phrase, Mapping) or "boxes" in phrase:
-        return phrase
-    name = first_of(phrase, ("entity", "entity_id", "phrase_id", "id"))
-    text = phrase.get("text", phrase.get("phrase"))
-    return {"text": text, "entity": phrase.get(name or ""), "boxes": boxes.get(str(phrase.get(name or "")), [])}
 
 
 def _texts(record: Columns) -> tuple[dict[str, Any], list[Any]]:
@@ -171,20 +156,14 @@ def read_chunks(record: Columns, context: Context) -> Iterator[RawRow]:
     spans: dict[tuple[int, int], RawPhrase] = {}
     for name in ("noun_chunks", "ref_exps"):
         for number, entry in enumerate(structured(record.get(name), name) or []):
-            place = f"{name}, element {number}"
-            values = plain(entry)
+            place, values = f"{name}, element {number}", plain(entry)
             if not isinstance(values, list) or len(values) < 6:
                 raise RowError(place, found=values, expected="[start, end, x1, y1, x2, y2, score]")
             boxes = read_boxes(values[2:6], place, XYXY_SHARES)
-            start, end = (int(each) for each in values[:2])
-            if not 0 <= start < end <= len(caption):
-                expected = f"characters of a caption of {len(caption)}"
-                raise RowError(place, found=values[:2], expected=expected)
-            # Spans of a parser may begin or end with a blank.
-            words = caption[start:end]
-            start, end = start + len(words) - len(words.lstrip()), end - len(words) + len(words.rstrip())
-            phrase = spans.setdefault((start, end), RawPhrase(caption[start:end], [], start, end, 0))
-            phrase.boxes += [each for each in boxes if each.numbers not in [one.numbers for one in phrase.boxes]]
+            for phrase in span_phrases(values[:2], caption, boxes, place):
+                first = spans.setdefault((phrase.start or 0, phrase.end or 0), phrase)
+                if boxes[0].numbers not in [each.numbers for each in first.boxes]:
+                    first.boxes = [*first.boxes, *boxes]
     yield make_row(record, {"text": caption}, [*spans.values()])
 
 
@@ -216,7 +195,7 @@ def read_grounding(record: Columns, context: Context) -> Iterator[RawRow]:
     yield make_row(record, {"text": caption}, phrases)
 
 
-def texts_in_order(texts: Mapping[str, Any]) -> Sequence[str]:
+def texts_in_order(texts: Columns) -> Sequence[str]:
     """The texts of a row, in the order that `sentence` counts."""
     if "messages" in texts:
         return message_texts(texts["messages"])

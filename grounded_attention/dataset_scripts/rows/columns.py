@@ -13,6 +13,7 @@ from .pictures import without_object
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
+    Columns,
     RawBox,
     RawPhrase,
     RawRow,
@@ -22,6 +23,7 @@ from .raw import (
     read_boxes,
     size_of,
     structured,
+    trimmed,
 )
 from .readings import PIXELS, Reading, Readings
 from .report import RowsReport
@@ -41,8 +43,6 @@ TEXT_NAMES = (
     "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
     "title", "name", "category", "positive", "class", "class_name", "category_name",
 )  # fmt: skip
-
-Columns = Mapping[str, Any]
 
 
 # What may stand beside a box and is no part of a phrase.
@@ -162,7 +162,6 @@ def each_text(
 ) -> Iterator[RawRow]:
     """A row for each text, all of which mean the same boxes."""
     for text in texts:
-        start = len(text) - len(text.lstrip())
-        words = text.strip()
-        phrase = RawPhrase(words, boxes, start, start + len(words), 0, types=types)
+        start, end = trimmed(text, 0, len(text))
+        phrase = RawPhrase(text[start:end], boxes, start, end, 0, types=types)
         yield make_row(record, {"text": text}, [phrase], **known)

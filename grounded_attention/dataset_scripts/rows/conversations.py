@@ -2,7 +2,7 @@
 """Conversations about pictures, with boxes inside of the texts or beside them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from .box_texts import SHARES, Mention, asked_for, find_mentions, says_nothing, whole_text, without_boxes
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .messages import message_texts, messages_in, read_messages
-from .ms_swift import fill
+from .ms_swift import FilledBox, fill
 from .raw import (
     BOX_NAMES,
     RawBox,
@@ -86,7 +86,7 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if _LIKE_BOXES.search(str([each["tool_calls"] for each in given if each.get("tool_calls")])):
         context.leave_out("calls of tools with places, beside the texts")
     own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
-    filled = []
+    filled: list[FilledBox] = []
     if record.get("objects"):
         phrases, filled = fill(messages, record["objects"], str(record.get("rejected_response", "")))
     turns = _turns(messages, len(images))
@@ -123,21 +123,21 @@ def _with_chosen(record: Columns, turns: Any) -> Any:
     return turns + (chosen if isinstance(chosen, list) else [chosen])
 
 
-def _exchange(record: Columns) -> list[Mapping[str, Any]]:
+def _exchange(record: Columns) -> list[Columns]:
     """The messages of a question and an answer in columns of their own."""
     pair = _pair(record) or PAIRS[0]
     texts = [*chain(*(structured(record.get("history"), "history") or [])), *(record[key] for key in pair)]
     if record.get("input") and pair[0] == "instruction":
         texts[-2] = f"{texts[-2]}\n{record['input']}"
     system = record.get("system")
-    turns: list[Mapping[str, Any]] = [{"role": "system", "content": system}] if system else []
+    turns: list[Columns] = [{"role": "system", "content": system}] if system else []
     for number, text in enumerate(texts):
         words = "" if messages_in(text) else "\n".join(texts_of(text, pair[number % 2])[:1])
         turns += messages_in(text) or [{"role": ("user", "assistant")[number % 2], "content": words}]
     return turns
 
 
-def _turns(messages: Sequence[Mapping[str, Any]], count: int) -> list[Turn]:
+def _turns(messages: Sequence[Columns], count: int) -> list[Turn]:
     turns: list[Turn] = []
     shown: int | None = None
     question: int | None = None
@@ -277,7 +277,7 @@ def _answered(turns: Sequence[Turn], number: int, boxes: Any) -> RawPhrase:
 
 
 def _with_question(
-    turns: Sequence[Turn], number: int, phrases: Sequence[RawPhrase], filled: Sequence[Any]
+    turns: Sequence[Turn], number: int, phrases: Sequence[RawPhrase], filled: Sequence[FilledBox]
 ) -> RawPhrase:
     """A box of ms-swift without a name is what the question before it asks for, if its text is boxes alone."""
     phrase = phrases[number]

@@ -43,7 +43,7 @@ LIST_NAMES = (
     "target_instances",
     "shapes",
 )
-Named = tuple[str, list[RawBox], Mapping[str, Any]]  # its name, its boxes, the object
+Named = tuple[str, list[RawBox], Columns]  # its name, its boxes, the object
 
 # Columns of things in a picture; a null or an empty list says that there are none.
 OBJECT_LISTS = (*LIST_NAMES, "regions", "elements", "samples", "refs", "phrases")
@@ -110,17 +110,17 @@ def _has_centre(value: Any) -> bool:
 
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
-    column = _objects_column(record)
+    column = _objects_column(record) or ""
     pair = _beside(record)
-    if column is None and pair is not None:
+    if not column and pair is not None:
         used = [*pair, *(key for key in ("area", *MASK_NAMES) if isinstance(record.get(key), list))]
         objects = items({key: record[key] for key in used}, "objects")
     else:
-        value = structured(record[column or ""], column or "")
+        value = structured(record[column], column)
         used = [column]
         if isinstance(value, Mapping) and isinstance(value.get("detections"), list):  # FiftyOne
             value = value["detections"]
-        objects = items(value, column or "")
+        objects = items(value, column)
     named: list[Named] = []
     for number, each in enumerate(objects):
         try:
@@ -133,7 +133,7 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     yield from _rows({key: value for key, value in record.items() if key not in used}, named, context)
 
 
-def _without_area(each: Mapping[str, Any]) -> str | None:
+def _without_area(each: Columns) -> str | None:
     """Why a shape of LabelMe is left out."""
     kind = each.get("shape_type") or "polygon"
     number = len(each.get("points") or ()) if "shape_type" in each else 2
@@ -141,7 +141,7 @@ def _without_area(each: Mapping[str, Any]) -> str | None:
     return None if is_read else f"of the type {kind} with {number} points"
 
 
-def _boxes(each: Mapping[str, Any], context: Context) -> list[RawBox]:
+def _boxes(each: Columns, context: Context) -> list[RawBox]:
     about = each.get("attributes")
     each = {**each, **about} if isinstance(about, Mapping) else each
     context.note_beside(each)
@@ -160,7 +160,7 @@ def _boxes(each: Mapping[str, Any], context: Context) -> list[RawBox]:
     return boxes_of(each, readings)
 
 
-def _name_of(each: Mapping[str, Any], column: str | None, context: Context) -> str:
+def _name_of(each: Columns, column: str, context: Context) -> str:
     key = first_of(each, ("sentences", *NAME_NAMES, "names", "category_id", "class_id", "label_id"))
     if key is None and each.get("tokens_positive"):  # MDETR: words of the caption
         return ""

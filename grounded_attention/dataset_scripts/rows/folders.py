@@ -20,10 +20,11 @@ from .label_studio import is_label_studio, read_label_studio
 from .outlines import around, corners_of
 from .pictures import own_files
 from .probes import is_amber, open_amber
+from .raw import Columns, RowError, items
 from .readings import MARGIN, PIXELS, Reading
-from .sources import FILES, SAME_SPLIT, Record, Source, open_files, split_of, starts_with
+from .sources import FILES, SAME_SPLIT, Record, Source, in_words, open_files, split_of, starts_with
 
-COCO, YOLO, VOC, LABEL_STUDIO = "COCO", "YOLO", "Pascal VOC", "Label Studio"
+COCO, YOLO, VOC, LABEL_STUDIO = "COCO", "YOLO", "XML of Pascal VOC or CVAT", "Label Studio"
 _READINGS = {
     COCO: (Reading("xywh", PIXELS),),
     YOLO: (Reading("cxcywh", 1.0),),
@@ -97,44 +98,44 @@ def _is_coco(path: Path) -> bool:
 
 def _coco(path: Path) -> Iterator[Record]:
     whole = read_json(path)
-    lists: dict[str, list[Any]] = {
-        key: whole.get(key) or [] for key in ("images", "annotations", "categories") if isinstance(whole, Mapping)
-    }
-    for key, entries in lists.items():
-        if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
-            raise DataError(f"bad {key}", file=path, expected="a list of objects")
-        named: dict[Any, Any] = {}
-        for number, each in enumerate(entries if key != "annotations" else ()):
-            if named.setdefault(each.get("id"), each) != each:
-                where, expected = f"{key}, element {number}", "an id of its own: an earlier element has it"
-                raise DataError(
-                    "an id that is there twice", file=path, where=where, found=each.get("id"), expected=expected
-                )
-    names = {each.get("id"): str(each.get("name")) for each in lists["categories"]}
-    images = {each.get("id"): each for each in lists["images"]}
-    objects: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    lists: dict[str, list[Any]] = {}
+    for key in ("images", "annotations", "categories"):
+        with in_words("no COCO", file=path, where=key):
+            lists[key] = items(whole.get(key) or [], key)
+    images, names = (_by_id(path, key, lists[key]) for key in ("images", "categories"))
+    objects: dict[Any, list[Columns]] = defaultdict(list)
     for number, each in enumerate(lists["annotations"]):
-        where = f"annotations, element {number}"
-        if each.get("image_id") not in images:
-            found = each.get("image_id")
-            raise DataError("an unknown image_id", file=path, where=where, found=found, expected="an id of images")
-        if "category_id" in each and names and each["category_id"] not in names and "caption" not in each:
-            found, expected = each["category_id"], f"an id of categories: {', '.join(map(str, names))}"
-            raise DataError("an unknown category_id", file=path, where=where, found=found, expected=expected)
-        for part in each.get("segments_info") or [each]:  # of panoptic annotations
-            name = names.get(part.get("category_id"))
-            part = _upright(part, images[each["image_id"]])
-            objects[each["image_id"]].append({**part, **({} if name is None else {"category": name})})
+        with in_words("no COCO", file=path, where=f"annotations, element {number}"):
+            image_id, category = each.get("image_id"), each.get("category_id")
+            if image_id not in images:
+                raise RowError("an unknown image_id", found=image_id, expected="an id of images")
+            if "category_id" in each and names and category not in names and "caption" not in each:
+                expected = f"an id of categories: {', '.join(map(str, names))}"
+                raise RowError("an unknown category_id", found=category, expected=expected)
+            for part in each.get("segments_info") or [each]:  # of panoptic annotations
+                name = names.get(part.get("category_id"), {}).get("name")
+                named = {} if name is None else {"category": str(name)}
+                objects[image_id].append({**_upright(part, images[image_id]), **named})
     for number, (image_id, image) in enumerate(images.items()):
+        where = f"images, element {number}"
         file = image.get("file_name") or image.get("coco_url")
         if not isinstance(file, str):
-            raise DataError("no file_name", file=path, where=f"images, element {number}", found=dict(image))
+            raise DataError("no file_name", file=path, where=where, found=dict(image))
         about = {key: image[key] for key in ("width", "height", "caption") if image.get(key) is not None}
-        row = {"image": file, "image_id": image_id, **about, "objects": objects[image_id]}
-        yield path, f"images, element {number}", row
+        yield path, where, {"image": file, "image_id": image_id, **about, "objects": objects[image_id]}
 
 
-def _upright(part: Mapping[str, Any], image: Mapping[str, Any]) -> Mapping[str, Any]:
+def _by_id(path: Path, key: str, entries: Sequence[Columns]) -> dict[Any, Columns]:
+    named: dict[Any, Columns] = {}
+    for number, each in enumerate(entries):
+        with in_words("no COCO", file=path, where=f"{key}, element {number}"):
+            if named.setdefault(each.get("id"), each) != each:
+                expected = "an id of its own: an earlier element has it"
+                raise RowError("an id that is there twice", found=each.get("id"), expected=expected)
+    return named
+
+
+def _upright(part: Columns, image: Columns) -> Columns:
     """CVAT writes a turned rectangle as it is before it is turned about its middle, with the angle beside it."""
     about = part.get("attributes")
     if not isinstance(about, Mapping) or not about.get("rotation"):
@@ -258,7 +259,10 @@ def _xml(files: Sequence[Path], folder: Path) -> Iterator[Record]:
             found = [root.tag, *sorted({each.tag for each in root})]
             raise DataError("XML of another kind", file=path, found=found, expected=expected)
         for image in images:
-            yield path, f"image {image.get('name')}", _cvat_row(image)
+            where = f"image {image.get('name')}"
+            with in_words("no image of CVAT", file=path, where=where):
+                row = _cvat_row(image)
+            yield path, where, row
 
 
 def _voc_row(root: Any, path: Path, folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 
 from .detection import UNREAD
 from .outlines import around, corners_of
-from .raw import RowError
+from .raw import Columns, RowError
 from .sources import Record, in_words, starts_with
 
 _LOOKED_AT = 100  # tasks; the first ones may have nothing
@@ -27,11 +27,11 @@ def is_label_studio(path: Path) -> bool:
     return any(isinstance(each, Mapping) and (_is_task(each) or _regions_of(each)) for each in tasks)
 
 
-def _is_task(task: Mapping[str, Any]) -> bool:
+def _is_task(task: Columns) -> bool:
     return isinstance(task.get("data"), Mapping) and any(key in task for key in (*_PEOPLE, "predictions"))
 
 
-def _regions_of(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _regions_of(task: Columns) -> list[dict[str, Any]]:
     """The regions of a task of JSON-MIN, whose fields stand side by side."""
     lists = [each for each in task.values() if isinstance(each, list) and each and isinstance(each[0], Mapping)]
     named = [each for each in lists if any(str(key).endswith("labels") for key in each[0])]
@@ -55,7 +55,7 @@ def read_label_studio(path: Path) -> Iterator[Record]:
             yield path, where, _row(task["data"], valid[0].get("result") or [] if valid else [], left_out)
 
 
-def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], left_out: list[str]) -> dict[str, Any]:
+def _row(data: Columns, regions: Sequence[Columns], left_out: list[str]) -> dict[str, Any]:
     texts = [value for value in data.values() if isinstance(value, str)]
     picture = next((value for key, value in data.items() if key in ("image", "img", "ocr", "photo", "url")), None)
     picture = picture or next((each for each in texts if each.lower().endswith(SUFFIXES)), None)
@@ -63,7 +63,7 @@ def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], left_out
         raise RowError("no picture", found=dict(data), expected='"image" in data')
     labels: dict[Any, list[str]] = defaultdict(list)
     words: dict[Any, list[str]] = defaultdict(list)
-    shapes: dict[Any, Mapping[str, Any]] = {}
+    shapes: dict[Any, Columns] = {}
     captions = []
     for number, region in enumerate(regions):
         value = region.get("value") or {}
@@ -93,7 +93,7 @@ def _row(data: Mapping[str, Any], regions: Sequence[Mapping[str, Any]], left_out
     return {"image": picture, **({"caption": captions[0]} if captions else {}), "objects": objects}
 
 
-def _box(shape: Mapping[str, Any]) -> list[float]:
+def _box(shape: Columns) -> list[float]:
     """x, y, width, height in percent of what a region encloses, also if it is turned about its corner."""
     if "points" in shape:
         points = shape["points"]

@@ -11,7 +11,8 @@ from PIL import Image
 from grounded_attention.utils.masks import mask_corners, read_mask
 from grounded_attention.utils.open_images import open_image
 
-from .raw import RowError, plain, structured
+from .raw import Columns, RowError, plain, structured
+from .readings import Size
 
 MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments", "quad")
 MAX_SHIFT = 8  # groups of 5 bits of a run length
@@ -20,7 +21,7 @@ Corners = tuple[float, float, float, float]
 Mask = np.ndarray | list[np.ndarray]
 
 
-def find_mask(record: Mapping[str, Any]) -> tuple[Mask, Corners] | None:
+def find_mask(record: Columns) -> tuple[Mask, Corners] | None:
     """The mask of a record and the corners in pixels of what it encloses; None without one."""
     for name in MASK_NAMES:
         value = structured(record.get(name), name)
@@ -45,7 +46,7 @@ def find_mask(record: Mapping[str, Any]) -> tuple[Mask, Corners] | None:
     return None
 
 
-def unite_masks(masks: Sequence[Mask], size: tuple[int, int]) -> np.ndarray:
+def unite_masks(masks: Sequence[Mask], size: Size) -> np.ndarray:
     """All pixels (H, W) of masks of a picture of this width and height."""
     united = np.zeros(size[::-1], dtype=bool)
     for mask in masks:
@@ -83,7 +84,7 @@ def _of_picture(value: Any, name: str) -> np.ndarray | None:
     return values == values.max() if len(np.unique(values)) == 2 else None
 
 
-def _of_runs(value: Mapping[str, Any], name: str) -> np.ndarray:
+def _of_runs(value: Columns, name: str) -> np.ndarray:
     counts = value["counts"].decode("latin-1") if isinstance(value["counts"], bytes) else value["counts"]
     try:
         runs = _decompress(counts) if isinstance(counts, str) else counts

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .raw import RowError, first_of, items, plain, structured
+from .raw import Columns, RowError, first_of, items, plain, structured
 
 ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
@@ -67,12 +67,12 @@ def _list_in(text: str) -> list[Any] | None:
     return value if isinstance(value, list) and all(isinstance(each, Mapping) for each in value) else None
 
 
-def _is_part(value: Mapping[str, Any]) -> bool:
+def _is_part(value: Columns) -> bool:
     """Whether an object is a part of a message, and not of an answer that is written in JSON."""
     return value.get("type") in (*_TEXTS, *_PICTURES) and value.keys() <= _PART_KEYS
 
 
-def _beside(message: Mapping[str, Any]) -> Any:
+def _beside(message: Columns) -> Any:
     """The box of a message of GUI-Actor, or the two points of a drag."""
     drag = [message[key] for key in ("from_coord", "to_coord") if message.get(key) is not None]
     return message["bbox_gt"] if message.get("bbox_gt") is not None else drag or None
@@ -110,6 +110,6 @@ def text_places(messages: Sequence[Any]) -> list[tuple[Any, str]]:
     return places
 
 
-def message_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+def message_texts(messages: Sequence[Columns]) -> list[str]:
     """The texts of messages, in order; a message of parts may have several."""
     return [holder[key] for holder, key in text_places(messages)]

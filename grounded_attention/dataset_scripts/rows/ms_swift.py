@@ -9,7 +9,7 @@ from typing import Any
 
 from .box_texts import says_nothing
 from .messages import text_places
-from .raw import RawBox, RawPhrase, RowError, read_boxes, structured
+from .raw import Columns, RawBox, RawPhrase, RowError, read_boxes, structured
 from .readings import PIXELS, Reading
 
 _PLACE = re.compile(r"<ref-object>|<bbox>")
@@ -83,7 +83,7 @@ def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> tuple[lis
     return phrases, filled
 
 
-def _objects(value: Any) -> Mapping[str, Any]:
+def _objects(value: Any) -> Columns:
     """`ref`, `bbox`, `bbox_type` and `image_id`; version 2 has a list of objects, with caption and image."""
     value = structured(value, "objects")
     if isinstance(value, list) and all(isinstance(each, Mapping) and {"caption", "bbox"} <= {*each} for each in value):
@@ -93,7 +93,7 @@ def _objects(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _boxes(objects: Mapping[str, Any]) -> list[list[RawBox]]:
+def _boxes(objects: Columns) -> list[list[RawBox]]:
     given, kinds = objects.get("bbox") or [], objects.get("bbox_type")
     boxes = []
     for each, kind in zip(given, kinds if isinstance(kinds, list) and kinds else [kinds] * len(given), strict=True):

@@ -18,6 +18,7 @@ from grounded_attention.utils.open_images import picture_size
 from grounded_attention.utils.safe_paths import path_below
 
 from .raw import RowError
+from .readings import Size
 
 _SIZES = 4096  # that are remembered, for pictures that several rows have
 _UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # Label Studio's before the name of a file
@@ -47,7 +48,7 @@ class Pictures:
         self.folders = [Path(each) for each in (images, folder) if each is not None]
         self.is_foreign = is_foreign
         self._by_name: dict[str, Path] | None = None
-        self._sizes: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._sizes: OrderedDict[str, Size] = OrderedDict()
 
     def find(self, image: Any, file: Path | None = None) -> Any:
         """A picture as `open_image` takes it: bytes, a mapping with them, a PIL image, an array, or an existing path;
@@ -65,7 +66,7 @@ class Pictures:
             raise MissingPicture("(null)", self.folders)
         return image
 
-    def size(self, picture: Any) -> tuple[int, int]:
+    def size(self, picture: Any) -> Size:
         """Width and height of the upright picture; of a file or bytes only the header is read."""
         if not isinstance(picture, str):
             return picture_size(picture, "its picture")

@@ -22,14 +22,16 @@ from .sources import Record, Source
 
 FOILS = ("foil", "negative_caption")
 FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
+_VERDICTS = ("truth", "label", "answer")
+_QUESTIONS = ("question", "query", "text")
+_SAMPLINGS = ("sampling", "category", "type")
 
 
-def _match(record: Columns, captions: Any, group: Any = "", label: int = 1, **about: Any) -> RawRow:
+def _match(record: Columns, captions: Any, group: Any = "", label: int = 1, pair: Any = "", **about: Any) -> RawRow:
     if not isinstance(captions, list) or any(not isinstance(each, str) or not each.strip() for each in captions):
         raise RowError("bad captions", found=captions, expected="a text each, the right one first")
-    pair = about.pop("pair", "")
     row = make_row(record, {"captions": captions}, [], **about)
-    row.more |= {"label": label, "group": str(group or ""), "pair": str(pair)}
+    row.more |= {"label": label, "group": str(group or ""), "pair": str(pair or "")}
     return row
 
 
@@ -43,8 +45,8 @@ def read_foil(record: Columns, context: Context) -> Iterator[RawRow]:
     if isinstance(votes, Mapping) and int(votes.get("caption", 0)) < FEWEST_VOTES:
         context.leave_out(f"captions that fewer than {FEWEST_VOTES} people chose over the foil")
         return
-    group = first_of(record, ("linguistic_phenomena", "group"))
-    yield _match(record, [record["caption"], record[first_of(record, FOILS) or ""]], record.get(group or ""))
+    foil = record[first_of(record, FOILS) or ""]
+    yield _match(record, [record["caption"], foil], record.get("linguistic_phenomena", record.get("group")))
 
 
 def has_options(record: Columns) -> bool:
@@ -57,12 +59,12 @@ def read_options(record: Columns, context: Context) -> Iterator[RawRow]:
     captions = structured(record["caption_options"], "caption_options")
     if not isinstance(captions, list) or len(captions) < 2:
         raise RowError("bad caption_options", found=captions, expected="different texts, the right one first")
+    group, pair = record.get("group"), record.get("pair")
     path = Path(as_path(*images_of(record)[:1] or [None]) or "")
     parts = path.stem.split("_")
     if len(parts) > 2 and parts[1] in RELATIONS:
-        yield _match(record, captions, parts[1], pair=f"{path.parent}/{parts[0]} {parts[-1]}")
-    else:
-        yield _match(record, captions, record.get("group"), pair=record.get("pair") or "")
+        group, pair = parts[1], f"{path.parent}/{parts[0]} {parts[-1]}"
+    yield _match(record, captions, group, pair=pair)
 
 
 def has_two_pairs(record: Columns) -> bool:
@@ -72,11 +74,11 @@ def has_two_pairs(record: Columns) -> bool:
 def read_two_pairs(record: Columns, context: Context) -> Iterator[RawRow]:
     """Winoground: a row for each picture, with its own caption first; both rows have the `pair`."""
     captions = [record["caption_0"], record["caption_1"]]
-    if record.get("id") is None:
+    pair, group = record.get("id"), record.get("collapsed_tag")
+    if pair is None:
         raise RowError("no id of a pair", found=captions, expected="an id")
-    for number, own in enumerate(captions):
-        about = {"images": [record[f"image_{number}"]], "pair": record["id"]}
-        yield _match(record, [own, captions[1 - number]], record.get("collapsed_tag"), **about)
+    yield _match(record, captions, group, pair=str(pair), images=[record["image_0"]])
+    yield _match(record, captions[::-1], group, pair=str(pair), images=[record["image_1"]])
 
 
 def has_statement(record: Columns) -> bool:
@@ -85,26 +87,25 @@ def has_statement(record: Columns) -> bool:
 
 def read_statement(record: Columns, context: Context) -> Iterator[RawRow]:
     """VSR: a statement, and whether it is true."""
-    label = str(record["label"])
-    if label not in ("0", "1", "True", "False"):
-        raise RowError("bad label", found=label, expected="0 or 1")
-    yield _match(record, [record["caption"]], record["relation"], int(label in ("1", "True")))
+    label = {"0": 0, "1": 1, "False": 0, "True": 1}.get(str(record["label"]))
+    if label is None:
+        raise RowError("bad label", found=record["label"], expected="0 or 1")
+    yield _match(record, [record["caption"]], record["relation"], label)
+
+
+def _verdict(record: Columns) -> str:
+    return str(record.get(first_of(record, _VERDICTS) or "")).lower()
 
 
 def has_verdict(record: Columns) -> bool:
-    verdict = str(record.get("truth", record.get("label", record.get("answer")))).lower()
     marked = {"hallu", "sampling", "image_source"} & record.keys() or {"text", "label"} <= record.keys()
-    return verdict in ("yes", "no") and bool(marked) and first_of(record, ("question", "query", "text")) is not None
+    return _verdict(record) in ("yes", "no") and bool(marked) and first_of(record, _QUESTIONS) is not None
 
 
 def read_verdict(record: Columns, context: Context) -> Iterator[RawRow]:
     """POPE (its own files, lmms-lab's copy) and AMBER's questions: yes or no; `sampling` is the group."""
-    name = first_of(record, ("question", "query", "text")) or ""
-    row = make_row(record, {"text": record[name]}, [])
-    row.more |= {
-        "answer": str(record.get("truth", record.get("label", record.get("answer")))).lower(),
-        "sampling": str(next((record[key] for key in ("sampling", "category", "type") if record.get(key)), "all")),
-    }
+    row = make_row(record, {"text": record[first_of(record, _QUESTIONS) or ""]}, [])
+    row.more |= {"answer": _verdict(record), "sampling": str(record.get(first_of(record, _SAMPLINGS) or "") or "all")}
     row.more.pop("text", None)
     yield row
 
@@ -147,7 +148,7 @@ def amber_words(folder: Path) -> tuple[Mapping[str, list[str]], list[str]]:
     return related, read_text(folder / "safe_words.txt").split()
 
 
-def _amber_queries(folder: Path) -> Iterator[tuple[Path, int, Mapping[str, Any], Mapping[str, Any]]]:
+def _amber_queries(folder: Path) -> Iterator[tuple[Path, int, Columns, Columns]]:
     """File, place, query and annotation, joined by id."""
     whole, annotations = folder / "query" / "query_all.json", folder / "annotations.json"
     known = {each["id"]: each for _, _, each in json_elements(annotations, "expected id, type, truth and hallu")}

@@ -30,22 +30,20 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if isinstance(targets, list) and all(isinstance(each, str) for each in targets):
         yield _targets(record, question, targets, context)
         return
-    if "target_instances" in record:
-        boxes = _instances(record["target_instances"], "target_instances")
-    elif words := first_of(record, WORD_NAMES):
-        boxes = words_of_answer(structured(record[words], words), boxes_of(record), record)
-    else:
-        boxes = boxes_of(record)
-    start = len(question) - len(question.lstrip())
-    phrase = RawPhrase(question.strip(), boxes, start, start + len(question.strip()), 0)
-    row = make_row(record, {"text": question}, [phrase])
-    if answer is not None:
-        row.more["answer"] = answer if isinstance(answer, str) else str(answer)
-    yield row
+    boxes = _instances(record) if "target_instances" in record else evidence_of(record, ())
+    for row in each_text(record, [question], boxes):
+        row.more |= {} if answer is None else {"answer": str(answer)}
+        yield row
 
 
-def words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:
-    """DocVQA and its siblings have a box for each word of a page: those of the answer, which must stand there once."""
+def evidence_of(record: Columns, readings: Readings) -> list[RawBox]:
+    """The boxes of a row. DocVQA and its siblings have one for each word of a page: those of the answer, which must
+    stand there once."""
+    boxes, name = boxes_of(record, readings), first_of(record, WORD_NAMES)
+    return boxes if name is None else _words_of_answer(structured(record[name], name), boxes, record)
+
+
+def _words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:
     if not isinstance(words, list) or len(words) != len(boxes):
         raise RowError("words and their boxes", found=len(boxes), expected="a box for each word")
     given = structured(record.get("answers"), "answers") or [record.get("answer", record.get("label"))]
@@ -88,16 +86,12 @@ def _targets(record: Columns, question: str, targets: list[str], context: Contex
     return make_row(record, {"text": question}, phrases)
 
 
-def _instances(value: Any, name: str) -> list[RawBox]:
+def _instances(record: Columns) -> list[RawBox]:
     """TreeBench: a text that holds a list of boxes, or of objects with one."""
-    value = structured(value, name)
-    if isinstance(value, Mapping):
-        value = [value]
-    boxes = []
-    for each in value or []:
-        key = first_of(each, BOX_NAMES) if isinstance(each, Mapping) else None
-        boxes.append(each[key] if key else each)
-    return read_boxes(boxes, name, XYXY_PIXELS)
+    value = structured(record["target_instances"], "target_instances")
+    listed = value if isinstance(value, list) else [value]
+    boxes = [each.get(first_of(each, BOX_NAMES) or "") if isinstance(each, Mapping) else each for each in listed]
+    return read_boxes([each for each in boxes if each is not None], "target_instances", XYXY_PIXELS)
 
 
 # Points
@@ -109,7 +103,7 @@ def has_points(record: Columns) -> bool:
 
 def read_points(record: Columns, context: Context) -> Iterator[RawRow]:
     """PixMo-Points: points in percent of the picture; a count of 0 says that nothing is there."""
-    name = next((key for key in ("label", "text", "phrase", "caption", "name") if record.get(key) is not None), None)
+    name = first_of(record, ("label", "text", "phrase", "caption", "name"))
     if name is None:
         raise RowError("no text beside the points", found=list(record), expected="label or text")
     known: Readings = ()

@@ -18,7 +18,9 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from .readings import PIXELS, Reading, Readings
+from .readings import PIXELS, Reading, Readings, Size
+
+Columns = Mapping[str, Any]  # a record, or an object in it
 
 # Names of columns with four numbers, or with lists of them, in the order in which they are looked for.
 BOX_NAMES = (
@@ -90,7 +92,7 @@ class RawRow:
     images: list[Any]  # The pictures: paths, bytes, mappings, PIL images or arrays
     texts: dict[str, Any]  # `{"text": ...}`, `{"captions": [...]}` or `{"messages": [...]}`
     phrases: list[RawPhrase] = field(default_factory=list)
-    size: tuple[int, int] | None = None  # Width and height to which boxes in pixels refer, if the row says it
+    size: Size | None = None  # Width and height to which boxes in pixels refer, if the row says it
     image_id: str | None = None
     more: dict[str, Any] = field(default_factory=dict)  # Other columns that are kept
     split: str = ""
@@ -161,7 +163,7 @@ def items(value: Any, name: str) -> list[dict[str, Any]]:
     raise RowError(f"bad {name}", found=value, expected="a list of objects, or an object of lists")
 
 
-def first_of(record: Mapping[str, Any], names: Sequence[str]) -> str | None:
+def first_of(record: Columns, names: Sequence[str]) -> str | None:
     """The first of some columns that has a value."""
     return next((name for name in names if record.get(name) is not None), None)
 
@@ -229,10 +231,18 @@ def span_phrases(value: Any, text: str, boxes: list[RawBox], name: str) -> list[
             runs[-1][1] = end
         else:
             runs.append([start, end])
-    return [RawPhrase(text[start:end], boxes, start, end, 0) for start, end in runs]
+    spans = [trimmed(text, start, end) for start, end in runs]  # those of a parser may begin or end with a blank
+    return [RawPhrase(text[start:end], boxes, start, end, 0) for start, end in spans]
 
 
-def _named_sides(value: Mapping[str, Any], name: str, readings: Readings) -> RawBox:
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Characters of a text without the blanks around them; none if there are only blanks."""
+    words = text[start:end]
+    first = start + len(words) - len(words.lstrip())
+    return first, first + len(words.strip())
+
+
+def _named_sides(value: Columns, name: str, readings: Readings) -> RawBox:
     for order, sides in SIDE_NAMES:
         if all(value.get(side) is not None for side in sides):
             numbers = _numbers([value[side] for side in sides], name)
@@ -265,7 +275,7 @@ def texts_of(value: Any, name: str) -> list[str]:
 _SIZES = (("width", "height"), ("image_width", "image_height"), ("imageWidth", "imageHeight"))
 
 
-def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "img_size", "original_size")) -> Any:
+def size_of(record: Columns, names: Sequence[str] = ("image_size", "img_size", "original_size")) -> Any:
     """Width and height that a row says, as whole numbers."""
     if name := first_of(record, names):
         value = structured(record[name], name)
@@ -274,8 +284,8 @@ def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "im
         pair = value if isinstance(value, list) and len(value) == 2 else []
     else:
         pairs = [[record.get(name) for name in names] for names in _SIZES]
-        pair = next((each for each in pairs if None not in each), None)
-        if pair is None:
+        pair = next((each for each in pairs if None not in each), [])
+        if not pair:
             return None
     try:
         size = tuple(int(float(each)) for each in pair)

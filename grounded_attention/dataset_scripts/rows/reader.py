@@ -4,7 +4,7 @@
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -20,7 +20,7 @@ from .detection import OBJECT_NAMES, has_no_objects
 from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
-from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
+from .raw import BOX_NAMES, NESTED, Columns, RawBox, RawPhrase, RawRow, RowError, plain, structured
 from .readings import FORMAT, Decision, Reading, Readings, Sample, Size, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
@@ -51,7 +51,7 @@ COLUMNS = (
 
 def grounded_rows(
     source: Any,
-    columns: Mapping[str, Any] | None = None,
+    columns: Columns | None = None,
     boxes: str | None = None,
     split: str | None = None,
     *,
@@ -131,7 +131,7 @@ class GroundedRows:
     def __init__(
         self,
         source: Source,
-        columns: Mapping[str, Any],
+        columns: Columns,
         said: Reading,
         split: str | None,
         pictures: Pictures,
@@ -246,7 +246,7 @@ class GroundedRows:
                 row.split, row.file, row.where = split, file, where
                 yield row
 
-    def _read_record(self, record: Mapping[str, Any], context: Context) -> list[RawRow]:
+    def _read_record(self, record: Columns, context: Context) -> list[RawRow]:
         shape = self._shape
         if shape is None or not shape.matches(record) or has_no_objects(record):
             shape = find_shape(record)

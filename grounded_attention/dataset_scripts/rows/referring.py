@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with a text, or several, and one thing that each of them means: referring expressions, screens, regions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .columns import (
@@ -18,7 +18,8 @@ from .columns import (
     has_boxes,
 )
 from .masks import MASK_NAMES
-from .questions import WORD_NAMES, words_of_answer
+from .outlines import around
+from .questions import evidence_of
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
@@ -32,6 +33,26 @@ from .raw import (
     texts_of,
 )
 from .readings import Readings
+
+_ALL = (*XYXY_SHARES, *XYXY_PIXELS, *XYWH_PIXELS)
+_SCREEN = ("instruction",)
+_SETS: Sequence[tuple[set[str], Readings, Sequence[str]]] = (
+    ({"raw_anns"}, XYXY_PIXELS, ("captions", "sentences", "raw_sentences")),  # jxu124/refcoco and its siblings
+    ({"ref_id", "sentences", "captions"}, XYXY_PIXELS, ("captions",)),
+    ({"ori_category_id"}, XYWH_PIXELS, ("caption",)),  # Ref-L4
+    ({"bbox_id", "bbox_area"}, XYWH_PIXELS, ("caption",)),
+    ({"bbox_area", "is_rewrite"}, XYWH_PIXELS, ("caption",)),
+    ({"proposal"}, XYWH_SHARES, TEXT_NAMES),  # OpenRef
+    ({"img_path", "expression", "dataset_name"}, XYXY_PIXELS, TEXT_NAMES),  # Visual-CoT's referring expressions
+    ({"instruction", "box_coordinates"}, XYWH_PIXELS, _SCREEN),  # OSWorld-G
+    ({"instruction", "ui_type"}, XYXY_PIXELS, _SCREEN),  # ScreenSpot-Pro; v2 of GUI-Actor
+    ({"instruction", "img_size"}, XYXY_PIXELS, _SCREEN),
+    ({"instruction", "application"}, XYXY_PIXELS, _SCREEN),
+    ({"instruction", "img_filename", "data_source"}, (*XYWH_PIXELS, *XYXY_SHARES), _SCREEN),  # v2 of OS-Copilot
+    ({"instruction", "data_type", "data_source"}, _ALL, _SCREEN),  # v1
+    ({"instruction", "img_filename"}, _ALL, _SCREEN),  # OS-Atlas
+    ({"instruction"}, (), _SCREEN),
+)
 
 
 def matches(record: Columns) -> bool:
@@ -57,46 +78,42 @@ def _looks_like_boxes(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4 and all(isinstance(each, (int, float)) for each in value)
 
 
+def _known(record: Columns) -> tuple[Readings, Sequence[str]]:
+    """How a public set writes its boxes, and the columns of its texts, by columns that only it has."""
+    if isinstance(record.get("answer"), list) and {"question_id", "segmentation", "iscrowd"} & record.keys():
+        return XYWH_PIXELS, ("answer",)  # lmms-lab/RefCOCO and its siblings
+    return next((known for columns, *known in _SETS if columns <= record.keys()), ((), TEXT_NAMES))  # type: ignore
+
+
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
-    readings: Readings = ()
-    name = first_of(record, TEXT_NAMES)
-    raw = structured(record["raw_anns"], "raw_anns") if record.get("raw_anns") else None
-    size = None
-    if raw is not None or {"ref_id", "sentences", "captions"} <= record.keys():  # jxu124/refcoco and its siblings
-        readings = XYXY_PIXELS
-        name = first_of(record, ("captions", "sentences", "raw_sentences"))
-        about = structured(record.get("raw_image_info"), "raw_image_info")
-        size = size_of(about) if isinstance(about, Mapping) else None
-    elif isinstance(record.get("answer"), list) and {"question_id", "segmentation", "iscrowd"} & record.keys():
-        # lmms-lab/RefCOCO and its siblings
-        readings, name = XYWH_PIXELS, "answer"
-    elif "ori_category_id" in record or len({"bbox_id", "bbox_area", "is_rewrite"} & record.keys()) > 1:  # Ref-L4
-        readings, name = XYWH_PIXELS, "caption"
-    elif "proposal" in record:  # OpenRef
-        readings = XYWH_SHARES
-    elif {"img_path", "expression", "dataset_name"} <= record.keys():  # Visual-CoT's referring expressions
-        readings = XYXY_PIXELS
-    if name is None:
-        raise RowError("no text", found=list(record), expected=f"one of {', '.join(TEXT_NAMES[:8])}")
-    boxes = boxes_of(record, readings)
-    if words := first_of(record, WORD_NAMES):
-        boxes = words_of_answer(structured(record[words], words), boxes, record)
+    readings, names = _known(record)
+    name = first_of(record, names)
+    if record.get("box_type") == "refusal":  # OSWorld-G
+        record = {**record, "box_coordinates": None}
+    elif record.get("box_type") == "polygon":
+        sides = structured(record["box_coordinates"], "box_coordinates")
+        readings, record = (
+            XYXY_PIXELS,
+            {**record, "box_coordinates": around(zip(sides[::2], sides[1::2], strict=True))},
+        )
+    raw, about = (structured(record.get(key), key) for key in ("raw_anns", "raw_image_info"))
+    size = size_of(about) if isinstance(about, Mapping) else size_of(record)
+    boxes = evidence_of(record, readings)
     if isinstance(raw, Mapping) and len(boxes) == 1 and raw.get("bbox"):
         x, y, w, h = read_boxes(raw["bbox"], "raw_anns, bbox")[0].numbers
         boxes[0].hull = (x, y, x + w, y + h)
-    texts = texts_of(record[name], name)
-    if not texts:
-        raise RowError(f"{name} is empty", found=record[name], expected="a text or a list of texts")
+    texts = texts_of(record[name], name) if name else []
+    if not texts or name is None:
+        raise RowError("no text", found=list(record), expected=f"a text or a list of texts: {', '.join(names[:8])}")
     listed = record[name] if isinstance(record[name], list) else texts
     if len(boxes) > 1 and len(listed) > 1:
         if len(boxes) != len(listed):
-            raise RowError(
-                f"{name} and boxes", found=(len(listed), len(boxes)), expected="a text, or one for each box"
-            )
+            found = (len(listed), len(boxes))
+            raise RowError(f"{name} and boxes", found=found, expected="a text, or one for each box")
         for text, box in zip(listed, boxes, strict=True):
             yield from each_text(record, texts_of(text, name), [box], size=size)
         return
-    yield from each_text(record, texts, boxes, size=size)
+    yield from each_text(record, texts, boxes, _screen_types(record), size=size)
 
 
 # Several things of a picture
@@ -135,38 +152,6 @@ def read_elements(record: Columns, context: Context) -> Iterator[RawRow]:
         if first_of(each, BOX_NAMES) and name == "regions" and "box" not in each:
             readings = ()
         yield from each_text(about, texts_of(each[key], key), boxes_of(each, readings))
-
-
-# Screens
-
-
-def has_instruction(record: Columns) -> bool:
-    return isinstance(record.get("instruction"), (str, list)) and has_boxes(record)
-
-
-def read_instruction(record: Columns, context: Context) -> Iterator[RawRow]:
-    """ScreenSpot and its versions, OSWorld-G, OS-Atlas."""
-    readings: Readings
-    size = size_of(record)
-    if "box_coordinates" in record:  # OSWorld-G
-        readings = XYWH_PIXELS
-        value = structured(record["box_coordinates"], "box_coordinates")
-        kind = record.get("box_type")
-        if kind == "refusal":
-            record = {**record, "box_coordinates": None}
-        elif isinstance(value, list) and value and not isinstance(value[0], list) and len(value) > 4:
-            xs, ys = value[::2], value[1::2]
-            readings, record = XYXY_PIXELS, {**record, "box_coordinates": [min(xs), min(ys), max(xs), max(ys)]}
-    elif {"ui_type", "img_size"} & record.keys() or "application" in record:  # ScreenSpot-Pro; v2 of GUI-Actor
-        readings = XYXY_PIXELS
-    elif {"img_filename", "data_source"} <= record.keys():  # v2 of OS-Copilot
-        readings = (*XYWH_PIXELS, *XYXY_SHARES)
-    elif {"data_type", "data_source"} <= record.keys() or "img_filename" in record:  # v1; OS-Atlas
-        readings = (*XYXY_SHARES, *XYXY_PIXELS, *XYWH_PIXELS)
-    else:
-        readings = ()
-    texts, boxes = texts_of(record["instruction"], "instruction"), boxes_of(record, readings)
-    yield from each_text(record, texts, boxes, _screen_types(record), size=size)
 
 
 # ScreenSpot's platforms of its sources.

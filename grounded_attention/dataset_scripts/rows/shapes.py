@@ -46,11 +46,9 @@ SHAPES: Sequence[Shape] = (
     Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio", "objects or annotations",
           detection.matches, detection.read),
     Shape("points", "allenai/pixmo-points", "points, label", questions.has_points, questions.read_points),
-    Shape("screen", "ScreenSpot, ScreenSpot-Pro, OSWorld-G", "instruction, bbox", referring.has_instruction,
-          referring.read_instruction),
     Shape("question", "Visual-CoT, TreeBench, V*", "question, bbox", questions.matches, questions.read),
-    Shape("referring expression", "lmms-lab/RefCOCO, jxu124/refcoco, Ref-L4", "a text or texts, bbox",
-          referring.matches, referring.read),
+    Shape("referring expression", "lmms-lab/RefCOCO, jxu124/refcoco, Ref-L4, ScreenSpot, OSWorld-G",
+          "a text or texts, bbox", referring.matches, referring.read),
     Shape("text", "captions without boxes", "a text", referring.has_text_alone, conversations.read_text),
 )  # fmt: skip
 

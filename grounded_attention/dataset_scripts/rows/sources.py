@@ -50,9 +50,8 @@ class Source:
         for name, part in self.parts.items():
             if split is None or name == split:
                 for read in part:
-                    with in_words(f"no data of {self.kind or 'this form'}", file=self.name):
-                        for each in read():
-                            yield name, each
+                    for each in read():
+                        yield name, each
 
 
 def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
