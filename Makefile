@@ -61,8 +61,8 @@ families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml
 
 # Labels of the training captions of data/scenes_8000; a finished folder only prints its statistics.
-LABEL = $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entities --data-dir data/scenes_8000 --split train \
-  --images data/scenes_8000/flickr30k-images --regions data/scenes_8000/regions --phrases given --num-proc 2 --quiet
+LABEL = TQDM_DISABLE=1 $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entities --data-dir data/scenes_8000 --split train \
+  --images data/scenes_8000/flickr30k-images --regions data/scenes_8000/regions --phrases given
 
 .PHONY: table3
 table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how good labels must be (under two hours)

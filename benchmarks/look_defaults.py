@@ -23,13 +23,13 @@ from tqdm.auto import tqdm
 
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.number_options import positive
-from grounded_attention.commands.vlm_options import add_vlm_options, load_vlm
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.lens.look import look
 from grounded_attention.lens.word_maps import Lens
 from grounded_attention.processing.patch_grounding import match_coverage
+from grounded_attention.training.experiments.pretrained import load_vlm
 from grounded_attention.utils.open_images import open_image
 
 QUESTION = "Describe the image."
@@ -96,7 +96,7 @@ def looks(
 
 def measure(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
-    model, processor = load_vlm(options)
+    model, processor = load_vlm(options.model)
     chosen = ChosenHeads.of_model(model)
     model.config.name_or_path = model.name_or_path = ""  # so that `auto` finds no heads.json
     builder = Flickr30kEntities(data_dir=str(options.scenes))
@@ -157,7 +157,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = make_parser("python -m benchmarks.look_defaults", __doc__)
     parser.add_argument("model", help="a model of `make vlm` with heads.json, such as runs/vlm_scenes/direct")
-    add_vlm_options(parser)
     parser.add_argument("--scenes", type=Path, default=Path("data/scenes"), help="default: %(default)s")
     parser.add_argument("--images", type=positive, default=100, help="images of the test split (default: %(default)s)")
     parser.add_argument("--captions", action="store_true", help="read the first caption instead of generating answers")

@@ -31,12 +31,12 @@ from grounded_attention import grounded_rows
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.main import main as program
 from grounded_attention.commands.number_options import positive
-from grounded_attention.commands.vlm_options import default_options, load_vlm
 from grounded_attention.dataset_scripts.scenes.screen_files import LARGE_PICTURE, PATCH
 from grounded_attention.heads.points import is_hit, zoom_box
 from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.lens.pointing import point
 from grounded_attention.tasks.generated_answers import prompt_inputs
+from grounded_attention.training.experiments.pretrained import load_vlm
 from grounded_attention.utils.project import find_recipe
 
 # Name -> what it is, its method, and what it changes in the recipe.
@@ -98,7 +98,7 @@ def read_targets(count: int) -> list[dict[str, Any]]:
 
 def find_points(folder: Path, name: str, targets: Sequence[Mapping[str, Any]]) -> dict[int, list[Any]]:
     """Number of zooms (0, 1) -> the point of each target, None where the answer has none."""
-    model, processor = load_vlm(default_options(model=str(folder)))
+    model, processor = load_vlm(str(folder))
     if name != "text":
         return {
             zoom: [point(model, processor, each["image"], each["text"], zoom=zoom).point for each in targets]

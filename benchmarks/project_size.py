@@ -12,7 +12,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
@@ -66,11 +65,11 @@ def _tree(path: Path) -> ast.AST:
 
 def count_options() -> int:
     """The options of all commands of this checkout, each once a command, without `--help`."""
-    from grounded_attention.commands.main import COMMANDS
+    from grounded_attention.commands.main import COMMANDS, command_parser
 
     count = 0
-    for command in COMMANDS.values():
-        parser = import_module(f"grounded_attention.commands.{command.module}").build_parser()
+    for name in COMMANDS:
+        parser = command_parser(name)
         count += sum(bool(action.option_strings) and action.dest != "help" for action in parser._actions)
     return count
 

@@ -24,10 +24,10 @@ from tqdm.auto import tqdm
 
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.number_options import positive
-from grounded_attention.commands.vlm_options import add_vlm_options, load_vlm
 from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
 from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.lens.look import look
+from grounded_attention.training.experiments.pretrained import load_vlm
 from grounded_attention.utils.open_images import open_image
 
 KINDS = ("what color", "what shape", "what pattern", "what size")
@@ -56,7 +56,7 @@ def ask(model: Any, processor: Any, scene: Image.Image, question: str, rng: rand
 
 def measure(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
-    model, processor = load_vlm(options)
+    model, processor = load_vlm(options.model)
     builder = VQAv2(data_dir=str(options.scenes), splits=["validation"])
     builder.download_and_prepare()
     rows = [row for row in builder.as_dataset("validation") if row["question_type"] in KINDS]
@@ -82,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = make_parser("python -m benchmarks.second_look", __doc__)
     parser.add_argument("model", help="a model of `make vlm`, such as runs/vlm_scenes/direct")
-    add_vlm_options(parser)
     parser.add_argument("--scenes", type=Path, default=Path("data/scenes"), help="default: %(default)s")
     parser.add_argument("--questions", type=positive, default=400, metavar="N", help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grounded_attention.commands.main import COMMANDS
+from grounded_attention.commands.main import COMMANDS, module_name
 from tests.helpers.project_files import FILES, LAYERS, LINKS, PACKAGE, ROOT, import_statements, imports, package_of
 
 LAYER = {name: number for number, layer in enumerate(LAYERS) for name in layer}
@@ -73,7 +73,7 @@ def test_the_links_at_the_top_lead_into_the_package():
 
 def test_commands_are_imported_by_the_program_alone():
     commands = {module for module in FILES if package_of(module) == "commands"}
-    programs = {f"{PACKAGE}.commands.{command.module}" for command in COMMANDS.values()} | {f"{PACKAGE}.commands.main"}
+    programs = set(map(module_name, COMMANDS)) | {f"{PACKAGE}.commands.main"}
     for module in FILES:
         for found in imports(module):
             message = f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from grounded_attention import __version__
-from grounded_attention.commands.main import COMMANDS, find_command
+from grounded_attention.commands.main import COMMANDS, command_parser, find_command
 from tests.helpers.commands import ROOT
 
 PACKAGE = ROOT / "grounded_attention"
@@ -39,7 +39,7 @@ def test_the_skill_can_be_installed_and_its_commands_parse():
     assert len(lines) > 5
     for line in lines:
         name, rest = find_command(shlex.split(line)[1:])
-        parser = importlib.import_module(f"grounded_attention.commands.{COMMANDS[name].module}").build_parser()
+        parser = command_parser(name)
         parser.parse_intermixed_args(rest)
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import grounded_attention
-from grounded_attention.commands.main import COMMANDS, find_command
+from grounded_attention.commands.main import command_parser, find_command
 from grounded_attention.modeling.task_arguments import FAMILY_INPUTS
 from tests.helpers.browser import open_browser
 from tests.helpers.commands import ROOT
@@ -170,7 +170,7 @@ def test_commands_of_a_tutorial_exist(page):
             assert set(rest) <= targets
         elif program == "grounded-attention":
             name, arguments = find_command(rest)
-            parser = importlib.import_module(f"grounded_attention.commands.{COMMANDS[name].module}").build_parser()
+            parser = command_parser(name)
             parser.parse_intermixed_args(arguments)
             assert name != "train" or arguments[0] in recipes
         elif program == "accelerate":

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The built wheel, installed and used where no file of the project is: train, audit, ground, export, push, load."""
+"""The built wheel, installed and used where no file of the project is: train, audit, ground, push, load."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def commands(page):
 def test_a_newcomer_follows_the_pages(installed, tmp_path):
     """Every command of the first pages, in order, from an empty folder, with the package from the wheel alone.
 
-    Then `export`, and what was pushed is loaded.
+    Then `ground` writes a page, and what was pushed is loaded.
     """
     lines = list(dict.fromkeys(line for page in FOLLOWED for line in commands(page)))
     rows = re.search(r"```python\n(.*?)```", (ROOT / "docs/tutorials/your_own_data_set.md").read_text(), re.DOTALL)[1]
@@ -135,7 +135,7 @@ def test_a_newcomer_follows_the_pages(installed, tmp_path):
     with LoopbackHub(tmp_path / "state") as hub:
         environment = hub.environment(tmp_path / "home")
         call(installed, environment, tmp_path, code=rows)
-        lines.append(f"export shapes.png 'a red ball' --model runs/mine/direct {DETECTED} --output page.html")
+        lines.append(f"ground shapes.png 'a red ball' --model runs/mine/direct {DETECTED} --output page.html")
         printed = call(installed, environment, tmp_path, *lines, code=FOLLOW)
         file, base, processor, head = json.loads(call(installed, environment, tmp_path, code=LOAD))
     assert [line[2:] for line in printed.splitlines() if line.startswith("$ ")] == lines and len(lines) > 12

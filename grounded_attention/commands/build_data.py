@@ -18,131 +18,95 @@ examples:
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
-from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
 
-from .builder_options import builder_options_help
-from .command_line import make_parser, run
-from .number_options import processes
-
-if TYPE_CHECKING:
-    from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
-    from grounded_attention.dataset_scripts.hub.push_rows import RowsPush
+from .command_line import Program
+from .number_options import Processes
 
 INFO_FILE = "dataset_info.json"  # `datasets` writes it for every data set
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    words = sys.argv[1:] if arguments is None else arguments
-    return run(build_parser(words), _build, arguments, intermixed=True)
+@dataclass(frozen=True)
+class PushOptions:
+    """What is pushed, and how.
+
+    Args:
+        push (ORG/NAME): push the rows to this data set repository, in one commit
+        private: make a new repository private
+        revision (BRANCH): branch to push to; created if missing (default: main)
+        push_as (NAME): name of the configuration on the Hub (default: the name in the builder)
+        permission (TEXT): push although the licence does not clearly allow it; TEXT is your reason, the card shows it
+        licence (ID): licence of your own texts, as a Hub identifier, for example cc0-1.0
+    """
+
+    push: str | None = None
+    private: bool = False
+    revision: str | None = None
+    push_as: str | None = None
+    permission: str | None = None
+    licence: str | None = None
 
 
-def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention data build", __doc__)
-    parser.epilog = f"{builder_options_help(arguments)}\n\n{parser.epilog}"
-    parser.add_argument("name", choices=list(BUILDERS), help="the data set")
-    parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
-    parser.add_argument("--data-dir", required=True, type=Path, help="folder of the downloaded files")
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=Path,
-        help="folder for the Parquet files; an earlier build of the same data set is replaced",
-    )
-    parser.add_argument("--config", help="configuration of the builder, for example typology or binary")
-    parser.add_argument("--num-proc", type=processes, help="number of processes; all give the same rows")
-    parser.add_argument(
-        "--split", action="append", help="split to build (train, validation or test); may be repeated; default: all"
-    )
-    parser.add_argument("--json", action="store_true", help="print rows and report as one line of JSON")
-    _add_push_options(parser.add_argument_group("pushing to the Hub"))
-    return parser
+def build(
+    name: Annotated[str, BUILDERS],
+    options: list[str] = [],  # noqa: B006
+    *,
+    data_dir: Path,
+    output: Path,
+    config: str | None = None,
+    num_proc: Processes | None = None,
+    split: list[str] | None = None,
+    pushing: PushOptions,
+) -> tuple[Any, str]:
+    """Builds a data set, and pushes it.
 
+    Args:
+        name: the data set
+        options (key=value): options of the builder; a wrong key names those that it has
+        data_dir (DIR): folder of the downloaded files
+        output (DIR): folder for the Parquet files; an earlier build of the same data set is replaced
+        config (NAME): configuration of the builder, for example typology or binary
+        num_proc (N): number of processes; all give the same rows
+        split (NAME): splits to build: train, validation, test (default: all)
+    """
+    from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-def _add_push_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--push", metavar="ORG/NAME", help="push the rows to this data set repository, in one commit")
-    group.add_argument("--private", action="store_true", help="make a new repository private")
-    group.add_argument("--revision", metavar="BRANCH", help="branch to push to; created if missing; default: main")
-    group.add_argument(
-        "--push-as", metavar="NAME", help="name of the configuration on the Hub; default: the name in the builder"
-    )
-    group.add_argument(
-        "--permission",
-        metavar="TEXT",
-        help="push although the licence does not clearly allow it; TEXT is your reason, the card shows it",
-    )
-    group.add_argument(
-        "--licence", metavar="ID", help="licence of your own texts, as a Hub identifier, for example cc0-1.0"
-    )
+    from .key_values import parse_options
 
-
-def _build(options: argparse.Namespace) -> str:
-    from .builder_options import parse_options
-
-    output: Path = options.output
-    _check_replaceable(output, options.name)
-    builder_class = BUILDERS[options.name]
-    builder_options = parse_options(builder_class, options.options)
+    _check_replaceable(output, name)
+    given = parse_options(BUILDERS[name], options)
+    terms = {key: value for key, value in vars(pushing).items() if key != "push"}
+    if pushing.push is None and (alone := [key.replace("_", "-") for key, value in terms.items() if value]):
+        raise DataError(f"--{alone[0]} needs --push", hint="give the repository: --push ORG/NAME")
     with tempfile.TemporaryDirectory() as cache:
-        builder = builder_class(
-            cache_dir=cache,
-            data_dir=str(options.data_dir),
-            config_name=options.config,
-            splits=options.split,
-            **builder_options,
+        places = {"cache_dir": cache, "data_dir": str(data_dir), "config_name": config, "splits": split}
+        builder = BUILDERS[name](**places, **given)
+        push = (
+            None
+            if pushing.push is None
+            else plan_push(builder, name, pushing.push, name=terms.pop("push_as"), **terms)
         )
-        push = _plan_push(builder, options)
         builder.download_and_prepare(
-            str(output), file_format="parquet", num_proc=options.num_proc, download_mode="force_redownload"
+            str(output), file_format="parquet", num_proc=num_proc, download_mode="force_redownload"
         )
-    commit = push.run(builder, output, builder_options, options.split) if push else None
     rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
-    if options.json:
-        printed = {
-            "output": str(output),
-            "rows": rows,
-            "report": builder.report,
-            **({"commit": commit} if push else {}),
-        }
-        return json.dumps(printed, ensure_ascii=False)
+    result = {"output": str(output), "rows": rows, "report": builder.report}
     lines = [f"{split}: {count} rows in {output}" for split, count in rows.items()]
     if builder.report:
         lines.append(json.dumps(builder.report, indent=2, ensure_ascii=False))
     if push:
-        lines.append(f"pushed to {options.push}, configuration {push.name}: {commit}")
-    return "\n".join(lines)
-
-
-def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush | None:
-    from grounded_attention.dataset_scripts.hub.push_rows import plan_push
-
-    if options.push is None:
-        of_a_push = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
-        of_a_push |= {"--permission": options.permission, "--licence": options.licence}
-        if alone := [name for name, value in of_a_push.items() if value]:
-            raise DataError(f"{alone[0]} needs --push", hint="give the repository: --push ORG/NAME")
-        return None
-    return plan_push(
-        builder,
-        options.name,
-        options.push,
-        name=options.push_as,
-        revision=options.revision,
-        private=options.private,
-        permission=options.permission,
-        licence=options.licence,
-    )
+        result["commit"] = push.run(builder, output, given, split)
+        lines.append(f"pushed to {pushing.push}, configuration {push.name}: {result['commit']}")
+    return result, "\n".join(lines)
 
 
 def _check_replaceable(output: Path, name: str) -> None:
@@ -179,3 +143,6 @@ def _builder_name(folder: Path) -> Any:
         return read_json(folder / INFO_FILE).get("builder_name")
     except (OSError, ValueError, AttributeError):
         return None
+
+
+main = Program("data build", build)

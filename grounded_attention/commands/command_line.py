@@ -18,6 +18,7 @@ import select
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -26,6 +27,8 @@ from grounded_attention.utils.plain_text import causes, first_sentences, printab
 from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.project import refuse_run
 from grounded_attention.utils.quiet import NO_BARS
+
+from .signatures import add_arguments, call, help_of
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 CACHE_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
@@ -55,7 +58,7 @@ class CommandFailed(Exception):
         self.status = status
 
 
-def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
+def make_parser(name: str, docstring: str | None, quiet: bool = True) -> argparse.ArgumentParser:
     """Makes a parser that prints a docstring as its help."""
     introduction, mark, examples = (docstring or "").partition("examples:\n")
     if not mark or not examples.strip():
@@ -66,7 +69,8 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    if quiet:
+        parser.add_argument("--quiet", action="store_true", help="no progress bars")
     return parser
 
 
@@ -251,6 +255,39 @@ def run(
             print(visible(text), flush=True)
         is_unread()
     return 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command: its name and its function, whose signature is the command line. It returns what `--json` prints and
+    what is printed otherwise; `None` in a process that prints nothing.
+    """
+
+    name: str
+    work: Callable[..., tuple[Any, str] | None]
+    explain_error: Callable[[BaseException], str | None] = one_line
+    resumable: str | Callable[[argparse.Namespace], str] = ""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """The parser of the command."""
+        parser = make_parser(f"grounded-attention {self.name}", help_of(self.work), quiet=False)
+        add_arguments(parser, self.work)
+        parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+        return parser
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int:
+        how: Any = {"explain_error": self.explain_error, "resumable": self.resumable}
+        return run(self.parser(), self._run, arguments, intermixed=True, **how)
+
+    def _run(self, options: argparse.Namespace) -> str | None:
+        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+            done = call(self.work, vars(options))
+        if done is None:
+            return None
+        from grounded_attention.metrics.intervals import to_json
+
+        result, text = done
+        return to_json(result) if options.json else text or None
 
 
 def is_unread() -> bool:

@@ -9,14 +9,13 @@ examples:
 """
 
 import argparse
-import json
-from importlib import import_module
 from pathlib import Path
+from typing import Annotated, Any
 
 import shtab
 
-from .command_line import make_main, make_parser
-from .main import COMMANDS, GROUPS, PROGRAM
+from .command_line import Program
+from .main import COMMANDS, GROUPS, PROGRAM, command_parser
 
 # Arguments that are files, but do not have the type Path.
 FILES = ("recipe", "image", "images", "model", "regions", "data_dir", "sources", "boxes")
@@ -29,28 +28,26 @@ def whole_parser() -> argparse.ArgumentParser:
     below = parser.add_subparsers()
     # shtab omits entries without help.
     groups = {name: below.add_parser(name, help=f"{name} ...").add_subparsers() for name in sorted(GROUPS)}
-    for name, command in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         group, _, word = name.rpartition(" ")
-        own = import_module(f"{__package__}.{command.module}").build_parser()
+        own = command_parser(name)
         for action in own._actions:
             if action.type is Path or action.dest in FILES:
                 action.complete = shtab.FILE
         (groups[group] if group else below).add_parser(
-            word, parents=[own], add_help=False, help=command.summary, conflict_handler="resolve"
+            word, parents=[own], add_help=False, help=summary, conflict_handler="resolve"
         )
     return parser
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention completion", __doc__)
-    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
-    parser.add_argument("--json", action="store_true", help="print the script as JSON")
-    return parser
+def completion(shell: Annotated[str, shtab.SUPPORTED_SHELLS]) -> tuple[Any, str]:
+    """Writes the script.
+
+    Args:
+        shell: the shell that completes
+    """
+    script = shtab.complete(whole_parser(), shell)
+    return {"script": script}, script
 
 
-def _work(options: argparse.Namespace) -> str:
-    script = shtab.complete(whole_parser(), options.shell)
-    return json.dumps({"script": script}) if options.json else script
-
-
-main = make_main(build_parser, _work)
+main = Program("completion", completion)

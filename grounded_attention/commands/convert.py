@@ -15,14 +15,16 @@ examples:
   grounded-attention convert fast_rcnn --checkpoint vl-bert-base-e2e.model --output checkpoints/fast-rcnn --force
 """
 
-import argparse
 import json
 from pathlib import Path
+from typing import Annotated, Any
 
 from grounded_attention.conversion.errors import CheckpointError, OverrideError
 from grounded_attention.families import FAMILIES
 
-from .command_line import make_main, make_parser
+from .command_line import Program
+
+ORIGINALS = sorted(["fast_rcnn", *(name for name, family in FAMILIES.items() if family.converter)])
 
 
 def convert_checkpoint(
@@ -67,34 +69,30 @@ def convert_checkpoint(
     return format_summary(conversion, file.others, output)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention convert", __doc__)
-    names = (name for name, family in FAMILIES.items() if family.converter)
-    parser.add_argument("family", choices=sorted(["fast_rcnn", *names]), help="model family of the checkpoint")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
-    parser.add_argument("--output", type=Path, required=True, help="directory to write")
-    parser.add_argument(
-        "--config", type=Path, help="JSON file with config fields that the tensor shapes do not determine"
-    )
-    parser.add_argument(
-        "--answers",
-        type=Path,
-        help="JSON list of the answers in the order of the scores, such as LXMERT's all_ans.json",
-    )
-    parser.add_argument("--force", action="store_true", help="replace an existing model directory")
-    parser.add_argument("--json", action="store_true", help="print the content of conversion.json instead of a table")
-    return parser
+def convert(
+    family: Annotated[str, ORIGINALS],
+    *,
+    checkpoint: Path,
+    output: Path,
+    config: Path | None = None,
+    answers: Path | None = None,
+    force: bool = False,
+) -> tuple[Any, str]:
+    """Converts a file.
 
-
-def _work(options: argparse.Namespace) -> str:
+    Args:
+        family: model family of the checkpoint
+        checkpoint (FILE): original file (.model, .th)
+        output (DIR): directory to write
+        config (FILE): JSON file with config fields that the tensor shapes do not determine
+        answers (FILE): JSON list of the answers in the order of the scores, such as LXMERT's all_ans.json
+        force: replace an existing model directory
+    """
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it would draw over our bar
-    places = (options.checkpoint, options.output, options.config, options.force, options.answers)
-    table = convert_checkpoint(options.family, *places)
-    if not options.json:
-        return table
-    return json.dumps(json.loads((options.output / "conversion.json").read_text(encoding="utf-8")))
+    table = convert_checkpoint(family, checkpoint, output, config, force, answers)
+    return json.loads((output / "conversion.json").read_text(encoding="utf-8")), table
 
 
-main = make_main(build_parser, _work)
+main = Program("convert", convert)

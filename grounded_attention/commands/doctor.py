@@ -1,18 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reports what this machine has for training: versions, threads, GPU, access to the Hub, disk, optional packages.
 
-The command changes nothing and makes one request to the Hub (none with --offline). Its exit status is 0, also if
-something optional is missing. Put its output into a report of a problem.
+The command changes nothing and makes one request to the Hub (none with HF_HUB_OFFLINE=1). Its exit status is 0,
+also if something optional is missing. Put its output into a report of a problem.
 
 examples:
   grounded-attention doctor
-  grounded-attention doctor --offline --json
+  HF_HUB_OFFLINE=1 grounded-attention doctor --json
 """
 
-import argparse
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -22,33 +20,26 @@ from grounded_attention import __version__
 from grounded_attention.utils.extras import EXTRAS
 from grounded_attention.utils.plain_text import first_sentences
 
-from .command_line import make_main, make_parser
+from .command_line import Program
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "huggingface-hub", "numpy", "pyarrow", "safetensors")
-# Extra of the package -> the modules that it brings.
 TIMEOUT = 5.0  # seconds for the answer of the Hub
 LITTLE = 5 * 2**30  # bytes; less free disk is worth a remark
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention doctor", __doc__)
-    parser.add_argument("--offline", action="store_true", help="do not ask the Hub")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    return parser
+def doctor() -> tuple[Any, str]:
+    """Examines this machine."""
+    machine = examine()
+    return machine, to_text(machine)
 
 
-def _work(options: argparse.Namespace) -> str:
-    machine = examine(options.offline)
-    return json.dumps(machine) if options.json else to_text(machine)
-
-
-def examine(offline: bool = False) -> dict[str, Any]:
+def examine() -> dict[str, Any]:
     """Collects the facts of the report."""
     report: dict[str, Any] = {
         "versions": {"grounded-attention": __version__, "python": platform.python_version(), **_versions()},
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
         "devices": [],
-        "hub": _hub(offline),
+        "hub": _hub(),
         "disk": _disk(),
         "extras": {extra: all(map(importlib.util.find_spec, names)) for extra, names in EXTRAS.items()},
     }
@@ -96,11 +87,11 @@ def _look_at_torch(report: dict[str, Any], remarks: list[str]) -> None:
         report["devices"].append(device)
 
 
-def _hub(offline: bool) -> dict[str, Any]:
+def _hub() -> dict[str, Any]:
     from huggingface_hub import constants, get_token
 
     about: dict[str, Any] = {"address": constants.ENDPOINT, "token": get_token() is not None, "reached": None}
-    if offline or constants.HF_HUB_OFFLINE:
+    if constants.HF_HUB_OFFLINE:
         return about
     from huggingface_hub import get_session
 
@@ -147,4 +138,4 @@ def _device(device: dict[str, Any]) -> str:
     return f"{device['device']} {device.get('name', '')}{memory}"
 
 
-main = make_main(build_parser, _work)
+main = Program("doctor", doctor)

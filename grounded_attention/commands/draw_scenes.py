@@ -10,44 +10,32 @@ examples:
   grounded-attention data scenes --output data/scenes_held_out --images 8000 --seed 0 --held-out
 """
 
-import argparse
 import json
 from pathlib import Path
+from typing import Any
 
-from grounded_attention.dataset_scripts.scenes import MIN_IMAGES
-
-from .command_line import make_main, make_parser
-from .number_options import positive, processes, seed_number
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention data scenes", __doc__)
-    parser.add_argument("--output", required=True, type=Path, help="folder for the files")
-    parser.add_argument("--images", required=True, type=positive, help=f"number of images, at least {MIN_IMAGES}")
-    parser.add_argument("--seed", required=True, type=seed_number, help="the same seed gives the same files")
-    parser.add_argument(
-        "--num-proc", type=processes, default=1, help="number of processes; the files are the same for any number"
-    )
-    parser.add_argument(
-        "--held-out",
-        action="store_true",
-        help="hold combinations of colour and shape, and of relation and shape, out of train and val: only the images "
-        "and texts of test have them",
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="replace scenes of another seed, size, version or value of --held-out"
-    )
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
-    return parser
+from .command_line import Program
+from .number_options import Positive, Processes, Seed
 
 
-def _work(options: argparse.Namespace) -> str:
+def scenes(
+    *, output: Path, images: Positive, seed: Seed, num_proc: Processes = 1, held_out: bool = False, force: bool = False
+) -> tuple[Any, str]:
+    """Draws scenes.
+
+    Args:
+        output (DIR): folder for the files
+        images (N): number of images, at least 5
+        seed (N): the same seed gives the same files
+        num_proc (N): number of processes; the files are the same for any number
+        held_out: hold combinations of colour and shape, and of relation and shape, out of train and val: only the
+            images and texts of test have them
+        force: replace scenes of another seed, size, version or value of --held-out
+    """
     from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 
-    manifest = write_scenes(
-        options.output, options.images, options.seed, options.num_proc, options.force, options.held_out
-    )
-    return json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}"
+    manifest = write_scenes(output, images, seed, num_proc, force, held_out)
+    return manifest, f"{output}: {json.dumps(manifest)}"
 
 
-main = make_main(build_parser, _work)
+main = Program("data scenes", scenes)

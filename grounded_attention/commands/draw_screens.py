@@ -11,34 +11,31 @@ examples:
   grounded-attention point --data data/screens/test --model runs/my_pointer
 """
 
-import argparse
 import json
 from pathlib import Path
+from typing import Any
 
-from grounded_attention.dataset_scripts.scenes import MIN_IMAGES
-
-from .command_line import make_main, make_parser
-from .number_options import positive, processes, seed_number
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention data screens", __doc__)
-    parser.add_argument("--output", required=True, type=Path, help="folder for the files")
-    parser.add_argument("--images", required=True, type=positive, help=f"number of screens, at least {MIN_IMAGES}")
-    parser.add_argument("--seed", required=True, type=seed_number, help="the same seed gives the same screens")
-    parser.add_argument("--large", action="store_true", help="few, large elements with few names, for small models")
-    parser.add_argument("--num-proc", type=processes, default=1, help="number of processes")
-    parser.add_argument("--force", action="store_true", help="replace screens of another seed, number or version")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
-    return parser
+from .command_line import Program
+from .number_options import Positive, Processes, Seed
 
 
-def _work(options: argparse.Namespace) -> str:
+def screens(
+    *, output: Path, images: Positive, seed: Seed, large: bool = False, num_proc: Processes = 1, force: bool = False
+) -> tuple[Any, str]:
+    """Draws screens.
+
+    Args:
+        output (DIR): folder for the files
+        images (N): number of screens, at least 5
+        seed (N): the same seed gives the same screens
+        large: few, large elements with few names, for small models
+        num_proc (N): number of processes
+        force: replace screens of another seed, number or version
+    """
     from grounded_attention.dataset_scripts.scenes.screen_files import write_screens
 
-    given = (options.output, options.images, options.seed, options.num_proc, options.force, options.large)
-    manifest = write_screens(*given)
-    return json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}"
+    manifest = write_screens(output, images, seed, num_proc, force, large)
+    return manifest, f"{output}: {json.dumps(manifest)}"
 
 
-main = make_main(build_parser, _work)
+main = Program("data screens", screens)

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The suites of `grounded-attention evaluate`: one table with intervals, `suite_NAME.json` and `.eval_results`."""
 
-import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +25,8 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
-from .rows_options import read_columns
+from .evaluate_options import Evaluation
+from .key_values import read_columns
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
 PARTS = ("value", "low", "high", "count")
@@ -39,17 +39,17 @@ PROBES = CardSection(
 Numbers = Mapping[str, Mapping[str, Estimate]]
 
 
-def work(options: argparse.Namespace) -> str:
+def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     """Runs a suite and returns its table."""
-    if options.checkpoint is None or not options.probe:
+    if checkpoint is None or not options.probe:
         raise ValueError("give CHECKPOINT and --probe SOURCE")
-    unread = ("task", "track", "predictions", "set", "data_dir", "data", "max_rows")
+    unread = ("task", "track", "predictions", "set", "data_dir", "data", "perturb")
     useless = [name for name in unread if getattr(options, name)]
     if useless:
         raise ValueError(f"--{useless[0].replace('_', '-')} has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
-    for model in filter(None, (options.checkpoint, options.before)):
+    for model in filter(None, (checkpoint, options.before)):
         read_config(model)  # a mistake in a name costs no work
     sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
@@ -66,20 +66,18 @@ def work(options: argparse.Namespace) -> str:
             for probe in each
         ]
     settings = Settings(
-        options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
-        options.cpu, options.match, options.text_only,
+        checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
+        match=options.match, text_only=options.text_only,
     )  # fmt: skip
     earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes)) if options.before else {}
     estimates = dict(run_suite(settings, probes))
     if earlier:
         estimates = {probe: _compare(numbers, earlier[probe]) for probe, numbers in estimates.items()}
-    folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))
+    folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(checkpoint).name}"))
     write(estimates, settings, sources, folder, options.before)
     if card is not None:
-        PROBES.put(section(folder, options.checkpoint), card)
-    if options.json:
-        return to_json(_plain(estimates))
-    return f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
+        PROBES.put(section(folder, checkpoint), card)
+    return _plain(estimates), f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
 def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> dict[str, Estimate]:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Scores a checkpoint and writes the files of `grounded-attention evaluate`."""
 
-import argparse
 import dataclasses
 import json
 import os
@@ -31,36 +30,28 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
-from .command_settings import below, settings
-from .rows_options import read_columns, refuse_row_options
+from .evaluate_options import Evaluation
+from .key_values import below, pairs, read_columns, settings
+from .rows_options import RowSource
 
 # Options
 
 
-def named_tables(texts: Sequence[str]) -> dict[str, str]:
-    """Parses the `NAME=TABLE` texts of --track into name -> table."""
-    tables: dict[str, str] = {}
-    for text in texts:
-        name, equals, table = text.partition("=")
-        if not (name and equals and table) or name in tables or set(name) & set("/\\"):
-            raise ValueError(f"--track {text}: expected NAME=TABLE, each name once and without slashes")
-        tables[name] = table
-    return tables
-
-
-def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
+def to_recipe(options: Evaluation, config: Any) -> Recipe:
     """The recipe with the data, the task options and the seed of the evaluation."""
-    values, tracks = settings(options.set), named_tables(options.track)
-    refuse_row_options(options, "columns", "boxes", "max_rows")
+    values = settings(options.set)
+    tracks = pairs(options.track, "--track", "NAME=TABLE, names without slashes,")
+    if wrong := [name for name in tracks if set(name) & set("/\\")]:
+        raise ValueError(f"--track {wrong[0]}={tracks[wrong[0]]}: expected NAME=TABLE, names without slashes")
+    RowSource(options.data, columns=options.columns, boxes=options.boxes).refuse_without_data()
     data = Data(
         data_dir=options.data_dir or "",
         source=options.data,
         columns=read_columns(options.columns),
         boxes=options.boxes,
-        max_rows=options.max_rows,
         builder=values.get("data.builder"),
         regions=options.regions or next(iter(tracks.values()), None),
-        tracks={**tracks},
+        tracks=tracks,
         images=options.images if options.data or getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", values),
         # A task that needs facts about its training rows gets them from the scored rows.
@@ -68,14 +59,14 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
         limit={} if options.limit is None else dict.fromkeys(options.split, options.limit),
     )
     data.options["splits"] = options.split
-    training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
+    training = {"per_device_eval_batch_size": options.batch_size}
     for_task = task_options(options, config, data.regions is not None) | below("options.", values)
     return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
 
 
-def run_recipe(options: argparse.Namespace) -> Recipe:
+def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
     """The recipe of the run that a checkpoint belongs to; the options say what they would, had they been given."""
-    recipe = read_run(Path(options.checkpoint).parent, "give --task, and --data or --data-dir")
+    recipe = read_run(Path(checkpoint).parent, "give --task, and --data or --data-dir")
     of_rows = ("data_dir", "regions", "track", "text_only", "images", "set")
     if unused := [name for name in of_rows if getattr(options, name)]:
         raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
@@ -84,11 +75,11 @@ def run_recipe(options: argparse.Namespace) -> Recipe:
         data.limit = {**data.limit, **dict.fromkeys(options.split, options.limit)}
     options.task, options.seed, options.regions = recipe.task, recipe.seed, str(data.regions)
     options.data_dir, options.images = data.source or data.data_dir, os.sep if data.source else data.images
-    training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
+    training = {"per_device_eval_batch_size": options.batch_size}
     return dataclasses.replace(recipe, data=data, training=training)
 
 
-def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
+def task_options(options: Evaluation, config: Any, grounded: bool) -> dict[str, Any]:
     """The task options that the checkpoint, or the file of answers, determines."""
     task = TASKS[options.task]
     if config is not None:
@@ -99,9 +90,9 @@ def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> di
     return task.prediction_options(predictions)
 
 
-def check_options(options: argparse.Namespace) -> None:
+def check_options(checkpoint: str | None, options: Evaluation) -> None:
     """Checks the options before anything is loaded."""
-    if (options.checkpoint is None) == (options.predictions is None):
+    if (checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
     named = [name for name, task in TASKS.items() if getattr(task, "builder", None) == options.task]
     if options.task not in TASKS and len(named) == 1:
@@ -111,7 +102,7 @@ def check_options(options: argparse.Namespace) -> None:
     if options.predictions is not None and TASKS[options.task].predictions is None:
         known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
-    if options.checkpoint is not None and not (
+    if checkpoint is not None and not (
         options.regions or options.track or options.text_only or options.images or _reads_rows(options)
     ):
         raise ValueError(
@@ -123,7 +114,7 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"--images {options.images}: no such folder")
 
 
-def _reads_rows(options: argparse.Namespace) -> bool:
+def _reads_rows(options: Evaluation) -> bool:
     """Whether the pictures of the rows are all that a model needs."""
     return options.data is not None and TASKS[options.task].image_tokens
 
@@ -142,7 +133,7 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     return embed(open_image(paths[0])) if paths else None
 
 
-def image_table(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> dict[str, Any]:
+def image_table(parts: Sequence[Scored], data: PreparedData, options: Evaluation) -> dict[str, Any]:
     """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
     wanted = {image_id for part in parts for image_id in shown_images(part.judged, options.seed)}
     pictures, sizes = {}, {}
@@ -165,20 +156,20 @@ def _size(row: Mapping[str, Any], data: PreparedData) -> tuple[int, int]:
     return (4, 3) if record is None else (record.width, record.height)
 
 
-def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Report:
+def to_report(parts: Sequence[Scored], data: PreparedData, checkpoint: str | None, options: Evaluation) -> Report:
     """The content of the report page."""
     shown = image_table(parts, data, options)
     drawn, wanted = len(shown["pictures"]), len(shown["sizes"])
     lost = 0 if options.images is None else wanted - drawn
     remarks = [f"{lost} of {wanted} images not found."] if lost else []
     layers: list[str] = []
-    if options.checkpoint:
-        layers = layer_names(find_calls(read_model_config(options.checkpoint)))
+    if checkpoint:
+        layers = layer_names(find_calls(read_model_config(checkpoint)))
     measured = [
         Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks, layers)
         for part in parts
     ]
-    scored = options.checkpoint or options.predictions
+    scored = checkpoint or options.predictions
     regions = "; ".join(options.track) or options.regions or "none"
     rows = ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())
     about = [
@@ -201,12 +192,12 @@ def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
     return by_split
 
 
-def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Path:
+def write(parts: Sequence[Scored], data: PreparedData, checkpoint: str | None, options: Evaluation) -> Path:
     """Writes all files to the folder --output and returns the folder."""
-    name = Path(options.checkpoint or Path(options.predictions).stem)
+    name = Path(checkpoint or Path(options.predictions).stem)
     folder = Path(options.output or Path("runs", "evaluation", f"{options.task}_{'_'.join(name.parts[-2:])}"))
-    page = build_report(to_report(parts, data, options))
-    about = {"scored": options.checkpoint or options.predictions, "task": options.task, "data_dir": options.data_dir}
+    page = build_report(to_report(parts, data, checkpoint, options))
+    about = {"scored": checkpoint or options.predictions, "task": options.task, "data_dir": options.data_dir}
     about |= {"regions": options.regions, "tracks": options.track, "set": options.set, "seed": options.seed}
     write_json(folder / "metrics.json", {**about, "limit": options.limit, "splits": metrics(parts)})
     for part in parts:
@@ -225,14 +216,16 @@ def _write_predictions(part: Scored, task: Task, path: Path) -> None:
 # The command
 
 
-def evaluate(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print."""
+def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
+    """Scores the splits, and writes the files of the output folder."""
+    options.split = list(dict.fromkeys("validation" if s == "val" else s for s in options.split or ["validation"]))
+    logging.set_verbosity_error()
     if options.task is None:
-        recipe = run_recipe(options)
-        read_config(options.checkpoint, TASKS[recipe.task])
+        recipe = run_recipe(str(checkpoint), options)
+        read_config(checkpoint, TASKS[recipe.task])
     else:
-        check_options(options)
-        config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
+        check_options(checkpoint, options)
+        config = None if checkpoint is None else read_config(checkpoint, TASKS[options.task])
         recipe = to_recipe(options, config)
         options.images, options.data_dir = (
             (os.sep, options.data) if options.data else (options.images, options.data_dir)
@@ -245,12 +238,10 @@ def evaluate(options: argparse.Namespace) -> str:
         path, task = Path(options.predictions), TASKS[options.task]
         parts = [score_file(path, task, split, rows) for split, rows in data.splits.items()]
     else:
-        parts = list(score_splits(options.checkpoint, recipe, data))
-    folder = write(parts, data, options)
-    if options.json:
-        return json.dumps(metrics(parts))
+        parts = list(score_splits(checkpoint, recipe, data))
+    folder = write(parts, data, checkpoint, options)
     lines = [line for part in parts for line in _lines(part)]
-    return "\n".join([*lines, f"written: {folder}/report.html"])
+    return metrics(parts), "\n".join([*lines, f"written: {folder}/report.html"])
 
 
 def _lines(part: Scored) -> Iterator[str]:
@@ -269,9 +260,3 @@ def _lines(part: Scored) -> Iterator[str]:
             yield f"{text}{value:.4f} ({ends}; {words} words, on which the head is the best)"
         elif isinstance(value, int | float):
             yield text + (f"{value:.4f}" if isinstance(value, float) else str(value))
-
-
-def work(options: argparse.Namespace) -> str:
-    options.split = list(dict.fromkeys("validation" if s == "val" else s for s in options.split or ["validation"]))
-    logging.set_verbosity_error()
-    return evaluate(options)

@@ -50,19 +50,19 @@ examples:
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.utils.quiet import is_quiet
 
-from .command_line import make_main, make_parser
-from .device_options import add_device_options, find_device
-from .number_options import not_negative, positive, share
-from .rows_options import add_source_options, refuse_row_options, rows_builder
+from .command_line import Program
+from .models import Dtype
+from .number_options import Count, Positive, Share
+from .rows_options import refuse_row_options, rows_builder
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +77,60 @@ DATA_SETS = ("refcoco", "refcoco+", "refcocog", "vcr")
 IMAGE_IDS = dict.fromkeys(DATA_SETS, ("number", "file_stem")) | {"vcr": ("file_stem", "img_id", "number")}
 
 
-def read_candidates(options: argparse.Namespace) -> Candidates | None:
+@dataclass(frozen=True)
+class Extraction:
+    """What is extracted.
+
+    Args:
+        output (DIR): folder of the region table
+        features (NAME_OR_PATH): region-feature network, vision backbone, or "scenes"
+        images (DIR_OR_LIST): folder of images, or a list file: a path, or id TAB path, per line
+        detector (NAME_OR_PATH): detector of transformers, "grid", "scenes", or with --data "rows": the boxes of the
+            rows
+        boxes (FILE): JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels; or refcoco, refcoco+, refcocog,
+            vcr; with --data how boxes are written, such as "xywh pixels"
+        data (SOURCE): rows as for `data show`: their pictures
+        split (NAME): split of --data (default: all)
+        columns (WHAT=COLUMN): what columns are: text=answer boxes=bbox
+        max_rows (N): the most rows of --data
+        data_dir (DIR): folder of the data set that --boxes names
+        detections (FILE): a detector's boxes for RefCOCO (default: annotated objects)
+        image_id_format: ids of images (RefCOCO: number; VCR: file_stem)
+        queries (TEXT): what a zero-shot detector looks for
+        min_regions (N): fewest regions per image
+        max_regions (N): most regions per image
+        threshold (SCORE): regions with at least this score are kept
+        nms (IOU): overlap above which the box with the lower score is removed
+        batch_size (N): images of one size computed at once
+        device (NAME): cpu, cuda, cuda:1 ...; default: one GPU per process if there is one
+        dtype: floating type of the models
+        on_error: what to do at a damaged image
+    """
+
+    output: str
+    features: str
+    images: str | None = None
+    detector: str | None = None
+    boxes: str | None = None
+    data: str | None = None
+    split: str | None = None
+    columns: tuple[str, ...] | None = None
+    max_rows: Positive | None = None
+    data_dir: Path | None = None
+    detections: Path | None = None
+    image_id_format: Annotated[str | None, ("file_stem", "img_id", "number")] = None
+    queries: tuple[str, ...] | None = None
+    min_regions: Count = 10
+    max_regions: Positive = 100
+    threshold: Share = 0.2
+    nms: Share = 0.7
+    batch_size: Positive = 8
+    device: str | None = None
+    dtype: Dtype = "float32"
+    on_error: Annotated[str, ("refuse", "skip")] = "refuse"
+
+
+def read_candidates(options: Extraction) -> Candidates | None:
     """The boxes of a data set that `--boxes` names, and the pictures that have boxes."""
     if (options.detector is None) == (options.boxes is None):
         raise ValueError("give either --detector or --boxes")
@@ -106,7 +159,7 @@ def read_candidates(options: argparse.Namespace) -> Candidates | None:
     )
 
 
-def read_rows(options: argparse.Namespace) -> Candidates:
+def read_rows(options: Extraction) -> Candidates:
     """The pictures of `--data`, with the boxes of the rows if these are the regions."""
     from grounded_attention.dataset_scripts.builders.candidate_boxes import Candidates
     from grounded_attention.dataset_scripts.builders.row_forms import PICTURES
@@ -123,9 +176,7 @@ def read_rows(options: argparse.Namespace) -> Candidates:
     return Candidates(Path(options.data).name, records, images)
 
 
-def load_extractor(
-    options: argparse.Namespace, device: torch.device, candidates: Candidates | None = None
-) -> RegionExtractor:
+def load_extractor(options: Extraction, device: torch.device, candidates: Candidates | None = None) -> RegionExtractor:
     """Loads the models of the options and makes the extractor."""
     import torch
 
@@ -154,23 +205,20 @@ def load_extractor(
     )
 
 
-def _work(options: argparse.Namespace) -> str | None:
-    from transformers.utils import logging
-
-    if options.quiet:
-        logging.disable_progress_bar()
+def extract(*, options: Extraction) -> tuple[Any, str] | None:
+    """Fills the table."""
     candidates = read_candidates(options) if options.data is None else read_rows(options)
     info = _extract(options, candidates)
     if info is None:  # the main process has it
         return None
     counts = candidates.counts() if candidates is not None and candidates.records else {}
-    if options.json:
-        return json.dumps({**info, "boxes": counts} if counts else info)
-    return "\n".join([_report(info, options.output), *_box_lines(counts)])
+    text = "\n".join([_report(info, options.output), *_box_lines(counts)])
+    return {**info, "boxes": counts} if counts else info, text
 
 
-def _extract(options: argparse.Namespace, candidates: Candidates | None) -> dict[str, Any] | None:
+def _extract(options: Extraction, candidates: Candidates | None) -> dict[str, Any] | None:
     from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
+    from grounded_attention.training.experiments.pretrained import find_device
     from grounded_attention.utils.open_images import open_image
 
     images = list_images(options.images) if candidates is None else candidates.images
@@ -182,7 +230,7 @@ def _extract(options: argparse.Namespace, candidates: Candidates | None) -> dict
         open_image,
         source=Path(options.data or options.images).name if options.data or candidates is None else options.boxes,
         on_error=options.on_error,
-        progress=not options.quiet,
+        progress=not is_quiet(),
     )
 
 
@@ -204,51 +252,4 @@ def _box_lines(counts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention regions extract", __doc__)
-    add = parser.add_argument
-    add("--images", metavar="DIR_OR_LIST", help="folder of images, or a list file: a path, or id TAB path, per line")
-    add("--output", required=True, metavar="DIR", help="folder of the region table")
-    kinds = 'detector of transformers, "grid", "scenes", or with --data "rows": the boxes of the rows'
-    add("--detector", metavar="NAME_OR_PATH", help=kinds)
-    add(
-        "--boxes",
-        metavar="FILE",
-        help=f"JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels; or {', '.join(DATA_SETS)}; with --data "
-        'how boxes are written, such as "xywh pixels"',
-    )
-    add_source_options(parser, "their pictures")
-    add("--data-dir", type=Path, metavar="DIR", help="folder of the data set that --boxes names")
-    add("--detections", type=Path, metavar="FILE", help="a detector's boxes for RefCOCO (default: annotated objects)")
-    add("--image-id-format", choices=IMAGE_IDS["vcr"], help="ids of images (RefCOCO: number; VCR: file_stem)")
-    add(
-        "--features",
-        required=True,
-        metavar="NAME_OR_PATH",
-        help='region-feature network, vision backbone, or "scenes"',
-    )
-    add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
-    add("--min-regions", type=not_negative, default=10, metavar="N", help="fewest regions per image: %(default)s")
-    add("--max-regions", type=positive, default=100, metavar="N", help="most regions per image: %(default)s")
-    add(
-        "--threshold",
-        type=share,
-        default=0.2,
-        metavar="SCORE",
-        help="regions with at least this score are kept: %(default)s",
-    )
-    add(
-        "--nms",
-        type=share,
-        default=0.7,
-        metavar="IOU",
-        help="overlap above which the box with the lower score is removed: %(default)s",
-    )
-    add("--batch-size", type=positive, default=8, metavar="N", help="images of one size computed at once: %(default)s")
-    add_device_options(parser)
-    add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
-    add("--json", action="store_true", help="print the table's manifest as JSON")
-    return parser
-
-
-main = make_main(build_parser, _work, resumable="run the same command again to continue")
+main = Program("regions extract", extract, resumable="run the same command again to continue")

@@ -16,20 +16,21 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.sequence_layouts import check_tokenizer
+from grounded_attention.training.experiments.pretrained import reads_image_tokens
 from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS
-from .vlm_options import load_vlm, reads_image_tokens
+from .vlm_options import load_vlm
 
 # Config field of transformers' models that gives the width of a region feature.
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
 SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
 # Options for one kind of model, with their defaults.
 OF_REGIONS = {"tokenizer": None, "regions": None}
-OF_TOKENS = {"instruction": None, "dtype": "float32", "revision": None, "adapter": None, "load_in": None}
+OF_TOKENS = {"instruction": None, "dtype": "float32"}
 
 
 @dataclass
@@ -45,13 +46,12 @@ def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable
     """Loads a model and its processor."""
     if regions is not None:
         return Loaded(name, *load_reader(path, options.tokenizer, regions, words=bool(options.ablate)))
-    own = {} if path == options.model else {"revision": None, "adapter": None}
-    return Loaded(name, *load_vlm(argparse.Namespace(**{**vars(options), **own, "model": path})))
+    return Loaded(name, *load_vlm(argparse.Namespace(**{**vars(options), "model": path})))
 
 
 def find_regions(options: argparse.Namespace) -> RegionTable | None:
     """The region table that the models read; `None` for vision-language models, whose regions are image tokens."""
-    tokens = reads_image_tokens(options)
+    tokens = reads_image_tokens(options.model)
     wrong = [
         name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
     ]

@@ -66,9 +66,9 @@ from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
-from .builder_options import options_of
 from .heads_models import load
 from .heads_work import capture, one_of_each_image, put_in_card, rows_of_builder, write_files
+from .key_values import options_of
 
 PARSES, PAGE = "parses", "heads.html"
 MOST_LAYERS = 4

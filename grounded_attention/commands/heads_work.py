@@ -45,18 +45,18 @@ from grounded_attention.heads.ranking import (
 )
 from grounded_attention.heads.reading import reads_pixels
 from grounded_attention.metrics.intervals import to_json
+from grounded_attention.training.experiments.pretrained import find_device, split_revision
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.utils.plain_text import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
-from .builder_options import parse_options
 from .choices import BESIDE_MODEL, HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
-from .device_options import find_device
 from .heads_models import Loaded, find_regions, load
 from .image_options import check_pictures, folder_pictures
+from .key_values import parse_options
 from .rows_options import open_rows
-from .vlm_options import EVERYWHERE, heads_beside
+from .vlm_options import EVERYWHERE
 
 SPACY = "spacy"
 PAGE = "heads.html"
@@ -224,7 +224,7 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
             complete_adapter_card(Path(options.card))
         HEADS.find(options.card)
     revision = None
-    if options.publish is not None and (revision := find_revision(options.model, options.revision or "main")) is None:
+    if options.publish is not None and (revision := find_revision(*split_revision(options.model))) is None:
         raise ValueError(f"--publish: {options.model} is no model of the Hub, so the atlas cannot name its revision")
     paths = list(filter(None, (options.model, options.against)))
     names = short_names(paths, NAME_PARTS)
@@ -293,7 +293,7 @@ def about(options: argparse.Namespace, loaded: Loaded, regions: RegionTable | No
     """What the files say about model and data."""
     return {
         "model": loaded.name,
-        "revision": getattr(loaded.model.config, "_commit_hash", None) or options.revision,
+        "revision": getattr(loaded.model.config, "_commit_hash", None),
         "model_type": loaded.model.config.model_type,
         "data": " ".join(filter(None, (options.data, options.config))),
         "split": getattr(options, "divided", options.split),
@@ -391,7 +391,7 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
     if file != BESIDE_MODEL:
         heads = ChosenHeads.from_file(file)
     else:
-        heads = heads_beside(options)
+        heads = ChosenHeads.of_model(*split_revision(options.model))
     (examples,) = load_examples(options, [options.split], regions)
     loaded = load(options.model, options.model, options, regions)
     heads.check(loaded.model)

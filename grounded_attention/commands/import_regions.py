@@ -30,14 +30,12 @@ examples:
   RegionTable.open("data/regions")["COCO_train2014_000000132417"].features
 """
 
-import argparse
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tqdm import tqdm
 
@@ -53,9 +51,12 @@ from grounded_attention.dataset_scripts.regions.readers import (
     source_size,
 )
 from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
+from grounded_attention.utils.quiet import is_quiet
 
-from .command_line import make_main, make_parser
-from .number_options import positive
+from .command_line import Program
+from .number_options import Positive
+
+FORMATS = ("auto", *sorted(READERS))
 
 # The count of skipped rows is exact; the list in the summary ends here.
 LISTED = 1000
@@ -160,20 +161,6 @@ def _check_unchanged(record: SourceRecord, image_id: str) -> None:
             raise DataError(problem, found=record.image_id, expected=f"image {image_id}", hint=hint)
 
 
-def _work(options: argparse.Namespace) -> str:
-    info = import_regions(
-        options.sources,
-        _chosen_format(options.sources[0], options.format),
-        options.output,
-        on_error=options.on_error,
-        resume=options.resume,
-        feature_size=options.feature_size,
-        detector=options.detector,
-        progress=not options.quiet,
-    )
-    return json.dumps(info) if options.json else _report(info, options.output)
-
-
 def _chosen_format(source: str, format: str) -> str:
     """The format of --format; with "auto" the recognised format, which is also printed."""
     if format != "auto":
@@ -193,26 +180,30 @@ def _report(info: dict[str, Any], output: str) -> str:
     return "\n".join(lines)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention regions import", __doc__)
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="feature file or folder; several are joined")
-    formats = ["auto", *sorted(READERS)]
-    parser.add_argument("--format", default="auto", choices=formats, help="format of the files: %(default)s")
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the region table")
-    parser.add_argument(
-        "--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged row: %(default)s"
-    )
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted import")
-    parser.add_argument(
-        "--feature-size",
-        type=positive,
-        default=FEATURE_SIZE,
-        metavar="D",
-        help="feature values per region: %(default)s",
-    )
-    parser.add_argument("--detector", metavar="NAME", help="name of the detector, stored in the table")
-    parser.add_argument("--json", action="store_true", help="print the table's manifest as JSON")
-    return parser
+def regions(
+    sources: list[str],
+    *,
+    format: Annotated[str, FORMATS] = "auto",
+    output: str,
+    on_error: Annotated[str, ("refuse", "skip")] = "refuse",
+    resume: bool = False,
+    feature_size: Positive = FEATURE_SIZE,
+    detector: str | None = None,
+) -> tuple[Any, str]:
+    """Imports files.
+
+    Args:
+        sources (SOURCE): feature file or folder; several are joined
+        format: format of the files
+        output (DIR): folder of the region table
+        on_error: what to do at a damaged row
+        resume: continue an interrupted import
+        feature_size (D): feature values per region
+        detector (NAME): name of the detector, stored in the table
+    """
+    how: dict[str, Any] = {"on_error": on_error, "resume": resume, "feature_size": feature_size, "detector": detector}
+    info = import_regions(sources, _chosen_format(sources[0], format), output, progress=not is_quiet(), **how)
+    return info, _report(info, output)
 
 
-main = make_main(build_parser, _work, resumable="run the same command with --resume to continue")
+main = Program("regions import", regions, resumable="run the same command with --resume to continue")

@@ -25,128 +25,124 @@ examples:
   grounded-attention look dog.jpg "What does the dog hold?" --model runs/my_vlm --beside runs/other_vlm
 """
 
-from __future__ import annotations
+from typing import Annotated, Any
 
-import argparse
-import json
-from collections.abc import Sequence
-from typing import Any
+from grounded_attention.lens import ROWS
 
-from grounded_attention.lens import FORMS, ROWS
-
-from .command_line import make_main, make_parser
-from .number_options import positive
-from .rows_options import add_source_options, refuse_row_options, rows_from
+from .command_line import Program
+from .models import ModelOptions, read_heads
+from .number_options import Count, Positive
+from .rows_options import RowSource
 from .user_errors import explain_error
-from .vlm_options import add_vlm_options
+
+SHOWN = 8  # heads
 
 
-def look(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print."""
-    from transformers.utils import logging
+def look(
+    images_and_question: list[str] = [],  # noqa: B006
+    *,
+    source: RowSource,
+    row: Count = 0,
+    model: str,
+    beside: str | None = None,
+    loading: ModelOptions,
+    fps: float | None = None,
+    answer: str | None = None,
+    heads: str = "auto",
+    form: str = "plain",
+    rows: Annotated[str, ROWS] = "own",
+    again: bool = False,
+    max_new_tokens: Positive = 64,
+    output: str = "lens.html",
+) -> tuple[Any, str]:
+    """Asks each model about each input.
 
+    Args:
+        images_and_question (IMAGE ... QUESTION): files of images, videos, folders of frames, then the words of the
+            user; with --data words alone (default: the text of each row)
+        row (N): the first row of --data, from 0
+        model (NAME_OR_DIR): a vision-language model with its processor
+        beside (NAME_OR_DIR): a second model on the same page
+        fps (N): frames of a video in a second (default: 2)
+        answer (TEXT): read this answer instead of generating one
+        heads (WHICH): auto, all, a layer, 14-3,20-0 or heads.json
+        form (FORM): of plain, relative, sinks, with commas
+        rows: of a word its own tokens, or what produced them
+        again: crop the first image where the model looked, and ask once more
+        max_new_tokens (N): the most tokens of the answer
+        output (FILE): page, picture or numbers
+    """
+    from grounded_attention.lens.look import look as look_at
     from grounded_attention.lens.page import lens_page
     from grounded_attention.lens.word_maps import check_suffix
     from grounded_attention.utils.whole_files import write_text
 
-    logging.disable_progress_bar()
-    output = check_suffix(options.output)
-    inputs = _read_inputs(options)
-    if len(inputs) * (1 if options.beside is None else 2) > 1 and output.suffix != ".html":
+    check_suffix(output)
+    inputs = _read_inputs(images_and_question, source, row, fps)
+    models = [model] if beside is None else [model, beside]
+    if len(inputs) * len(models) > 1 and not output.endswith(".html"):
         raise ValueError(f"--output {output}: two models or rows need a page, a name that ends in .html")
-    models = [options]
-    if options.beside is not None:
-        # Adapter and revision are those of --model.
-        second = {"model": options.beside, "adapter": None, "revision": None}
-        models.append(argparse.Namespace(**vars(options) | second))
-    looks = [_look(each, inputs) for each in models]
-    lenses = [lens for of_row in zip(*looks, strict=True) for lens in of_row]
-    names = [
-        ": ".join(filter(None, (row, each.model if options.beside else ""))) for row, *_ in inputs for each in models
-    ]
+    asked = {"answer": answer, "form": form, "rows": rows, "again": again, "max_new_tokens": max_new_tokens}
+    looks = []
+    for name in models:
+        loaded = loading.load(name)
+        looks.append([look_at(*loaded, *each, heads=read_heads(heads), **asked) for _, *each in inputs])
+    titles, lenses = [], []
+    for place, (title, *_) in enumerate(inputs):
+        for name, of_model in zip(models, looks, strict=True):
+            titles.append(": ".join(filter(None, (title, name if beside else ""))))
+            lenses.append(of_model[place])
     if len(lenses) == 1:
         lenses[0].save(output)
     else:
-        write_text(output, lens_page(lenses, names))
-    if options.json:
-        return json.dumps([lens.to_dict() for lens in lenses] if len(lenses) > 1 else lenses[0].to_dict())
+        write_text(output, lens_page(lenses, titles))
     lines = []
-    for name, lens in zip(names, lenses, strict=True):
-        said = lens.answer if lens.answer.strip() else "(no words)"
-        lines += [f"{name}: {said}" if name else said]
-        if lens.second is not None:
-            lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
-        lines.append(f"heads: {_named(lens)} ({lens.heads_from})")
-    return "\n".join([*lines, f"open {output}"])
+    for title, lens in zip(titles, lenses, strict=True):
+        lines += _lines(title, lens)
+    numbers = [lens.to_dict() for lens in lenses]
+    return numbers if len(numbers) > 1 else numbers[0], "\n".join([*lines, f"open {output}"])
 
 
-def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]]:
+def _read_inputs(
+    words: list[str], source: RowSource, first: int, fps: float | None
+) -> list[tuple[str, list[Any], str]]:
     """Name, pictures and question of each row, or of the command line, where the name is empty."""
+    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
     from grounded_attention.processing.phrase import row_texts
     from grounded_attention.processing.videos import FPS, is_video_file, open_video
     from grounded_attention.utils.open_images import open_image
 
-    words = options.images_and_question
-    if options.data is None:
-        refuse_row_options(options, "split", "images", "columns", "boxes", "max_rows", "row")
+    if source.data is None:
+        source.refuse_without_data()
         if len(words) < 2:
             raise ValueError("give images and a question, or --data")
         if not words[-1].strip():
             raise ValueError("the question is empty: give the words of the user in quotation marks, after the images")
-        videos, fps = [is_video_file(word) for word in words[:-1]], FPS if options.fps is None else options.fps
-        if options.fps is not None and not any(videos):
+        videos = [is_video_file(word) for word in words[:-1]]
+        if fps is not None and not any(videos):
             raise ValueError("--fps is for videos: give a video or a folder of frames")
-        paired = zip(words[:-1], videos, strict=True)
-        pictures = [open_video(each, fps) if video else open_image(each, each) for each, video in paired]
+        pictures = []
+        for place, video in zip(words[:-1], videos, strict=True):
+            pictures.append(open_video(place, fps or FPS) if video else open_image(place, place))
         return [("", pictures, words[-1])]
-    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
-
     if len(words) > 1:
         raise ValueError(f"{words[0]}: the images are those of --data; give a question alone, or none")
     inputs = []
-    for number, row in enumerate(rows_from(options), options.row):
+    for number, row in enumerate(source.pictured(first), first):
         question = words[0] if words else row_texts(row)[0].replace(IMAGE_MARK, "").strip()
         inputs.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
     return inputs
 
 
-def _look(options: argparse.Namespace, inputs: Sequence[tuple[str, list[Any], str]]) -> list[Any]:
-    """What a model looks at in each input."""
-    from grounded_attention.lens.look import look as look_at
-
-    from .vlm_options import load_vlm, read_heads
-
-    model, processor = load_vlm(options)
-    asked = {name: getattr(options, name) for name in ("answer", "form", "rows", "again", "max_new_tokens")}
-    heads = read_heads(options.heads)
-    return [look_at(model, processor, images, question, heads=heads, **asked) for _, images, question in inputs]
-
-
-def _named(lens: Any) -> str:
-    shown = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:8])
-    return shown + (f" … ({len(lens.heads)})" if len(lens.heads) > 8 else "") or "all"
+def _lines(title: str, lens: Any) -> list[str]:
+    """What is printed of an answer."""
+    said = lens.answer if lens.answer.strip() else "(no words)"
+    lines = [f"{title}: {said}" if title else said]
+    if lens.second is not None:
+        lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
+    shown = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:SHOWN])
+    more = f" … ({len(lens.heads)})" if len(lens.heads) > SHOWN else ""
+    return [*lines, f"heads: {shown + more or 'all'} ({lens.heads_from})"]
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention look", __doc__)
-    add = parser.add_argument
-    words = "files of images, videos, folders of frames, then the words of the user; with --data words alone"
-    words += " (default: the text of each row)"
-    add("images_and_question", nargs="*", metavar="IMAGE ... QUESTION", help=words)
-    add_source_options(parser, "pictures and texts", some=True)
-    add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
-    add("--beside", metavar="NAME_OR_DIR", help="a second model, without --adapter and --revision, on the same page")
-    add_vlm_options(parser)
-    add("--fps", type=float, metavar="N", help="frames of a video in a second (default: 2)")
-    add("--answer", metavar="TEXT", help="read this answer instead of generating one")
-    add("--heads", default="auto", metavar="WHICH", help="auto, all, a layer, 14-3,20-0 or heads.json (default: auto)")
-    add("--form", default="plain", metavar="FORM", help=f"of {', '.join(FORMS)}, with commas (default: plain)")
-    add("--rows", choices=ROWS, default=ROWS[0], help="of a word its own tokens, or what produced them (default: own)")
-    add("--again", action="store_true", help="crop the first image where the model looked, and ask once more")
-    add("--max-new-tokens", type=positive, default=64, metavar="N", help="the most tokens of the answer (default: 64)")
-    add("--output", default="lens.html", metavar="FILE", help="page, picture or numbers (default: lens.html)")
-    add("--json", action="store_true", help="print the numbers as JSON")
-    return parser
-
-
-main = make_main(build_parser, look, explain_error=explain_error, intermixed=True)
+main = Program("look", look, explain_error)

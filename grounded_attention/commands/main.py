@@ -4,10 +4,11 @@
 import atexit
 import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from grounded_attention import __version__
 from grounded_attention.utils.extras import explain_missing_extra
@@ -19,93 +20,88 @@ PROGRAM = "grounded-attention"
 USER_ERROR = 2
 
 
-class Command(NamedTuple):
-    """A module of this folder with `main(arguments) -> int` and `build_parser()`, and its line in the help."""
+HELP = """\
+usage: grounded-attention COMMAND [ARGS]...
 
-    module: str
-    summary: str
+  Vision-and-language Transformers whose attention is supervised with visual grounding.
 
+Options:
+  --version  Show the version and exit.
+  --help     Show this message and exit.
 
-# In the order of the help. The first word of a two-word name is the group.
-SECTIONS: dict[str, dict[str, Command]] = {
-    "Main commands": {
-        "train": Command("train", "Train and measure the models of a recipe."),
-        "evaluate": Command("evaluate", "Score a checkpoint and write a page with its failures."),
-        "look": Command("look", "Ask about an image; show where the model looked for every word."),
-        "point": Command("point", "Point at what a text asks for in an image; measure it on rows."),
-        "heads": Command("heads", "Measure where every head looks; find the heads that ground."),
-        "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),
-        "ground": Command("ground", "Show where a model looks in your image for your caption."),
-        "export": Command("export", "Write the attention of an image and caption for other tools."),
-        "convert": Command("convert", "Convert an original checkpoint into a Hub directory."),
-        "push": Command("push", "Push a model, a region table or pseudo-labels to the Hub."),
-    },
-    "Data": {
-        "data build": Command("build_data", "Build a data set from its official files; push it."),
-        "data show": Command("show_data", "Show any data with boxes on one page: Hub, JSONL, COCO, YOLO ..."),
-        "data push": Command("push_rows", "Push any data with boxes to the Hub, pictures, texts and phrases."),
-        "data scenes": Command("draw_scenes", "Draw scenes: images, captions and regions for tests."),
-        "data screens": Command("draw_screens", "Draw screens with instructions, for models that point."),
-        "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
-        "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
-        "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
-    },
-    "Space": {
-        "space run": Command("run_space", "Open the page on which you click a word and see where it looks."),
-        "space push": Command("push_space", "Push this page to the Hub as a Space."),
-        "space build": Command("build_space", "Make the small checkpoints of the page from a finished run."),
-    },
-    "Help": {
-        "doctor": Command("doctor", "Report versions, threads, GPU, Hub access and disk of this machine."),
-        "completion": Command("completion", "Print a completion script for your shell."),
-    },
-}
-COMMANDS: dict[str, Command] = {name: command for section in SECTIONS.values() for name, command in section.items()}
+Main commands:
+  train               Train and measure the models of a recipe.
+  evaluate            Score a checkpoint and write a page with its failures.
+  look                Ask about an image; show where the model looked for every word.
+  point               Point at what a text asks for in an image; measure it on rows.
+  heads               Measure where every head looks; find the heads that ground.
+  ground              Show where a model looks in your image for your caption.
+  convert             Convert an original checkpoint into a Hub directory.
+  push                Push a model, a region table or pseudo-labels to the Hub.
+
+Data:
+  data build          Build a data set from its official files; push it.
+  data show           Show any data with boxes on one page: Hub, JSONL, COCO, YOLO ...
+  data push           Push any data with boxes to the Hub, pictures, texts and phrases.
+  data scenes         Draw scenes: images, captions and regions for tests.
+  data screens        Draw screens with instructions, for models that point.
+  data pseudo-ground  Ground the noun phrases of captions with any model.
+  regions import      Convert legacy feature files into a region table.
+  regions extract     Detect regions in images and compute their features.
+
+Space:
+  space run           Open the page on which you click a word and see where it looks.
+  space push          Push this page to the Hub as a Space.
+
+Help:
+  doctor              Report versions, threads, GPU, Hub access and disk of this machine.
+  completion          Print a completion script for your shell.
+
+examples:
+  grounded-attention train scenes_vgp
+  grounded-attention heads --run runs/scenes_vgp
+  grounded-attention regions extract --help"""
+# Name of a command -> its line in the help.
+COMMANDS = dict(re.findall(r"^  ([a-z-]+(?: [a-z-]+)?) {2,}(.+)$", HELP.partition("Main commands:")[2], re.MULTILINE))
 GROUPS = {name.partition(" ")[0] for name in COMMANDS if " " in name}
+# Files that are not called as their command, with the words the other way round.
+FILES = {
+    "data pseudo-ground": "pseudo_ground",
+    "data push": "push_rows",
+    "data scenes": "draw_scenes",
+    "data screens": "draw_screens",
+}
 
 
 def help_text(group: str = "") -> str:
     """The help of the program, or of a group such as `data`."""
-    shown = {
-        title: {name: command for name, command in section.items() if name.startswith(f"{group} " if group else "")}
-        for title, section in SECTIONS.items()
-    }
-    width = max(len(name) for section in shown.values() for name in section)
-    lines = [f"usage: {PROGRAM} {group} COMMAND [ARGS]...".replace("  ", " ")]
     if not group:
-        lines += ["", "  Vision-and-language Transformers whose attention is supervised with visual grounding."]
-        lines += [
-            "",
-            "Options:",
-            "  --version  Show the version and exit.",
-            "  --help     Show this message and exit.",
-        ]
-    for title, section in shown.items():
-        if section:
-            lines += ["", f"{title}:", *(f"  {name:{width}}  {command.summary}" for name, command in section.items())]
-    if not group:
-        lines += ["", "examples:"]
-        lines += [
-            f"  {PROGRAM} train scenes_vgp",
-            f"  {PROGRAM} heads --run runs/scenes_vgp",
-            f"  {PROGRAM} regions extract --help",
-        ]
-    return "\n".join(lines)
+        return HELP
+    lines = [f"usage: {PROGRAM} {group} COMMAND [ARGS]...", ""]
+    return "\n".join([*lines, *(line for line in HELP.splitlines() if line.startswith(f"  {group} "))])
+
+
+def module_name(name: str) -> str:
+    """The module of a command, which has its `main`."""
+    return f"{__package__}." + (FILES.get(name) or "_".join(reversed(name.split())).replace("-", "_"))
 
 
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """Finds the command in the arguments."""
-    first, *rest = arguments
-    words = " ".join(arguments[:2])
-    if first in GROUPS and words in COMMANDS:
-        return words, rest[1:]
-    if first in COMMANDS:
-        return first, rest
-    written = words if first in GROUPS else first
+    count = 2 if arguments[0] in GROUPS else 1
+    written, rest = " ".join(arguments[:count]), list(arguments[count:])
+    if written in COMMANDS:
+        return written, rest
     named = [part for part in written.replace("-", " ").split() if part in COMMANDS]  # such as push of `regions push`
     close = named or difflib.get_close_matches(written, [*COMMANDS, *GROUPS], n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'?" if close else f"see {PROGRAM} --help"
     raise ValueError(f"there is no command '{written}'; {hint}")
+
+
+def command_parser(name: str) -> Any:
+    """The parser of a command."""
+    module = import_module(module_name(name))
+    return module.main.parser() if hasattr(module.main, "parser") else module.build_parser()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -167,7 +163,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
-    status: int = import_module(f"{__package__}.{COMMANDS[name].module}").main(rest)
+    status: int = import_module(module_name(name)).main(rest)
     return status
 
 

@@ -1,33 +1,30 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Types of options that are numbers: a value out of range is refused before anything is read."""
+"""Types of arguments that several commands have: a number out of range is refused before anything is read."""
 
 import argparse
+from collections.abc import Callable
+from typing import Annotated
 
 from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
 
-def _read(text: str, lowest: int, highest: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:  # also for more than 4300 digits
-        value = lowest - 1
-    if not lowest <= value <= highest:
-        raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, found {text!r:.60}")
-    return value
+def whole(lowest: int, highest: int) -> Callable[[str], int]:
+    """A function that reads a whole number in a range."""
 
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:  # also for more than 4300 digits
+            value = lowest - 1
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, found {text!r:.60}")
+        return value
 
-def positive(text: str) -> int:
-    """A count or a size of at least 1."""
-    return _read(text, 1, MAX_COUNT)
-
-
-def not_negative(text: str) -> int:
-    """A count that may be 0."""
-    return _read(text, 0, MAX_COUNT)
+    return read
 
 
 def share(text: str) -> float:
-    """A number from 0 to 1, for example an overlap."""
+    """Reads a number from 0 to 1, for example an overlap."""
     try:
         value = float(text)
     except ValueError:
@@ -37,16 +34,11 @@ def share(text: str) -> float:
     return value
 
 
-def seed_number(text: str) -> int:
-    """A seed."""
-    return _read(text, 0, MAX_SEED)
+positive, not_negative = whole(1, MAX_COUNT), whole(0, MAX_COUNT)
+seed_number, processes = whole(0, MAX_SEED), whole(1, MAX_PROCESSES)
 
-
-def processes(text: str) -> int:
-    """A number of processes or threads."""
-    return _read(text, 1, MAX_PROCESSES)
-
-
-def port_number(text: str) -> int:
-    """A port."""
-    return _read(text, 1, 65535)
+Positive = Annotated[int, positive]
+Count = Annotated[int, not_negative]
+Seed = Annotated[int, seed_number]
+Processes = Annotated[int, processes]
+Share = Annotated[float, share]

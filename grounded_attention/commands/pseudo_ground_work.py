@@ -1,18 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Grounds the phrases of captions for `grounded-attention data pseudo-ground`."""
 
-import argparse
 import dataclasses
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import torch
 from accelerate import PartialState
-from transformers.utils import logging
+from transformers import AutoConfig
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
@@ -22,45 +21,117 @@ from grounded_attention.dataset_scripts.pseudo_labels.statistics import count_ma
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.families import find_family
+from grounded_attention.labelling import FLORENCE, PROMPTS
+from grounded_attention.labelling.attention import AttentionGrounder
 from grounded_attention.labelling.captions import caption_rows, captions_digest
-from grounded_attention.labelling.grounder import Selection
+from grounded_attention.labelling.florence import load_florence
+from grounded_attention.labelling.grounder import Grounder, Selection
 from grounded_attention.labelling.phrases import load_phrases
 from grounded_attention.labelling.run import ImagePath, label_captions
+from grounded_attention.labelling.simulated import SimulatedGrounder
+from grounded_attention.labelling.zero_shot import load_zero_shot
 from grounded_attention.pages.rows_page import row_card, rows_page
+from grounded_attention.training.experiments.pretrained import find_device, load_pipeline, split_revision
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.whole_files import write_text
 
-from .builder_options import parse_options
-from .choices import SHEET
-from .device_options import find_device
-from .grounder_options import make_grounder
-from .rows_options import rows_builder
+from .key_values import parse_options, yaml_pairs
+from .labelling_options import Captions, Grounding
+from .rows_options import RowSource, rows_builder
 
 FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes
+SHEET, DRAWN = "contact_sheet.html", 12
+SCENES = "scenes"
+ZERO_SHOT, OWN = "zero-shot detector", "model of this project"
+# Option -> the kinds of grounders that read it.
+READ_BY = {
+    "wrong": (SCENES,),
+    "seed": (SCENES,),
+    "prompt": (ZERO_SHOT,),
+    "processor": (ZERO_SHOT, FLORENCE),
+    "dtype": (ZERO_SHOT, FLORENCE),
+}
 
 
-def work(options: argparse.Namespace) -> str | None:
-    if options.quiet:
-        logging.disable_progress_bar()
-        datasets.disable_progress_bars()
-    selection = Selection(options.boxes_per_phrase, options.threshold, options.nms)
-    images = image_paths(Path(os.sep) if options.data is not None else options.images)
-    phrases = load_phrases(options.phrases, options.spacy_model)
-    state = join_processes(cpu=options.device == "cpu")
-    rows, source = _read_captions(options, state)
+def work(
+    words: Captions,
+    options: Sequence[str],
+    grounding: Grounding,
+    output: Path,
+    phrases: str,
+    kept: tuple[int, float, float],
+    on_error: str,
+) -> tuple[Any, str] | None:
+    """Labels the captions, draws the contact sheet, and describes what was found."""
+    images = image_paths(Path(os.sep) if words.data is not None else Path(str(words.images)))
+    source_of_phrases = load_phrases(phrases)
+    state = join_processes(cpu=grounding.device == "cpu")
+    rows, source = _read_captions(words, options, state)
     info = label_captions(
         rows,
-        phrases,
-        make_grounder(options, find_device(options.device, state)),
-        options.output,
+        source_of_phrases,
+        load_grounder(grounding, find_device(grounding.device, state)),
+        output,
         images,
         source=source,
-        selection=selection,
-        batch_size=options.batch_size,
-        on_error=options.on_error,
-        progress=not options.quiet,
+        selection=Selection(*kept),
+        batch_size=grounding.batch_size,
+        on_error=on_error,
+        progress=not is_quiet(),
     )
-    return None if info is None else _report(options, rows, info, images)
+    if info is None:
+        return None
+    table = PseudoLabelTable(output)
+    draw_sheet(table, rows, images, output / SHEET, DRAWN)
+    matches = None
+    if grounding.regions is not None:
+        matches = count_matches(table.rows(), RegionTable.open(grounding.regions))
+    text = "\n".join([*describe(info["statistics"], matches), f"written to {output}"])
+    return {"output": str(output), **info["statistics"], "matches": matches}, text
+
+
+def load_grounder(options: Grounding, device: torch.device) -> Grounder:
+    """The grounder of a name: a zero-shot detector, Florence-2, a checkpoint of this project, or `scenes`."""
+    kind = _kind(options.grounder)
+    for name, kinds in READ_BY.items():
+        if getattr(options, name) is not None and kind not in kinds:
+            wanted = " or ".join(kinds)
+            raise ValueError(f"--{name} is for another grounder: {wanted}; found {kind}")
+    if kind == SCENES:
+        return SimulatedGrounder(options.wrong or 0.0, options.seed or 0)
+    name, revision = split_revision(options.grounder)
+    if kind == OWN:
+        if options.regions is None:
+            raise ValueError(f"--grounder {name}: a checkpoint of this project needs --regions")
+        table = RegionTable.open(options.regions)
+        return AttentionGrounder(
+            load_pipeline(name, device=device), name, table, about={"regions": table.info["checksum"]}
+        )
+    loading: dict[str, Any] = {
+        "revision": revision,
+        "device": device,
+        "dtype": getattr(torch, options.dtype or "float32"),
+        "processor_options": yaml_pairs(options.processor, "--processor"),
+    }
+    if kind == FLORENCE:
+        return load_florence(name, batch_size=options.batch_size, **loading)
+    return load_zero_shot(name, prompt=options.prompt or PROMPTS[0], **loading)
+
+
+def _kind(grounder: str) -> str:
+    if grounder == SCENES:
+        return SCENES
+    name, revision = split_revision(grounder)
+    try:
+        model_type = AutoConfig.from_pretrained(name, revision=revision).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--grounder {grounder}: cannot be used: {first_sentences(error)}") from error
+    if model_type == FLORENCE:
+        return FLORENCE
+    return ZERO_SHOT if find_family(model_type) is None else OWN
 
 
 def image_paths(source: Path) -> ImagePath:
@@ -79,47 +150,38 @@ def image_paths(source: Path) -> ImagePath:
     return find
 
 
-def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[datasets.Dataset, dict[str, Any]]:
+def _read_captions(
+    words: Captions, given: Sequence[str], state: PartialState
+) -> tuple[datasets.Dataset, dict[str, Any]]:
     """The captions, and the facts about them for the provenance. The first process builds, the others read."""
     builder: Any
-    builder_options: dict[str, Any] = {}
-    if options.data is not None:
-        builder = rows_builder(options, FORM, state)
+    options: dict[str, Any] = {}
+    if words.data is not None:
+        images = words.images and str(words.images)
+        source = RowSource(words.data, words.split, images, words.columns, words.boxes, words.limit)  # type: ignore[arg-type]
+        builder = rows_builder(source, FORM, state)
     else:
-        builder_class = BUILDERS[options.captions]
-        builder_options = parse_options(builder_class, options.options)
-        builder = builder_class(
-            data_dir=str(options.data_dir), config_name=options.config, splits=options.split, **builder_options
-        )
+        builder_class = BUILDERS[str(words.captions)]
+        options = parse_options(builder_class, given)
+        builder = builder_class(data_dir=str(words.data_dir), splits=words.split, **options)
     with state.main_process_first():
-        builder.download_and_prepare(num_proc=options.num_proc)
+        builder.download_and_prepare()
         try:
-            rows = caption_rows(builder.as_dataset(), options.max_rows)
+            rows = caption_rows(builder.as_dataset(), words.limit)
         except ValueError as error:
-            raise DataError(str(error), where=f"--captions {options.captions or FORM}") from error
+            raise DataError(str(error), where=f"--captions {words.captions or FORM}") from error
     facts = {
-        "builder": options.captions or f"{FORM} of {Path(options.data).name}",
+        "builder": words.captions or f"{FORM} of {Path(str(words.data)).name}",
         "config": builder.config.name,
-        "options": builder_options,
+        "options": options,
         "splits": list(builder.info.splits),
-        "limit": options.max_rows,
+        "limit": words.limit,
         "count": len(rows),
         "digest": captions_digest(rows),
-        "images": Path(options.images or options.data).name,
+        "images": Path(str(words.images or words.data)).name,
         "licence": dataclasses.asdict(licence_of(builder)),
     }
     return rows, facts
-
-
-def _report(options: argparse.Namespace, rows: datasets.Dataset, info: Mapping[str, Any], images: ImagePath) -> str:
-    table = PseudoLabelTable(options.output)
-    if options.contact_sheet:
-        draw_sheet(table, rows, images, options.output / SHEET, options.contact_sheet)
-    regions = None if options.regions is None else RegionTable.open(options.regions)
-    matches = None if regions is None else count_matches(table.rows(), regions, options.iou)
-    if options.json:
-        return json.dumps({"output": str(options.output), **info["statistics"], "matches": matches})
-    return "\n".join([*describe(info["statistics"], matches), f"written to {options.output}"])
 
 
 def draw_sheet(table: PseudoLabelTable, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:

@@ -20,16 +20,14 @@ examples:
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.training.recipes.recipe import Model
 
-from .command_line import make_main, make_parser
+from .command_line import Program
 
 if TYPE_CHECKING:
     from grounded_attention.training.publish.hub import HubRepo
@@ -82,44 +80,47 @@ def best_of_run(directory: Path) -> Path:
 
 
 def _push(directory: Path, repo: HubRepo) -> str:
-    from grounded_attention.training.publish.hub import push_folder
+    from grounded_attention.training.publish import hub
 
-    return push_folder(repo, directory, f"Push {directory.name}", "Run the same command to try again")
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention push", __doc__)
-    add = parser.add_argument
-    add("directory", type=Path, help="folder of a model, a run, a region table or pseudo-labels")
-    add("repository", help="ORG/NAME, or a name in your own namespace for a model; created if missing")
-    add("--private", action="store_true", help="make a new repository private")
-    add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
-    add("--tokenizer", help="tokenizer (directory, Hub id or vocab.txt) for a model without a processor")
-    add("--permission", metavar="TEXT", help="of a table: why you may push other people's data; the card shows it")
-    add("--licence", metavar="ID", help="of a table of your own data: the licence as a Hub identifier")
-    add("--json", action="store_true", help="print the address of the commit as JSON")
-    return parser
+    return hub.push_folder(repo, directory, f"Push {directory.name}", "Run the same command to try again")
 
 
-def _work(options: argparse.Namespace) -> str:
+def push_folder(
+    directory: Path,
+    repository: str,
+    *,
+    private: bool = False,
+    revision: str | None = None,
+    tokenizer: str | None = None,
+    permission: str | None = None,
+    licence: str | None = None,
+) -> tuple[Any, str]:
+    """Pushes a folder.
+
+    Args:
+        directory (DIR): folder of a model, a run, a region table or pseudo-labels
+        repository (ORG/NAME): or a name in your own namespace for a model; created if missing
+        private: make a new repository private
+        revision (BRANCH): branch to push to; created if missing (default: main)
+        tokenizer (NAME): tokenizer (directory, Hub id or vocab.txt) for a model without a processor
+        permission (TEXT): of a table: why you may push other people's data; the card shows it
+        licence (ID): of a table of your own data: the licence as a Hub identifier
+    """
     from grounded_attention.training.publish.hub import HubRepo
 
     from .push_tables import TABLES
 
-    manifest = next((name for name in TABLES if (options.directory / name).is_file()), None)
-    unused = ["tokenizer"] if manifest else ["permission", "licence"]
-    if useless := [f"--{name}" for name in unused if getattr(options, name) is not None]:
+    manifest = next((name for name in TABLES if (directory / name).is_file()), None)
+    unused = {"tokenizer": tokenizer} if manifest else {"permission": permission, "licence": licence}
+    if useless := [f"--{name}" for name, value in unused.items() if value is not None]:
         kind = "a table" if manifest else "a model"
-        raise ValueError(
-            f"{', '.join(useless)}: {options.directory} is {kind}, for which this has no effect; remove it"
-        )
+        raise ValueError(f"{', '.join(useless)}: {directory} is {kind}, for which this has no effect; remove it")
     if manifest is None:
-        repo = HubRepo(options.repository, options.revision, private=options.private or None)
-        address = push(best_of_run(options.directory), repo, options.tokenizer)
+        address = push(best_of_run(directory), HubRepo(repository, revision, private=private or None), tokenizer)
     else:
-        choices = {name: getattr(options, name) for name in ("revision", "private", "permission", "licence")}
-        address = TABLES[manifest](options.directory, options.repository, **choices)
-    return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
+        terms = {"permission": permission, "licence": licence}
+        address = TABLES[manifest](directory, repository, revision=revision, private=private, **terms)
+    return {"commit_url": address}, f"pushed: {address}"
 
 
-main = make_main(build_parser, _work, resumable="run the same command again to continue; nothing is published yet")
+main = Program("push", push_folder, resumable="run the same command again to continue; nothing is published yet")

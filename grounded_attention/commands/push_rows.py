@@ -11,54 +11,62 @@ examples:
   grounded-attention data push exports/yolo me/boxes --private --permission "for our group alone"
 """
 
-import argparse
-import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from .command_line import make_main, make_parser
-from .number_options import positive
-from .rows_options import add_rows_options, read_columns
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention data push", __doc__)
-    add = parser.add_argument
-    add("source", metavar="SOURCE", help="a file, a folder, or ORG/NAME on the Hub")
-    add("to", metavar="ORG/NAME", help="the repository of the data set")
-    add("--images", metavar="DIR", help="folder of the pictures that rows name")
-    add_rows_options(add)
-    add("--outside-pictures", action="store_true", help="also push pictures from other folders")
-    add("--max-rows", type=positive, metavar="N", help="the most rows of each split")
-    add("--private", action="store_true", help="make a new repository private")
-    add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
-    add("--licence", metavar="ID", help="licence of your own data, as a Hub identifier, for example cc0-1.0")
-    add("--permission", metavar="TEXT", help="push without a licence; TEXT is your reason, the card shows it")
-    add("--json", action="store_true", help="print the address of the commit, and the rows, as JSON")
-    return parser
+from .command_line import Program
+from .key_values import read_columns
+from .number_options import Positive
 
 
-def _work(options: argparse.Namespace) -> str:
+def push(
+    source: str,
+    to: str,
+    *,
+    images: str | None = None,
+    columns: tuple[str, ...] | None = None,
+    boxes: str | None = None,
+    outside_pictures: bool = False,
+    max_rows: Positive | None = None,
+    private: bool = False,
+    revision: str | None = None,
+    licence: str | None = None,
+    permission: str | None = None,
+) -> tuple[Any, str]:
+    """Pushes rows.
+
+    Args:
+        source (SOURCE): a file, a folder, or ORG/NAME on the Hub
+        to (ORG/NAME): the repository of the data set
+        images (DIR): folder of the pictures that rows name
+        columns (WHAT=COLUMN): what columns are: text=answer boxes=bbox
+        boxes (HOW): how boxes are written, such as "xywh pixels", if the data do not tell
+        outside_pictures: also push pictures from other folders
+        max_rows (N): the most rows of each split
+        private: make a new repository private
+        revision (BRANCH): branch to push to; created if missing (default: main)
+        licence (ID): licence of your own data, as a Hub identifier, for example cc0-1.0
+        permission (TEXT): push without a licence; TEXT is your reason, the card shows it
+    """
     from grounded_attention.dataset_scripts.builders.row_forms import OWN
     from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    rows_options = {name: getattr(options, name) for name in ("boxes", "images", "max_rows", "outside_pictures")}
-    rows_options = {name: value for name, value in rows_options.items() if value}
+    given = {"boxes": boxes, "images": images, "max_rows": max_rows, "outside_pictures": outside_pictures}
+    given = {name: value for name, value in {**given, "columns": read_columns(columns)}.items() if value}
     with tempfile.TemporaryDirectory() as cache:
-        columns = read_columns(options.columns)
-        builder = Rows(cache_dir=cache, data_dir=options.source, form=OWN, columns=columns, **rows_options)
-        terms = {"permission": options.permission, "licence": options.licence}
-        push = plan_push(builder, "rows", options.to, revision=options.revision, private=options.private, **terms)
+        builder = Rows(cache_dir=cache, data_dir=source, form=OWN, **given)
+        terms = {"permission": permission, "licence": licence}
+        plan = plan_push(builder, "rows", to, revision=revision, private=private, **terms)
         output = Path(cache, "rows")
         builder.download_and_prepare(str(output), file_format="parquet")
-        commit = push.run(builder, output, {**rows_options, **({"columns": columns} if columns else {})}, None)
+        commit = plan.run(builder, output, given, None)
     rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
-    if options.json:
-        return json.dumps({"commit_url": commit, "rows": rows})
     counted = ", ".join(f"{split}: {number}" for split, number in rows.items())
     read = [line for report in builder.report.values() for line in report["read"]]
-    return "\n".join([*dict.fromkeys(read), f"pushed to {options.to} ({counted}): {commit}"])
+    text = "\n".join([*dict.fromkeys(read), f"pushed to {to} ({counted}): {commit}"])
+    return {"commit_url": commit, "rows": rows}, text
 
 
-main = make_main(build_parser, _work)
+main = Program("data push", push)

@@ -9,30 +9,39 @@ examples:
   grounded-attention space push ORG/where-words-look --model ORG/scenes-vgp-direct --vlm ORG/my-vlm --private
 """
 
-import argparse
-import json
+from typing import Any
 
-from .command_line import make_main, make_parser
-from .space_options import add_space_options, check_gradio, space_settings
+from .command_line import Program
 
 
-def push(options: argparse.Namespace) -> str:
-    """Pushes the Space and returns the text to print."""
-    settings = space_settings(options)
-    check_gradio()
+def push(
+    repository: str,
+    *,
+    model: list[str] | None = None,
+    vlm: str | None = None,
+    detector: str = "scenes",
+    features: str = "scenes",
+    private: bool = False,
+) -> tuple[Any, str]:
+    """Pushes the Space.
+
+    Args:
+        repository (ORG/NAME): the Space, or a name in your own namespace; created if missing
+        model (NAME_OR_DIR): checkpoints; the first two are compared (default: two small ones of drawn scenes)
+        vlm (NAME_OR_DIR): vision-language model beside the small one
+        detector (NAME): detector of transformers, or "scenes"
+        features (NAME): feature network or backbone, or "scenes"
+        private: make a new Space private
+    """
+    from grounded_attention.space.settings import settings_of
+    from grounded_attention.utils.extras import require
+
+    settings = settings_of(model or [], vlm, detector, features)
+    require("gradio")
     from grounded_attention.space.publish import push_space
 
-    address = push_space(options.repository, settings, options.private)
-    return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
+    address = push_space(repository, settings, private)
+    return {"commit_url": address}, f"pushed: {address}"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention space push", __doc__)
-    parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; created if missing")
-    add_space_options(parser)
-    parser.add_argument("--private", action="store_true", help="make a new Space private")
-    parser.add_argument("--json", action="store_true", help="print the address of the commit as JSON")
-    return parser
-
-
-main = make_main(build_parser, push)
+main = Program("space push", push)

@@ -2,7 +2,9 @@
 """Starts the page on which you click a word and see where it looks: your image, your caption, your checkpoints.
 
 Without options it shows drawn scenes with two small checkpoints that come with the package, and needs no network.
-Open the printed address in a browser; Ctrl-C ends the page. It needs `pip install "grounded-attention[space]"`.
+Open the printed address in a browser; Ctrl-C ends the page. GRADIO_SERVER_NAME=0.0.0.0 lets other machines in,
+GRADIO_SERVER_PORT is the port (default: the first free one from 7860). It needs
+`pip install "grounded-attention[space]"`.
 
 examples:
   grounded-attention space run
@@ -14,38 +16,36 @@ examples:
   grounded-attention space run --model runs/own/direct --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 """
 
-import argparse
-import json
+from typing import Any
 
-from .command_line import make_main, make_parser
-from .number_options import port_number
-from .space_options import add_space_options, check_gradio, space_settings
-
-LOCAL = "127.0.0.1"
+from .command_line import Program
 
 
-def serve(options: argparse.Namespace) -> str:
-    """Serves the page until it is interrupted."""
-    settings = space_settings(options)
-    check_gradio()
+def serve(
+    *,
+    model: list[str] | None = None,
+    vlm: str | None = None,
+    detector: str = "scenes",
+    features: str = "scenes",
+) -> tuple[Any, str]:
+    """Serves the page until it is interrupted.
+
+    Args:
+        model (NAME_OR_DIR): checkpoints; the first two are compared (default: two small ones of drawn scenes)
+        vlm (NAME_OR_DIR): vision-language model beside the small one
+        detector (NAME): detector of transformers, or "scenes"
+        features (NAME): feature network or backbone, or "scenes"
+    """
+    from grounded_attention.space.settings import settings_of
+
+    settings = settings_of(model or [], vlm, detector, features)
     from grounded_attention.space.page import build_page, launch_page
 
     page = build_page(settings)
-    launch_page(page, server_name=options.host, server_port=options.port, quiet=True, prevent_thread_lock=True)
-    address = page.local_url
-    print(json.dumps({"address": address}) if options.json else f"open {address} (Ctrl-C ends the page)", flush=True)
+    launch_page(page, quiet=True, prevent_thread_lock=True)
+    print(f"open {page.local_url} (Ctrl-C ends the page)", flush=True)
     page.block_thread()
-    return ""
+    return {"address": page.local_url}, ""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention space run", __doc__)
-    add_space_options(parser)
-    add = parser.add_argument
-    add("--port", type=port_number, metavar="N", help="port of the page (default: the first free one from 7860)")
-    add("--host", default=LOCAL, metavar="ADDRESS", help="0.0.0.0 lets other machines in (default: %(default)s)")
-    add("--json", action="store_true", help="print the address as JSON")
-    return parser
-
-
-main = make_main(build_parser, serve)
+main = Program("space run", serve)

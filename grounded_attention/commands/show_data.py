@@ -11,61 +11,66 @@ examples:
   grounded-attention data show answers.csv --columns image=file text=says boxes=where --boxes "xyxy pixels"
 """
 
-import argparse
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .command_line import make_main, make_parser
-from .number_options import not_negative
-from .rows_options import add_rows_options, open_rows
+from .command_line import Program
+from .number_options import Count
+from .rows_options import RowSource
 
 COUNTED = 1000  # rows
 ASKED = 4  # rows under each reading
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention data show", __doc__)
-    add = parser.add_argument
-    add("source", metavar="SOURCE", help="ORG/NAME on the Hub (also ORG/NAME:CONFIG@REVISION), a file, or a folder")
-    add("--split", metavar="NAME", help="split to show; all by default")
-    add("--images", metavar="DIR", help="folder of the pictures that rows name")
-    add_rows_options(add)
-    add("--rows", type=not_negative, default=12, metavar="N", help="rows to draw (default: %(default)s)")
-    add("--output", type=Path, default=Path("data_show.html"), metavar="FILE", help="the page (default: %(default)s)")
-    add("--json", action="store_true", help="print the counts as JSON")
-    return parser
+def show(
+    source: str,
+    *,
+    split: str | None = None,
+    images: str | None = None,
+    columns: tuple[str, ...] | None = None,
+    boxes: str | None = None,
+    rows: Count = 12,
+    output: Path = Path("data_show.html"),
+) -> tuple[Any, str]:
+    """Writes the page.
 
-
-def _work(options: argparse.Namespace) -> str:
+    Args:
+        source (SOURCE): ORG/NAME on the Hub (also ORG/NAME:CONFIG@REVISION), a file, or a folder
+        split (NAME): split to show; all by default
+        images (DIR): folder of the pictures that rows name
+        columns (WHAT=COLUMN): what columns are: text=answer boxes=bbox
+        boxes (HOW): how boxes are written, such as "xywh pixels", if the data do not tell
+        rows (N): rows to draw
+        output (FILE): the page
+    """
     from grounded_attention.dataset_scripts.rows.readings import UnclearBoxes
     from grounded_attention.pages.rows_page import row_card, rows_page
     from grounded_attention.utils.whole_files import write_text
 
+    name = Path(source).name
     try:
-        rows = open_rows(options.source, options, split=options.split)
+        read = RowSource(source, split, images, columns, boxes).open()
     except UnclearBoxes as error:
         sides, report = {}, None
         for reading in error.readings[:2] if len(error.readings) > 1 else ():
-            options.boxes = str(reading)
-            read = open_rows(options.source, options, split=options.split, max_rows=ASKED)
-            sides[f"{reading}?"], report = list(map(row_card, read)), read.report
+            part = RowSource(source, split, images, columns, str(reading), ASKED).open()
+            sides[f"{reading}?"], report = list(map(row_card, part)), part.report
         if report is None:
             raise
-        write_text(options.output, rows_page(Path(options.source).name, [("question", str(error))], sides, [], []))
-        raise ValueError(f"{error}; {options.output} shows both side by side") from error
-    shown = list(map(row_card, islice(rows, options.rows)))
-    rows = rows.first(COUNTED)
-    for _ in rows.decode(False):
+        write_text(output, rows_page(name, [("question", str(error))], sides, [], []))
+        raise ValueError(f"{error}; {output} shows both side by side") from error
+    shown = list(map(row_card, islice(read, rows)))
+    read = read.first(COUNTED)
+    for _ in read.decode(False):
         pass
-    report = rows.report
+    report = read.report
     about = [
         ("rows", f"{report.rows:,} counted{'' if report.complete else ' (the first ones)'}, shape: {report.shape}"),
         ("boxes", f"{report.convention or 'none'}: {report.known_by}" if report.convention else "none"),
         ("phrases", f"{report.phrases:,} with {report.boxes:,} boxes"),
     ]
-    about += [("licence", licence)] if (licence := _licence(options)) else []
+    about += [("licence", licence)] if (licence := _licence(source)) else []
     about += [("missing pictures", ", ".join(report.missing))] if report.missing else []
     counts: list[tuple[str, Any]] = [
         ("boxes per phrase", report.boxes_per_phrase),
@@ -73,23 +78,21 @@ def _work(options: argparse.Namespace) -> str:
         ("splits", report.splits),
     ]
     dropped = [(why, number, "; ".join(report.examples.get(why, ()))) for why, number in report.dropped.items()]
-    write_text(options.output, rows_page(Path(options.source).name, about, {"Rows": shown}, counts, dropped))
-    if options.json:
-        return json.dumps({"page": str(options.output), **report.to_dict()}, ensure_ascii=False)
-    return f"{report}\n{options.output} shows {len(shown)} rows"
+    write_text(output, rows_page(name, about, {"Rows": shown}, counts, dropped))
+    return {"page": str(output), **report.to_dict()}, f"{report}\n{output} shows {len(shown)} rows"
 
 
-def _licence(options: argparse.Namespace) -> str:
+def _licence(source: str) -> str:
     """What the card of a data set on the Hub says; nothing for files."""
     from grounded_attention.dataset_scripts.builders.rows import find_files
     from grounded_attention.dataset_scripts.rows.opening import hub_name
 
-    if find_files(options.source):
+    if find_files(source):
         return ""
     from huggingface_hub import DatasetCard, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    name, _, revision = hub_name(options.source)
+    name, _, revision = hub_name(source)
     try:
         path = hf_hub_download(name, "README.md", repo_type="dataset", revision=revision)
         card = DatasetCard(Path(path).read_text(encoding="utf-8")).data
@@ -99,4 +102,4 @@ def _licence(options: argparse.Namespace) -> str:
     return ", ".join(licence) if isinstance(licence, list) else licence or "the card says none: ask its authors"
 
 
-main = make_main(build_parser, _work)
+main = Program("data show", show)

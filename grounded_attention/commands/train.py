@@ -16,61 +16,42 @@ examples:
 """
 
 import argparse
-import contextlib
 import json
 import os
 import shlex
-import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.command_line import Program
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the recipe; returns 0, or 2 after a user error, which is one line on standard error."""
-    words = sys.argv[1:] if arguments is None else arguments
-    # With --traceback, user errors show their traceback too.
-    explain = (lambda error: None) if "--traceback" in words else explain_error
-    return run(build_parser(), _work, words, explain_error=explain, intermixed=True, resumable=_again)
+def train(
+    recipe: str | None = None,
+    overrides: list[str] = [],  # noqa: B006
+    *,
+    list: bool = False,
+) -> tuple[Any, str] | None:
+    """Runs a recipe or a study.
 
-
-def _again(options: argparse.Namespace) -> str:
-    """The command that continues; a study always does."""
-    if options.recipe is None:
-        return ""
-    words = [word for word in options.overrides if word.partition("=")[0] not in ("resume", "overwrite")]
-    words += [] if "study" in read_recipe(find_recipe(options.recipe)) else ["resume=true"]
-    return f"to continue: {shlex.join(['grounded-attention', 'train', options.recipe, *words])}"
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention train", __doc__)
-    parser.add_argument("recipe", nargs="?", help="a YAML file, or the name of a recipe in the package")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
-    parser.add_argument("--list", action="store_true", help="list the recipes in the package")
-    parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
-    parser.add_argument("--traceback", action="store_true", help="show the full traceback of an error")
-    return parser
-
-
-def _work(options: argparse.Namespace) -> str | None:
-    if options.list:
+    Args:
+        recipe: a YAML file, or the name of a recipe in the package
+        overrides (key=value): replaces a value of the recipe
+        list: list the recipes in the package
+    """
+    if list:
         summaries = recipe_summaries()
         width = max(map(len, summaries))
-        return json.dumps(summaries) if options.json else "\n".join(f"{k:{width}}  {v}" for k, v in summaries.items())
-    if options.recipe is None:
+        return summaries, "\n".join(f"{name:{width}}  {summary}" for name, summary in summaries.items())
+    if recipe is None:
         raise RecipeError("no recipe is given, such as scenes_vgp; --list lists them")
-    path = find_recipe(options.recipe)
-    with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
-        begin = _run_study if "study" in read_recipe(path) else _run_recipe
-        output = begin(path, options.overrides)
-    if not options.json or output is None or os.environ.get("RANK", "0") != "0":
+    path = find_recipe(recipe)
+    output = (_run_study if "study" in read_recipe(path) else _run_recipe)(path, overrides)
+    if output is None or os.environ.get("RANK", "0") != "0":
         return None
-    return json.dumps(json.loads((output / "results.json").read_text(encoding="utf-8")))
+    return json.loads((output / "results.json").read_text(encoding="utf-8")), ""
 
 
 def _run_recipe(path: Path, overrides: list[str]) -> Path:
@@ -90,3 +71,16 @@ def _run_study(path: Path, overrides: list[str]) -> Path | None:
 
     run_study(study)
     return None if study.sections.plan else study.output
+
+
+def _again(options: argparse.Namespace) -> str:
+    """The command that continues; a study always does."""
+    if not hasattr(options, "recipe"):
+        return ""
+    given = getattr(options, "overrides", ())
+    words = [word for word in given if word.partition("=")[0] not in ("resume", "overwrite")]
+    words += [] if "study" in read_recipe(find_recipe(options.recipe)) else ["resume=true"]
+    return f"to continue: {shlex.join(['grounded-attention', 'train', options.recipe, *words])}"
+
+
+main = Program("train", train, explain_error, _again)

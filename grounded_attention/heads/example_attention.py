@@ -20,6 +20,7 @@ from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import model_device
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.whole_files import whole_file
 from grounded_attention.utils.whole_words import find_words
 
 from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
@@ -72,6 +73,19 @@ class ExampleAttention:
         """The indices of the words of a phrase, without punctuation."""
         inside = [phrase.start <= start and end <= phrase.end for start, end in self.words]
         return [word for word, is_inside in enumerate(inside) if is_inside and self.text(word)[0].isalnum()]
+
+    def save_arrays(self, path: str | Path) -> None:
+        """Writes `attention`, `back`, `boxes`, `words`, `labels` and `layers` to an .npz file."""
+        with whole_file(path) as draft, draft.open("wb") as file:
+            np.savez(
+                file,
+                attention=self.attention.astype(np.float32),
+                back=np.asarray(self.back, np.float32),
+                boxes=np.asarray(self.boxes, np.float32),
+                words=np.array([self.text(word) for word in range(len(self.words))]),
+                labels=np.array(self.labels or [""] * len(self.boxes)),
+                layers=np.array(self.layers),
+            )
 
     def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
         """The input of `attention_pictures` for one word."""

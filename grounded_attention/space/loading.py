@@ -2,7 +2,6 @@
 """Loads checkpoints and captures the attention of an image and its caption; both are kept for the next click."""
 
 import hashlib
-from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -14,12 +13,11 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from PIL import Image
 
-from grounded_attention.commands.image_options import load_pipeline
-from grounded_attention.commands.vlm_options import default_options, load_vlm
 from grounded_attention.heads.example_attention import ExampleAttention, capture_image
 from grounded_attention.lens.look import look
 from grounded_attention.lens.word_maps import Lens
 from grounded_attention.modeling.caption_phrases import name_unknown
+from grounded_attention.training.experiments.pretrained import load_pipeline, load_vlm
 from grounded_attention.utils.open_images import ENOUGH, open_image
 from grounded_attention.utils.plain_text import first_sentences
 
@@ -85,7 +83,7 @@ class Captures:
             return self._captures.get((*key, image.size, hashlib.sha256(image.tobytes()).digest()), make)
 
     def _capture_regions(self, image: Image.Image, caption: str, name: str) -> Capture:
-        pipe = self._model("grounded", name, lambda place: self._load_pipeline(place))
+        pipe = self._model("grounded", name, self._load_pipeline)
         try:
             example = capture_image(pipe, image, caption)
         except ValueError as error:
@@ -98,19 +96,16 @@ class Captures:
         return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 
     def _load_pipeline(self, place: str) -> Any:
-        settings = self.settings
-        options = Namespace(
-            model=place, detector=settings.detector, features=settings.features, queries=None, regions=None
-        )
+        detector, features = self.settings.detector, self.settings.features
         try:
-            return load_pipeline(options)
+            return load_pipeline(place, detector=detector, features=features)
         except ValueError as error:
             if "reads pixels" not in str(error):
                 raise
-        return load_pipeline(Namespace(**{**vars(options), "features": None}))
+        return load_pipeline(place, detector=detector)
 
     def _look(self, image: Image.Image, question: str, name: str, heads: str) -> Lens:
-        model, processor = self._model("vlm", name, lambda place: load_vlm(default_options(model=place)))
+        model, processor = self._model("vlm", name, load_vlm)
         try:
             return look(model, processor, image, question, heads=heads)
         except ValueError as error:

@@ -1,13 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What a page offers: checkpoints, where regions come from, pictures to begin with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.plain_text import short_names
 
 HERE = Path(__file__).resolve().parent
 MODELS, SCENES, CAPTIONS = HERE / "models", HERE / "scenes", "captions.json"
@@ -32,6 +33,20 @@ class SpaceSettings:
     detector: str = SOURCE
     features: str = SOURCE
     folders: bool = True
+
+
+def settings_of(
+    names: Sequence[str], vlm: str | None = None, detector: str = SOURCE, features: str = SOURCE
+) -> SpaceSettings:
+    """The settings of a page of checkpoints, folders or names on the Hub; without any of the small ones."""
+    if len(set(names)) < len(names):
+        raise ValueError(f"--model: {next(name for name in names if names.count(name) > 1)} is given twice")
+    for name in filter(None, (*names, vlm)):
+        if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith(("/", "."))):
+            raise ValueError(f"{name}: no such folder, and not a name on the Hub (ORG/NAME)")
+    # A folder is called by its last part, unless others have it too; ORG/NAME in full.
+    titles = [short if Path(name).is_dir() else name for name, short in zip(names, short_names(names), strict=True)]
+    return SpaceSettings(dict(zip(titles, names, strict=True)) or dict(SMALL_MODELS), vlm, detector, features)
 
 
 def read_scenes(folder: Path = SCENES) -> list[Scene]:

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
         path.write_text("\n".join(changed) + "\n", encoding="utf-8")
     model = save_checkpoint(scenes, folder / "model")
     data = ["--data-dir", str(scenes), "--split", "test"]
-    source = [str(model), "--task", "vgp", "--regions", str(scenes / "regions"), "--cpu", "--limit", "6"]
+    source = [str(model), "--task", "vgp", "--regions", str(scenes / "regions"), "--limit", "6"]
     assert evaluate.main([*source, *data, "--output", str(folder / "measured")]) == 0
     source = ["--model", str(model), "--data", "flickr30k_entities", "--explore", "3"]
     source += ["--images", str(scenes / "flickr30k-images")]

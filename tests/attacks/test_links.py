@@ -76,7 +76,7 @@ def test_a_file_behind_a_link_is_not_pushed(tmp_path, monkeypatch, capsys, comma
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).symlink_to(tmp_path / "secret")
     asked = []
-    monkeypatch.setattr(push_space, "check_gradio", lambda: None)
+    monkeypatch.setattr("grounded_attention.utils.extras.require", lambda module: None)
     monkeypatch.setattr(HfApi, "create_commit", lambda *given, **options: asked.append(options))
     monkeypatch.setattr(HfApi, "whoami", lambda *given: {"name": "org"})
     monkeypatch.setattr(HfApi, "create_repo", lambda *given, **options: RepoUrl("https://huggingface.co/org/model"))

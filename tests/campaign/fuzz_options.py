@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.main import COMMANDS
+from grounded_attention.commands.main import command_parser, module_name
 
 from .inputs import use_cache
 
@@ -28,7 +28,7 @@ PHOTO = "{base}/photo.jpg"
 # A usual call of each command, as short as it gets. Those that need a vision-language model or a finished run end at
 # the first file that is not there, after all options are checked.
 USUAL = {
-    "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out --cpu",
+    "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out",
     "completion": "bash",
     "convert": "vl_bert --checkpoint {base}/original.pth --output out",
     "data build": f"vgp {DATA} --output out negatives=random",
@@ -37,32 +37,29 @@ USUAL = {
     "data show": "rows.jsonl --rows 2",
     "data scenes": "--output out --images 5 --seed 0",
     "data screens": "--output out --images 5 --seed 0",
-    "doctor": "--offline",
-    "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out --cpu",
-    "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
+    "doctor": "",
+    "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
     "point": f"{PHOTO} text --model {{base}}/absent",
     "data push": "{base}/absent.jsonl org/name --permission mine",
     "look": f"{PHOTO} question --model {{base}}/absent --output lens.html",
-    "perturb": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --steps 2 --maps raw_last --output out --cpu",
     "push": "{base}/model org/name",
     "regions extract": "--images {base}/pictures --output out --detector scenes --features scenes",
     "regions import": "{base}/obj36.tsv --format lxmert_tsv --feature-size 8 --output out",
-    "space build": "{base}/run --output out",
     "space push": "org/name --model {base}/model",
-    "space run": "--model {base}/absent --port 7999",
+    "space run": "--model {base}/absent",
     "train": "scenes_vgp data.data_dir={base}/scenes data.scenes=null output_dir=run training.max_steps=1 plan=true",
 }
 
 
 @cache
 def _parser(name: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = _module(name).build_parser()
+    parser: argparse.ArgumentParser = command_parser(name)
     return parser
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"grounded_attention.commands.{COMMANDS[name].module}")
+    return importlib.import_module(module_name(name))
 
 
 def places(name: str) -> list[str]:

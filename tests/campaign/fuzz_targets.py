@@ -94,7 +94,7 @@ def _evaluate(family: str, base: Path, place: str, value: str) -> int:
         section[key] = VALUES[value]
         Path("model", file).write_text(json.dumps(content), encoding="utf-8")
     data = ["--task", "vgp", "--data-dir", str(base / "scenes"), "--regions", str(base / "scenes" / "regions")]
-    return evaluate.main(["model", *data, "--limit", "2", "--cpu", "--output", "measured"])
+    return evaluate.main(["model", *data, "--limit", "2", "--output", "measured"])
 
 
 def _metrics(place: Path) -> str:

@@ -119,7 +119,7 @@ def _audit(base: Path) -> int:
 def _evaluate(base: Path) -> int:
     use_cache(base)
     data = ["--task", "vgp", "--data-dir", str(base / "scenes"), "--regions", str(base / "scenes" / "regions")]
-    data += ["--images", str(base / "scenes" / "flickr30k-images"), "--limit", "4", "--cpu"]
+    data += ["--images", str(base / "scenes" / "flickr30k-images"), "--limit", "4"]
     return evaluate.main([str(base / "model"), *data, "--output", "measured"])
 
 

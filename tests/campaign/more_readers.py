@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import torch
 
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.commands import convert, evaluate, heads, pseudo_ground
+from grounded_attention.commands import convert, heads, pseudo_ground
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
 from grounded_attention.heads.heads_file import ChosenHeads
@@ -137,20 +137,6 @@ def _parsed(folder: Path) -> int:
     return as_command(read)
 
 
-def _items(base: Path, folder: Path) -> None:
-    ids = [f"val-{number}" for number in range(6)]
-    for name, chosen in (("answers", [0, 1, 2, 3, 0, 1]), ("rationales", [1, 1, 2, 0, 0, 3])):
-        content = {"example_id": ids, "chosen": chosen, "label": [0, 1, 2, 3, 3, 3]}
-        (folder / f"{name}.json").write_text(json.dumps(content))
-
-
-def _join(folder: Path) -> int:
-    status = evaluate.main(["--join-vcr", str(folder / "answers.json"), str(folder / "rationales.json")])
-    if status == 0:
-        keep("", 1)
-    return status
-
-
 def _pictures(base: Path, folder: Path) -> None:
     _BASE[:] = [base]
     (folder / "pictures").mkdir()
@@ -164,7 +150,7 @@ def _label(folder: Path) -> int:
     use_cache(_BASE[0])
     captions = ["--captions", "flickr30k_entities", "--data-dir", str(_BASE[0] / "scenes"), "--split", "train"]
     given = ["--images", str(folder / "list.txt"), "--grounder", "scenes", "--phrases", "given", "--limit", "12"]
-    return pseudo_ground.main([*captions, *given, "--contact-sheet", "0", "--output", str(OUT), "--quiet"])
+    return pseudo_ground.main([*captions, *given, "--output", str(OUT)])
 
 
 def _labelled_rows() -> int:
@@ -195,7 +181,6 @@ MORE_READERS = (
     Reader("adapter", _adapter, partial(_load_vlm, "adapter"), kept_rows, slow=True),
     Reader("heads.json", _copy_of("ranked"), _ranked, kept_rows),
     Reader("parses", lambda base, folder: _copy_of("parses")(base / "scenes", folder), _parsed, kept_rows),
-    Reader("items of VCR", _items, _join, kept_rows),
     Reader("pictures", _pictures, _label, _labelled_rows, slow=True),
     Reader("boxes", _boxes, _read_boxes, kept_rows),
 )

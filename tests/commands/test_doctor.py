@@ -13,7 +13,8 @@ from grounded_attention.commands import doctor
 
 def test_the_report_has_the_facts_of_this_machine(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert doctor.main(["--offline", "--json"]) == 0
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert doctor.main(["--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["versions"]["transformers"] == importlib.metadata.version("transformers")
     assert found["machine"]["threads"] == torch.get_num_threads()
@@ -30,9 +31,7 @@ def test_every_extra_of_the_package_is_looked_for():
 
 
 def test_what_is_missing_is_a_remark(capsys, monkeypatch):
-    monkeypatch.setattr(
-        doctor, "_hub", lambda offline: {"address": "a", "token": False, "reached": False, "error": "E"}
-    )
+    monkeypatch.setattr(doctor, "_hub", lambda: {"address": "a", "token": False, "reached": False, "error": "E"})
     monkeypatch.setattr(doctor, "_disk", lambda: {"/full": 3})
     monkeypatch.setitem(doctor.EXTRAS, "spacy", ("no_module_of_this_name",))
     assert doctor.main([]) == 0

@@ -50,9 +50,7 @@ def files(tmp_path_factory):
 
 def run(files, checkpoint, *arguments, task=None):
     first = [] if checkpoint is None else [str(files / checkpoint)]
-    return main(
-        [*first, "--task", task or checkpoint, "--data-dir", str(files / "scenes"), "--cpu", *map(str, arguments)]
-    )
+    return main([*first, "--task", task or checkpoint, "--data-dir", str(files / "scenes"), *map(str, arguments)])
 
 
 def read(path):

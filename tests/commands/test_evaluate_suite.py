@@ -64,7 +64,7 @@ def files(tmp_path_factory):
 
 def run(files, model, suite, *arguments):
     regions = [] if model == "vlm" else ["--regions", str(files / "scenes" / "regions")]
-    arguments = ["--suite", suite, "--cpu", *regions, *map(str, arguments)]
+    arguments = ["--suite", suite, *regions, *map(str, arguments)]
     return evaluate.main([str(files / model), *arguments])
 
 
@@ -98,7 +98,7 @@ def test_boxes_of_heads_are_those_of_ground(files, tmp_path, capsys):
     chosen = {"format": 2, "chosen": [{"layer": 0, "head": 1}], "heads": sizes.num_attention_heads}
     chosen |= {"layers": [*map(str, range(sizes.num_hidden_layers))], "about": {"word": "mean", "instruction": None}}
     (tmp_path / "vlm" / "heads.json").write_text(json.dumps(chosen))
-    given = ("--probe", files / "scenes", "--output", tmp_path / "out", "--json", "--suite", "grounding", "--cpu")
+    given = ("--probe", files / "scenes", "--output", tmp_path / "out", "--json", "--suite", "grounding")
     assert evaluate.main([str(tmp_path / "vlm"), *map(str, given)]) == 0
     figures = json.loads(capsys.readouterr().out)["scenes, Ref-L4"]
     assert "answered" in figures and "accuracy" not in figures
@@ -141,7 +141,6 @@ def test_texts_alone_depend_on_no_evidence(model, files, tmp_path, capsys):
         "--output",
         tmp_path,
         "--text-only",
-        "--cpu",
         "--json",
     )
     assert evaluate.main([*map(str, (files / model, *given))]) == 0
@@ -158,7 +157,7 @@ def test_a_supervised_model_answers_from_what_it_looks_at(tmp_path, capsys):
         paint(record.scene).save(tmp_path / f"{number}.jpg")
         rows += [{"image": f"{number}.jpg", **row} for row in evidence(record, random.Random(number))]
     (tmp_path / "probe.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = [str(SHIPPED), "--suite", "evidence", "--probe", str(tmp_path / "probe.jsonl"), "--cpu", "--json"]
+    given = [str(SHIPPED), "--suite", "evidence", "--probe", str(tmp_path / "probe.jsonl"), "--json"]
     found = []
     for more in ((), ("--text-only",)):
         assert evaluate.main([*given, "--output", str(tmp_path / "out"), *more]) == 0
@@ -423,7 +422,7 @@ def test_mistakes(arguments, said, files, tmp_path, capsys):
     (tmp_path / "vsr.jsonl").write_text(json.dumps(statement))
     named = {"SCENES": files / "scenes", "STATEMENTS": tmp_path / "vsr.jsonl"}
     given = [str(named.get(each, each)) for each in arguments]
-    assert evaluate.main([str(files / "vlm"), "--cpu", *given]) == 2
+    assert evaluate.main([str(files / "vlm"), *given]) == 2
     assert said in capsys.readouterr().err
 
 

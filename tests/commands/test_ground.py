@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers import BertConfig
 
-from grounded_attention.commands.ground import Input, main, to_picture
+from grounded_attention.commands.ground import main
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.modeling import FastRCNNConfig, VLBertModel, caption_phrases
 from grounded_attention.modeling.attention_calls import one_stream_calls
@@ -19,7 +19,6 @@ from grounded_attention.modeling.caption_phrases import content_words, find_phra
 from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
@@ -92,7 +91,7 @@ def attention_by_hand(files):
 
 
 def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys):
-    assert run(files, "--regions", files / "table", "--phrases", "c,a b", "--layer", 1, "--head", 0, "--json") == 0
+    assert run(files, "--regions", files / "table", "--phrases", "c,a b", "--heads", "1-0", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [(one["text"], one["start"], one["end"]) for one in found["grounding"]] == [("a b", 0, 3), ("c", 12, 13)]
     words = attention_by_hand(files)[1, 0]
@@ -136,56 +135,6 @@ def test_boxes_ground(files, capsys):
     assert found["regions"] == 3 and found["layers"] == [1] and found["head"] is None
     assert not any("box" in line for line in found["warnings"])
     assert {tuple(one["box"].values()) for one in found["grounding"]} <= {(0, 0, 40, 30), (20, 15, 80, 60)}
-
-
-def test_rows_ground_and_are_compared_with_their_boxes(files, tmp_path, capsys):
-    """Regions of a detector: the picture of each row, the text of its phrases, their overlap with its boxes."""
-    rows = []
-    for number, name in enumerate(("dog", "dog", "cat")):
-        phrases = [{"text": "c", "boxes": [[20, 15, 80, 60 - number], [0, 0, 9, 5]]}, {"text": "a b", "boxes": []}]
-        phrases = [{"text": "dog", "sentence": 0, "boxes": []}, *({**phrase, "sentence": 1} for phrase in phrases)]
-        row = {"image": str(files / f"{name}.png"), "image_id": name, "captions": ["a dog", CAPTION]}
-        rows.append({**row, "phrases": phrases})
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = [
-        "--model",
-        str(files / "model"),
-        "--regions",
-        str(files / "table"),
-        "--data",
-        str(tmp_path / "rows.jsonl"),
-    ]
-    given = [*source, "--boxes", "xyxy pixels", "--max-rows", "2", "--output", str(tmp_path / "found.png")]
-    assert main([*given, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert run(files, "--regions", files / "table", "--phrases", "c,a b", "--json") == 0
-    alone = json.loads(capsys.readouterr().out)["grounding"]
-    for number, row in enumerate(found):
-        assert [{**one, "iou": None} for one in row["grounding"]] == [{**one, "iou": None} for one in alone]
-        boxes = [[*one["box"].values()] for one in row["grounding"]]
-        assert "iou" not in row["grounding"][0]  # a b has no box
-        assert row["grounding"][1]["iou"] == pytest.approx(
-            box_iou(boxes[1:], [[20, 15, 80, 60 - number]])[0, 0], abs=1e-3
-        )
-    assert main([*source, "--boxes", "xyxy pixels", "--row", "1"]) == 0
-    assert capsys.readouterr().out.startswith(f"row 1: {CAPTION}\n")
-    assert Image.open(tmp_path / "found.png").size == Image.open(tmp_path / "found_1.png").size
-    for wrong, named in [
-        (["--row", "2"], "no regions for this image"),
-        (["--max-rows", "1", str(files / "dog.png"), CAPTION], "--data"),
-        (["--row", "7"], "no picture"),
-    ]:
-        assert main([*source, "--boxes", "xyxy pixels", *wrong]) == 2
-        assert named in capsys.readouterr().err
-    assert main([*source[:4], "--split", "val", str(files / "dog.png"), CAPTION]) == 2
-    assert main([*source[:4]]) == 2
-
-
-def test_regions_that_overlap_the_box_of_a_row_are_marked():
-    boxes = ([0, 0, 40, 30], [40, 30, 80, 60])
-    regions = [{"text": "c", "start": 0, "end": 1, "score": 0.5, "box": dict(enumerate(box))} for box in boxes]
-    given = Input(Image.new("RGB", (80, 60)), "p", "c", None, None, gold={(0, 1): [[0, 0, 0.5, 0.6]]})
-    assert to_picture(regions, given).gold.tolist() == [True, False]
 
 
 def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_path, capsys):
@@ -238,8 +187,7 @@ def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):
         ({"model": "bert"}, ["--regions", "table"], "model type bert: its image tokens are not known"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),
         ({"caption": "it is on the"}, ["--regions", "table"], "has no phrases"),
-        ({}, ["--regions", "table", "--layer", "2"], "layer 2: the model has the layers 0 to 1"),
-        ({}, ["--regions", "table", "--head", "9"], "head 9: the model has the heads 0 to 1"),
+        ({}, ["--regions", "table", "--heads", "2"], "layer 2: the model has the layers 0 to 1"),
         ({}, ["--boxes", "boxes.json"], "the model needs features"),
         ({}, ["--boxes", "boxes.json", "--regions", "table"], "--boxes"),
         ({"model": "narrow"}, ["--detector", "backbone", "--features", "backbone"], "is not an object detector"),

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""`grounded-attention perturb` on untrained models of scenes: what it writes, and the mistakes of users."""
+"""`grounded-attention evaluate --perturb` on untrained models of scenes: what it writes, and the mistakes of users."""
 
 import json
 
@@ -7,8 +7,7 @@ import datasets
 import pytest
 from transformers import set_seed
 
-from grounded_attention.commands.evaluate import main as run_main
-from grounded_attention.commands.perturb import main
+from grounded_attention.commands.evaluate import main
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
@@ -40,7 +39,7 @@ def files(tmp_path_factory):
 
 def arguments(files, task, *more):
     scenes = files / "scenes"
-    given = [files / task, "--task", task, "--data-dir", scenes, "--regions", scenes / "regions", "--cpu", *more]
+    given = [files / task, "--task", task, "--data-dir", scenes, "--regions", scenes / "regions", *more]
     return list(map(str, given))
 
 
@@ -48,9 +47,9 @@ def arguments(files, task, *more):
 def test_each_task_starts_at_the_accuracy_that_evaluation_finds(files, task, tmp_path, capsys):
     common = ("--limit", 8, "--seed", 3, "--json", "--output", tmp_path)
     more = ("--set", "data.options.config_name=refcoco+") if task == "referring_expressions" else ()
-    assert run_main(arguments(files, task, *common, *more)) == 0
+    assert main(arguments(files, task, *common, *more)) == 0
     expected = json.loads(capsys.readouterr().out)["validation"][FIGURES[task]]
-    assert main(arguments(files, task, *common, *more, "--steps", 2, "--batch-size", 5, "--split", "val")) == 0
+    assert main(arguments(files, task, *common, *more, "--perturb", "all", "--batch-size", 5, "--split", "val")) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["accuracy"] == pytest.approx(expected)
     written = json.loads((tmp_path / "perturbation.json").read_text())
@@ -62,7 +61,7 @@ def test_each_task_starts_at_the_accuracy_that_evaluation_finds(files, task, tmp
 
 
 def test_chosen_maps_and_a_table(files, tmp_path, capsys):
-    given = ("--maps", "rollout", "--steps", 2, "--limit", 6, "--output", tmp_path)
+    given = ("--perturb", "rollout", "--limit", 6, "--output", tmp_path)
     assert main(arguments(files, "vgp", *given)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("accuracy with all regions 0.") or lines[0].endswith("1.0000")
@@ -80,7 +79,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
     ],
 )
 def test_user_errors_are_one_line_and_status_2(files, task, more, problem, capsys):
-    assert main(arguments(files, task, *more)) == 2
+    assert main(arguments(files, task, "--perturb", "all", *more)) == 2
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert printed.out == "" and len(errors) == 1 and printed.err.endswith(errors[0] + "\n")

@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.number_options import (
     not_negative,
-    port_number,
     positive,
     processes,
     seed_number,
@@ -150,7 +149,6 @@ def test_an_option_is_not_repeated_without_end(capsys):
         (seed_number, "-1"),
         (seed_number, str(2**32)),
         (processes, "257"),
-        (port_number, "0"),
         (positive, "0"),
         (not_negative, "-1"),
     ],

@@ -92,7 +92,7 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
     commands = [
         ["train", str(tmp_path / "recipe.yaml")],
         ["heads", *audit, "--card", str(output / "direct"), "--output", str(tmp_path / "audit")],
-        ["evaluate", "org/toy", "--task", "which_caption", *data, "--cpu", "--output", str(tmp_path / "report")],
+        ["evaluate", "org/toy", "--task", "which_caption", *data, "--output", str(tmp_path / "report")],
     ]
     (tmp_path / "commands.json").write_text(json.dumps(commands))
     with LoopbackHub(tmp_path / "state") as hub:

@@ -58,7 +58,7 @@ merge("0" * 40)
 found["other"] = lens()
 merge(revision)
 api.upload_file(path_or_fileobj="heads.json", path_in_repo="heads.json", repo_id="{NAME}")
-given = ["a.png", "what ?", "--model", "{NAME}", "--revision", revision, "--answer", "a dog"]
+given = ["a.png", "what ?", "--model", f"{NAME}@{{revision}}", "--answer", "a dog"]
 with contextlib.redirect_stdout(io.StringIO()) as said:
     command.main(given)
 found["later"] = said.getvalue()

@@ -3,7 +3,8 @@
 
 from pathlib import Path
 
-from grounded_attention.commands.main import COMMANDS as ENTRIES
+from grounded_attention.commands.main import COMMANDS as NAMES
+from grounded_attention.commands.main import module_name
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "grounded_attention" / "commands"
@@ -16,4 +17,4 @@ def is_program(path: Path) -> bool:
 
 BENCHMARKS = sorted(f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py") if is_program(path))
 # Name of a command after `grounded-attention` -> its module.
-COMMANDS = {name: f"grounded_attention.commands.{entry.module}" for name, entry in ENTRIES.items()}
+COMMANDS = {name: module_name(name) for name in NAMES}

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The command `look`: a page, numbers, two models, and what it refuses."""
 
-import argparse
 import json
 import re
 import shutil
@@ -15,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main
-from grounded_attention.commands.vlm_options import load_vlm, read_heads
+from grounded_attention.commands.models import read_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import open_video
+from grounded_attention.training.experiments.pretrained import load_vlm
 from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_model
@@ -62,14 +62,18 @@ def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_p
     assert page.read_text().count('"title":') == 4
 
 
-def test_the_adapter_is_that_of_the_first_model(folder, image, tmp_path, capsys):
+def test_an_adapter_is_a_model_with_its_base(folder, image, tmp_path, capsys):
     adapter = tmp_path / "adapter"
     settings = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
     get_peft_model(AutoModelForImageTextToText.from_pretrained(folder), settings).save_pretrained(adapter)
     given = [image, "what ?", "--model", folder, "--answer", "a cat", "--heads", "all", "--json"]
     given += ["--output", tmp_path / "lens.html"]
     alone = json.loads(run_look(capsys, *given)[1])
-    first, second = json.loads(run_look(capsys, *given, "--adapter", adapter, "--beside", folder)[1])
+    shutil.copy(folder / "processor_config.json", adapter)
+    for file in folder.glob("tokenizer*"):
+        shutil.copy(file, adapter)
+    adapted = [adapter if each == folder else each for each in given]
+    first, second = json.loads(run_look(capsys, *adapted, "--beside", folder)[1])
     assert second["words"] == alone["words"] != first["words"]
 
 
@@ -111,7 +115,8 @@ def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
     processor = add_videos(make_processor("qwen2_5_vl"), "qwen2_5_vl")
     model = make_model("qwen2_5_vl", processor.tokenizer)
     monkeypatch.setattr(
-        "grounded_attention.commands.vlm_options.load_vlm", lambda options: (model, PatchGroundingProcessor(processor))
+        "grounded_attention.training.experiments.pretrained.load_vlm",
+        lambda name, **how: (model, PatchGroundingProcessor(processor)),
     )
     frames = tmp_path / "frames"
     frames.mkdir()
@@ -136,7 +141,7 @@ def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
         (["--heads", "nowhere.json"], "nowhere.json"),
         (["--form", "flat"], "'flat' is unknown"),
         (["--output", "x.gif"], "x.gif"),
-        (["--load-in", "4bit"], "bitsandbytes"),
+        (["--dtype", "4bit"], "bitsandbytes"),
     ],
 )
 def test_wrong_options_are_one_line(folder, image, options, message, tmp_path, monkeypatch, capsys):
@@ -207,9 +212,9 @@ def test_models_are_loaded_without_their_language_head(model_type, tmp_path, mon
     processor = make_processor(model_type)
     model = make_model(model_type, processor.tokenizer)
     model.save_pretrained(tmp_path)
-    monkeypatch.setattr("grounded_attention.families.vlm.load_processor", lambda *given, **more: processor)
-    options = argparse.Namespace(model=str(tmp_path), revision=None, device="cpu", dtype="float32")
-    loaded, _ = load_vlm(options, with_language_head=False)
+    loading = "grounded_attention.training.experiments.pretrained.load_processor"
+    monkeypatch.setattr(loading, lambda *given, **more: processor)
+    loaded, _ = load_vlm(str(tmp_path), with_language_head=False)
     expected = model.base_model.state_dict()
     assert loaded.state_dict().keys() == expected.keys()
     assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())

@@ -1,13 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VCR: words tied to regions, both losses, region classes, items of two runs joined."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from grounded_attention.commands import evaluate
 from grounded_attention.modeling import VLBertConfig, VLBertForMultipleChoice
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.vcr import VCROptions, join_runs, score
@@ -76,48 +74,12 @@ def items(chosen, labels):
     return {"example_id": names, "image_id": names, "chosen": chosen, "label": labels}
 
 
-def test_two_runs_are_joined(tmp_path, capsys):
+def test_two_runs_are_joined():
     answers, rationales = items([0, 1, 2, 3], [0, 1, 0, 0]), items([1, 2, 3, 0], [1, 0, 3, 1])
     expected = {"q_to_a": 0.5, "qa_to_r": 0.5, "q_to_ar": 0.25}
     assert join_runs(answers, rationales) == expected
-    paths = [tmp_path / "a.json", tmp_path / "r.json"]
-    for path, content in zip(paths, (answers, rationales), strict=True):
-        path.write_text(json.dumps(content))
-    assert evaluate.main(["--join-vcr", *map(str, paths), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == expected
-    paths[1].write_text(json.dumps(items([0], [0])))
-    assert evaluate.main(["--join-vcr", *map(str, paths)]) == 2
-    assert "3 are in one run only, such as val-1" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([1], "a.json, the items: not an object: found [1]"),
-        (None, "not an object: expected an object with example_id"),
-        ("x", "not an object: found 'x'"),
-        ({"chosen": [0]}, "example_id is missing: found ['chosen']"),
-        ({**items([0], [0]), "example_id": 5}, "bad example_id: found 5, expected a list"),
-        ({**items([0, 1], [0, 1]), "example_id": [[1], [2]]}, "bad example_id: found [1]"),
-        ({**items([0, 1], [0, 1]), "example_id": [1, "a"]}, "bad example_id: found 1"),
-        ({**items([0, 1], [0, 1]), "example_id": ["a", "a"]}, "bad example_id: found ['a', 'a']"),
-        (items([], []), "bad example_id: found []"),
-        (items(["x", "y"], [0, 1]), "bad chosen: found ['x', 'y']"),
-        (items([None], [0]), "bad chosen: found [None]"),
-        (items([True], [0]), "bad chosen: found [True]"),
-        ({**items([0, 1], [0, 1]), "chosen": [0]}, "bad chosen: found [0], expected 2 whole numbers"),
-        (items([0, 1], [0]), "bad label: found [0], expected 2 whole numbers"),
-        (items([0], None), "bad label: expected a list"),
-        (items([0], ["0"]), "bad label: found ['0']"),
-        (items([0], [None]), "some questions have no label"),
-    ],
-)
-def test_files_that_are_not_items_are_one_line(tmp_path, capsys, content, message):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(content))
-    assert evaluate.main(["--join-vcr", str(path), str(path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    with pytest.raises(ValueError, match="3 are in one run only, such as val-1"):
+        join_runs(answers, items([0], [0]))
 
 
 def test_the_test_split_cannot_be_joined_here():

@@ -49,8 +49,8 @@ def weights(folder):
 def label(scenes, output, *arguments):
     """Pseudo-labels of all captions, by the simulated grounder."""
     places = ["--data-dir", scenes, "--images", scenes / "flickr30k-images", "--output", output]
-    chosen = ["--captions", "flickr30k_entities", "--grounder", "scenes", "--phrases", "given", "--quiet"]
-    assert pseudo_ground.main([*map(str, [*chosen, *places, "--contact-sheet", 0, *arguments])]) == 0
+    chosen = ["--captions", "flickr30k_entities", "--grounder", "scenes", "--phrases", "given"]
+    assert pseudo_ground.main([*map(str, [*chosen, *places, *arguments])]) == 0
 
 
 def test_pretraining_learns_from_pseudo_labels(scenes, tmp_path, monkeypatch, capsys):

@@ -116,7 +116,7 @@ def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeyp
 
     capsys.readouterr()
     options = ["--task", "vgp", "--data-dir", str(scenes), "--regions", str(scenes / "regions"), "--split", "test"]
-    options += ["--limit", "8", "--output", str(tmp_path / "scored"), "--cpu", "--json"]
+    options += ["--limit", "8", "--output", str(tmp_path / "scored"), "--json"]
     assert evaluate([str(whole), *options]) == 0
     scored = json.loads((tmp_path / "scored" / "metrics.json").read_text())
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["direct"]["figures"]["test"]

@@ -41,13 +41,13 @@ def cache(tmp_path, monkeypatch):
 
 def label(scenes, output, *arguments, grounder="scenes", phrases="given"):
     places = ["--data-dir", scenes, "--images", scenes / "flickr30k-images", "--output", output]
-    chosen = ["--captions", "flickr30k_entities", "--grounder", grounder, "--phrases", phrases, "--quiet"]
+    chosen = ["--captions", "flickr30k_entities", "--grounder", grounder, "--phrases", phrases]
     return main([*map(str, [*chosen, *places, *arguments])])
 
 
 @pytest.fixture
 def labels(scenes, tmp_path):
-    assert label(scenes, tmp_path / "labels", "--boxes-per-phrase", 9, "--contact-sheet", 0) == 0
+    assert label(scenes, tmp_path / "labels", "--boxes-per-phrase", 9) == 0
     return tmp_path / "labels"
 
 
@@ -77,7 +77,7 @@ def iou(a, b):
 
 def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     output = tmp_path / "labels"
-    options = ["--boxes-per-phrase", 9, "--regions", scenes / "regions", "--contact-sheet", 5, "--wrong", 0.3]
+    options = ["--boxes-per-phrase", 9, "--regions", scenes / "regions", "--wrong", 0.3]
     assert label(scenes, output, *options, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     table, gold, regions = PseudoLabelTable(output), gold_of(scenes, tmp_path), RegionTable.open(scenes / "regions")
@@ -129,7 +129,7 @@ def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, cap
     ("arguments", "problem"),
     [
         (["--prompt", "caption"], "--prompt is for another grounder: zero-shot detector; found scenes"),
-        (["--layer", "0"], "--layer is for another grounder: model of this project"),
+        (["--dtype", "float16"], "--dtype is for another grounder: zero-shot detector"),
         (["--phrases", "words"], "the simulated grounder needs annotated boxes: give --phrases given"),
         (["--images", "nowhere"], "nowhere: no such folder or list of images"),
         (["captions_per_image=0", "nonsense=1"], "unknown option: found 'nonsense=1'"),
@@ -272,7 +272,7 @@ def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, 
             for box in phrase["boxes"]:
                 assert np.abs(boxes[row.image_id].boxes - box).max(axis=1).min() < 2e-3
     assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "direct") == 2
-    assert "a checkpoint of this project needs --regions or --detector" in capsys.readouterr().err
+    assert "a checkpoint of this project needs --regions" in capsys.readouterr().err
 
 
 def test_captions_that_were_never_labelled_stop_before_training(scenes, tmp_path, capsys):

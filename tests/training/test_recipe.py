@@ -225,11 +225,10 @@ def test_the_folder_of_a_run_is_no_model_for_any_command(tmp_path, capsys):
     table = ["--task", "vgp", "--data-dir", str(tmp_path), "--regions", str(tmp_path)]
     for arguments in (
         ["ground", str(tmp_path / "a.jpg"), "a dog", "--model", place, "--detector", "scenes", "--features", "scenes"],
-        ["export", str(tmp_path / "a.jpg"), "a dog", "--model", place, "--regions", str(tmp_path), "--output", "x"],
         ["heads", "--model", place, *data, "--images", str(tmp_path)],
         ["space", "run", "--model", str(tmp_path), "--model", place],
         ["evaluate", place, *table, "--output", str(tmp_path / "out")],
-        ["perturb", place, *table],
+        ["evaluate", place, *table, "--perturb", "all"],
         ["push", place, "ORG/NAME"],
     ):
         assert run_command(arguments) == 2, arguments

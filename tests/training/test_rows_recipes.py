@@ -138,7 +138,7 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
         assert [*counts.image_ids] == split["validation"] and counts.accuracy.max() <= 1
         figures = results["figures"]["validation"]
         assert (figures["expressions_upper_bound"], figures["expressions_chance"]) == (1, 0.5)
-        evaluated = [str(tmp_path / "run" / "none"), "--cpu", "--json"]
+        evaluated = [str(tmp_path / "run" / "none"), "--json"]
         assert evaluate.main([*evaluated, "--output", str(tmp_path / "again")]) == 0
         again = json.loads(capsys.readouterr().out)["validation"]
         shared = {name: figures[name] for name in again if name in figures}
@@ -180,7 +180,7 @@ def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch,
 def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     source = write_rows(tmp_path / "own")
-    given = ["--data", str(source), "--boxes", "xyxy pixels", "--quiet", "--json"]
+    given = ["--data", str(source), "--boxes", "xyxy pixels", "--json"]
     table, labels = str(tmp_path / "regions"), str(tmp_path / "labels")
     assert extract_regions.main([*given, "--detector", "rows", "--features", "scenes", "--output", table]) == 0
     assert "xyxy pixels" in (printed := capsys.readouterr()).err and json.loads(printed.out)["images"] == 12

@@ -11,10 +11,9 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
-from grounded_attention.commands.point import build_parser
 from grounded_attention.commands.point import main as point_main
-from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.dataset_scripts.scenes.screen_files import write_screens
+from grounded_attention.training.experiments.pretrained import load_vlm
 from grounded_attention.training.experiments.vision_language import make_vlm, make_vlm_processor
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import Model, load_recipe
@@ -347,7 +346,7 @@ def test_an_anchor_is_added_trained_and_saved(method, adapter, trained, scenes, 
         assert found["from"].startswith("the token <point>") and 0 <= found["point"][0] <= 1
         assert ("head" in found["from"]) == (method == "actor")
     if method == "actor":
-        model, _ = load_vlm(build_parser().parse_args(["image", "text", "--model", str(folder)]))
+        model, _ = load_vlm(str(folder))
         saved = weights(folder)
         head = {f"pointer_head.{name}": value for name, value in model.pointer_head.state_dict().items()}
         assert len(head) == 14 and all(torch.equal(saved[name], value) for name, value in head.items())

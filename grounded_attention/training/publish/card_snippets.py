@@ -13,8 +13,8 @@ VLM_TEMPLATE = "trained_vlm.md"
 LIMITS = (
     "The model cannot attend to a region that the detector missed, and it cannot use features of another model than "
     "that of training.",
-    "Attention shows where a head looks, not why the model gives an answer; grounded-attention perturb measures how "
-    "faithful a map is.",
+    "Attention shows where a head looks, not why the model gives an answer; grounded-attention evaluate --perturb "
+    "measures how faithful a map is.",
     "The model reads English only, and it has learned the biases of the captions and images of the training data.",
 )
 VLM_LIMITS = (
