@@ -20,7 +20,7 @@ def import_members(folder, members, monkeypatch):
             archive.writestr(member, content)
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
-    options = ["--format", "vl_bert_zip", "--feature-size", str(SIZE), "--quiet", "--output", "regions"]
+    options = ["--format", "vl_bert_zip", "--feature-size", str(SIZE), "--output", "regions"]
     return import_regions.main([str(folder / "frcnn.zip"), *options])
 
 

@@ -49,7 +49,7 @@ KINDS = {
 
 
 def import_file(source):
-    options = ["--format", "h5", "--feature-size", str(SIZE), "--quiet", "--output", "out"]
+    options = ["--format", "h5", "--feature-size", str(SIZE), "--output", "out"]
     return import_regions.main([str(source), *options])
 
 

@@ -106,7 +106,7 @@ def _scenes(base: Path) -> int:
 
 
 def _import(base: Path) -> int:
-    arguments = ["--format", "lxmert_tsv", "--feature-size", str(SIZE), "--quiet", "--resume", "--output", "regions"]
+    arguments = ["--format", "lxmert_tsv", "--feature-size", str(SIZE), "--resume", "--output", "regions"]
     return import_regions.main([str(base / "obj36.tsv"), *arguments])
 
 

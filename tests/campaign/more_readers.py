@@ -109,7 +109,7 @@ def _again(folder: Path) -> int:
 
 def _audit_run(folder: Path) -> int:
     use_cache(_BASE[0])
-    few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--cpu"]
+    few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--device", "cpu"]
     status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
     if status == 0:
         keep(Path("audited_run/direct/heads.csv").read_text(), 1)
@@ -118,7 +118,7 @@ def _audit_run(folder: Path) -> int:
 
 def _vlm_run(folder: Path) -> int:
     use_cache(_BASE[0])
-    few = ["--limit", "2", "--questions", "2", "--explore", "0", "--output", "measured", "--cpu"]
+    few = ["--limit", "2", "--questions", "2", "--explore", "0", "--output", "measured", "--device", "cpu"]
     status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
     if status == 0:
         keep(Path("measured/heads.md").read_text(), 1)

@@ -91,7 +91,7 @@ def _import(kind: str, folder: Path) -> int:
     else:
         found = [path for path in sorted(folder.iterdir()) if path.suffix not in (".json", ".pkl")]
         source = found[0]
-    arguments = [str(source), "--format", kind, "--feature-size", str(SIZE), "--quiet", "--output", "table"]
+    arguments = [str(source), "--format", kind, "--feature-size", str(SIZE), "--output", "table"]
     shutil.rmtree("table", ignore_errors=True)
     status = import_regions.main(arguments)
     if status == 0:

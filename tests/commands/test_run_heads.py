@@ -29,7 +29,10 @@ def root(tmp_path_factory):
     scenes = tiny_scenes(folder / "scenes")
     with pytest.MonkeyPatch.context() as patch:
         assert run_train(patch, folder, recipe(folder, scenes)) == 0
-        assert main(["--run", str(folder / "run"), "--limit", "1", "--rows", "4", "--explore", "1", "--cpu"]) == 0
+        assert (
+            main(["--run", str(folder / "run"), "--limit", "1", "--rows", "4", "--explore", "1", "--device", "cpu"])
+            == 0
+        )
     return folder
 
 
@@ -76,7 +79,7 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     shutil.copytree(root / "scenes", tmp_path / "old", ignore=shutil.ignore_patterns("parses"))
     shutil.copytree(root / "run", tmp_path / "run")
     (tmp_path / "run" / "none" / "README.md").unlink()
-    small = ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu", "--json"]
+    small = ["--limit", "2", "--rows", "0", "--explore", "0", "--device", "cpu", "--json"]
     small += ["--data-dir", str(tmp_path / "old"), "--output", str(tmp_path / "out")]
     assert main(["--run", str(tmp_path / "run"), *small]) == 0
     printed = capsys.readouterr()
@@ -92,7 +95,7 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
 
 
 def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, capsys):
-    run, few = root / "run", ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu"]
+    run, few = root / "run", ["--limit", "2", "--rows", "0", "--explore", "0", "--device", "cpu"]
     assert main(["--run", str(run), "--output", str(tmp_path / "out"), *few]) == 0
     printed = capsys.readouterr().out
     right = {}
@@ -148,7 +151,7 @@ def test_user_errors_are_one_line(root, tmp_path, capsys, damage, options, messa
     shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("heads"))
     if damage is not None:
         damage(tmp_path / "run")
-    assert main(["--run", str(tmp_path / "run"), "--cpu", *options]) == 2
+    assert main(["--run", str(tmp_path / "run"), "--device", "cpu", *options]) == 2
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert printed.out == "" and len(errors) == 1 and message in errors[0], printed.err

@@ -184,7 +184,7 @@ def test_scenes_have_both_tracks(tmp_path, capsys):
     folder = tmp_path / "scenes"
     write_scenes(folder, images=6, seed=0)
     given = ["--boxes", "refcoco+", "--data-dir", str(folder), "--images", str(folder / "flickr30k-images")]
-    given += ["--features", "scenes", "--device", "cpu", "--quiet", "--image-id-format", "file_stem"]
+    given += ["--features", "scenes", "--device", "cpu", "--image-id-format", "file_stem"]
     assert main([*given, "--output", str(tmp_path / "gold")]) == 0
     assert "boxes: annotated objects of refcoco+" in capsys.readouterr().out
     detections = ["--detections", str(folder / DETECTIONS_FILE), "--output", str(tmp_path / "detected"), "--json"]

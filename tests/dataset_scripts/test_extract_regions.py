@@ -300,7 +300,7 @@ def models(tmp_path_factory):
 
 
 def command(models, photos, output, *arguments):
-    common = ["--images", photos, "--output", output, "--features", models / "backbone", "--device", "cpu", "--quiet"]
+    common = ["--images", photos, "--output", output, "--features", models / "backbone", "--device", "cpu"]
     return main([str(argument) for argument in [*common, *arguments]])
 
 

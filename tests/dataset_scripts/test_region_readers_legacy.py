@@ -260,7 +260,7 @@ def test_unrecognised_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         # The suffix has no meaning.
         path = write_tsv(tmp_path / f"{name}.json", [fields(regions) for regions in rows])
         assert recognise(path)[0] == name
-    options = ["--output", str(tmp_path / "regions"), "--feature-size", str(SIZE), "--quiet"]
+    options = ["--output", str(tmp_path / "regions"), "--feature-size", str(SIZE)]
     assert main([str(path), *options]) == 0
     assert "lxmert_tsv.json: a first line of 10 fields, read as lxmert_tsv" in capsys.readouterr().err
     assert main([str(source), *options]) == 2

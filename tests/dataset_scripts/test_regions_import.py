@@ -223,7 +223,7 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> N
     # Duplicates and a torn row on both sides of the kill: their count must come out as in one run.
     rows[5:5], rows[90:90] = [rows[0], rows[1][:4]], [rows[3], rows[80]]
     source = write_tsv(tmp_path / "obj36.tsv", rows)
-    options = ("--feature-size", str(size), "--on-error", "skip", "--quiet")
+    options = ("--feature-size", str(size), "--on-error", "skip")
     output = tmp_path / "killed"
     arguments = command(source, output, *options)[5:]
     assert subprocess.run([sys.executable, "-c", KILLED_AFTER, *arguments], cwd=ROOT, check=False).returncode == -9
@@ -239,7 +239,9 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> N
     assert straight["summary"]["skipped"] == 4 and len(resumed.info["shards"]) == 4
 
 
-def test_command_reports_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reports_and_exits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = write_tsv(tmp_path / "obj36.tsv", [*lxmert_rows(), ["9", "torn"]])
     options = ("--feature-size", str(SIZE))
     assert main(command(source, tmp_path / "regions", *options)[5:]) == 2
@@ -249,12 +251,13 @@ def test_command_reports_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture
     captured = capsys.readouterr()
     assert "4 images with 12 regions, 5 rows read, 1 left out" in captured.out and "row 5" in captured.out
     assert "B/s" in captured.err and "images=4" in captured.err
-    assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json", "--quiet")[5:]) == 0
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json")[5:]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["summary"]["skipped"] == 1 and not captured.err
     blocked = tmp_path / "file"
     blocked.touch()
-    assert main(command(source, blocked, *options, "--quiet")[5:]) == 2
+    assert main(command(source, blocked, *options)[5:]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(SystemExit) as stop:
         main(["--help"])

@@ -39,7 +39,7 @@ def built(source, form, cache, **options):
 def heads_of(run, capsys):
     """What `heads --run` prints."""
     capsys.readouterr()
-    assert heads.main(["--run", str(run), "--cpu", "--json", "--explore", "1"]) == 0
+    assert heads.main(["--run", str(run), "--device", "cpu", "--json", "--explore", "1"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -173,7 +173,7 @@ def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch,
     found = heads_of(tmp_path / "run", capsys)
     assert 0 <= found["methods"]["direct"]["best"][0]["accuracy"] <= 1
     source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
-    assert heads.main(["--run", str(tmp_path / "run"), "--cpu"]) == 2
+    assert heads.main(["--run", str(tmp_path / "run"), "--device", "cpu"]) == 2
     assert "other rows" in capsys.readouterr().err
 
 
