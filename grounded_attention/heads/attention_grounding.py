@@ -16,7 +16,7 @@ from torch import Tensor
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.metrics.streaming import StreamingMetric
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
-from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
+from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs
 from grounded_attention.supervision.attention_function import layer_numbers
 from grounded_attention.supervision.draws import RowGenerators, fixed_generator
 from grounded_attention.supervision.method import observed_layers, query_arguments
@@ -207,22 +207,3 @@ def best_head(headline: Mapping[str, Any]) -> Estimate:
     """How often the best head of `summarise` is right, with its interval."""
     low, high = headline.get("interval") or (nan, nan)
     return Estimate(headline["best_head"], low, high, headline.get("words", 0))
-
-
-@torch.no_grad()
-def phrase_attention(
-    model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
-) -> Tensor:
-    """The attention of each phrase on the regions in one layer."""
-    regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
-    tokens = inputs["phrase_mask"].any(1)
-    rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-    columns = torch.arange(regions.shape[1], device=regions.device).expand_as(regions).masked_fill(~regions, -1)
-    queries = {DIRECTION: (rows, columns)}
-    wanted = {"output_attentions": True, "return_dict": True}
-    with supervise(model):
-        outputs = model(**inputs, **wanted, grounding_queries=queries, attention_layers=(layer,))
-    alpha = outputs.attentions[0].pairs[0][0].exp()  # (B, H, T, R)
-    alpha = alpha.mean(1) if head is None else alpha[:, head]
-    mask = inputs["phrase_mask"].float()
-    return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha * regions[:, None]

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.heads.attention_grounding import AttentionGrounding, best_head, phrase_attention, summarise
+from grounded_attention.heads.attention_grounding import AttentionGrounding, best_head, summarise
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.pages.tables import conclusion
 from grounded_attention.supervision import supervised_implementation
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.phrase_attention import phrase_attention
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 
 INPUTS = TASKS["vgp"].model_inputs

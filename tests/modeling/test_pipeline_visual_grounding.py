@@ -16,7 +16,6 @@ from PIL import Image
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.families import FAMILIES
-from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.modeling import (
     FastRCNNConfig,
     VisualGroundingPipeline,
@@ -26,6 +25,7 @@ from grounded_attention.modeling import (
 )
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from tests.helpers.hub_models import tiny_config
+from tests.helpers.phrase_attention import phrase_attention
 from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_backbone import save_backbone

@@ -6,12 +6,12 @@ import torch
 
 from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut, region_maps
-from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.supervision import supervise
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.phrase_attention import phrase_attention
 from tests.helpers.tiny_pipeline import example
 from tests.helpers.tiny_trainer import logged, make_method, make_trainer
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
