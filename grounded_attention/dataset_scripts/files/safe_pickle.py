@@ -28,8 +28,8 @@ from .errors import DataError, MissingFileError
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
-# The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
-DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
+# The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts. No objects, no records, no dates.
+DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}")
 AGAIN = "get the file again"
 HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
@@ -53,9 +53,7 @@ def _existing(path: str | os.PathLike[str], expected: str) -> Path:
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
     """Loads the data of a pickle in memory."""
     try:
-        unpickler = _Unpickler(data)
-        value = unpickler.load()
-        return _replace_placeholders(value, {}) if unpickler.has_values else value
+        return _Unpickler(data).load()
     except DataError as error:
         raise DataError(str(error), file=file, where=where) from error
     except Exception as error:  # damaged instructions can raise any error
@@ -76,11 +74,9 @@ class _Unpickler(_IN_PYTHON):
     def __init__(self, data: bytes) -> None:
         # Python 2 kept the bytes of arrays in its `str`; only Latin-1 decodes them unchanged.
         super().__init__(io.BytesIO(data), fix_imports=False, encoding="latin1")
-        self.has_values = False
 
     def find_class(self, module: str, name: str) -> "_Constructor":
         """Returns the constructor for a name; refuses names that are not in the table."""
-        self.has_values = True
         constructor = CONSTRUCTORS.get((module, name))
         if constructor is None:
             raise DataError("the pickle holds more than data", found=f"{module}.{name}", hint=HINT)
@@ -115,37 +111,24 @@ class _Dtype:
 
     def __init__(self, code: Any, *flags: Any) -> None:
         if not DTYPE.fullmatch(code):
-            raise DataError("dtype is not supported", found=code, expected="a boolean, number, text or object")
-        self.dtype = np.dtype("O" if code.startswith("O") else code)
+            raise DataError("dtype is not supported", found=code, expected="a boolean, number or text")
+        self.dtype = np.dtype(code)
 
     def __setstate__(self, state: Any) -> None:
         _, order, *records = state[:5]
         if order not in ("<", ">", "|", "=") or any(part is not None for part in records):
-            raise DataError("dtype is not supported", found="records", expected="a boolean, number, text or object")
+            raise DataError("dtype is not supported", found="records", expected="a boolean, number or text")
         self.dtype = self.dtype.newbyteorder(order)
 
 
-class _Array:
-    """An array during reading; `objects` are the values of an object array, which may be arrays themselves."""
-
-    __slots__ = ("array", "objects")
-
-    def __init__(self) -> None:
-        self.array: Any = None
-        self.objects: list[Any] | None = None
+class _Array(np.ndarray):
+    """An array that a pickle fills: what it says is read into a plain array first, which NumPy checks."""
 
     def __setstate__(self, state: Any) -> None:
         *_, shape, dtype, fortran, content = state
-        self._set(content, dtype, shape, "F" if fortran else "C")
-
-    def _set(self, content: Any, dtype: _Dtype, shape: Any, order: str) -> None:
-        if dtype.dtype.kind == "O":
-            flat, self.objects, order = np.empty(len(content), object), content, "C"
-        else:
-            flat = np.frombuffer(content.encode("latin1") if isinstance(content, str) else content, dtype.dtype)
-        self.array = _check_text(flat).reshape(shape, order=order)  # type: ignore[call-overload]
-        if self.array.shape != shape:  # one of -1
-            raise DataError("the shape of an array is not a shape", found=shape)
+        array = _array_from_bytes(content, dtype, shape, "F" if fortran else "C")
+        own: Any = (1, array.shape, array.dtype, False, array.tobytes())
+        super().__setstate__(own)
 
 
 def _check_text(array: np.ndarray) -> np.ndarray:
@@ -160,23 +143,20 @@ def _check_text(array: np.ndarray) -> np.ndarray:
 def _reconstruct(kind: Any, *_: Any) -> _Array:
     if kind is not _ARRAY:
         raise DataError("the pickle contains a subclass of arrays", expected="numpy.ndarray")
-    return _Array()
+    return _Array(0)
 
 
-def _array_from_bytes(content: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
+def _array_from_bytes(content: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> np.ndarray:
     """Makes an array as protocol 5 does; with `order` "K", `axes` gives the order of the axes."""
-    array = _Array()
-    array._set(content, dtype, shape, "F" if order == "F" else "C")
-    if axes is not None and array.objects is None:
-        array.array = array.array.transpose(axes)
-    return array
+    flat = np.frombuffer(content.encode("latin1") if isinstance(content, str) else content, dtype.dtype)
+    array = _check_text(flat).reshape(shape, order="F" if order == "F" else "C")
+    if array.shape != shape:  # one of -1
+        raise DataError("the shape of an array is not a shape", found=shape)
+    return array if axes is None else array.transpose(axes)
 
 
-def _scalar(dtype: Any, content: Any) -> _Array:
-    scalar = _Array()
-    scalar._set(content, dtype, (1,), "C")
-    scalar.array = scalar.array[0]
-    return scalar
+def _scalar(dtype: Any, content: Any) -> Any:
+    return _array_from_bytes(content, dtype, (1,), "C")[0]
 
 
 def _encode(text: str, encoding: Any) -> bytes:
@@ -219,43 +199,3 @@ CONSTRUCTORS: dict[tuple[str, str], _Constructor] = {
     ("numpy", "ndarray"): _ARRAY,
     **{name: _Constructor(function) for name, function in _FUNCTIONS.items()},
 }
-
-
-def _replace_placeholders(value: Any, known: dict[int, Any]) -> Any:
-    """Replaces the placeholders in `value` by arrays; an object that occurs twice stays one object."""
-    if isinstance(value, (str, bytes, int, float, complex, bytearray, type(None))):
-        return value
-    if id(value) not in known:
-        if isinstance(value, (list, dict)):
-            known[id(value)] = value  # it may contain itself
-        known[id(value)] = _replace_in_container(value, known)
-    return known[id(value)]
-
-
-def _replace_in_container(value: Any, known: dict[int, Any]) -> Any:
-    if isinstance(value, _Array):
-        return _to_array(value, known)
-    if isinstance(value, list):
-        value[:] = [_replace_placeholders(item, known) for item in value]
-        return value
-    if isinstance(value, dict):
-        items = [
-            (_replace_placeholders(key, known), _replace_placeholders(item, known)) for key, item in value.items()
-        ]
-        value.clear()
-        value.update(items)
-        return value
-    if isinstance(value, (tuple, set, frozenset)):
-        return type(value)(_replace_placeholders(item, known) for item in value)
-    raise DataError("the pickle contains a name in place of a value", found=type(value).__name__)
-
-
-def _to_array(value: _Array, known: dict[int, Any]) -> Any:
-    if value.array is None:
-        raise DataError("an array has no content")
-    if value.objects is not None:
-        known[id(value)] = value.array
-        flat = value.array.reshape(-1)
-        for position, item in enumerate(value.objects):
-            flat[position] = _replace_placeholders(item, known)
-    return value.array
