@@ -145,10 +145,7 @@ space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, wit
 
 bench: export OMP_WAIT_POLICY ?= passive
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
-	$(BIN)/python -m benchmarks.attention_supervision
-	$(BIN)/python -m benchmarks.attention_supervision --decoder
 	$(BIN)/python -m benchmarks.recipe_step
-	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.look
 	for family in vl_bert lxmert visualbert; do $(BIN)/python -m benchmarks.pretraining_step $$family || exit 1; done
 	$(BIN)/python -m benchmarks.region_table

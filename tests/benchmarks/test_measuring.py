@@ -3,11 +3,10 @@
 
 import json
 import os
-from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import attention_supervision, measuring
+from benchmarks import measuring
 from tests.helpers.project_files import ROOT
 from tests.helpers.warm_python import run_python
 
@@ -44,10 +43,3 @@ def test_time_and_memory_of_pairs_are_compared(monkeypatch):
     assert found == {"time, a / b": [0.25, 3.0], "memory, a / b": [1.5]}
     assert json.loads(measuring.report({"size 7": found}, True)) == {"size 7": found}
     assert [line.split()[-1] for line in measuring.report({"size 7": found}, False).splitlines()] == ["3.00)", "1.50"]
-
-
-@pytest.mark.parametrize("decoder", [False, True])
-def test_every_mode_of_supervision_is_measured(decoder):
-    options = SimpleNamespace(quick=True, rounds=1, decoder=decoder)
-    times = measuring.measure_times(attention_supervision.Step, attention_supervision.MODES, 40, options)
-    assert list(times) == list(attention_supervision.MODES) and all(taken[0] > 0 for taken in times.values())
