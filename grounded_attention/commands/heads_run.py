@@ -27,7 +27,7 @@ from grounded_attention.heads.card import NAMES as DIRECTION_NAMES
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.example_attention import ExampleAttention, best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
-from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
+from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.heads.heads_file import FILE, name_heads
 from grounded_attention.heads.items import DEFAULT_WORD
 from grounded_attention.heads.page import ExtraSection, heads_page
@@ -267,7 +267,7 @@ def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
         known = options_of(BUILDERS[BUILDER])
         builder_options = {key: value for key, value in run.data.options.items() if key in known}
         parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, builder_options)
-        examples = [entity_examples(rows) for rows in parts]
+        examples = [grounded_examples(rows) for rows in parts]
     else:
         every = (run.own.rows[split] for split in splits)
         parts = [rows_of_images(rows, rows.unique("image_id")[:limit]) for rows in every]

@@ -28,7 +28,6 @@ from grounded_attention.heads.example_attention import ExampleAttention, capture
 from grounded_attention.heads.examples import (
     AuditExample,
     PromptSettings,
-    entity_examples,
     grounded_examples,
     picture_name,
 )
@@ -87,10 +86,10 @@ def load_examples(
             hint = f"by default heads are chosen on this split; give another one with --choose-on, or {SAME_SPLIT}"
             raise ValueError(f"{error}; {hint}") from error
         raise
+    examples_of_splits = [list(grounded_examples(part)) for part in parts]
     if regions is not None:
         check_regions(parts, regions)
-        return [list(entity_examples(part)) for part in parts]
-    examples_of_splits = [list(grounded_examples(part)) for part in parts]
+        return examples_of_splits
     for examples in examples_of_splits:
         check_pictures(options.images, (example.image_id for example in examples))
     return examples_of_splits

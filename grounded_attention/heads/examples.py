@@ -8,7 +8,6 @@ the entity. All that reads heads treats both in the same way.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,116 +42,53 @@ class AuditExample:
     size: tuple[int, int] | None = None
 
 
-def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
-    """Makes examples of the captions and entity phrases of a builder's rows, such as Flickr30K Entities."""
-    seen: set[tuple[str, str]] = set()
-    for row in rows:
-        if "entities" in row:
-            yield from _of_image(row)
-        elif "caption1" in row and "phrases" in row:
-            for number, example in enumerate(_of_pair(row)):
-                key = (example.image_id, row.get(f"caption{number + 1}_id") or example.caption)
-                if example.phrases and key not in seen:
-                    seen.add(key)
-                    yield example
-        else:
-            raise ValueError(
-                f"rows of {', '.join(row)} have no captions with phrases; expected captions and entities, or "
-                "caption1, caption2 and phrases, as the builders flickr30k_entities and vgp have"
-            )
-
-
-def _of_image(row: Mapping[str, Any]) -> Iterator[AuditExample]:
-    boxes = {entity["entity_id"]: _array(entity["boxes"]) for entity in row["entities"]}
-    for caption in row["captions"]:
-        if caption.get("related", True):
-            yield AuditExample(
-                row["image_id"],
-                caption["text"],
-                tuple(
-                    _read(
-                        {**phrase, "boxes": boxes.get(phrase["entity_id"], _array([]))},
-                        [caption["text"]],
-                        row["image_id"],
-                    )
-                    for phrase in caption["phrases"]
-                ),
-                size_of(row),
-            )
-
-
-def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
-    captions = [row["caption1"], row["caption2"]]
-    phrases = [_read(phrase, captions, row["image_id"]) for phrase in row["phrases"]]
-    for number, caption in enumerate(captions):
-        own = tuple(replace(phrase, sentence=0) for phrase in phrases if phrase.sentence == number)
-        yield AuditExample(row["image_id"], caption, own)
-
-
 def size_of(row: Mapping[str, Any]) -> tuple[int, int] | None:
     """Width and height of a row, if it has both."""
     size = row.get("width"), row.get("height")
     return None if None in size else size  # type: ignore[return-value]
 
 
-def _read(phrase: Mapping[str, Any], captions: Sequence[str], image_id: str) -> Phrase:
-    read = read_phrase(phrase, captions, f"image {image_id}, phrase {phrase.get('text')!r}", grounded=True)
-    return replace(
-        read, boxes=_array(read.boxes), types=(read.types,) if isinstance(read.types, str) else tuple(read.types)
-    )
-
-
 def _array(boxes: Any) -> npt.NDArray[np.float32]:
     return np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
 
 
-# Prompts
-
-
 def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
-    """Makes examples of the texts and phrases of a builder's rows.
+    """Makes examples of the texts and phrases of rows, of a builder or of [`grounded_rows`].
 
     Args:
-        rows (`Iterable[Mapping[str, Any]]`): rows of [`grounded_rows`]; of `flickr30k_entities` or `vgp`, whose
-            captions have phrases; of `refcoco`, whose expression is one phrase; or of `visual_genome_regions`,
-            likewise.
+        rows (`Iterable[Mapping[str, Any]]`): rows with `phrases`, and `text`, `captions` or `messages`.
 
     Returns:
-        `Iterator[AuditExample]`: the examples; captions without phrases are left out.
+        `Iterator[AuditExample]`: the examples; texts without phrases are left out, and so is a caption (by its id)
+            that an earlier row of the image has too.
 
     Raises:
         ValueError: if the rows have other columns.
     """
-    rows = iter(rows)
-    first = next(rows, None)
-    if first is None:
-        return
-    every = chain([first], rows)
-    if "text" in first and "box" in first:
-        for row in every:
-            yield _whole_text(row["image_id"], row["text"], row["box"], size_of(row))
-    elif "regions" in first:
-        for row in every:
-            for region in row["regions"]:
-                yield _whole_text(row["image_id"], region["text"], region["box"], size_of(row))
-    elif "phrases" in first and first.keys() & {"text", "captions", "messages"}:
-        for row in every:
-            yield from _texts_of_row(row)
-    elif "entities" in first or "phrases" in first:
-        yield from (example for example in entity_examples(every) if example.phrases)
-    else:
-        raise ValueError(
-            f"rows with the columns {', '.join(first)} have no phrases with boxes; use flickr30k_entities, vgp, "
-            "refcoco or visual_genome_regions"
-        )
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        if "phrases" not in row or not row.keys() & {"text", "captions", "messages"}:
+            raise ValueError(
+                f"rows with the columns {', '.join(row)} have no phrases with boxes; use flickr30k_entities, vgp, "
+                "refcoco or visual_genome_regions"
+            )
+        ids, related = row.get("caption_ids"), row.get("related")
+        for number, example in _texts_of_row(row):
+            if related is not None and not related[number]:
+                continue
+            if ids is not None:
+                if (row["image_id"], ids[number]) in seen:
+                    continue
+                seen.add((row["image_id"], ids[number]))
+            yield example
 
 
 # The place of a picture in the text of a conversation; the processor puts its own there.
 _PLACE = re.compile(r"<(?:image|img)>\s*")
 
 
-def _texts_of_row(row: Mapping[str, Any]) -> Iterator[AuditExample]:
-    """The texts of a row of `grounded_rows` that have phrases; of several pictures one after another."""
+def _texts_of_row(row: Mapping[str, Any]) -> Iterator[tuple[int, AuditExample]]:
+    """The texts of a row that have phrases, with their numbers; of several pictures one after another."""
     texts = row_texts(row)
     phrases = [read_phrase(each, texts, f"image {row['image_id']}", grounded=True) for each in row["phrases"]]
     for number, text in enumerate(texts):
@@ -163,9 +99,10 @@ def _texts_of_row(row: Mapping[str, Any]) -> Iterator[AuditExample]:
                 if each.sentence == number and (each.image or 0) == image:
                     before = len(text[: each.start]) - len(_PLACE.sub("", text[: each.start]))
                     start, end = each.start - before, each.end - before
-                    shown.append(replace(each, start=start, end=end, sentence=0, image=0, boxes=_array(each.boxes)))
+                    moved = replace(each, start=start, end=end, sentence=0, image=0)
+                    shown.append(replace(moved, boxes=_array(each.boxes), types=tuple(each.types)))
             name = picture_name(row["image_id"], image)
-            yield AuditExample(name, clean, tuple(shown), size_of(row) if image == 0 else None)
+            yield number, AuditExample(name, clean, tuple(shown), size_of(row) if image == 0 else None)
 
 
 def picture_name(image_id: str, number: int) -> str:
@@ -173,9 +110,7 @@ def picture_name(image_id: str, number: int) -> str:
     return f"{image_id}:{number}" if number else image_id
 
 
-def _whole_text(image_id: str, text: str, box: Sequence[float], size: tuple[int, int] | None) -> AuditExample:
-    boxes = np.asarray(box, dtype=np.float32).reshape(-1, 4)
-    return AuditExample(image_id, text, (Phrase(text, 0, len(text), boxes=boxes),), size)
+# Prompts
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def audit(
             during the audit.
         processor (`Any`): its processor, of this project (for transformers' two models: `VisualBERTProcessor`; for a
             vision-language model also its own).
-        examples (`Iterable[AuditExample]`): captions with phrases, see `entity_examples`; phrases without gold boxes
+        examples (`Iterable[AuditExample]`): captions with phrases, see `grounded_examples`; phrases without gold boxes
             are skipped.
         regions (`Mapping[str, Any]`, *optional*): image id -> regions with `boxes` (n, 4) normalised, `features` (n,
             D) and optionally `scores` (n,), such as a `RegionTable`. As in training, an image with too many regions

@@ -101,10 +101,10 @@ class GivenPhrases:
 
 
 def _annotated(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    if row["given"] is None:
+    if row.get("phrases") is None:
         hint = "--phrases given and --grounder scenes need a builder with annotated phrases: flickr30k_entities"
         raise DataError("the caption has no annotated phrases", where=f"caption {row['caption_id']}", hint=hint)
-    return row["given"]
+    return row["phrases"]
 
 
 def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:

@@ -145,9 +145,9 @@ class _Labeller:
                 continue
             labels.append(CaptionLabels(row["caption_id"], row["image_id"], width, height, [], not_found))
             if phrases:
-                gold = None if row["given"] is None else _gold(row, phrases)
+                gold = None if row.get("phrases") is None else _gold(row, phrases)
                 example = Example(row["caption_id"], row["image_id"], row["text"], list(phrases), width, height, image)
-                example.gold, example.objects = gold, row["objects"]
+                example.gold, example.objects = gold, row.get("objects")
                 examples.append((labels[-1], example))
         self._ground(examples)
         return labels
@@ -185,7 +185,7 @@ class _Labeller:
 
 def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
     """The size of the image, from the picture or the row, which must agree."""
-    written = (row["width"], row["height"])
+    written = (row.get("width"), row.get("height"))
     if image is None:
         if None in written:
             raise DataError("the rows do not have the size of the image", where=f"caption {row['caption_id']}")
@@ -200,6 +200,6 @@ def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
 
 def _gold(row: Row, phrases: Sequence[Any]) -> list[Any] | None:
     """The annotated boxes of each phrase; None if the phrases are not the annotated ones."""
-    boxes = {(phrase["start"], phrase["end"]): phrase["boxes"] for phrase in row["given"]}
+    boxes = {(phrase["start"], phrase["end"]): phrase["boxes"] for phrase in row["phrases"]}
     spans = [(phrase.start, phrase.end) for phrase in phrases]
     return [boxes[span] for span in spans] if all(span in boxes for span in spans) else None

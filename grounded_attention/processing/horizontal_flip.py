@@ -51,7 +51,7 @@ def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[
 
 def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
     """Mirrors texts and labelled phrases of one example, in the form of `VLBertProcessor`."""
-    flipped = [dict(phrase) for phrase in phrases]
+    flipped = [{key: value for key, value in phrase.items() if key != "text"} for phrase in phrases]
     for phrase in flipped:
         spans = [(phrase["start"], phrase["end"])]
         ((phrase["start"], phrase["end"]),) = swap_left_right_spans(texts[phrase.get("sentence") or 0], spans)[1]

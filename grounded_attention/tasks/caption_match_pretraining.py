@@ -25,7 +25,6 @@ from .exchanges import draw_other_caption
 from .masked_task import WORDS, MaskedTask
 from .masking import WORD_PROBABILITY, mask_words, word_masker
 from .pretraining_losses import relationship_labels, word_labels
-from .row_phrases import phrases_of_text, row_phrases
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, joined_arguments, region_arguments
 from .vcr import tag_records
 
@@ -89,7 +88,8 @@ class CaptionMatchPretraining(MaskedTask):
         rows, options = examples.rows, self.options
         generators = [examples.generator(row["caption_id"]) for row in rows]
         match, texts = [row.get("match", -1) for row in rows], {"text": [row["text"] for row in rows]}
-        phrases = None if examples.regions is None else row_phrases(rows)
+        grounded = examples.regions is not None and "phrases" in rows[0]
+        phrases = [list(row["phrases"] or ()) for row in rows] if grounded else None
         if options.second_caption:
             split = examples.split or rows
             drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
@@ -150,7 +150,7 @@ def _second(
         return draw_other_caption(row, split, rng, "options.second_caption"), 0, []
     place = int(rng.integers(len(others)))
     theirs = row.get("other_phrases")
-    return others[place], 1, [] if theirs is None else phrases_of_text(theirs[place], 1)
+    return others[place], 1, [] if theirs is None else [{**each, "sentence": 1} for each in theirs[place] or ()]
 
 
 TASK = CaptionMatchPretraining()

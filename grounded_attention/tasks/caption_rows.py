@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Converts the rows of any builder with captions to one row per caption."""
+"""One row a caption, of rows with several captions of an image."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,53 +8,55 @@ import datasets
 
 KEPT = ("image_id", "file_name", "width", "height")
 CAPTION = ("caption_id", "text", "answers")
+PHRASE = ("text", "start", "end", "types")
 
 
-def to_rows(split: datasets.Dataset, grounded: bool = False) -> datasets.Dataset:
-    """One row a caption: `image_id`, `caption_id`, `text`, and `answers` and sizes if the rows have them.
+def to_rows(
+    split: datasets.Dataset, grounded: bool = False, bare: bool = True, kept: Sequence[str] = KEPT
+) -> datasets.Dataset:
+    """One row a caption that describes its image: `image_id`, `caption_id`, `text`, and the `kept` columns.
 
-    `grounded`: also their `phrases`, if the split has phrases with boxes. These are the phrases with at least one box,
-    `{text, start, end, boxes}`, of rows with `captions` and `entities` (Flickr30K Entities), or the column `phrases`
-    of rows that have one row per caption.
+    `grounded`: also those of its `phrases` that have boxes, if the rows have phrases. `bare`: also captions without
+    such phrases.
     """
     columns = split.column_names
     if {"caption_id", "text"} <= set(columns):
-        wanted = (*KEPT, *CAPTION, "phrases") if grounded else (*KEPT, *CAPTION)
+        wanted = (*kept, *CAPTION, "phrases") if grounded else (*kept, *CAPTION)
         return split.select_columns([name for name in columns if name in wanted])
-    for nested, key in (("captions", "caption_id"), ("regions", "region_id")):
-        if nested in columns:
-            arguments: dict[str, Any] = {"nested": nested, "key": key}
-            if grounded and nested == "captions" and "entities" in columns:
-                arguments["grounded"] = True
-            return split.map(_flatten, fn_kwargs=arguments, batched=True, remove_columns=columns)
-    raise ValueError(
-        f"the rows have the columns {', '.join(columns)}; pre-training needs text, captions or regions with phrases: "
-        "give another data.builder"
-    )
+    if "captions" not in columns:
+        raise ValueError(
+            f"the rows have the columns {', '.join(columns)}; pre-training needs text or captions: give another "
+            "data.builder"
+        )
+    arguments = {
+        "kept": [name for name in kept if name in columns],
+        "grounded": grounded and "phrases" in columns,
+        "bare": bare,
+    }
+    return split.map(_flatten, fn_kwargs=arguments, batched=True, batch_size=100, remove_columns=columns)
 
 
-def _flatten(images: Mapping[str, Sequence[Any]], nested: str, key: str, grounded: bool = False) -> dict[str, list]:
-    pairs = [
-        (image, caption)
-        for image, captions in enumerate(images[nested])
-        for caption in captions
-        if caption.get("related", True)
-    ]
-    kept = [name for name in KEPT if name in images]
-    rows = {name: [images[name][image] for image, _ in pairs] for name in kept}
-    rows |= {"caption_id": [str(caption[key]) for _, caption in pairs], "text": [each["text"] for _, each in pairs]}
-    if not grounded:
-        return rows
-    boxes = [{entity["entity_id"]: entity["boxes"] for entity in entities} for entities in images["entities"]]
-    return {**rows, "phrases": [phrases_with_boxes(caption, boxes[image]) for image, caption in pairs]}
+def _flatten(images: Mapping[str, Sequence[Any]], kept: Sequence[str], grounded: bool, bare: bool) -> dict[str, list]:
+    names = [*kept, "caption_id", "text", *(["phrases"] if grounded else [])]
+    rows: dict[str, list] = {name: [] for name in names}
+    for values in zip(*images.values(), strict=True):
+        image = dict(zip(images, values, strict=True))
+        for number, text in enumerate(image["captions"]):
+            phrases = phrases_of(image, number) if grounded else []
+            if not (image.get("related") or [True] * (number + 1))[number] or not (phrases or bare):
+                continue
+            caption = {"caption_id": image["caption_ids"][number], "text": text, "phrases": phrases}
+            if "example_id" in image:  # a caption may be in several examples
+                caption["caption_id"] = f"{image['example_id']}:{number}"
+            for name in names:
+                rows[name].append(caption[name] if name in caption else image[name])
+    return rows
 
 
-def phrases_with_boxes(
-    caption: Mapping[str, Any], boxes: Mapping[str, Sequence[Any]], fields: Sequence[str] = ("text", "start", "end")
-) -> list[dict[str, Any]]:
-    """The phrases of a caption of Flickr30K Entities that have boxes (entity -> boxes), with `fields` and `boxes`."""
+def phrases_of(row: Mapping[str, Any], sentence: int) -> list[dict[str, Any]]:
+    """The phrases of a text of a row that have boxes, as those of a row with this text alone."""
     return [
-        {**{name: phrase[name] for name in fields}, "boxes": gold}
-        for phrase in caption["phrases"]
-        if (gold := boxes.get(phrase["entity_id"]))
+        {**{name: each[name] for name in PHRASE if name in each}, "sentence": 0, "boxes": each["boxes"]}
+        for each in row["phrases"]
+        if each["sentence"] == sentence and each["boxes"]
     ]

@@ -33,7 +33,6 @@ FEATURES = {
 KEPT = {
     "file_name": Value("string"),  # the picture
     **dict.fromkeys(("width", "height"), Value("int32")),  # its size
-    "box": List(Value("float32")),  # box of a referring expression
     "answers": List(Value("string")),  # VQA accuracy
     "answer_type": Value("string"),
     "sampling": Value("string"),  # object hallucination
@@ -50,11 +49,9 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     the index of its message as `sentence`.
     """
     columns = set(split.column_names)
-    if {"caption1", "caption2", "phrases"} <= columns:
-        convert = _of_vgp
-    elif "messages" in columns:
+    if "messages" in columns:
         convert = _of_conversations
-    elif {"text", "box"} <= columns:
+    elif {"example_id", "text", "phrases"} <= columns:
         convert = _of_expressions
     elif "question" in columns and columns & {"answer", "answers"}:
         convert = _of_questions
@@ -88,23 +85,9 @@ def _of_captions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"example_id": row["caption_id"], "kind": CAPTION, "text": row["text"], "phrases": phrases}
 
 
-def _of_vgp(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The captions that describe the image; phrases without boxes are left out."""
-    for number, name in enumerate(("caption1", "caption2")):
-        phrases = [_phrase(each) for each in row["phrases"] if each["sentence"] == number and each["boxes"]]
-        if phrases:
-            yield {
-                "example_id": f"{row['example_id']}:{number}",
-                "kind": CAPTION,
-                "text": row[name],
-                "phrases": phrases,
-            }
-
-
 def _of_expressions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    text = row["text"]
-    whole = _phrase({"text": text, "start": 0, "end": len(text), "boxes": [row["box"]]})
-    yield {"example_id": row["example_id"], "kind": EXPRESSION, "text": text, "phrases": [whole]}
+    phrases = [_phrase(each) for each in row["phrases"]]
+    yield {"example_id": row["example_id"], "kind": EXPRESSION, "text": row["text"], "phrases": phrases}
 
 
 def _of_questions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

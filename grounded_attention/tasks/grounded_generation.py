@@ -28,8 +28,8 @@ from .before_answers import ask_before_answers, whole_answers
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
 from .judges import JudgeContext, Rows
+from .referring_expressions import meant_box
 from .region_words import count_region_words, region_word_loss
-from .row_phrases import phrases_of_text
 from .task import Batch, Examples, LossComponent, Metric, Task, identify
 
 logger = logging.get_logger(__name__)
@@ -139,23 +139,27 @@ def make_chat(
     if row["kind"] == CONVERSATION:
         return _make_turns([each["text"] for each in row["messages"]], phrases, options, dialect)
     if row["kind"] == CAPTION:
-        return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
+        return Chat([(options.caption_prompt, text)], _of_turn(phrases, 1))
     if row["kind"] == EXPRESSION:
         if options.expressions == "describe":
-            box = dialect.write_box(row["box"])
-            return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
+            box = dialect.write_box(meant_box(row))
+            return Chat([(options.describe_prompt.replace(BOX, box), text)], _of_turn(phrases, 1))
         if options.expressions == "point":  # the anchor is a phrase of its own, with the box
             prompt, anchor = options.locate_prompt or TEXT, options.anchor
-            meant = {"text": anchor, "start": 0, "end": len(anchor), "boxes": [row["box"]], "sentence": 1}
+            meant = {"text": anchor, "start": 0, "end": len(anchor), "boxes": [meant_box(row)], "sentence": 1}
             return Chat([(prompt.replace(TEXT, text), anchor)], [*_moved(phrases, prompt), meant])
         prompt = options.locate_prompt or dialect.prompt
-        return Chat([(prompt.replace(TEXT, text), dialect.write([row["box"]], text))], _moved(phrases, prompt))
+        return Chat([(prompt.replace(TEXT, text), dialect.write([meant_box(row)], text))], _moved(phrases, prompt))
     prompt, answer = options.question_prompt.replace(TEXT, text), row["answer"]
     moved = _moved(phrases, options.question_prompt)
     if options.before_answers and answer:  # boxes of a whole question are its evidence (Visual-CoT, TreeBench)
-        whole = [{**each, "start": 0, "end": len(answer)} for each in phrases if each["text"] == text.strip()]
-        moved += phrases_of_text(whole, 1)
+        whole = {"text": answer, "start": 0, "end": len(answer), "sentence": 1}
+        moved += [{**each, **whole} for each in phrases if each["text"] == text.strip()]
     return Chat([(prompt, answer)], moved)
+
+
+def _of_turn(phrases: Sequence[Mapping[str, Any]], sentence: int) -> list[dict[str, Any]]:
+    return [{**each, "sentence": sentence} for each in phrases]
 
 
 def _make_turns(
@@ -198,8 +202,7 @@ def _check_anchors(chat: Chat, anchor: str, name: str) -> None:
 def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, Any]]:
     """Phrases of a text that stands in a prompt."""
     before = prompt.index(TEXT)
-    moved = [{**each, "start": each["start"] + before, "end": each["end"] + before} for each in phrases]
-    return phrases_of_text(moved, 0)
+    return [{**each, "start": each["start"] + before, "end": each["end"] + before} for each in phrases]
 
 
 class GroundedGeneration(Task):
@@ -287,7 +290,7 @@ class GroundedGeneration(Task):
             texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
             located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
             texts["box_dialect"] = dialects
-            texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
+            texts["box"] = [meant_box(row) if each else None for row, each in zip(rows, located, strict=True)]
         return {**inputs.reported(), **identify(rows), **texts}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:

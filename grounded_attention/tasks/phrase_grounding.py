@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Phrase grounding (Flickr30K Entities; VisualBERT, appendix B.4): predict the region of each phrase in a caption."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import GOLD, PREDICTED, Box
 from grounded_attention.utils.schema import Of, Section
 
-from .caption_rows import KEPT, phrases_with_boxes
+from .caption_rows import to_rows
 from .judges import NO_BOX, JudgeContext, Rows
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Metric, Task, identify, region_arguments
 
@@ -54,13 +54,13 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
         return [PhraseRecall(self.options.protocol)]
 
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
-        """One row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT`."""
-        if not {"captions", "entities"} <= set(split.column_names):
+        """One row a caption that has phrases with boxes."""
+        if not {"captions", "phrases"} <= set(split.column_names):
             raise ValueError(
                 f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and "
-                "entities: use the builder flickr30k_entities"
+                "phrases: use the builder flickr30k_entities"
             )
-        return split.map(_flatten, batched=True, batch_size=100, remove_columns=split.column_names)
+        return to_rows(split, grounded=True, bare=False).rename_column("caption_id", "example_id")
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         rows, regions = examples.rows, examples.regions
@@ -74,7 +74,8 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
             **region_arguments(regions),
         )
         gold = [
-            [(np.asarray(p["boxes"], dtype=np.float32), tuple(p["types"])) for p in row["phrases"]] for row in rows
+            [(np.asarray(p["boxes"], dtype=np.float32), tuple(p.get("types") or ())) for p in row["phrases"]]
+            for row in rows
         ]
         return {**inputs.reported(), **identify(rows), "gold": gold}
 
@@ -94,24 +95,9 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
                     phrase["text"],
                     f"found at rank {rank}" if rank else NO_BOX,
                     texts=(("phrase", phrase["text"]), ("caption", row["text"])),
-                    kinds={"type": phrase["types"][0]} if len(phrase["types"]) else {},
+                    kinds={"type": phrase["types"][0]} if phrase.get("types") else {},
                     boxes=(*(Box(GOLD, tuple(box), "gold") for box in phrase["boxes"]), *best),
                 )
-
-
-def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
-    kept = [name for name in KEPT if name in images]
-    rows: dict[str, list] = {name: [] for name in (*kept, "example_id", "text", "phrases")}
-    columns = [images[name] for name in (*kept, "captions", "entities")]
-    for *values, captions, entities in zip(*columns, strict=True):
-        boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
-        for caption in captions:
-            phrases = phrases_with_boxes(caption, boxes, ("text", "start", "end", "types"))
-            if caption.get("related", True) and phrases:
-                row = (*values, caption["caption_id"], caption["text"], phrases)
-                for name, value in zip(rows, row, strict=True):
-                    rows[name].append(value)
-    return rows
 
 
 def grounding_loss(outputs: Any, batch: Batch) -> Tensor:

@@ -49,7 +49,6 @@ from .pretraining_losses import (
     word_labels,
 )
 from .pretraining_regions import check_classes, place_regions, region_targets
-from .row_phrases import row_phrases
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, pixel_arguments, region_arguments
 
 
@@ -199,7 +198,10 @@ class Pretraining(MaskedTask):
         if options.relationship:
             texts, related = exchange_captions(examples, generators)
         regions, images = _regions(examples, options), examples.images
-        phrases = None if regions is None else row_phrases(examples.rows, related)
+        phrases = None
+        if regions is not None and "phrases" in examples.rows[0]:  # those of an exchanged caption are left out
+            kept = related or [1] * len(examples.rows)
+            phrases = [row["phrases"] or [] if keep else [] for row, keep in zip(examples.rows, kept, strict=True)]
         if images is not None and examples.training and options.flip_probability:
             texts, regions, images, phrases = flip_some(
                 texts, regions, images, generators, options.flip_probability, phrases

@@ -47,7 +47,7 @@ class ReferringExpressions(Task):
     name = "referring_expressions"
     title = "referring expressions"
     builder = "refcoco"
-    columns = ("example_id", "image_id", "text", "width", "height", "box")
+    columns = ("example_id", "image_id", "text", "width", "height", "phrases")
     head = "referring_expressions"
     Options = ReferringExpressionOptions
     explains = True
@@ -96,7 +96,7 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
             "region_targets": targets,
             "candidates": targets >= 0,
             "image_pixels": [(row["width"], row["height"]) for row in rows],
-            "gold_boxes": [in_pixels([row["box"]], row["width"], row["height"])[0].tolist() for row in rows],
+            "gold_boxes": [in_pixels(meant_box(row), row["width"], row["height"])[0].tolist() for row in rows],
         }
 
     def read_out(self, outputs: Any, inputs: Batch) -> ReadOut:
@@ -113,7 +113,7 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         confidence = outputs.logits.float().sigmoid().masked_fill(~batch["candidates"], -1.0)
         for number, row in enumerate(rows):
             detected, best = bool(batch["region_candidate_mask"][number].any()), int(confidence[number].argmax())
-            boxes = [Box(GOLD, tuple(row["box"]), "gold")]
+            boxes = [Box(GOLD, tuple(meant_box(row)), "gold")]
             if detected:
                 boxes.append(Box(PREDICTED, corners(batch["region_boxes"][number, best]), "predicted"))
             named = [format_box(box.corners, row) for box in boxes]
@@ -130,6 +130,11 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
             )
 
 
+def meant_box(row: Any) -> Sequence[float]:
+    """The box of the only phrase of a referring expression."""
+    return row["phrases"][0]["boxes"][0]
+
+
 def in_pixels(boxes: Any, width: int, height: int) -> np.ndarray:
     """Converts boxes (n, 4) divided by the image size to (n, 4) float64 in pixels."""
     return (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) * [width, height, width, height]).round(DECIMALS)
@@ -139,7 +144,7 @@ def _right_regions(row: Any, boxes: np.ndarray, convention: str) -> np.ndarray:
     """(1 + n,) float32: 1 if the whole image, or a region, is the named object."""
     size = (row["width"], row["height"])
     candidates = in_pixels(np.concatenate([[[0, 0, 1, 1]], boxes]), *size)
-    return np.array(_right(candidates, in_pixels(row["box"], *size), convention), dtype=np.float32)
+    return np.array(_right(candidates, in_pixels(meant_box(row), *size), convention), dtype=np.float32)
 
 
 def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:

@@ -23,7 +23,7 @@ class VGP(Task):
     name = "vgp"
     title = "visually grounded paraphrases"
     builder = "vgp"
-    columns = ("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label")
+    columns = ("image_id", "captions", "phrases", "phrase_pairs", "identification_label")
     head = "vgp"
     model_inputs = (*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs")
     explains = True
@@ -48,8 +48,8 @@ for which, share in zip(("both captions describe", "the first alone describes", 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         rows, grounded = examples.rows, examples.regions is not None
         inputs = processor(
-            text=[row["caption1"] for row in rows],
-            text_pair=[row["caption2"] for row in rows],
+            text=[row["captions"][0] for row in rows],
+            text_pair=[row["captions"][1] for row in rows],
             phrases=[
                 row["phrases"] if grounded else [{**each, "boxes": []} for each in row["phrases"]] for row in rows
             ],
@@ -87,7 +87,7 @@ def _identification(row: Mapping[str, Any], probabilities: Tensor, context: Judg
         row["image_id"],
         "identification",
         **classified(probabilities, row["identification_label"], named),
-        texts=(("first caption", row["caption1"]), ("second caption", row["caption2"])),
+        texts=tuple(_captions(row)),
         boxes=_phrase_boxes(row["phrases"]),
     )
 
@@ -105,11 +105,14 @@ def _phrase_pair(
         **classified(probabilities, label, named),
         texts=(
             ("phrases", " / ".join(phrase["text"] for phrase in phrases)),
-            ("first caption", row["caption1"]),
-            ("second caption", row["caption2"]),
+            *_captions(row),
         ),
         boxes=_phrase_boxes(phrases),
     )
+
+
+def _captions(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return zip(("first caption", "second caption"), row["captions"], strict=True)
 
 
 def _phrase_boxes(phrases: Sequence[Mapping[str, Any]]) -> tuple[Box, ...]:

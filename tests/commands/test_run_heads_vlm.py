@@ -90,19 +90,15 @@ def test_pointing_is_that_of_eager_maps(finished):
     rows.download_and_prepare()
     hits = []
     for row in rows.as_dataset("test").select(range(LIMIT)):
-        boxes = {each["entity_id"]: each["boxes"] for each in row["entities"]}
-        caption = next(
-            each
-            for each in row["captions"]
-            if each["related"] and any(boxes.get(phrase["entity_id"]) for phrase in each["phrases"])
-        )
+        first = next(each["sentence"] for each in row["phrases"] if each["boxes"])
+        caption = row["captions"][first]
         phrases = [
-            {"text": 1, "start": phrase["start"], "end": phrase["end"], "boxes": np.array(boxes[phrase["entity_id"]])}
-            for phrase in caption["phrases"]
-            if boxes.get(phrase["entity_id"])
+            {"sentence": 1, "start": phrase["start"], "end": phrase["end"], "boxes": np.array(phrase["boxes"])}
+            for phrase in row["phrases"]
+            if phrase["boxes"] and phrase["sentence"] == first
         ]
         image = Image.open(scenes / "flickr30k-images" / f"{row['image_id']}.jpg")
-        batch = processor(["Describe the image."], [caption["text"]], images=[image], phrases=[phrases])
+        batch = processor(["Describe the image."], [caption], images=[image], phrases=[phrases])
         with torch.no_grad():
             maps = model(**processor.model_inputs(batch), output_attentions=True).attentions[layer][0, head]
         for number in range(len(phrases)):

@@ -59,12 +59,12 @@ def test_official_rows(tmp_path, inside):
     builder = build(tmp_path / "data", tmp_path)
     rows = builder.as_dataset()
     expected = {
-        ("8", 480): [{"caption_id": "3", "text": "Two dogs on a lawn."}, {"caption_id": "2", "text": "A dog."}],
-        ("7", 1): [{"caption_id": "1", "text": "A cat ."}],
+        ("8", 480): {"3": "Two dogs on a lawn.", "2": "A dog."},
+        ("7", 1): {"1": "A cat ."},
     }
     assert [{**row, "width": row["width"] - 640} for row in rows["train"]] == [
-        {"image_id": image_id, "width": 0, "height": height, "captions": captions,
-         "file_name": f"COCO_train2014_00000000000{image_id}.jpg"}
+        {"image_id": image_id, "width": 0, "height": height, "captions": [*captions.values()],
+         "caption_ids": [*captions], "file_name": f"COCO_train2014_00000000000{image_id}.jpg"}
         for (image_id, height), captions in expected.items()
     ]  # fmt: skip
     assert rows["validation"]["image_id"][:] == ["9"] and set(rows) == {"train", "validation"}
@@ -90,7 +90,7 @@ def test_karpathy_splits(tmp_path, merged):
     assert ids == {"train": ["2", "3"] if merged else ["3"], "validation": ["4"], "test": ["1"]}
     assert builder.report["train"].get("restval_images_left_out", 0) == (0 if merged else 1)
     [row] = rows["train"].filter(lambda row: row["image_id"] == "3")
-    assert row["captions"] == [{"caption_id": "30", "text": "A cat"}] and row["width"] is row["height"] is None
+    assert (row["captions"], row["caption_ids"]) == (["A cat"], ["30"]) and row["width"] is row["height"] is None
     assert builder.report["train"]["captions_without_words"] == 1
     assert "captions_without_words" not in builder.report["test"]
 

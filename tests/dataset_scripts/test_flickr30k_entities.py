@@ -172,14 +172,14 @@ def test_rows(entities, tmp_path, inside):
     first, second = builder.as_dataset("train")
     assert [split.num_examples for split in builder.info.splits.values()] == [2, 0, 0]
     assert (first["image_id"], first["width"], first["height"]) == ("7", 100, 50)
-    assert [caption["caption_id"] for caption in first["captions"]] == [f"7#{k}" for k in range(5)]
-    assert [caption["related"] for caption in first["captions"]] == [False, True, True, True, True]
-    assert [caption["related"] for caption in second["captions"]] == [True, True, True, True, False]
-    phrase = {"text": "two dogs", "start": 13, "end": 21, "entity_id": "13", "types": ["animals", "other"]}
-    assert first["captions"][2]["phrases"][1] == phrase
-    [dogs, park] = first["entities"]
-    assert dogs == {"entity_id": "13", "boxes": [[0, 0, 0.5, 0.5]], "scene": False, "nobox": False}
-    assert park == {"entity_id": "14", "boxes": [], "scene": True, "nobox": True}
+    assert first["caption_ids"] == [f"7#{k}" for k in range(5)]
+    assert first["related"] == [False, True, True, True, True]
+    assert second["related"] == [True, True, True, True, False]
+    about = {"entity": "13", "types": ["animals", "other"], "boxes": [[0, 0, 0.5, 0.5]]}
+    phrase = {"text": "two dogs", "start": 13, "end": 21, "sentence": 2, **about}
+    assert [each for each in first["phrases"] if each["sentence"] == 2][1] == phrase
+    assert not any(each["boxes"] for each in first["phrases"] if each["sentence"] == 0)
+    assert first["objects"] == phrase["boxes"]
 
 
 def test_missing_files_are_named_first_of_all(entities, tmp_path):
@@ -229,7 +229,7 @@ def test_original_vgp_layout(entities, tmp_path):
         path.rename(entities / "train_captions" / path.name)
     (entities / "Sentences").rmdir()
     rows = build(entities, tmp_path / "cache").as_dataset("train")
-    assert rows["image_id"][:] == ["7", "9"] and not rows[0]["captions"][0]["related"]
+    assert rows["image_id"][:] == ["7", "9"] and not rows[0]["related"][0]
     assert str(rows.info.version) == "1.1.0"
     (entities / "test_captions").rmdir()
     with pytest.raises(MissingFileError, match="test_captions: the folder is missing"):

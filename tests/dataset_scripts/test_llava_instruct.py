@@ -138,14 +138,13 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
         entities.download_and_prepare()
         wanted, phrases = Counter(), Counter()
         for image in entities.as_dataset(split=split):
-            boxes = {each["entity_id"]: each["boxes"] for each in image["entities"]}
-            for caption in image["captions"]:
-                if caption["related"]:
-                    wanted[image["image_id"], caption["text"]] += 1
-                    for each in caption["phrases"]:
-                        if boxes.get(each["entity_id"]):
-                            corners = tuple(np.round(boxes[each["entity_id"]], 3).ravel().tolist())
-                            phrases[image["image_id"], caption["text"], each["text"], corners] += 1
+            for number, text in enumerate(image["captions"]):
+                wanted[image["image_id"], text] += image["related"][number]
+                for each in image["phrases"]:
+                    if each["sentence"] == number and each["boxes"]:
+                        corners = tuple(np.round(each["boxes"], 3).ravel().tolist())
+                        phrases[image["image_id"], text, each["text"], corners] += 1
+            wanted = +wanted
         if split != "test":
             questions = BUILDERS["vqa_v2"](data_dir=str(root), cache_dir=str(tmp_path / "cache"))
             questions.download_and_prepare()

@@ -123,7 +123,7 @@ def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
     found = {split: build_rows(root, tmp_path, "lxmert_pretraining", split) for split in ("train", "validation")}
     for split, rows in found.items():
         captions = build_rows(root, tmp_path, "coco_captions", split)
-        wanted = Counter((row["image_id"], caption["text"]) for row in captions for caption in row["captions"])
+        wanted = Counter((row["image_id"], caption) for row in captions for caption in row["captions"])
         wanted |= Counter((row["image_id"], row["question"]) for row in build_rows(root, tmp_path, "vqa_v2", split))
         gqa = build_rows(root, tmp_path, "gqa", split, config_name="balanced")
         wanted += Counter((row["image_id"], row["question"]) for row in gqa)

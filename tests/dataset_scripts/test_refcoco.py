@@ -72,8 +72,8 @@ def test_every_sentence_is_a_row_of_its_split(tmp_path, name):
 def test_boxes_are_corners_within_the_image(tmp_path):
     builder = build(write(tmp_path / "data", references()), tmp_path)
     splits = builder.as_dataset()
-    assert splits["train"][0]["box"] == pytest.approx([0.1, 0.1, 0.6, 0.6])
-    assert splits["validation"][0]["box"] == pytest.approx([0.75, 0.6, 1.0, 0.9])
+    assert splits["train"][0]["phrases"][0]["boxes"][0] == pytest.approx([0.1, 0.1, 0.6, 0.6])
+    assert splits["validation"][0]["phrases"][0]["boxes"][0] == pytest.approx([0.75, 0.6, 1.0, 0.9])
     assert builder.report["validation"]["boxes_clipped"] == 1
     assert "boxes_clipped" not in builder.report["train"]
     x1, y1, x2, y2 = normalised_corners([20, 10, 100, 50], 200, 100)[0]
@@ -175,4 +175,4 @@ def test_the_documented_record_reads_right(shared, tmp_path):
     instances = json.loads((folder / "refcoco" / "instances.json").read_text())
     x, y, width, height = instances["annotations"][1]["bbox"]
     expected = [x / 427, y / 640, (x + width) / 427, (y + height) / 640]
-    assert rows[0]["box"] == pytest.approx(expected)
+    assert rows[0]["phrases"][0]["boxes"][0] == pytest.approx(expected)

@@ -85,13 +85,14 @@ def test_entities_have_the_boxes_of_the_description(rows):
     several = 0
     for row in (row for data in rows.values() for row in data):
         record, size = records[row["image_id"]], np.array([row["width"], row["height"]] * 2)
-        boxes = {entity["entity_id"]: np.array(entity["boxes"]).reshape(-1, 4) * size for entity in row["entities"]}
+        own = [phrase for phrase in row["phrases"] if row["related"][phrase["sentence"]]]
+        boxes = {phrase["entity"]: np.array(phrase["boxes"]).reshape(-1, 4) * size for phrase in own}
         for entity, chain in record.chains().items():
             expected = [shapes.box(record.scene.objects[number]) for number in sorted(entity.members)]
             assert len(boxes[str(chain)]) == len(expected)
             several += len(expected) > 1
             np.testing.assert_allclose(boxes[str(chain)], np.reshape(expected, (-1, 4)), atol=2.01)
-        assert len(row["entities"]) == len(record.chains())
+        assert len(boxes.keys() - {"0"}) == len(record.chains())
     assert several > 5
     assert [len({row["image_id"] for row in data}) for data in rows.values()] == [48, 6, 6]
 
@@ -111,14 +112,15 @@ def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner)
 
 
 def test_entities_without_boxes_and_objects_with_several_names(rows, folder):
-    entities = [entity for data in rows.values() for row in data for entity in row["entities"]]
+    paths = [*(folder / "flickr30k_entities" / "Annotations").iterdir()]
+    entities = [entity for path in paths for entity in parse_annotation(path)[2]]
     assert any(entity["scene"] and not entity["boxes"] for entity in entities)
     assert any(entity["nobox"] and not entity["scene"] and not entity["boxes"] for entity in entities)
-    annotations = (parse(path) for path in (folder / "flickr30k_entities" / "Annotations").iterdir())
+    annotations = map(parse, paths)
     names = [len(item.findall("name")) for annotation in annotations for item in annotation.iter("object")]
     assert max(names) > 1
-    tags = [tag for data in rows.values() for row in data for caption in row["captions"] for tag in caption["phrases"]]
-    assert any(tag["entity_id"] == "0" and tag["types"] == ["notvisual"] for tag in tags)
+    tags = [tag for data in rows.values() for row in data for tag in row["phrases"]]
+    assert any(tag["entity"] == "0" and tag["types"] == ["notvisual"] for tag in tags)
     assert {len(tag["types"]) for tag in tags} == {1, 2}
 
 
@@ -126,11 +128,10 @@ def test_captions_read_back_as_written(rows):
     records = records_by_id()
     for row in (row for data in rows.values() for row in data):
         record = records[row["image_id"]]
-        assert [caption["text"].lower() for caption in row["captions"]] == [f"{c.text} ." for c in record.captions]
-        assert all(caption["text"][0].isupper() for caption in row["captions"])
-        for caption in row["captions"]:
-            for tag in caption["phrases"]:
-                assert caption["text"][tag["start"] : tag["end"]] == tag["text"]
+        assert [text.lower() for text in row["captions"]] == [f"{c.text} ." for c in record.captions]
+        assert all(text[0].isupper() for text in row["captions"])
+        for tag in row["phrases"]:
+            assert row["captions"][tag["sentence"]][tag["start"] : tag["end"]] == tag["text"]
 
 
 def test_unrelated_captions_are_listed_and_false(rows, folder):
@@ -140,8 +141,7 @@ def test_unrelated_captions_are_listed_and_false(rows, folder):
     assert records and len(listed.split("\n")) == 1 + len(records)
     by_id = {row["image_id"]: row for data in rows.values() for row in data}
     for record in records:
-        related = [caption["related"] for caption in by_id[record.image_id]["captions"]]
-        assert related == [index != record.unrelated for index in range(5)]
+        assert by_id[record.image_id]["related"] == [index != record.unrelated for index in range(5)]
         assert not caption_holds(record.scene, record.captions[record.unrelated])
 
 
@@ -162,7 +162,7 @@ def test_vgp_builder_joins_every_row_with_labels_by_meaning(vgp):
     for row in (row for data in vgp.as_dataset().values() for row in data):
         for pair in row["phrase_pairs"]:
             first, second = (row["phrases"][pair[name]] for name in ("phrase1", "phrase2"))
-            assert first["entity_id"] == second["entity_id"]
+            assert first["entity"] == second["entity"]
             assert relation_between(meaning_of(first["text"]), meaning_of(second["text"])) == pair["label"]
             labels.add(pair["label"])
     assert labels == {0, 1, 2, 3, 4}

@@ -41,13 +41,13 @@ def test_captions_are_the_related_ones_of_the_same_images(coco, flickr, folder):
     assert set(coco) in ({"train", "validation"}, {"train", "validation", "test"})
     for split, rows in coco.items():
         expected = {
-            row["image_id"]: [caption["text"] for caption in row["captions"] if caption["related"]]
+            row["image_id"]: [text for text, own in zip(row["captions"], row["related"], strict=True) if own]
             for row in flickr[split]
         }
-        found = {row["image_id"]: [caption["text"] for caption in row["captions"]] for row in rows}
+        found = {row["image_id"]: row["captions"] for row in rows}
         assert found == expected
         assert all((folder / "flickr30k-images" / row["file_name"]).is_file() for row in rows)
-    captions = [caption["caption_id"] for rows in coco.values() for row in rows for caption in row["captions"]]
+    captions = [caption for rows in coco.values() for row in rows for caption in row["caption_ids"]]
     assert len(set(captions)) == len(captions)
 
 
@@ -68,7 +68,7 @@ def test_corpus_is_in_the_language_of_the_captions_and_about_other_scenes(folder
     assert len(sentences) == 5 * documents == json.loads((folder / "scenes.json").read_text())["corpus_sentences"]
     words = set((folder / "vocab.txt").read_text().split("\n"))
     assert {word.lower() for sentence in sentences for word in sentence.split()} <= words
-    captions = {caption["text"] for data in flickr.values() for row in data for caption in row["captions"]}
+    captions = {caption for data in flickr.values() for row in data for caption in row["captions"]}
     assert len(captions & set(sentences)) <= 1, "the corpus repeats captions"
     assert all(sentence[0].isupper() and sentence.endswith(" .") for sentence in sentences)
     assert (folder / "corpus.txt").read_text().count("\n\n") == documents - 1, "a blank line between two scenes"

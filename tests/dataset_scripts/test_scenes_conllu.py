@@ -13,7 +13,7 @@ from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, 
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.writers import caption_text
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, parse
-from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.examples import grounded_examples
 
 IMAGES, SEED = 30, 8
 # https://universaldependencies.org/u/dep/, with the subtypes of the English treebanks.
@@ -139,9 +139,9 @@ def test_the_audit_queries_the_words_of_the_written_files(tmp_path):
     rows = [row for data in builder.as_dataset().values() for row in data]
     parses = read_conllu(tmp_path / "scenes" / "parses")
     assert {each.caption_id: each.text for each in parses} == {
-        caption["caption_id"]: caption["text"] for row in rows for caption in row["captions"]
+        key: text for row in rows for key, text in zip(row["caption_ids"], row["captions"], strict=True)
     }
-    examples = list(entity_examples(rows))
+    examples = list(grounded_examples(rows))
     queries = relation_examples(examples, parses)
     words = Counter(
         (phrase.types[0], example.caption[phrase.start : phrase.end].lower())

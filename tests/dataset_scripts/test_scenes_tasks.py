@@ -86,7 +86,7 @@ def test_every_expression_means_its_object_and_no_other(expressions):
 def test_gold_boxes_are_the_regions_of_the_ground_truth_table(expressions, folder):
     table = RegionTable.open(folder / "regions_gt")
     for row in (row for split in expressions.values() for row in split):
-        distance = np.abs(table[row["image_id"]].boxes - np.array(row["box"])).max(axis=1)
+        distance = np.abs(table[row["image_id"]].boxes - np.array(row["phrases"][0]["boxes"])).max(axis=1)
         assert distance.min() < 1e-3, "the box of the expression is one of the annotated objects'"
 
 

@@ -217,12 +217,11 @@ def test_rows(tmp_path):
     assert features["phrase_pairs"].feature["label"].names == list(TYPOLOGY.labels)
     of_first = [row for row in rows if row["image_id"] == "1"]
     both = [row for row in of_first if labels[row["identification_label"]] == "both"]
-    assert [(row["caption1_id"], row["caption2_id"]) for row in both] == [
-        (f"1#{i}", f"1#{j}") for i in range(5) for j in range(i + 1, 5)
-    ]
+    assert [row["caption_ids"] for row in both] == [[f"1#{i}", f"1#{j}"] for i in range(5) for j in range(i + 1, 5)]
     assert len(of_first) == 20 and len(rows) == 60 and len({row["example_id"] for row in rows}) == 60
     row = both[0]
-    assert row["caption1"].startswith("A man in a red coat") and row["caption2"].startswith("An old man")
+    assert row["captions"][0].startswith("A man in a red coat")
+    assert row["captions"][1].startswith("An old man")
     readable = [
         (row["phrases"][pair["phrase1"]]["text"], row["phrases"][pair["phrase2"]]["text"], pair["label"])
         for pair in row["phrase_pairs"]
@@ -230,11 +229,11 @@ def test_rows(tmp_path):
     # "his pets" is in the second caption, so the reverse entailment of the file is a forward one here.
     assert readable == [("A man", "An old man", REVERSE), ("two dogs", "his pets", FORWARD)]
     dogs = row["phrases"][row["phrase_pairs"][1]["phrase1"]]
-    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]] and dogs["entity_id"] == "13" and dogs["sentence"] == 0
+    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]] and dogs["entity"] == "13" and dogs["sentence"] == 0
     assert [phrase["sentence"] for phrase in row["phrases"]] == [0, 0, 0, 1, 1, 1]
     for row in rows:
         for phrase in row["phrases"]:
-            text = row[f"caption{phrase['sentence'] + 1}"]
+            text = row["captions"][phrase["sentence"]]
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
 
 
@@ -244,11 +243,12 @@ def test_wrong_captions_carry_no_phrases_and_come_from_one_other_image(tmp_path)
     assert len(rows) == 10 and {row["identification_label"] for row in rows} == {1, 2}
     wrong = set()
     for row in rows:
-        right, other = ("caption1_id", "caption2_id")[:: 1 if row["identification_label"] == 1 else -1]
-        assert row[right].startswith("1#") and not row[other].startswith("1#")
+        right, other = row["caption_ids"][:: 1 if row["identification_label"] == 1 else -1]
+        assert right.startswith("1#") and not other.startswith("1#")
+        assert row["related"] == [caption == right for caption in row["caption_ids"]]
         assert row["phrase_pairs"] == [] and row["phrases"]
         assert {phrase["sentence"] for phrase in row["phrases"]} == {row["identification_label"] - 1}
-        wrong.add(row[other])
+        wrong.add(other)
     assert len(wrong) == 2 and len({caption_id.split("#")[0] for caption_id in wrong}) == 1
 
 
@@ -268,7 +268,7 @@ def test_unrelated_captions_are_never_used(tmp_path):
     data = write_vgp(tmp_path / "data", [("1", "A man", "An old man", REVERSE)], unrelated="# header\n1 2\n2 5")
     builder = build(data, tmp_path / "cache")
     rows = list(builder.as_dataset("train"))
-    used = {row[name] for row in rows for name in ("caption1_id", "caption2_id")}
+    used = {caption for row in rows for caption in row["caption_ids"]}
     assert "1#1" not in used and "2#4" not in used and "1#0" in used
     assert sum(row["image_id"] == "1" and row["identification_label"] == 0 for row in rows) == 6
     assert builder.report["train"]["rows_with_phrase_not_in_captions"] == 1
@@ -386,11 +386,11 @@ def test_real_rows_of_one_image(shared, tmp_path):
     for row in rows:
         for pair in row["phrase_pairs"]:
             first, second = (row["phrases"][pair[side]] for side in ("phrase1", "phrase2"))
-            assert first["entity_id"] == second["entity_id"] in ("547", "548", "549", "551")
+            assert first["entity"] == second["entity"] in ("547", "548", "549", "551")
             assert expected[first["text"], second["text"]] == pair["label"]
             found.add(frozenset((first["text"], second["text"])))
     assert len(found) == 11
-    climbers = next(phrase for phrase in rows[0]["phrases"] if phrase["entity_id"] == "547")
+    climbers = next(phrase for phrase in rows[0]["phrases"] if phrase["entity"] == "547")
     assert len(climbers["boxes"]) == 7
 
 

@@ -63,6 +63,6 @@ def test_hard_negatives_in_the_builder(tmp_path):
     builder.download_and_prepare()
     lenders = {}
     for row in builder.as_dataset("train"):
-        images = {row[name].split("#")[0] for name in ("caption1_id", "caption2_id")} - {row["image_id"]}
+        images = {caption.split("#")[0] for caption in row["caption_ids"]} - {row["image_id"]}
         lenders.setdefault(row["image_id"], set()).update(images)
     assert lenders == {"1": {"2"}, "2": {"1"}, "3": {"2"}}

@@ -50,9 +50,10 @@ def test_boxes_are_clipped_and_outside_ones_skipped(tmp_path):
     [row] = builder.as_dataset("train")
     assert (row["image_id"], row["width"], row["height"]) == ("7", 200, 100)
     expected = [("1", "the dog runs"), ("2", "a dog"), ("3", "a dog"), ("9", "a dog")]
-    assert [(found["region_id"], found["text"]) for found in row["regions"]] == expected
+    assert list(zip(row["caption_ids"], row["captions"], strict=True)) == expected
+    assert [(each["sentence"], each["text"]) for each in row["phrases"]] == list(enumerate(row["captions"]))
     boxes = [[0.1, 0.1, 0.6, 0.6], [0, 0, 0.5, 0.5], [0.75, 0.5, 1, 1], [0, 0, 1, 1]]
-    np.testing.assert_allclose([found["box"] for found in row["regions"]], boxes, rtol=1e-6)
+    np.testing.assert_allclose([found["boxes"][0] for found in row["phrases"]], boxes, rtol=1e-6)
     counts = {"images": 1, "regions": 4, "regions_clipped": 2, "regions_without_area": 4, "regions_without_words": 1}
     examples = {"regions_without_area": ["4", "5", "6", "7"], "regions_without_words": ["8"]}
     assert builder.report["train"] == {**counts, "examples": examples}
@@ -64,7 +65,8 @@ def test_names_of_other_versions(tmp_path):
     place = {"x": 0, "y": 0, "w": 100, "h": 50}
     records = [{"image_id": 7, "regions": [{"id": 3, "image": 7, "phrase": "a cat", **place}]}]
     [row] = build(write(tmp_path / "data", images, records), tmp_path).as_dataset("train")
-    assert row["regions"] == [{"region_id": "3", "text": "a cat", "box": [0, 0, 0.5, 0.5]}]
+    assert (row["captions"], row["caption_ids"]) == (["a cat"], ["3"])
+    assert row["phrases"] == [{"text": "a cat", "start": 0, "end": 5, "sentence": 0, "boxes": [[0, 0, 0.5, 0.5]]}]
 
 
 def test_images_without_regions_and_images_of_coco(tmp_path):
@@ -177,7 +179,7 @@ def test_real_excerpts(shared, tmp_path):
     builder = build(folder, tmp_path)
     rows = {row["image_id"]: row for row in builder.as_dataset("train")}
     raw = {record["id"]: record["regions"] for record in json.loads((folder / "region_descriptions.json").read_text())}
-    assert {key: len(row["regions"]) for key, row in rows.items()} == {str(k): len(v) for k, v in raw.items()}
-    first, box = rows["1"]["regions"][0], [421 / 800, 57 / 600, 503 / 800, 196 / 600]
-    assert (first["region_id"], first["text"]) == ("1382", "the clock is green in colour")
-    assert first["box"] == pytest.approx(box)
+    assert {key: len(row["phrases"]) for key, row in rows.items()} == {str(k): len(v) for k, v in raw.items()}
+    first, box = rows["1"]["phrases"][0], [421 / 800, 57 / 600, 503 / 800, 196 / 600]
+    assert (rows["1"]["caption_ids"][0], first["text"]) == ("1382", "the clock is green in colour")
+    assert first["boxes"][0] == pytest.approx(box)

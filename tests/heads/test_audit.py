@@ -17,7 +17,7 @@ from transformers import (
     VisualBertModel,
 )
 
-from grounded_attention.heads.examples import AuditExample, entity_examples
+from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.items import CONFIDENT, FIRST, Items
 from grounded_attention.heads.measure import Tally, audit, pool, read_looks
@@ -314,26 +314,23 @@ def test_errors(options, message):
 def test_examples_of_rows_of_images_and_of_pairs():
     box = [0.0, 0.0, 0.5, 0.5]
     phrases = [
-        {"text": "a dog", "start": 0, "end": 5, "entity_id": "1", "types": ["animals"]},
-        {"text": "it", "start": 9, "end": 11, "entity_id": "0", "types": ["notvisual"]},
+        {"text": "a dog", "start": 0, "end": 5, "sentence": 0, "boxes": [box], "entity": "1", "types": ["animals"]},
+        {"text": "it", "start": 9, "end": 11, "sentence": 0, "boxes": [], "entity": "0", "types": ["notvisual"]},
+        {"text": "another", "start": 0, "end": 7, "sentence": 1, "boxes": [box], "entity": "1", "types": []},
     ]
-    captions = [
-        {"caption_id": "7#0", "text": "a dog as it", "related": True, "phrases": phrases},
-        {"caption_id": "7#1", "text": "another", "related": False, "phrases": []},
-    ]
-    row = {"image_id": "7", "captions": captions, "entities": [{"entity_id": "1", "boxes": [box]}]}
-    (example,) = entity_examples([row])
+    told = {"captions": ["a dog as it", "another"], "caption_ids": ["7#0", "7#1"], "related": [True, False]}
+    (example,) = grounded_examples([{"image_id": "7", **told, "phrases": phrases}])
     assert (example.image_id, example.caption) == ("7", "a dog as it")
     assert [(p.start, p.end, p.boxes.tolist(), p.types) for p in example.phrases] == [
         (0, 5, [box], ("animals",)),
         (9, 11, [], ("notvisual",)),
     ]
-    pair = {"image_id": "7", "caption1": "a dog", "caption2": "x", "caption1_id": "7#0", "caption2_id": "9#3"}
-    pair["phrases"] = [{"caption": 0, "start": 0, "end": 5, "boxes": [box]}]
-    (example,) = entity_examples([pair, {**pair, "caption2": "y"}])  # a caption of several pairs is one
+    pair = {"image_id": "7", "captions": ["a dog", "x"], "caption_ids": ["7#0", "9#3"]}
+    pair["phrases"] = [{"sentence": 0, "start": 0, "end": 5, "boxes": [box]}]
+    (example,) = grounded_examples([pair, {**pair, "captions": ["a dog", "y"]}])  # a caption of several pairs is one
     assert (example.caption, example.phrases[0].boxes.shape) == ("a dog", (1, 4))
-    with pytest.raises(ValueError, match="rows of question have no captions with phrases"):
-        list(entity_examples([{"question": "what"}]))
+    with pytest.raises(ValueError, match="columns question have no phrases with boxes"):
+        list(grounded_examples([{"question": "what"}]))
 
 
 def test_the_counts_keep_no_arrays_of_a_batch():

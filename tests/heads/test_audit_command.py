@@ -13,7 +13,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.card import HEADS as SECTION
 from grounded_attention.heads.card import heads_section
-from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.examples import grounded_examples
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
@@ -73,7 +73,7 @@ def conllu(places):
     rows.download_and_prepare()
     path, lines = places / "parses.conllu", []
     for split in rows.as_dataset().values():
-        for example in entity_examples(split):
+        for example in grounded_examples(split):
             lines += [f"# image_id = {example.image_id}", f"# text = {example.caption}"]
             for number, word in enumerate(example.caption.split(), 1):
                 relation = "root" if number == 1 else "next"
@@ -128,7 +128,7 @@ def test_the_command_counts_what_the_python_call_counts(call, places):
     model, processor = VLBertForVGP.from_pretrained("after"), VLBertProcessor.from_pretrained("after")
     regions = RegionTable.open("scenes/regions")
     options = {"word": "mean", "progress": False}
-    counts = audit(model, processor, entity_examples(rows), regions, **options).entities["text_to_region"]["all"]
+    counts = audit(model, processor, grounded_examples(rows), regions, **options).entities["text_to_region"]["all"]
     assert counts.image_ids == found.image_ids and (counts.correct == found.correct).all()
     best = json.loads(out)["best"][0]
     assert best["kind"] == "text_to_region" and best["accuracy"] == found.accuracy[int(best["layer"]), best["head"]]
@@ -181,7 +181,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"}, "'test', expected train or validation"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
-            "have no captions with phrases",
+            "have no phrases with boxes",
         ),
         ({"data_dir": "nowhere"}, "nowhere"),
         ({"regions": "nowhere"}, "nowhere"),

@@ -13,7 +13,7 @@ from grounded_attention.commands import heads as command
 from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.card import HEADS as SECTION
-from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.examples import grounded_examples
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.table import HeadTable
 from tests.helpers.project_files import ROOT
@@ -71,7 +71,7 @@ def test_an_adapter_against_its_model(call, places):
     assert result.relations and result.about["regions"] == "image tokens"
     builder = BUILDERS["flickr30k_entities"](data_dir="scenes", splits=["test"])
     builder.download_and_prepare()
-    rows = list(entity_examples(builder.as_dataset("test").select(range(2))))
+    rows = list(grounded_examples(builder.as_dataset("test").select(range(2))))
     base = AutoModelForImageTextToText.from_pretrained("llava")
     processor = AutoProcessor.from_pretrained("llava")
     pictures = folder_pictures("scenes/flickr30k-images")

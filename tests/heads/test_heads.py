@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from grounded_attention.dataset_scripts.builders.local_builder import whole_text
 from grounded_attention.heads import measure
 from grounded_attention.heads.boxes import MappedPhrase, box_scores, judge_ways
 from grounded_attention.heads.choosing import choose_heads, elbow, localization_frequency
@@ -324,19 +325,19 @@ def test_heads_of_another_model_are_refused():
 
 
 def test_rows_of_builders_become_examples():
-    referring = {"image_id": "1", "text": "the red ball", "box": [0.1, 0.2, 0.3, 0.4]}
+    referring = {
+        "image_id": "1",
+        "text": "the red ball",
+        "phrases": [whole_text("the red ball", [0.1, 0.2, 0.3, 0.4])],
+    }
     (found,) = grounded_examples([referring])
     assert (found.image_id, found.caption) == ("1", "the red ball")
     assert (found.phrases[0].start, found.phrases[0].end) == (0, 12)
     assert found.phrases[0].boxes == pytest.approx(np.array([[0.1, 0.2, 0.3, 0.4]]))
-    regions = {
-        "image_id": "1",
-        "regions": [{"text": "a cat", "box": [0, 0, 1, 1]}, {"text": "a", "box": [0, 0, 1, 1]}],
-    }
+    told = ["a cat", "a"]
+    phrases = [whole_text(text, [0, 0, 1, 1], number) for number, text in enumerate(told)]
+    regions = {"image_id": "1", "captions": told, "phrases": phrases}
     assert [one.caption for one in grounded_examples([regions])] == ["a cat", "a"]
-    caption = {"text": "a cat", "phrases": [{"start": 0, "end": 5, "entity_id": "9", "types": ["animals"]}]}
-    row = {"image_id": "1", "captions": [caption], "entities": [{"entity_id": "9", "boxes": [[0, 0, 1, 1]]}]}
-    assert [len(one.phrases) for one in grounded_examples([row])] == [1]
     assert list(grounded_examples([])) == []
     with pytest.raises(ValueError, match="image_id, question have no phrases with boxes"):
         list(grounded_examples([{"image_id": "1", "question": "?"}]))

@@ -90,8 +90,7 @@ def tiny_rows(table: TinyTable, seed: int = 1) -> Dataset:
                 {
                     "example_id": f"{image}-{label}",
                     "image_id": image,
-                    "caption1": captions[0],
-                    "caption2": captions[1],
+                    "captions": captions,
                     "identification_label": label,
                     "phrases": phrases,
                     "phrase_pairs": pairs,
@@ -112,7 +111,7 @@ def _phrases(caption, text, regions, rng):
             "start": begin,
             "end": end,
             "text": text[begin:end],
-            "entity_id": "1",
+            "entity": "1",
             "boxes": boxes,
         }
 

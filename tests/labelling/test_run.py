@@ -288,10 +288,10 @@ def test_boxes_are_clipped_sorted_suppressed_and_limited(tmp_path):
 
 def annotated(**changes):
     """One image with one annotated caption."""
-    phrase = {"text": "a dog", "start": 0, "end": 5, "entity_id": "1", "types": ["animals"], **changes}
-    captions = [{"caption_id": "c0", "text": "a dog runs", "related": True, "phrases": [phrase]}]
-    entities = [{"entity_id": "1", "boxes": [[0.0, 0.0, 0.5, 0.5]], "scene": False, "nobox": False}]
-    image = {"image_id": "i0", "width": 40, "height": 20, "captions": captions, "entities": entities}
+    boxes = [[0.0, 0.0, 0.5, 0.5]]
+    phrase = {"text": "a dog", "start": 0, "end": 5, "sentence": 0, "boxes": boxes, "types": ["animals"], **changes}
+    told = {"captions": ["a dog runs"], "caption_ids": ["c0"], "related": [True], "phrases": [phrase]}
+    image = {"image_id": "i0", "width": 40, "height": 20, **told, "objects": boxes}
     return caption_rows({"train": datasets.Dataset.from_list([image])})
 
 

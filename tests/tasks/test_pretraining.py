@@ -277,15 +277,11 @@ def test_more_classes_than_the_model_has(table, rows, targets):
 
 
 def test_rows_of_every_kind_become_captions():
-    captions = [
-        [{"caption_id": "a", "text": "x", "related": True}],
-        [{"caption_id": "b", "text": "y", "related": False}],
-    ]
-    nested = Dataset.from_list([{"image_id": str(7 + i), "year": 4, "captions": c} for i, c in enumerate(captions)])
-    plain = Dataset.from_list([{"image_id": "7", "captions": [{"caption_id": "a", "text": "x"}]}])
-    regions = Dataset.from_list([{"image_id": "7", "regions": [{"region_id": "a", "text": "x", "box": [0.0] * 4}]}])
+    told = {"image_id": "7", "captions": ["x", "y"], "caption_ids": ["a", "b"]}
+    nested = Dataset.from_list([{**told, "year": 4, "related": [True, False]}])
+    plain = Dataset.from_list([{**told, "captions": ["x"], "caption_ids": ["a"]}])
     flat = Dataset.from_list([{"image_id": "7", "caption_id": "a", "text": "x", "url": "http"}])
-    for split in (nested, plain, regions, flat):
+    for split in (nested, plain, flat):
         assert list(TASK.to_rows(split)) == [{"image_id": "7", "caption_id": "a", "text": "x"}]
     with pytest.raises(ValueError, match="the columns answer"):
         TASK.to_rows(Dataset.from_list([{"answer": "7"}]))

@@ -196,25 +196,21 @@ def test_rows_are_as_before_without_the_wish_for_phrases():
     images = [
         {
             "image_id": "1",
-            "captions": [
-                {
-                    "caption_id": "1#0",
-                    "text": "a b c",
-                    "phrases": [
-                        {"text": "a b", "start": 0, "end": 3, "entity_id": "7"},
-                        {"text": "c", "start": 4, "end": 5, "entity_id": "8"},
-                    ],
-                }
+            "captions": ["a b c", "b"],
+            "caption_ids": ["1#0", "1#1"],
+            "related": [True, False],
+            "phrases": [
+                {"text": "a b", "start": 0, "end": 3, "sentence": 0, "boxes": [[0.0, 0.0, 0.5, 0.5]]},
+                {"text": "c", "start": 4, "end": 5, "sentence": 0, "boxes": []},
             ],
-            "entities": [{"entity_id": "7", "boxes": [[0.0, 0.0, 0.5, 0.5]]}, {"entity_id": "8", "boxes": []}],
         }
     ]
     split = Dataset.from_list(images)
     plain = {"image_id": "1", "caption_id": "1#0", "text": "a b c"}
     assert list(TASK.to_rows(split)) == [plain]
-    phrases = [{"text": "a b", "start": 0, "end": 3, "boxes": [[0.0, 0.0, 0.5, 0.5]]}]
+    phrases = images[0]["phrases"][:1]
     assert list(TASK.to_rows(split, True)) == [{**plain, "phrases": phrases}]
-    bare = split.remove_columns("entities")
+    bare = split.remove_columns("phrases")
     assert list(TASK.to_rows(bare, True)) == [plain]
     rows_with = Dataset.from_list([{**plain, "phrases": phrases, "more": 1}])
     assert list(TASK.to_rows(rows_with)) == [plain]

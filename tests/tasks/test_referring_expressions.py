@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
+from grounded_attention.dataset_scripts.builders.local_builder import whole_text
 from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.metrics.referring_expression_accuracy import is_right
 from grounded_attention.modeling import VLBertForReferringExpression
@@ -38,7 +39,7 @@ def record(boxes, image_id="1"):
 def row(number=0, image_id="1", text="a b left"):
     box = normalised([GOLD])[0].tolist()
     names = {"example_id": str(number), "image_id": image_id, "text": text, "width": WIDTH, "height": HEIGHT}
-    return {**names, "box": box}
+    return {**names, "phrases": [whole_text(text, box)]}
 
 
 def collated(boxes=BOXES, **options):
@@ -80,7 +81,7 @@ def test_pixels_come_back_as_the_files_have_them():
         corners = np.sort(rng.uniform(0, [[width], [height]], (2, 2)), axis=1)
         gold = [round(float(value), 2) for value in corners.T.flatten()]
         share = (np.array(gold) / [width, height, width, height]).astype(np.float32)
-        one = {**row(), "width": width, "height": height, "box": share.tolist()}
+        one = {**row(), "width": width, "height": height, "phrases": [whole_text("a b left", share.tolist())]}
         found = Regions("1", width, height, share[None], np.zeros((1, FEATURE_SIZE), np.float16))
         batch = Collator(TASK, tiny_processor(), {"1": found})([one])
         assert batch["gold_boxes"] == [gold]
@@ -89,7 +90,9 @@ def test_pixels_come_back_as_the_files_have_them():
 
 def test_an_image_without_detections_is_a_miss():
     whole = normalised([[0, 0, WIDTH, HEIGHT]])[0].tolist()
-    batch = Collator(TASK, tiny_processor(), {"1": record([])})([{**row(), "box": whole}])
+    batch = Collator(TASK, tiny_processor(), {"1": record([])})(
+        [{**row(), "phrases": [whole_text("a b left", whole)]}]
+    )
     scored = score(outputs(5.0), batch, "vl_bert")
     assert scored.notes["box"] == [None] and scored.totals == {"expressions_without_detections": 1}
     assert list(scored.scores.values()) == [[False], [0.0], [False]]

@@ -70,7 +70,8 @@ def captions(images: int = 6, each: int = 3) -> Dataset:
     nested = [
         {
             "image_id": str(i),
-            "captions": [{"caption_id": f"{i}#{k}", "text": WORDS[5 + i] + " " + WORDS[12 + k]} for k in range(each)],
+            "captions": [WORDS[5 + i] + " " + WORDS[12 + k] for k in range(each)],
+            "caption_ids": [f"{i}#{k}" for k in range(each)],
         }
         for i in range(images)
     ]
@@ -259,18 +260,19 @@ def test_a_picture_that_the_table_lacks_is_named():
 
 
 def entities() -> Dataset:
+    told = {
+        "captions": ["a b c d", "c d a b", "d"],
+        "caption_ids": ["x#0", "x#1", "x#2"],
+        "related": [True, False, True],
+    }
+    first, second = [BOXES[1], BOXES[2]], [[0.4, 0.4, 0.6, 0.6]]
     phrases = [
-        {"text": "a b", "start": 0, "end": 3, "entity_id": "1", "types": ["people", "other"]},
-        {"text": "c", "start": 4, "end": 5, "entity_id": "2", "types": ["other"]},
-        {"text": "d", "start": 6, "end": 7, "entity_id": "0", "types": ["notvisual"]},
+        {"text": "a b", "start": 0, "end": 3, "sentence": 0, "boxes": first, "types": ["people", "other"]},
+        {"text": "c", "start": 4, "end": 5, "sentence": 0, "boxes": second, "types": ["other"]},
+        {"text": "d", "start": 6, "end": 7, "sentence": 0, "boxes": [], "types": ["notvisual"]},
+        {"text": "a b", "start": 4, "end": 7, "sentence": 1, "boxes": first, "types": ["people", "other"]},
     ]
-    told = [
-        {"caption_id": "x#0", "text": "a b c d", "related": True, "phrases": phrases},
-        {"caption_id": "x#1", "text": "c d a b", "related": False, "phrases": phrases},
-        {"caption_id": "x#2", "text": "d", "related": True, "phrases": []},
-    ]
-    boxes = [{"entity_id": "1", "boxes": [BOXES[1], BOXES[2]]}, {"entity_id": "2", "boxes": [[0.4, 0.4, 0.6, 0.6]]}]
-    return Dataset.from_list([{"image_id": "x", "width": 10, "height": 10, "captions": told, "entities": boxes}])
+    return Dataset.from_list([{"image_id": "x", "width": 10, "height": 10, **told, "phrases": phrases}])
 
 
 def test_rows_are_captions_with_phrases_that_have_boxes():
@@ -278,7 +280,7 @@ def test_rows_are_captions_with_phrases_that_have_boxes():
     assert list(rows["example_id"]) == ["x#0"]
     assert [phrase["text"] for phrase in rows[0]["phrases"]] == ["a b", "c"]
     assert rows[0]["phrases"][0]["boxes"] == [BOXES[1], BOXES[2]]
-    with pytest.raises(ValueError, match="needs captions and entities"):
+    with pytest.raises(ValueError, match="needs captions and phrases"):
         TASKS["phrase_grounding"].to_rows(Dataset.from_list([{"image_id": "x", "text": "a"}]))
 
 

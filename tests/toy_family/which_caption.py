@@ -14,7 +14,7 @@ class WhichCaption(Task):
     name = "which_caption"
     title = "choosing captions"
     builder = "vgp"
-    columns = ("image_id", "caption1", "caption2", "phrases", "identification_label")
+    columns = ("image_id", "captions", "phrases", "identification_label")
     head = "vgp"
     model_inputs = (*TEXT_AND_REGIONS, "phrase_mask")
     losses = (classification("choice", "identification_logits", "identification_labels"),)
@@ -27,9 +27,10 @@ print("the caption chosen:", ("both", "the first", "the second")[best])"""
 
     def collate(self, examples, processor):
         seen = seen_arguments(examples.images, examples.regions)
-        texts, pairs, phrases = ([row[k] for row in examples.rows] for k in ("caption1", "caption2", "phrases"))
+        texts, pairs = zip(*[row["captions"] for row in examples.rows], strict=True)
+        phrases = [row["phrases"] for row in examples.rows]
         labels = torch.tensor([row["identification_label"] for row in examples.rows])
-        inputs = processor(text=texts, text_pair=pairs, phrases=phrases, return_tensors="pt", **seen)
+        inputs = processor(text=list(texts), text_pair=list(pairs), phrases=phrases, return_tensors="pt", **seen)
         return {**inputs, "identification_labels": labels}
 
     def judge(self, outputs, batch, rows, context):

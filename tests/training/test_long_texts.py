@@ -17,9 +17,9 @@ def long_row(row, index):
     """The first caption of row 3 has 900 words and a phrase at its end."""
     if index != 3:
         return row
-    text = row["caption1"] + " a c" * 450
+    text = row["captions"][0] + " a c" * 450
     phrase = {**row["phrases"][0], "start": len(text) - 3, "end": len(text), "text": "a c"}
-    return {**row, "caption1": text, "phrases": [phrase, *row["phrases"]], "phrase_pairs": []}
+    return {**row, "captions": [text, row["captions"][1]], "phrases": [phrase, *row["phrases"]], "phrase_pairs": []}
 
 
 def trainer_of(folder, **arguments):

@@ -58,11 +58,10 @@ def gold_of(scenes, tmp_path):
     found = {}
     for split in builder.as_dataset().values():
         for row in split:
-            boxes = {entity["entity_id"]: entity["boxes"] for entity in row["entities"]}
-            for caption in row["captions"]:
-                spans = {(p["start"], p["end"]): boxes.get(p["entity_id"]) for p in caption["phrases"]}
-                spans = {span: each for span, each in spans.items() if each}
-                found[caption["caption_id"]] = (caption["text"], spans, row["image_id"])
+            for number, (text, caption_id) in enumerate(zip(row["captions"], row["caption_ids"], strict=True)):
+                own = [p for p in row["phrases"] if p["sentence"] == number and p["boxes"]]
+                spans = {(p["start"], p["end"]): p["boxes"] for p in own}
+                found[caption_id] = (text, spans, row["image_id"])
     return found
 
 
@@ -187,7 +186,7 @@ def tiny_tokenizer(words):
 
 def test_a_training_row_gets_pseudo_labels_and_an_evaluation_keeps_gold(scenes, labels, tmp_path):
     table, [row] = PseudoLabelTable(labels), list(rows_for(scenes, tmp_path).select([0]))
-    gold = {**row, "phrases": [{"text": "gold", "entity_id": "1"}]}
+    gold = {**row, "phrases": [{"text": "gold", "entity": "1"}]}
     assert join_labels([gold], table)[0]["phrases"] == table[row["caption_id"]].phrases
     assert join_labels([gold], table, training=False)[0]["phrases"] == gold["phrases"]
     assert join_labels([row], table, training=False)[0]["phrases"] == table[row["caption_id"]].phrases

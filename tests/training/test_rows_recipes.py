@@ -50,13 +50,11 @@ def test_rows_of_each_form_have_the_boxes_of_the_source(tmp_path):
     rows = expressions["train"]
     assert len(rows) == 24 and rows[3]["text"] == "blue cube"
     sides = np.array([120 + 5, 90] * 2)
-    assert np.allclose(np.array(rows[10]["box"]) * sides, [side + 5 for side in BALL], atol=1e-3)
+    assert np.allclose(np.array(rows[10]["phrases"][0]["boxes"][0]) * sides, [side + 5 for side in BALL], atol=1e-3)
     assert "/" + rows[10]["file_name"] == str(tmp_path / "5.png") and rows[10]["image_id"] == "5"
     captions = built(source, "flickr30k_entities", tmp_path / "cache", **said)[1]["train"][5]
-    assert [each["text"] for each in captions["captions"][0]["phrases"]] == ["red ball", "blue cube"]
-    named = [each["entity_id"] for each in captions["captions"][0]["phrases"]]
-    boxes = {each["entity_id"]: each["boxes"] for each in captions["entities"]}
-    assert np.allclose(np.array(boxes[named[1]][0]) * sides, CUBE, atol=1e-3)
+    assert [each["text"] for each in captions["phrases"]] == ["red ball", "blue cube"]
+    assert np.allclose(np.array(captions["phrases"][1]["boxes"][0]) * sides, CUBE, atol=1e-3)
     asked = built(source, "vqa_v2", tmp_path / "cache", **said)[1]["train"][0]
     assert asked["question"] == "a red ball and a blue cube" and asked["answers"] == ["two"] * 10
 

@@ -87,7 +87,7 @@ def test_a_plain_collator_serves_region_models(tmp_path):
     task = make_trainer(tmp_path).data_collator
     rows = [
         {
-            "text": row["caption1"],
+            "text": row["captions"][0],
             "image_id": row["image_id"],
             "phrases": [phrase for phrase in row["phrases"] if not phrase["sentence"]],
         }

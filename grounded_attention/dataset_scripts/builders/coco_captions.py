@@ -75,7 +75,8 @@ FEATURES = {
     "width": Value("int32"),
     "height": Value("int32"),
     "file_name": Value("string"),
-    "captions": List({"caption_id": Value("string"), "text": Value("string")}),
+    "captions": List(Value("string")),
+    "caption_ids": List(Value("string")),
 }
 Row = dict[str, Any]
 
@@ -124,7 +125,7 @@ class CocoCaptionsConfig(LocalConfig):
 
 
 class CocoCaptions(LocalBuilder):
-    """One row an image: `{image_id, width, height, file_name, captions: [{caption_id, text}]}`.
+    """One row an image: `{image_id, width, height, file_name, captions, caption_ids}`.
 
     `data_dir` holds `annotations/captions_{train,val}2014.json` (no captions of the test images are published), or
     `dataset_coco.json` for the Karpathy splits, or has either in a folder `coco`. White space in captions, including
@@ -166,7 +167,7 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Ro
     hint = "is it captions_*.json? instances and keypoints have no captions"
     images: dict[int, Row] = {}
     names = ImageNames(by_stem)
-    captions: dict[int, list[dict[str, str]]] = defaultdict(list)
+    captions: dict[int, dict[str, str]] = defaultdict(dict)
     seen: set[int] = set()
     for member, index, element in json_elements(path, WHERE_TO_GET[OFFICIAL]):
         record = Record(element, path, f"{member}, element {index + 1}", hint)
@@ -183,7 +184,7 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Ro
         problem = f"captions of images that are not in the file's list of images ({len(foreign)} images)"
         raise DataError(problem, file=path, found=foreign[0], hint=WHERE_TO_GET[OFFICIAL])
     for number, row in images.items():
-        yield {**row, "captions": captions.pop(number, [])}
+        yield {**row, **_columns(captions.pop(number, {}))}
 
 
 def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: BuildReport) -> Iterator[Row]:
@@ -201,7 +202,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
         )
         if split not in (*SPLITS, "restval"):
             raise record.error("unknown split", found=split, expected="train, restval, val or test")
-        captions: list[dict[str, str]] = []
+        captions: dict[str, str] = {}
         ignored = BuildReport()
         for place, sentence in enumerate(record.items("sentences")):
             sentence_record = Record(sentence, path, f"{record.where}, sentence {place + 1}", record.hint)
@@ -209,7 +210,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
             _add_caption(captions, _new_id(sentence_record, "sentid", seen), sentence_record.text("raw"), counted)
         if split in splits:
             image_id = image_id_of(number, name, by_stem)
-            yield {"image_id": image_id, "width": None, "height": None, "file_name": name, "captions": captions}
+            yield {"image_id": image_id, "width": None, "height": None, "file_name": name, **_columns(captions)}
         elif split == "restval" and "train" in splits:
             report.add("restval_images_left_out")
     if not images:
@@ -217,10 +218,14 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
         raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])
 
 
-def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, report: BuildReport) -> None:
+def _columns(captions: Mapping[str, str]) -> Row:
+    return {"captions": list(captions.values()), "caption_ids": list(captions)}
+
+
+def _add_caption(captions: dict[str, str], caption_id: int, text: str, report: BuildReport) -> None:
     words = " ".join(text.split())
     if words:
-        captions.append({"caption_id": str(caption_id), "text": words})
+        captions[str(caption_id)] = words
     else:
         report.add("captions_without_words", str(caption_id))
 

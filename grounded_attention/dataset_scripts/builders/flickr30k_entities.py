@@ -24,7 +24,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.safe_paths import path_below
 
 from .flickr30k_parsing import HOMEPAGE, WHERE_TO_GET, parse_annotation, parse_sentence, parse_unrelated, read_text
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, logger
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, caption_columns, logger, phrase_column
 
 LICENCE = Licence(
     "unknown",
@@ -40,30 +40,9 @@ FEATURES = {
     "image_id": Value("string"),
     "width": Value("int32"),
     "height": Value("int32"),
-    "captions": List(
-        {
-            "caption_id": Value("string"),
-            "text": Value("string"),
-            "related": Value("bool"),
-            "phrases": List(
-                {
-                    "text": Value("string"),
-                    "start": Value("int32"),
-                    "end": Value("int32"),
-                    "entity_id": Value("string"),
-                    "types": List(Value("string")),
-                }
-            ),
-        }
-    ),
-    "entities": List(
-        {
-            "entity_id": Value("string"),
-            "boxes": List(List(Value("float32"))),
-            "scene": Value("bool"),
-            "nobox": Value("bool"),
-        }
-    ),
+    **caption_columns(),
+    "phrases": phrase_column(entity=Value("string"), types=List(Value("string"))),
+    "objects": List(List(Value("float32"), length=4)),
 }
 
 
@@ -80,13 +59,14 @@ class Flickr30kEntitiesConfig(LocalConfig):
 
 
 class Flickr30kEntities(LocalBuilder):
-    """One row an image: its five captions with tagged phrases, and the boxes of their entities.
+    """One row an image: its five captions, their tagged phrases with boxes, and the boxes of all objects.
 
     `data_dir` is the official folder, or a folder that contains it as `flickr30k_entities`. A row is `{image_id,
-    width, height, captions, entities}`. `caption_id` is `<image_id>#<k>` with k counted from 0 in file order.
-    `related` is False for the captions listed in UNRELATED_CAPTIONS. `start` and `end` are character offsets into the
-    caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. `entities` may lack the `entity_id` of a phrase (it has
-    no annotation); the id is `"0"` for phrases that describe nothing visible.
+    width, height, captions, caption_ids, related, phrases, objects}`. `caption_ids` are `<image_id>#<k>` with k
+    counted from 0 in file order. `related` is False for the captions listed in UNRELATED_CAPTIONS, whose phrases have
+    no boxes. A phrase is `{text, start, end, sentence, boxes, entity, types}`: characters of the caption `sentence`,
+    boxes (x1, y1, x2, y2) in [0, 1], of which a phrase without annotation has none, and the id of its chain, `"0"` for
+    phrases that describe nothing visible.
     """
 
     config: Flickr30kEntitiesConfig
@@ -111,9 +91,30 @@ class Flickr30kEntities(LocalBuilder):
         unrelated = files.unrelated()
         for image_id in image_ids:
             width, height, entities = parse_annotation(files.annotation(image_id))
-            captions = files.captions(split, image_id, unrelated, self.config.captions_per_image)
-            size = {"width": width, "height": height}
-            yield {"image_id": image_id, **size, "captions": captions, "entities": entities}
+            told = files.captions(split, image_id, unrelated, self.config.captions_per_image)
+            boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
+            yield {
+                "image_id": image_id,
+                "width": width,
+                "height": height,
+                "captions": [caption["text"] for caption in told],
+                "caption_ids": [caption["caption_id"] for caption in told],
+                "related": [caption["related"] for caption in told],
+                "phrases": [each for number, caption in enumerate(told) for each in _phrases(caption, number, boxes)],
+                "objects": list(dict.fromkeys(tuple(box) for of_entity in boxes.values() for box in of_entity)),
+            }
+
+
+def _phrases(caption: dict[str, Any], number: int, boxes: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """The phrases of the caption with this number, with the boxes of their chains."""
+    for phrase in caption["phrases"]:
+        chain = phrase["entity_id"]
+        yield {
+            **{name: phrase[name] for name in ("text", "start", "end", "types")},
+            "sentence": number,
+            "entity": chain,
+            "boxes": boxes.get(chain, []) if caption["related"] else [],
+        }
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class EntitiesFiles:
     def captions(
         self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int
     ) -> list[dict[str, Any]]:
-        """Reads the captions of an image, as in a row of [`Flickr30kEntities`]."""
+        """Reads the captions of an image, each with its phrases."""
         path = self.sentences(split, image_id)
         lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
         if not lines or expected not in (0, len(lines)):

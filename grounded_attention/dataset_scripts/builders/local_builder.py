@@ -43,6 +43,24 @@ def texts(*names: str) -> dict[str, datasets.Value]:
     return {name: datasets.Value("string") for name in names}
 
 
+def caption_columns() -> dict[str, datasets.List]:
+    """Columns of the texts of an image, their ids, and whether each describes it."""
+    kinds = {"captions": "string", "caption_ids": "string", "related": "bool"}
+    return {name: datasets.List(datasets.Value(kind)) for name, kind in kinds.items()}
+
+
+def phrase_column(**more: Any) -> datasets.List:
+    """The column of phrases, with `more` keys of [`Phrase`]."""
+    places = dict.fromkeys(("start", "end", "sentence"), datasets.Value("int32"))
+    boxes = datasets.List(datasets.List(datasets.Value("float32"), length=4))
+    return datasets.List({**texts("text"), **places, "boxes": boxes, **more})
+
+
+def whole_text(text: str, box: Sequence[float], sentence: int = 0) -> dict[str, Any]:
+    """The phrase that is all of a text, with its box."""
+    return {"text": text, "start": 0, "end": len(text), "sentence": sentence, "boxes": [box]}
+
+
 SPLITS = named_splits("train", "val", "test")
 
 

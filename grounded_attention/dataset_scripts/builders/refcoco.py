@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from datasets import List, Value
+from datasets import Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, plain
@@ -22,7 +22,7 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, phrase_column, texts, whole_text
 
 # Data set -> the groups that published its splits; the first is the usual one.
 SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("umd", "google")}
@@ -44,7 +44,7 @@ FEATURES = {
     **texts("example_id", "ref_id", "ann_id", "image_id", "text"),
     "width": Value("int32"),
     "height": Value("int32"),
-    "box": List(Value("float32"), length=4),
+    "phrases": phrase_column(),
 }
 Row = dict[str, Any]
 
@@ -100,11 +100,11 @@ class RefCOCOConfig(LocalConfig):
 
 
 class RefCOCO(LocalBuilder):
-    """One row a sentence: `{example_id, ref_id, ann_id, image_id, text, width, height, box}`.
+    """One row a sentence: `{example_id, ref_id, ann_id, image_id, text, width, height, phrases}`.
 
-    `text` joins the tokens of the official files by spaces. `box` is x1, y1, x2, y2 divided by the image's size and
-    clipped to it (`builder.report` counts clipped boxes). Splits are train, validation, and testA and testB
-    (`split_by` `unc`) or test. `example_id` is the id of the sentence.
+    `text` joins the tokens of the official files by spaces, and is the only phrase, with one box: x1, y1, x2, y2
+    divided by the image's size and clipped to it (`builder.report` counts clipped boxes). Splits are train,
+    validation, and testA and testB (`split_by` `unc`) or test. `example_id` is the id of the sentence.
     """
 
     config: RefCOCOConfig
@@ -213,7 +213,7 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildRe
             "text": text,
             "width": item["width"],
             "height": item["height"],
-            "box": box,
+            "phrases": [whole_text(text, box)],
         }
 
 

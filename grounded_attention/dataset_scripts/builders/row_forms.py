@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.rows.captions import texts_in_order
 from .flickr30k_entities import FEATURES as ENTITIES
 from .llava_instruct import FEATURES as CONVERSATIONS
 from .llava_instruct import IMAGE_MARK
-from .local_builder import BuildReport
+from .local_builder import BuildReport, whole_text
 from .pope import FEATURES as OBJECTS
 from .refcoco import FEATURES as EXPRESSIONS
 from .vqa_v2 import FEATURES as QUESTIONS
@@ -102,7 +102,8 @@ def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, 
             report.add("phrases without one box", key)
             continue
         name = f"{key}-{number}"
-        yield {"example_id": name, "text": phrase["text"], "box": phrase["boxes"][0]}
+        text, box = phrase["text"], phrase["boxes"][0]
+        yield {"example_id": name, "text": text, "phrases": [whole_text(text, box)]}
 
 
 def _reviewed(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
@@ -144,20 +145,15 @@ def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
     if "messages" in row:
         report.add("conversations", key)
         return
-    captions: list[dict[str, Any]] = [
-        {"caption_id": f"{key}#{number}", "text": text, "related": True, "phrases": []}
-        for number, text in enumerate(texts_in_order(row))
-    ]
-    entities = []
-    for number, phrase in enumerate(row["phrases"], 1):
-        entity = str(number)  # 0 would be nothing visible
-        told = {name: phrase[name] for name in ("text", "start", "end")}
-        captions[phrase["sentence"]]["phrases"].append(
-            {**told, "entity_id": entity, "types": list(phrase.get("types") or ())}
-        )
-        if phrase["boxes"]:
-            entities.append({"entity_id": entity, "boxes": phrase["boxes"], "scene": False, "nobox": False})
-    yield {"captions": captions, "entities": entities}
+    captions = texts_in_order(row)
+    phrases = sorted(row["phrases"], key=lambda phrase: phrase["sentence"])
+    yield {
+        "captions": captions,
+        "caption_ids": [f"{key}#{number}" for number in range(len(captions))],
+        "related": [True] * len(captions),
+        "phrases": [{name: phrase.get(name) for name in ENTITIES["phrases"].feature} for phrase in phrases],
+        "objects": [box for phrase in phrases for box in phrase["boxes"]],
+    }
 
 
 def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:

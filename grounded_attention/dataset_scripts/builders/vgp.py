@@ -26,7 +26,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable, local_
 from .flickr30k_entities import CITATION as ENTITIES_CITATION
 from .flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig
 from .flickr30k_parsing import parse_annotation
-from .local_builder import SPLITS, BuildReport, LocalBuilder, logger
+from .local_builder import SPLITS, BuildReport, LocalBuilder, caption_columns, logger, phrase_column, texts
 from .vgp_pairs import (
     KINDS,
     Mention,
@@ -109,18 +109,18 @@ class VGP(LocalBuilder):
 
     `data_dir` holds `flickr30k_entities/` and `vgp/`, or is the official Entities folder (pair files in it or in a
     folder `vgp` next to it), or has the layout of the paper's code (`{train,val,test}_captions/`, `Annotations/` and
-    the pair files). A row is `{example_id, image_id, caption1, caption2, caption1_id, caption2_id,
-    identification_label, phrases, phrase_pairs}`:
+    the pair files). A row is `{example_id, image_id, captions, caption_ids, related, identification_label,
+    phrases, phrase_pairs}`, with two texts as `captions`, of which `related` says whether they describe the image:
 
     - every pair of an image's captions once, the earlier caption first (10 of 5 captions), label `both`; captions
       listed in UNRELATED_CAPTIONS are never used;
     - `negatives_per_image` pairs with a caption of another image of the split, label `first` or `second`: the one that
       describes the image;
     - `phrases`: all tagged phrases of the captions that describe the image, `{sentence: 0 or 1, start, end, text,
-      entity_id, boxes}`; `entity_id` is `"0"` for phrases that describe nothing visible and `""` for a phrase without
+      entity, boxes}`; `entity` is `"0"` for phrases that describe nothing visible and `""` for a phrase without
       a tag; `boxes` (x1, y1, x2, y2) in [0, 1] may be empty;
-    - `phrase_pairs`: `{phrase1, phrase2, label}` with indices into `phrases`, `phrase1` in `caption1`; only under
-      `both`.
+    - `phrase_pairs`: `{phrase1, phrase2, label}` with indices into `phrases`, `phrase1` in the first caption; only
+      under `both`.
 
     [`join_pairs`] describes how phrases are found. `builder.report`, stored with the data as `report.json`, counts
     dropped rows by reason. The same files, options and seed give the same rows in the same order, for any `num_proc`.
@@ -220,21 +220,13 @@ class VGP(LocalBuilder):
 
 def vgp_features(kind: PairKind) -> datasets.Features:
     """Returns the columns of [`VGP`]; only the classes of phrase pairs differ between its configurations."""
-    phrase = {
-        "sentence": Value("int32"),
-        "start": Value("int32"),
-        "end": Value("int32"),
-        "text": Value("string"),
-        "entity_id": Value("string"),
-        "boxes": List(List(Value("float32"))),
-    }
     pair = {"phrase1": Value("int32"), "phrase2": Value("int32"), "label": ClassLabel(names=list(kind.labels))}
-    texts = ("example_id", "image_id", "caption1", "caption2", "caption1_id", "caption2_id")
     return datasets.Features(
         {
-            **{name: Value("string") for name in texts},
+            **texts("example_id", "image_id"),
+            **caption_columns(),
             "identification_label": ClassLabel(names=list(IDENTIFICATION_LABELS)),
-            "phrases": List(phrase),
+            "phrases": phrase_column(entity=Value("string")),
             "phrase_pairs": List(pair),
         }
     )
@@ -262,10 +254,9 @@ def example(
     return {
         "example_id": f"{image_id}:{caption1['caption_id']}:{caption2['caption_id']}",
         "image_id": image_id,
-        "caption1": caption1["text"],
-        "caption2": caption2["text"],
-        "caption1_id": caption1["caption_id"],
-        "caption2_id": caption2["caption_id"],
+        "captions": [caption1["text"], caption2["text"]],
+        "caption_ids": [caption1["caption_id"], caption2["caption_id"]],
+        "related": [number in matching for number in range(2)],
         "identification_label": label,
         "phrases": [
             {
@@ -273,7 +264,7 @@ def example(
                 "start": mention.start,
                 "end": mention.end,
                 "text": mention.text,
-                "entity_id": mention.entity_id,
+                "entity": mention.entity_id,
                 "boxes": boxes.get(mention.entity_id, []),
             }
             for index, mention in positions

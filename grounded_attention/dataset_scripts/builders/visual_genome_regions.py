@@ -24,7 +24,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.boxes import look_normalised
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, phrase_column, whole_text
 
 HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
 WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
@@ -37,7 +37,9 @@ FEATURES = {
     "image_id": Value("string"),
     "width": Value("int32"),
     "height": Value("int32"),
-    "regions": List({"region_id": Value("string"), "text": Value("string"), "box": List(Value("float32"))}),
+    "captions": List(Value("string")),
+    "caption_ids": List(Value("string")),
+    "phrases": phrase_column(),
 }
 Row = dict[str, Any]
 
@@ -74,10 +76,11 @@ class VisualGenomeRegionsConfig(LocalConfig):
 
 
 class VisualGenomeRegions(LocalBuilder):
-    """One row an image: `{image_id, width, height, regions: [{region_id, text, box}]}`.
+    """One row an image: `{image_id, width, height, captions, caption_ids, phrases}`.
 
     `data_dir` holds `region_descriptions.json` and `image_data.json`. There are no official splits: all rows are in
-    `train`. `box` is (x1, y1, x2, y2) in [0, 1], clipped to the image. Skipped and counted in `builder.report`:
+    `train`. Each description is a caption, its id that of its region, and a phrase as a whole; the box is (x1, y1, x2,
+    y2) in [0, 1], clipped to the image. Skipped and counted in `builder.report`:
     regions outside the image or without an area, descriptions without words, images without a remaining region. White
     space in a description becomes single spaces.
     """
@@ -94,9 +97,9 @@ class VisualGenomeRegions(LocalBuilder):
         report = BuildReport()
         excluded = self.image_lists or ()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
-            if row["regions"]:
+            if row["captions"]:
                 report.add("images")
-                report.add("regions", count=len(row["regions"]))
+                report.add("regions", count=len(row["captions"]))
                 yield row
             else:
                 report.add("images_without_regions", image_id)
@@ -136,8 +139,17 @@ def region_rows(
             report.add("images_left_out_by_coco_id")
             continue
         regions = _regions(record, image_id, image, report)
-        row = {"image_id": str(image_id), "width": image.width, "height": image.height, "regions": regions}
-        yield str(image_id), row
+        yield (
+            str(image_id),
+            {
+                "image_id": str(image_id),
+                "width": image.width,
+                "height": image.height,
+                "captions": [region["text"] for region in regions],
+                "caption_ids": [region["region_id"] for region in regions],
+                "phrases": [whole_text(each["text"], each["box"], number) for number, each in enumerate(regions)],
+            },
+        )
     refuse_if(not seen, "no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
 
 

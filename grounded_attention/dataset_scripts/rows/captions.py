@@ -35,7 +35,7 @@ def has_phrases(record: Columns) -> bool:
     if "phrases" not in record and not _have_texts_and_boxes(value):
         return False  # entities that captions name
     is_list = isinstance(value, list) and (all(isinstance(each, Mapping) for each in value) or not has_boxes(record))
-    return is_list and (first_of(record, TEXTS) is not None or "caption1" in record or "prompt" in record)
+    return is_list and (first_of(record, TEXTS) is not None or "prompt" in record)
 
 
 def _have_texts_and_boxes(value: Any) -> bool:
@@ -61,8 +61,6 @@ def _texts(record: Columns) -> tuple[dict[str, Any], list[Any]]:
     if name in ("messages", "conversations"):
         messages, pictures, _ = read_messages(structured(record[name], name), name)
         return {"messages": messages}, pictures
-    if "caption1" in record:
-        return {"captions": [record["caption1"], record["caption2"]]}, []
     if name is None:
         return {"prompt": record["prompt"], "completion": record.get("completion", "")}, []
     value = record[name]

@@ -135,9 +135,9 @@ def boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> dict[
     distinct: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
     for rows in splits.values():
         for row in rows:
-            boxes = [row["box"]] if row.get("box") else []
-            for part in (*(row.get("entities") or ()), *(row.get("phrases") or ())):
-                boxes += part["boxes"]
+            boxes = list(row.get("objects") or ())
+            for phrase in row.get("phrases") or ():
+                boxes += phrase["boxes"]
             size = (row["width"], row["height"])
             distinct[row["image_id"]] |= {
                 tuple(side * size[place % 2] for place, side in enumerate(box)): None for box in boxes

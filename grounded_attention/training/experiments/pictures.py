@@ -15,7 +15,7 @@ from grounded_attention.heads.example_attention import (
     capture_patches,
     naming_words,
 )
-from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
+from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.pages.attention_pictures import method_comparison_figure
@@ -79,7 +79,7 @@ def _capture(
 
 def _captions(rows: Sequence[tuple[dict[str, Any], Path]]) -> tuple[list[AuditExample], dict[str, Path]]:
     """The first caption of each row, and the files of their pictures."""
-    return [next(entity_examples([row])) for row, _ in rows], {row["image_id"]: path for row, path in rows}
+    return [next(grounded_examples([row])) for row, _ in rows], {row["image_id"]: path for row, path in rows}
 
 
 def draw_pictures(

@@ -47,7 +47,7 @@ from grounded_attention.metrics.probes import Matched, box_metrics, match_metric
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.referring_expressions import in_pixels
+from grounded_attention.tasks.referring_expressions import in_pixels, meant_box
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.progress import with_progress
@@ -210,7 +210,9 @@ def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dic
     task = "grounded_generation" if is_vlm else "referring_expressions"
     items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if is_vlm else {})
     predicted = [items[row["example_id"]].get("found_box" if is_vlm else "box") for row in rows]
-    gold = [row["box"] if is_vlm else in_pixels([row["box"]], row["width"], row["height"])[0] for row in rows]
+    gold: list[Any] = [meant_box(row) for row in rows]
+    if not is_vlm:
+        gold = [in_pixels(box, row["width"], row["height"])[0] for row, box in zip(rows, gold, strict=True)]
     about = gold, rows["image_id"], rows["wrong"] if "wrong" in rows.column_names else None
     estimates = box_metrics(predicted, *about)
     if is_vlm and not settings.text_only and find_file(settings.checkpoint) is not None:

@@ -110,7 +110,7 @@ class Collator(GroundingCollator):
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
         # Pseudo-labels replace the annotated phrases, and have no entities.
         named = [() if self.pseudo_labels is not None else row.get("phrases") or () for row in rows]
-        entities = [[phrase.get("entity_id") for phrase in phrases] for phrases in named]
+        entities = [[phrase.get("entity") for phrase in phrases] for phrases in named]
         images, epoch = [row["image_id"] for row in rows], int(self._epoch)
         return control_labels(
             self.labels,

@@ -39,7 +39,8 @@ Chat = list[dict[str, Any]]
 class GroundingCollator:
     """Makes batches of rows with texts, images or regions, and phrases with boxes; see [`GroundingTrainerMixin`].
 
-    For a decoder a row has the columns of TRL: `image` or `images` (paths, PIL images or arrays), and either
+    A row with `captions` (texts) is an example for each of them that describes the image (`related`, if it has this
+    column). For a decoder a row has the columns of TRL: `image` or `images` (paths, PIL images or arrays), and either
     `messages` or `prompt` and `completion` (each a text or messages); or it is one of [`grounded_rows`], whose `text`
     answers "Describe the image.". Images stand where a text has a literal `<image>` for each of them, or come first in
     the first message of the user. For a region model it has `text` or `caption`, and `regions` (an object with
@@ -81,7 +82,7 @@ class GroundingCollator:
     def collate(self, rows: Sequence[Row]) -> dict[str, Any]:
         """The inputs of the model and the grounding of rows."""
         make = _region_inputs if isinstance(self.processor, GroundedProcessor) else _chat_inputs
-        return make(self, rows)
+        return make(self, [each for row in rows for each in _one_text_each(row)])
 
     def prepare(self, batch: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         """Adds the entries of the method, and in training the counts of the loss components."""
@@ -102,6 +103,20 @@ class GroundingCollator:
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the random draws, if there are some."""
+
+
+def _one_text_each(row: Row) -> list[Row]:
+    """A row with captions as a row for each that describes its image, with its own phrases; any other row itself."""
+    captions = row.get("captions")
+    if captions is None:
+        return [row]
+    related = row.get("related") or [True] * len(captions)
+    phrases = [read_phrase(each, captions, "a phrase", grounded=True) for each in listed(row.get("phrases"))]
+    return [
+        {**row, "text": text, "phrases": [replace(each, sentence=0) for each in phrases if each.sentence == number]}
+        for number, text in enumerate(captions)
+        if related[number]
+    ]
 
 
 def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, Any]:

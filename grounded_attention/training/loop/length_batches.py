@@ -18,7 +18,7 @@ LENGTH = "length"
 # large number gives more similar lengths.
 BATCHES_SORTED = 50
 # Columns of our builders and tasks whose words are part of the sequence.
-TEXT_COLUMNS = ("text", "caption1", "caption2", "question", "sentence")
+TEXT_COLUMNS = ("text", "captions", "question", "sentence")
 
 
 def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
@@ -31,7 +31,8 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
     table = rows.with_format("arrow")  # whole columns: row by row takes ten times as long
     lengths = np.zeros(len(rows), dtype=np.int64)
     for name in columns:
-        lengths += pc.count_substring_regex(table[name], r"\S+").to_numpy()
+        texts = pc.binary_join(table[name], " ") if name == "captions" else table[name]
+        lengths += pc.count_substring_regex(texts, r"\S+").to_numpy()
     if regions is not None:
         several = "image_ids" in rows.column_names
         images = zip(*table["image_ids"].to_pylist(), strict=True) if several else [table["image_id"].to_pylist()]
