@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
 import grounded_attention
-from grounded_attention.dataset_scripts.hub.hub_errors import HubError, hub_errors
+from grounded_attention.dataset_scripts.hub.hub_errors import HubError
+from grounded_attention.dataset_scripts.hub.push_commit import SPACE, commit_files, fetch_repository
 from grounded_attention.utils.safe_paths import own_files
 
 from .settings import HERE, SMALL_MODELS, SMALL_VLM, SpaceSettings
@@ -109,20 +109,11 @@ def space_card(models: list[str]) -> str:
 
 def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str:
     """Pushes a Space in one commit; it is created if it is missing."""
-    files, api = space_files(settings), HfApi()
-    with hub_errors("the push", name, "nothing was written; run the same command again"):
-        api.whoami()
-        full = api.create_repo(name, repo_type="space", space_sdk="gradio", private=private, exist_ok=True).repo_id
-        there = [path for path in api.list_repo_files(full, repo_type="space") if not path.startswith(".")]
-        if SETTINGS not in there and set(there) - {CARD}:
-            hint = "push to another Space"
-            raise HubError("the Space contains other files", where=full, found=there[0], hint=hint)
-        changes: list[CommitOperationAdd | CommitOperationDelete] = [
-            CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
-            for path, content in sorted(files.items())
-        ]
-        # Files of an older version of the package, and checkpoints that are no longer shown.
-        old = [path for path in there if path not in files and path.split("/")[0] in ("grounded_attention", MODELS)]
-        changes += [CommitOperationDelete(path) for path in old]
-        message = "Push the Space"
-        return str(api.create_commit(full, changes, commit_message=message, repo_type="space").commit_url)
+    files, repository = space_files(settings), fetch_repository(name, private=private, kind=SPACE)
+    there = repository.user_files()
+    if SETTINGS not in there and set(there) - {CARD}:
+        hint = "push to another Space"
+        raise HubError("the Space contains other files", where=repository.name, found=there[0], hint=hint)
+    # Files of an older version of the package, and checkpoints that are no longer shown.
+    old = [path for path in there if path not in files and path.split("/")[0] in ("grounded_attention", MODELS)]
+    return commit_files(repository, files, old, message="Push the Space", private=private)

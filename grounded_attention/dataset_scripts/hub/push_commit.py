@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Data set repositories on the Hub: their current state, and atomic commits that change them."""
+"""Repositories on the Hub: their current state, and the atomic commits by which everything is pushed."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
 
-KIND = "dataset"
+DATA, MODEL, SPACE = "dataset", "model", "space"
 CARD = "README.md"
 MAIN = "main"
 # Files that the Hub adds to a new repository.
@@ -30,6 +30,7 @@ class Repository:
 
     name: str
     revision: str
+    kind: str = DATA
     commit: str | None = None
     files: list[str] = field(default_factory=list)
     exists: bool = False
@@ -41,7 +42,7 @@ class Repository:
     def read_json(self, path: str) -> dict[str, Any]:
         """Downloads and parses a JSON object."""
         with hub_errors(f"reading {path}", self.name):
-            local = HfApi().hf_hub_download(self.name, path, repo_type=KIND, revision=self.commit)
+            local = HfApi().hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)
         try:
             content = read_json(local)
         except ValueError as error:
@@ -51,13 +52,17 @@ class Repository:
         return content
 
 
-def fetch_repository(name: str, revision: str | None = None, private: bool = False) -> Repository:
+def fetch_repository(name: str, revision: str | None = None, private: bool = False, kind: str = DATA) -> Repository:
     """Fetches the state of a repository; creates and changes nothing."""
+    api = HfApi()
+    if kind == SPACE and "/" not in name:  # in the user's own namespace
+        with hub_errors("the push", name):
+            name = f"{api.whoami()['name']}/{name}"
     refuse_if(name.count("/") != 1 or not all(name.split("/")), "not a repository id", found=name, expected="ORG/NAME")
-    api, repository = HfApi(), Repository(name, revision or MAIN)
+    repository = Repository(name, revision or MAIN, kind)
     with hub_errors("reading the repository", name):
         try:
-            info = api.dataset_info(name)
+            info = api.repo_info(name, repo_type=kind)
         except RepositoryNotFoundError:
             api.whoami()  # a bad token fails now, not after the data are built
             return repository
@@ -66,7 +71,7 @@ def fetch_repository(name: str, revision: str | None = None, private: bool = Fal
             raise DataError("the repository is public", where=name, expected="a private one (--private)", hint=hint)
         repository.exists = True
         try:
-            info = api.dataset_info(name, revision=repository.revision)
+            info = api.repo_info(name, revision=repository.revision, repo_type=kind)
         except RevisionNotFoundError:
             return repository
     repository.commit, repository.files = info.sha, [file.rfilename for file in info.siblings or []]
@@ -82,32 +87,35 @@ def commit_files(
     private: bool = False,
 ) -> str:
     """Uploads files and makes them visible in one commit; until then, readers see the previous commit."""
-    api, name = HfApi(), repository.name
-    operations: list[Any] = [CommitOperationDelete(path) for path in deletions]
-    operations += [
-        CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
-        for path, content in additions.items()
-    ]
+    api, name, kind = HfApi(), repository.name, repository.kind
     hint = "nothing is visible yet; run the same command again, finished uploads are not repeated"
     with hub_errors("the push", name, hint):
         if not repository.exists:
-            api.create_repo(name, repo_type=KIND, private=private, exist_ok=True)
-        if repository.commit is None:
+            sdk = "gradio" if kind == SPACE else None
+            api.create_repo(name, repo_type=kind, private=private, exist_ok=True, space_sdk=sdk)
+        parent = repository.commit
+        if parent is None:
             if repository.revision != MAIN:
-                api.create_branch(name, branch=repository.revision, repo_type=KIND, exist_ok=True)
-            parent = api.dataset_info(name, revision=repository.revision).sha
-        else:
-            parent = repository.commit
+                api.create_branch(name, branch=repository.revision, repo_type=kind, exist_ok=True)
+            parent = api.repo_info(name, revision=repository.revision, repo_type=kind).sha
         with _end_progress_line():
-            commit = api.create_commit(
-                name,
-                operations,
-                commit_message=message,
-                repo_type=KIND,
-                revision=repository.revision,
-                parent_commit=parent,
-            )
-    return commit.commit_url
+            place = {"repo_type": kind, "revision": repository.revision, "parent_commit": parent}
+            return make_commit(api, name, additions, deletions, message, **place)
+
+
+def make_commit(
+    api: HfApi,
+    name: str,
+    additions: Mapping[str, Path | bytes],
+    deletions: Iterable[str],
+    message: str,
+    **place: Any,
+) -> str:
+    """Adds and deletes files in one commit; returns its address."""
+    operations: list[Any] = [CommitOperationDelete(path) for path in deletions]
+    for path, content in sorted(additions.items()):
+        operations.append(CommitOperationAdd(path, content if isinstance(content, bytes) else str(content)))
+    return str(api.create_commit(name, operations, commit_message=message, **place).commit_url)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import HfApi
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, validate_repo_id
 from transformers.trainer_utils import HubStrategy
@@ -31,6 +31,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import (
     status_of,
     wait_asked,
 )
+from grounded_attention.dataset_scripts.hub.push_commit import make_commit
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
 from grounded_attention.training.loop.resume import ENVIRONMENT
 from grounded_attention.training.recipes.adapters import is_local
@@ -259,15 +260,12 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
     listed = api.list_repo_files(repo.id, revision=repo.revision)
     stale = list(STALE)
     stale += [f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else []
-    operations: list[Any] = [
-        CommitOperationAdd(name, content if isinstance(content, bytes) else str(content))
-        for name, content in sorted(files.items())
-    ]
+    old = []
     for name in listed:
         at_root = [pattern for pattern in stale if fnmatch(name, pattern) and ("/" in pattern or "/" not in name)]
         if name not in files and at_root:
-            operations.append(CommitOperationDelete(name))
-    return str(api.create_commit(repo.id, operations, commit_message=message, revision=repo.revision).commit_url)
+            old.append(name)
+    return make_commit(api, repo.id, files, old, message, revision=repo.revision)
 
 
 def model_files(folder: Path) -> dict[str, Path]:
