@@ -43,7 +43,6 @@ from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.made_regions import picture_files
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.output import RECIPE, check_rows, read_run
-from grounded_attention.training.experiments.pictures import with_text
 from grounded_attention.training.experiments.prepared_data import (
     PreparedData,
     built_rows,
@@ -271,7 +270,7 @@ def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
     else:
         every = (run.own.rows[split] for split in splits)
         parts = [rows_of_images(rows, rows.unique("image_id")[:limit]) for rows in every]
-        examples = [grounded_examples(map(with_text, rows)) for rows in parts]
+        examples = [grounded_examples(rows) for rows in parts]
     chosen = one_of_each_image if run.reads_tokens else list
     return {split: chosen(found) for split, found in zip(splits, examples, strict=True)}
 

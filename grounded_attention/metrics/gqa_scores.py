@@ -41,7 +41,7 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
         "open" if structural == OPEN else "binary",
         f"structural_{structural}",
         f"semantic_{semantic}",
-        f"words_{len(question['question'].split()):02}",
+        f"words_{len(question['text'].split()):02}",
         *([f"steps_{count_steps(question['semantic']):02}"] if question.get("semantic") else []),
     )
     scores = dict.fromkeys(names, right)

@@ -70,10 +70,10 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         return {"answers": list(config.answers)}
 
     def question_inputs(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        """The model inputs of rows with a `question`, and their ids; phrases of `evidence` are measured."""
+        """The model inputs of rows whose `text` is a question, and their ids; phrases of `evidence` are measured."""
         evidence = {"phrases": [row["evidence"] for row in examples.rows]} if "evidence" in examples.rows[0] else {}
         inputs: Any = processor(
-            text=[row["question"] for row in examples.rows],
+            text=[row["text"] for row in examples.rows],
             layout=processor.answer_layout,
             return_tensors="pt",
             **seen_arguments(examples.images, examples.regions),

@@ -28,9 +28,6 @@ from .pretraining_losses import relationship_labels, word_labels
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, joined_arguments, region_arguments
 from .vcr import tag_records
 
-# Columns that contain the text, in the rows of builders for tasks.
-TASK_TEXTS = ("question", "sentence")
-
 
 @dataclass(frozen=True)
 class CaptionMatchOptions(Section):
@@ -75,11 +72,10 @@ class CaptionMatchPretraining(MaskedTask):
         if {"question", "choices", "label"} <= set(split.column_names):
             labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
             return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
-        text = next((name for name in TASK_TEXTS if name in split.column_names), None)
-        if text is None or "example_id" not in split.column_names:
+        if not {"example_id", "text"} <= set(split.column_names):
             return _with_others(to_rows(split, grounded))
-        renamed = {"example_id": "caption_id", text: "text"} | ({"label": "match"} if text == "sentence" else {})
-        kept = [name for name in ("image_id", "image_ids", *renamed) if name in split.column_names]
+        renamed = {"example_id": "caption_id"} | ({"label": "match"} if "image_ids" in split.column_names else {})
+        kept = [name for name in ("image_id", "image_ids", "text", *renamed) if name in split.column_names]
         return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ KEPT = {
     "answers": List(Value("string")),  # VQA accuracy
     "answer_type": Value("string"),
     "sampling": Value("string"),  # object hallucination
-    "messages": List({"role": Value("string"), "text": Value("string")}),  # a conversation
+    "messages": List({"role": Value("string"), "content": Value("string")}),  # a conversation
 }
 
 
@@ -51,10 +51,8 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     columns = set(split.column_names)
     if "messages" in columns:
         convert = _of_conversations
-    elif {"example_id", "text", "phrases"} <= columns:
-        convert = _of_expressions
-    elif "question" in columns and columns & {"answer", "answers"}:
-        convert = _of_questions
+    elif {"example_id", "text"} <= columns:
+        convert = _of_questions if columns & {"answer", "answers"} else _of_expressions
     else:
         split, convert = caption_rows.to_rows(split, grounded=True), _of_captions
         columns = set(split.column_names) - {"answers"}
@@ -97,7 +95,7 @@ def _of_questions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {
         "example_id": row["example_id"],
         "kind": QUESTION,
-        "text": row["question"],
+        "text": row["text"],
         "answer": usual,
         "phrases": phrases,
     }

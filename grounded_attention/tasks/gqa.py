@@ -23,7 +23,7 @@ GROUP = "gqa"
 # What the metrics read of a row.
 QUESTION = (
     "example_id",
-    "question",
+    "text",
     "answer",
     "is_balanced",
     "structural_type",
@@ -126,7 +126,7 @@ class GQA(AnsweringTask):
             confidence,
             row["answer"],
             answer,
-            texts=(("question", row["question"]),),
+            texts=(("question", row["text"]),),
             kinds={name: row[column] for name, column in named if row[column]},
             worth={row["answer"]: 1.0} if row["answer"] else {},
         )

@@ -137,7 +137,7 @@ def make_chat(
     """Makes the chat of a row of [`to_rows`], with the prompt and the boxes of a dialect."""
     text, phrases = row["text"], row["phrases"]
     if row["kind"] == CONVERSATION:
-        return _make_turns([each["text"] for each in row["messages"]], phrases, options, dialect)
+        return _make_turns([each["content"] for each in row["messages"]], phrases, options, dialect)
     if row["kind"] == CAPTION:
         return Chat([(options.caption_prompt, text)], _of_turn(phrases, 1))
     if row["kind"] == EXPRESSION:

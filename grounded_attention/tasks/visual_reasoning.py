@@ -23,7 +23,7 @@ class VisualReasoning(Task):
     name = "visual_reasoning"
     title = "reasoning over two images"
     builder = "nlvr2"
-    columns = ("example_id", "image_id", "image_ids", "sentence", "label")
+    columns = ("example_id", "image_id", "image_ids", "text", "label")
     head = "visual_reasoning"
     example = """inputs = processor(caption, region_image_indices=[0, 1], **seen)  # each box of another image
 with torch.no_grad():
@@ -40,7 +40,7 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         distinguishes them."""
         rows = examples.rows
         seen = joined_arguments(examples.regions)
-        inputs = processor(text=[row["sentence"] for row in rows], return_tensors="pt", **seen)
+        inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **seen)
         labels = [row["label"] if row["label"] >= 0 else UNLABELLED for row in rows]
         return {**inputs.reported(), **identify(rows), "labels": torch.tensor(labels)}
 
@@ -86,7 +86,7 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return ("statement", row["sentence"]), ("left and right image", ", ".join(row["image_ids"]))
+    return ("statement", row["text"]), ("left and right image", ", ".join(row["image_ids"]))
 
 
 def score(outputs: Any, batch: Batch) -> Scored:

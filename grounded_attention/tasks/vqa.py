@@ -35,7 +35,7 @@ class VQA(AnsweringTask):
     name = "vqa"
     title = "visual question answering"
     builder = "vqa_v2"
-    columns = ("example_id", "image_id", "question", "answers")
+    columns = ("example_id", "image_id", "text", "answers")
     Options = VQAOptions
     predictions = "a list of objects with question_id and answer"
 
@@ -123,7 +123,7 @@ class VQA(AnsweringTask):
             confidence,
             ", ".join(f"{said} (×{count})" for said, count in counts),
             answer,
-            texts=(("question", row["question"]),),
+            texts=(("question", row["text"]),),
             kinds={name: row[column] for name, column in named if row.get(column)},
             worth=worth,
         )

@@ -16,6 +16,7 @@ from transformers import pipeline, set_seed
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
+from grounded_attention.dataset_scripts.builders.gqa import with_phrases
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
 from grounded_attention.dataset_scripts.scenes.probes import evidence, foils, scene_probe
@@ -231,7 +232,7 @@ def test_a_probe_of_a_file_is_scored_by_the_answers(match, other, value, files, 
     (tmp_path / "probe.jsonl").write_text("".join(json.dumps({**row, "id": n}) + "\n" for n in range(4)))
 
     def losses(settings, probe, task, rows, given):
-        right = {row["example_id"]: f"a {row['image_id']}" in row["question"] + row["answers"][0] for row in rows}
+        right = {row["example_id"]: f"a {row['image_id']}" in row["text"] + row["answers"][0] for row in rows}
         yes = {key: 0.1 if own else other for key, own in right.items()}
         return {
             row["example_id"]: {"answers_loss": 0.5 if row["answers"] == ["no"] else yes[row["example_id"]]}
@@ -292,7 +293,7 @@ def test_evidence_of_gqa():
     question = {
         "example_id": "07",
         "image_id": "n5",
-        "question": "Is the red car, or the bus, large?",
+        "text": "Is the red car, or the bus, large?",
         "answer": "car",
     }
     marks = [
@@ -302,10 +303,10 @@ def test_evidence_of_gqa():
     ]
     marks += [("answer", "0", [0, 0, 1, 1]), ("question", "1", [])]
     annotations = [{"part": part, "tokens": tokens, "object": "1", "box": box} for part, tokens, box in marks]
-    [row] = suites.gqa_evidence({**question, "annotations": annotations})
-    assert [question["question"][each["start"] : each["end"]] for each in row["phrases"]] == ["red car", "bus"]
+    [row] = suites.gqa_evidence(with_phrases({**question, "annotations": annotations}))
+    assert [question["text"][each["start"] : each["end"]] for each in row["phrases"]] == ["red car", "bus"]
     assert row["boxes"] == [box for _, _, box in marks[:3]]
-    assert not list(suites.gqa_evidence({**question, "annotations": []}))
+    assert not list(suites.gqa_evidence(with_phrases({**question, "annotations": []})))
 
 
 def test_options_of_a_choice_are_asked(tmp_path):
@@ -313,7 +314,7 @@ def test_options_of_a_choice_are_asked(tmp_path):
     row = {"image": "p.png", "text": "Which is it?", "answer": "B", "multi-choice options": "A. a dog B. a cat"}
     row["phrases"] = [{"text": "it", "start": 9, "end": 11, "boxes": [[0.1, 0.1, 0.5, 0.5]]}]
     (tmp_path / "probe.jsonl").write_text(json.dumps(row))
-    assert suites.open_probe("evidence", str(tmp_path / "probe.jsonl")).rows["question"][:] == [
+    assert suites.open_probe("evidence", str(tmp_path / "probe.jsonl")).rows["text"][:] == [
         "Which is it?\nA. a dog B. a cat"
     ]
 

@@ -64,12 +64,13 @@ def test_rows_have_what_the_official_metrics_read(data, tmp_path):
     builder = build(data, tmp_path)
     splits = builder.as_dataset()
     assert set(splits) == {"train", "validation", "test"}
-    texts = {"example_id": "0001", "image_id": "n15", "question": "What color is the car?", "answer": "red"}
+    texts = {"example_id": "0001", "image_id": "n15", "text": "What color is the car?", "answer": "red"}
     kinds = {"structural_type": "query", "semantic_type": "attr", "detailed_type": "directOf", "global_group": ""}
     lists = {"entailed": ["0002", "0001"], "equivalent": ["0001"], "valid": [], "plausible": []}
     more = {"full_answer": "The car is red.", "is_balanced": True, "local_group": "06-car_color"}
     more |= {"semantic": [{"operation": "select", "argument": "car (1)", "dependencies": []}]}
     more |= {"annotations": [{"part": "question", "tokens": "4", "object": "1", "box": []}]}
+    more |= {"phrases": [{"text": "car", "start": 18, "end": 21, "sentence": 0, "boxes": []}]}
     assert splits["train"][0] == {**texts, **kinds, **lists, **more}
     test = splits["test"][0]
     assert (test["example_id"], test["answer"], test["structural_type"], test["entailed"]) == ("000123", "", "", [])
@@ -241,7 +242,7 @@ def right_answer(scene, text):
 def test_answers_follow_from_the_scene(composed):
     rows, known = [row for name in ("train", "validation", "testdev") for row in composed[name]], 0
     for row in rows:
-        expected = right_answer(scene_of(row), row["question"])
+        expected = right_answer(scene_of(row), row["text"])
         assert expected in (None, row["answer"]), row
         known += expected is not None
     assert known > 0.6 * len(rows) > 100

@@ -52,10 +52,10 @@ def test_the_public_layout(tmp_path):
     assert [row["example_id"] for row in rows] == ["000000033471#0", "000000033471#2"]
     assert rows[0]["image_id"] == "000000033471" and rows[0]["file_name"] == PUBLIC[0]["image"]
     assert rows[0]["messages"] == [
-        {"role": "user", "text": "What are the colors of the bus?"},
-        {"role": "assistant", "text": "The bus is white and red."},
-        {"role": "user", "text": "Where is it?"},
-        {"role": "assistant", "text": "On a street."},
+        {"role": "user", "content": "What are the colors of the bus?"},
+        {"role": "assistant", "content": "The bus is white and red."},
+        {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": "On a street."},
     ]
     assert rows[0]["phrases"] == []
     phrase = {"sentence": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
@@ -151,13 +151,13 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
             for row in questions.as_dataset(split=split):
                 usual = Counter(row["answers"]).most_common(1)[0][1]
                 found = [m for r in rows if r["image_id"] == row["image_id"] for m in r["messages"]]
-                answer = found[[m["text"] for m in found].index(row["question"]) + 1]["text"]
+                answer = found[[m["content"] for m in found].index(row["text"]) + 1]["content"]
                 assert row["answers"].count(answer) == usual
                 wanted[row["image_id"], answer] += 1
-        answers = Counter((row["image_id"], each["text"]) for row in rows for each in row["messages"][1::2])
+        answers = Counter((row["image_id"], each["content"]) for row in rows for each in row["messages"][1::2])
         assert answers == wanted
         found = Counter(
-            (row["image_id"], row["messages"][each["sentence"]]["text"], each["text"], corners)
+            (row["image_id"], row["messages"][each["sentence"]]["content"], each["text"], corners)
             for row in rows
             for each in row["phrases"]
             for corners in [tuple(np.round(each["boxes"], 3).ravel().tolist())]
@@ -186,7 +186,7 @@ def test_questions_of_scenes_have_the_boxes_of_what_they_mean(scenes, tmp_path):
         assert [each["role"] for each in row["messages"]] == ["user", "assistant"] * 5
         for phrase in row["phrases"]:
             turn, answers = divmod(phrase["sentence"], 2)
-            question, answer = (row["messages"][2 * turn + side]["text"] for side in (0, 1))
+            question, answer = (row["messages"][2 * turn + side]["content"] for side in (0, 1))
             if question == "Describe the image.":
                 continue
             objects = [
@@ -212,7 +212,7 @@ def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
     for row in list(rows)[:5]:
         image = Image.open(root / "flickr30k-images" / row["file_name"])
         conversation = [
-            {"role": each["role"], "content": [{"type": "text", "text": each["text"]}]} for each in row["messages"]
+            {"role": each["role"], "content": [{"type": "text", "text": each["content"]}]} for each in row["messages"]
         ]
         conversation[0]["content"].insert(0, {"type": "image"})
         batch = wrapped([conversation], images=[image], phrases=[row["phrases"]])

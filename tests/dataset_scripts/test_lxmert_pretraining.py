@@ -124,13 +124,13 @@ def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
     for split, rows in found.items():
         captions = build_rows(root, tmp_path, "coco_captions", split)
         wanted = Counter((row["image_id"], caption) for row in captions for caption in row["captions"])
-        wanted |= Counter((row["image_id"], row["question"]) for row in build_rows(root, tmp_path, "vqa_v2", split))
+        wanted |= Counter((row["image_id"], row["text"]) for row in build_rows(root, tmp_path, "vqa_v2", split))
         gqa = build_rows(root, tmp_path, "gqa", split, config_name="balanced")
-        wanted += Counter((row["image_id"], row["question"]) for row in gqa)
+        wanted += Counter((row["image_id"], row["text"]) for row in gqa)
         assert Counter((row["image_id"], row["text"]) for row in rows) == wanted
         answers = {(row["image_id"], row["text"]): row["answers"] for row in rows if row["source"] == "gqa"}
         assert {key: given[0]["answer"] for key, given in answers.items()} == {
-            (row["image_id"], row["question"]): row["answer"] for row in gqa
+            (row["image_id"], row["text"]): row["answer"] for row in gqa
         }
     assert manifest["lxmert_sentences"] == sum(map(len, found.values()))
     assert {row["source"] for row in found["train"]} == {"mscoco", "vg", "vqa", "gqa"}

@@ -61,7 +61,7 @@ def test_official_lines_become_rows_with_two_images(tmp_path):
         "example_id": ["dev-850-0-0", "dev-850-1-0"],
         "image_id": ["dev-850-0", "dev-850-1"],
         "image_ids": [["dev-850-0-img0", "dev-850-0-img1"], ["dev-850-1-img0", "dev-850-1-img1"]],
-        "sentence": ["At least one bottle is green."] * 2,
+        "text": ["At least one bottle is green."] * 2,
         "label": [0, 1],
     }
     assert splits["test"]["label"][:] == [-1]
@@ -225,7 +225,7 @@ def test_scenes_write_statements_that_the_builder_reads(tmp_path):
         assert Counter(rows["label"])[0] == Counter(rows["label"])[1] > 0
         assert len(set(rows["example_id"])) == len(rows) >= 2 * manifest["statements"][on_disk]
     vocabulary_file = set((tmp_path / "scenes" / "vocab.txt").read_text().split())
-    words = {w for rows in splits.values() for s in rows["sentence"] for w in s.lower().replace(".", " .").split()}
+    words = {w for rows in splits.values() for s in rows["text"] for w in s.lower().replace(".", " .").split()}
     assert words <= vocabulary_file
 
 

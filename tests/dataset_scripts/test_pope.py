@@ -77,7 +77,7 @@ def test_rows(tmp_path):
     for row in rows:
         present = images[int(row["image_id"])]
         assert row["answers"] == ["yes" if row["object"] in present else "no"]
-        assert row["question"] == object_question(row["object"])
+        assert row["text"] == object_question(row["object"])
         assert row["file_name"] == f"COCO_val2014_{row['image_id']}.jpg"
     for sampling in ("random", "popular", "adversarial"):
         answers = [row["answers"][0] for row in rows if row["sampling"] == sampling]

@@ -113,7 +113,7 @@ def test_answers_follow_from_the_scene(questions):
     scenes = records()
     checked = 0
     for row in questions["train"] + questions["validation"]:
-        scene, question = scenes[row["image_id"]].scene, row["question"].rstrip("?")
+        scene, question = scenes[row["image_id"]].scene, row["text"].rstrip("?")
         most = Counter(row["answers"]).most_common(1)[0][0]
         if question.startswith("What kind of ground"):
             assert most in (scene.ground, "wooden")

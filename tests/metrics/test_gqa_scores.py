@@ -25,7 +25,7 @@ def question(number="1", answer="red", **changes):
     return {
         "example_id": number,
         "image_id": "7",
-        "question": "What color is it?",
+        "text": "What color is it?",
         "semantic": [{"operation": "select", "argument": "car (1)", "dependencies": []}],
         "answer": answer,
         "is_balanced": True,
@@ -92,8 +92,8 @@ def by_loops(predictions, questions):
         "plausibility": share([each for each in balanced if each["plausible"]], belongs("plausible")),
     }
     for each in balanced:
-        words = len(each["question"].split(" "))
-        alike = [other for other in balanced if len(other["question"].split(" ")) == words]
+        words = len(each["text"].split(" "))
+        alike = [other for other in balanced if len(other["text"].split(" ")) == words]
         found[f"words_0{words}"] = share(alike, right)
         steps = counted_steps(each)
         found[f"steps_0{steps}"] = share([other for other in balanced if counted_steps(other) == steps], right)

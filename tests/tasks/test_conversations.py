@@ -57,7 +57,7 @@ def test_all_answers_are_learned_and_nothing_else(made, pictures):
     rows, batch = make_batch(made, pictures=pictures)
     tokenizer = made[1].tokenizer
     for number, row in enumerate(rows):
-        answers = [each["text"] for each in row["messages"][1::2]]
+        answers = [each["content"] for each in row["messages"][1::2]]
         wanted = [*(token for text in answers for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id])]
         assert learned(batch, number).tolist() == wanted
         assert (batch["input_ids"][number] == tokenizer.convert_tokens_to_ids("<image>")).sum() == 64 * pictures
@@ -96,14 +96,14 @@ def test_answers_are_scored_one_by_one(made):
 
 def test_a_conversation_with_an_empty_answer_is_not_trained_on(made):
     rows, processor, _ = made
-    row = {**rows[0], "messages": [*rows[0]["messages"][:-1], {"role": "assistant", "text": " "}]}
+    row = {**rows[0], "messages": [*rows[0]["messages"][:-1], {"role": "assistant", "content": " "}]}
     with pytest.raises(ValueError, match="has no answer to learn"):
         TASK.configure(OPTIONS).collate(Examples([row], None, None, training=True), processor)
 
 
 def test_the_chat_is_that_of_the_messages(made):
     chat = make_chat(made[0][0], OPTIONS)
-    texts = [each["text"] for each in made[0][0]["messages"]]
+    texts = [each["content"] for each in made[0][0]["messages"]]
     assert [text for pair in chat.messages for text in pair] == texts
     spoken = chat.conversation(1)
     assert [each["content"][-1]["text"] for each in spoken] == texts
@@ -141,7 +141,7 @@ def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
     examples = Examples(chosen, None, generator, images=images, training=True)
     batch = TASK.configure(options).collate(examples, processor)
     assert all(
-        prompt in [m["text"] for m in row["messages"]] for prompt, row in zip(batch["prompt"], chosen, strict=True)
+        prompt in [m["content"] for m in row["messages"]] for prompt, row in zip(batch["prompt"], chosen, strict=True)
     )
     assert all(row["example_id"] in key for row, key in zip(chosen, keys, strict=True))
     assert make_batch(made, count=2, options=options)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
@@ -178,7 +178,7 @@ def test_an_anchor_twice_or_without_a_box_is_refused_in_one_line(made):
     )
 
     def collate(asked, answer, *boxed):
-        messages = [{"role": "user", "text": asked}, {"role": "assistant", "text": answer}]
+        messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
         phrases = [{"sentence": each, "start": 0, "end": len((asked, answer)[each]), "boxes": [BOX]} for each in boxed]
         row = {**rows[0], "messages": messages, "phrases": phrases}
         return task.collate(Examples([row], None, None, images=[picture]), processor)
@@ -215,7 +215,7 @@ def test_the_token_before_an_answer_asks_for_what_decides_it(made, tmp_path):
         turns = (batch["input_ids"][number] == assistant).nonzero().flatten()  # one before each answer
         for place, phrase in enumerate(row["phrases"]):
             words = batch["text_positions"][number][batch["phrase_mask"][number, place]]
-            text = row["messages"][phrase["sentence"]]["text"]
+            text = row["messages"][phrase["sentence"]]["content"]
             if phrase["sentence"] % 2 and phrase["text"] == text:
                 assert words.tolist() == [turns[phrase["sentence"] // 2]]
                 seen += 1

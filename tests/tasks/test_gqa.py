@@ -33,7 +33,7 @@ def rows(given=GIVEN, balanced=(True, True, False)):
         {
             "example_id": f"0{number}",
             "image_id": str(number),
-            "question": "a b c",
+            "text": "a b c",
             "answer": answer,
             "is_balanced": balanced[number],
             "structural_type": ("verify", "query", "query")[number],

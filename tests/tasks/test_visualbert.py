@@ -132,7 +132,7 @@ def test_exchange_follows_its_option_and_text_is_capped():
 
 
 def test_texts_of_tasks_are_read_alone():
-    questions = Dataset.from_list([{"example_id": "1", "image_id": "x", "question": "a b?", "answers": ["c"]}])
+    questions = Dataset.from_list([{"example_id": "1", "image_id": "x", "text": "a b?", "answers": ["c"]}])
     rows = TASKS["caption_match_pretraining"].to_rows(questions)
     assert rows[0] == {"image_id": "x", "caption_id": "1", "text": "a b?"}
     batch = collated("caption_match_pretraining", rows, table(x=2), second_caption=False)
@@ -194,7 +194,7 @@ def test_masked_regions_can_be_left_to_the_family(config):
 def statement(number: int, label: int = 1, text: str = "a b c") -> dict:
     pair = f"dev-{number}-0"
     names = {"example_id": f"{pair}-0", "image_id": pair, "image_ids": [f"{pair}-img0", f"{pair}-img1"]}
-    return {**names, "sentence": text, "label": label}
+    return {**names, "text": text, "label": label}
 
 
 def pictures(count: int) -> dict[str, Regions]:
@@ -358,7 +358,7 @@ def test_phrase_grounding_without_regions_or_protocol_is_refused():
 
 def test_a_question_is_answered_at_its_mask_with_the_public_loss():
     rows = [
-        {"example_id": str(n), "image_id": "x", "question": "a b", "answers": ["a"] * 4 + ["b"] * 6, "answer_type": ""}
+        {"example_id": str(n), "image_id": "x", "text": "a b", "answers": ["a"] * 4 + ["b"] * 6, "answer_type": ""}
         for n in range(2)
     ]
     batch = collated("vqa", rows, table(x=2), answers=ANSWERS)

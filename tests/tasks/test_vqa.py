@@ -23,7 +23,7 @@ HUMANS = [["2"] * 2 + ["two"] * 7 + ["e"], ["c d"] * 10, ["nobody knows"] * 10]
 
 def rows(humans=HUMANS):
     return [
-        {"example_id": str(10 + n), "image_id": str(n), "question": "a b c", "answers": h, "answer_type": "yes/no"}
+        {"example_id": str(10 + n), "image_id": str(n), "text": "a b c", "answers": h, "answer_type": "yes/no"}
         for n, h in enumerate(humans)
     ]
 

@@ -56,7 +56,7 @@ def test_rows_of_each_form_have_the_boxes_of_the_source(tmp_path):
     assert [each["text"] for each in captions["phrases"]] == ["red ball", "blue cube"]
     assert np.allclose(np.array(captions["phrases"][1]["boxes"][0]) * sides, CUBE, atol=1e-3)
     asked = built(source, "vqa_v2", tmp_path / "cache", **said)[1]["train"][0]
-    assert asked["question"] == "a red ball and a blue cube" and asked["answers"] == ["two"] * 10
+    assert asked["text"] == "a red ball and a blue cube" and asked["answers"] == ["two"] * 10
 
 
 def test_conversations_keep_their_phrases_where_marks_of_pictures_go(tmp_path):
@@ -68,7 +68,7 @@ def test_conversations_keep_their_phrases_where_marks_of_pictures_go(tmp_path):
     builder, found = built(tmp_path / "talk.json", "llava_instruct", tmp_path / "cache", boxes="xyxy 0..1")
     (row,) = found["train"]
     (phrase,) = row["phrases"]
-    text = row["messages"][phrase["sentence"]]["text"]
+    text = row["messages"][phrase["sentence"]]["content"]
     assert [each["role"] for each in row["messages"]] == ["user", "assistant"] and "<image>" not in str(row)
     assert text[phrase["start"] : phrase["end"]] == phrase["text"] and "red ball" in phrase["text"]
     assert builder.report["train"]["rows that are no turns of user and assistant"] == 1

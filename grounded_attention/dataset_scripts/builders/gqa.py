@@ -2,6 +2,7 @@
 """GQA: compositional questions about images with one answer each, and the official file format of predictions."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
 
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, phrase_column, texts
 
 BALANCED, ALL = "balanced", "all"
 # Split on disk -> whether its answers are published. "submission" has the questions of the evaluation server; it
@@ -47,13 +48,14 @@ ANNOTATED = ("question", "answer", "fullAnswer")
 GRAPH_FOLDERS = ("", "sceneGraphs", "gqa", "gqa/sceneGraphs", *FOLDERS[1:2])
 GRAPHS_HINT = "get sceneGraphs.zip from https://cs.stanford.edu/people/dorarad/gqa/download.html, or remove the file"
 FEATURES = {
-    **texts("example_id", "image_id", "question", "answer", "full_answer"),
+    **texts("example_id", "image_id", "text", "answer", "full_answer"),
     "is_balanced": Value("bool"),
     **texts(*(f"{name}_type" for name in TYPES), *(f"{name}_group" for name in GROUPS)),
     **{name: List(Value("string")) for name in ("entailed", "equivalent", *CHOICES)},
     # The objects that words of the question, the answer and the full answer mean; `tokens` counts the words. A box is
-    # there with the scene graph of the image.
+    # there with the scene graph of the image. Those of the question are its phrases too.
     "annotations": List({**texts("part", "tokens", "object"), "box": List(Value("float32"))}),
+    "phrases": phrase_column(),
     # The steps of the reasoning program.
     "semantic": List({**texts("operation", "argument"), "dependencies": List(Value("int32"))}),
 }
@@ -95,7 +97,7 @@ class GQA(LocalBuilder):
     """One row a question: ids, the question, its answer, and what the official metrics read.
 
     The configurations are `balanced` (default) and `all`. The columns are `example_id` (the id of the question),
-    `image_id`, `question`, `answer` and `full_answer` (a sentence), `is_balanced`, `structural_type`,
+    `image_id`, `text` (the question), `answer` and `full_answer` (a sentence), `is_balanced`, `structural_type`,
     `semantic_type`, `detailed_type`, `global_group`, `local_group` (empty without a group), `entailed` and
     `equivalent` (ids of questions), and `valid` and `plausible`: the answers that the file `{split}_choices.json`
     lists, of validation and testdev only; empty without this file.
@@ -131,7 +133,7 @@ class GQA(LocalBuilder):
                     each["box"] = boxes.get(each["object"], [])
                 report.add("questions")
                 report.add("balanced", count=row["is_balanced"])
-                yield row
+                yield with_phrases(row)
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
@@ -157,7 +159,7 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
     return {
         "example_id": question_id,
         "image_id": record.non_empty_text("imageId"),
-        "question": question,
+        "text": question,
         "answer": record.non_empty_text("answer") if has("answer") else "",
         "full_answer": record.text("fullAnswer") if "fullAnswer" in record.values else "",
         "is_balanced": record.flag("isBalanced") if has("isBalanced") else False,
@@ -180,6 +182,23 @@ def _annotations(record: Record) -> list[Row]:
                 {"part": part, "tokens": key, "object": named.text(key), "box": []} for key in named.names()
             ]
     return named_objects
+
+
+def with_phrases(row: Row) -> Row:
+    """Adds the words of the question that mean objects; `tokens` are one word, or the first and the end."""
+    words = [*re.finditer(r"\S+", row["text"])]
+    phrases = []
+    for each in row["annotations"]:
+        first, _, end = each["tokens"].partition(":")
+        if each["part"] != "question" or not first.isdecimal() or not (end or "0").isdecimal():
+            continue
+        chosen = words[int(first) : int(end or int(first) + 1)]
+        start = chosen[0].start() if chosen else 0
+        text = row["text"][start : chosen[-1].end()].rstrip("?,.") if chosen else ""
+        if text:
+            boxes = [each["box"]] if each["box"] else []
+            phrases.append({"text": text, "start": start, "end": start + len(text), "sentence": 0, "boxes": boxes})
+    return {**row, "phrases": phrases}
 
 
 def _step(record: Record, step: Any) -> Row:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from datasets import List, Value
+from datasets import List
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, phrase_column, texts
 
 EXPECTED = "a list with one object for each conversation, some with image"
 DEFAULT, QUESTIONS = "default", "questions"
@@ -37,16 +37,8 @@ LICENCE = Licence(
 CITATION = """Haotian Liu, Chunyuan Li, Qingyang Wu, Yong Jae Lee. Visual Instruction Tuning. NeurIPS 2023."""
 FEATURES = {
     **texts("example_id", "image_id", "file_name"),
-    "messages": List(texts("role", "text")),
-    "phrases": List(
-        {
-            "sentence": Value("int32"),
-            "text": Value("string"),
-            "start": Value("int32"),
-            "end": Value("int32"),
-            "boxes": List(List(Value("float32"), length=4)),
-        }
-    ),
+    "messages": List(texts("role", "content")),
+    "phrases": phrase_column(),
 }
 Row = dict[str, Any]
 
@@ -73,11 +65,12 @@ class LlavaInstructConfig(LocalConfig):
 class LlavaInstruct(LocalBuilder):
     """One row a conversation about an image: `{example_id, image_id, file_name, messages, phrases}`.
 
-    `messages` have a `role`, user or assistant in turns, and a `text` without the mark of the image. A phrase has the
-    index of its message, a span of characters of its text, and boxes in [0, 1]. `image_id` is the name of the image
-    file without folder and suffix. `example_id` is the id of the element and its number in the file, since ids occur
-    twice in the public mix. Conversations without an image are left out unread and counted, those with an empty answer
-    too. If the assistant begins, its first message is left out, as LLaVA's own loader does.
+    `messages` have a `role`, user or assistant in turns, and a text as `content`, without the mark of the image. A
+    phrase has the index of its message as `sentence`, a span of characters of its text, and boxes in [0, 1].
+    `image_id` is the name of the image file without folder and suffix. `example_id` is the id of the element and its
+    number in the file, since ids occur twice in the public mix. Conversations without an image are left out unread
+    and counted, those with an empty answer too. If the assistant begins, its first message is left out, as LLaVA's own
+    loader does.
 
     The configurations are `default` and `questions`: the files `{split}_questions.json`, which scenes have.
     """
@@ -96,7 +89,7 @@ class LlavaInstruct(LocalBuilder):
             if member is not None:
                 raise record.error("not a list of conversations", found=f"an object with {member}", expected=EXPECTED)
             row = read_conversation(record, index)
-            silent = row is not None and not all(message["text"] for message in row["messages"][1::2])
+            silent = row is not None and not all(message["content"] for message in row["messages"][1::2])
             report.add("without image" if row is None else "with an empty answer" if silent else "conversations")
             if row is not None and not silent:
                 yield row
@@ -137,7 +130,7 @@ def read_conversation(record: Record, index: int) -> Row | None:
 def _read_message(record: Record, number: int) -> dict[str, str]:
     speaker, wanted = record.text("from"), list(ROLES)[number % 2]
     record.refuse_if(speaker != wanted, "bad from", found=speaker, expected=wanted)
-    return {"role": ROLES[speaker], "text": record.text("value").replace(IMAGE_MARK, "").strip()}
+    return {"role": ROLES[speaker], "content": record.text("value").replace(IMAGE_MARK, "").strip()}
 
 
 def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Row:
@@ -148,7 +141,7 @@ def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> 
         expected = f"an index from {first} and below {first + len(messages)}"
         raise record.error("bad message", found=number, expected=expected)
     number -= first
-    text = messages[number]["text"]
+    text = messages[number]["content"]
     if not start < end <= len(text):
         raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")
     if record.values.get("text") not in (None, text[start:end]):

@@ -30,7 +30,7 @@ Natural Language Grounded in Photographs. ACL 2019."""
 FEATURES = {
     **texts("example_id", "image_id"),
     "image_ids": List(Value("string"), length=2),
-    "sentence": Value("string"),
+    "text": Value("string"),
     "label": Value("int32"),
 }
 IMAGE_ID_FORMATS = ("identifier", "url_stem")
@@ -61,7 +61,7 @@ class NLVR2Config(LocalConfig):
 
 
 class NLVR2(LocalBuilder):
-    """One row a statement about two images: `{example_id, image_id, image_ids, sentence, label}`.
+    """One row a statement about two images: `{example_id, image_id, image_ids, text, label}`.
 
     `example_id` is the official identifier `<split>-<set>-<pair>-<sentence>`. `image_ids` are those of the left and
     the right image, `<split>-<set>-<pair>-img0` and `-img1` (the files' names without `.png`), and `image_id` is their
@@ -117,7 +117,7 @@ def _official_row(record: Record) -> Row:
         "example_id": identifier,
         "image_id": pair,
         "image_ids": [f"{pair}-img0", f"{pair}-img1"],
-        "sentence": record.non_empty_text("sentence"),
+        "text": record.non_empty_text("sentence"),
         "label": -1 if label is None else LABELS[label.lower()],
     }
 
@@ -131,7 +131,7 @@ def _lxmert_row(record: Record) -> Row:
         "example_id": identifier,
         "image_id": pair,
         "image_ids": [record.non_empty_text("img0"), record.non_empty_text("img1")],
-        "sentence": record.non_empty_text("sent"),
+        "text": record.non_empty_text("sent"),
         "label": label,
     }
 

@@ -30,7 +30,7 @@ CITATION = """@inproceedings{li2023pope,
   year = {2023},
 }"""
 FEATURES = {
-    **texts("example_id", "image_id", "file_name", "question"),
+    **texts("example_id", "image_id", "file_name", "text"),
     "answers": List(Value("string")),
     **texts("sampling", "object"),
 }
@@ -69,7 +69,7 @@ class PopeConfig(LocalConfig):
 
 
 class Pope(LocalBuilder):
-    """One row a question: `{example_id, image_id, file_name, question, answers, sampling, object}`.
+    """One row a question: `{example_id, image_id, file_name, text, answers, sampling, object}`.
 
     `answers` is `["yes"]` or `["no"]`. Absent objects are chosen in three ways (`sampling`), see [`choose_objects`].
     Every sampling asks for the same objects that are in the image. The questions are made as the paper describes; they
@@ -109,7 +109,7 @@ class Pope(LocalBuilder):
                         "example_id": f"{image_id}:{sampling}:{name}",
                         "image_id": image_id,
                         "file_name": file_name,
-                        "question": object_question(name),
+                        "text": object_question(name),
                         "answers": ["yes" if name in present else "no"],
                         "sampling": sampling,
                         "object": name,

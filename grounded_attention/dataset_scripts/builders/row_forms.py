@@ -123,22 +123,23 @@ def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
     if row.get("answer") not in ("yes", "no") or "sampling" not in row:
         report.add("rows without a question of yes or no", key)
         return
-    told = {"question": row["text"], "answers": [row["answer"]], "sampling": row["sampling"], "object": ""}
+    told = {"text": row["text"], "answers": [row["answer"]], "sampling": row["sampling"], "object": ""}
     yield {"example_id": key, **told}
 
 
+def _phrases_of_text(row: Row) -> list[dict[str, Any]]:
+    with_boxes = [each for each in row["phrases"] if each["boxes"] and each["sentence"] == 0]
+    return [{name: each[name] for name in _PHRASES.feature} for each in with_boxes]
+
+
 def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    phrases = [
-        {name: each[name] for name in ("text", "start", "end", "boxes")}
-        for each in row["phrases"]
-        if each["boxes"] and each["sentence"] == 0
-    ]
+    phrases = _phrases_of_text(row)
     if not phrases or "text" not in row or not row.get("answer"):
         report.add("rows without a question, its answer and a box", key)
         return
     options = row.get("multi-choice options")  # TreeBench
     question = f"{row['text']}\n{options}" if options else row["text"]
-    yield {"example_id": key, "question": question, "answer": str(row["answer"]), "phrases": phrases}
+    yield {"example_id": key, "text": question, "answer": str(row["answer"]), "phrases": phrases}
 
 
 def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
@@ -166,14 +167,10 @@ def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, An
     if not question or not any(said):
         report.add("rows without a question and its answer", key)
         return
-    phrases = [
-        {name: each[name] for name in ("text", "start", "end", "boxes")}
-        for each in row["phrases"]
-        if each["boxes"] and "text" in row and each["sentence"] == 0
-    ]
+    phrases = _phrases_of_text(row) if "text" in row else []
     about = {"example_id": key, "question_type": "", "answer_type": ""}
     answers = said * HUMANS if len(said) == 1 else said
-    yield {**about, "question": question, "answers": answers, "phrases": phrases}
+    yield {**about, "text": question, "answers": answers, "phrases": phrases}
 
 
 def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
@@ -183,7 +180,7 @@ def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[dict[str
     if not texts or not all(texts[1::2]):
         report.add("rows that are no turns of user and assistant", key)
         return
-    messages = [{"role": ("user", "assistant")[number % 2], "text": text} for number, text in enumerate(texts)]
+    messages = [{"role": ("user", "assistant")[number % 2], "content": text} for number, text in enumerate(texts)]
     yield {"example_id": key, "messages": messages, "phrases": phrases}
 
 
@@ -224,7 +221,7 @@ def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
 
 
 _PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
-_PHRASES = {name: kind for name, kind in CONVERSATIONS["phrases"].feature.items() if name != "sentence"}
+_PHRASES = CONVERSATIONS["phrases"]
 # Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
 _EXPRESSIONS = {name: kind for name, kind in EXPRESSIONS.items() if name not in ("ref_id", "ann_id")}
 _TO_MATCH = {
@@ -233,8 +230,8 @@ _TO_MATCH = {
     "label": Value("int32"),
 }
 _EVIDENCE = {
-    **{name: Value("string") for name in ("example_id", "image_id", "question", "answer")},
-    "phrases": List(_PHRASES),
+    **{name: Value("string") for name in ("example_id", "image_id", "text", "answer")},
+    "phrases": _PHRASES,
 }
 FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
     "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
@@ -244,7 +241,7 @@ FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iter
     "composition": ({**_TO_MATCH, **_PICTURE}, _to_match, "captions to match (docs/evaluation.md)"),
     "evidence": ({**_EVIDENCE, **_PICTURE}, _evidence, "a question, its answer and boxes of its evidence"),
     "hallucination": ({**OBJECTS, **_PICTURE}, _verdicts, "questions of yes or no"),
-    "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": List(_PHRASES)}, _questions, "a question and its answer"),
+    "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": _PHRASES}, _questions, "a question and its answer"),
     "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),
 }
 _BOXES = {"image_id": Value("string"), **_PICTURE, "phrases": List({"boxes": List(List(Value("float32"), 4))})}

@@ -41,7 +41,7 @@ LICENCE = Licence(
 CITATION = """Yash Goyal, Tejas Khot, Douglas Summers-Stay, Dhruv Batra, Devi Parikh. Making the V in VQA Matter:
 Elevating the Role of Image Understanding in Visual Question Answering. CVPR 2017."""
 FEATURES = {
-    **texts("example_id", "image_id", "question", "question_type", "answer_type"),
+    **texts("example_id", "image_id", "text", "question_type", "answer_type"),
     "answers": List(Value("string")),
 }
 Row = dict[str, Any]
@@ -75,7 +75,7 @@ class VQAv2Config(LocalConfig):
 
 
 class VQAv2(LocalBuilder):
-    """One row a question: `{example_id, image_id, question, question_type, answer_type, answers}`.
+    """One row a question: `{example_id, image_id, text, question_type, answer_type, answers}`.
 
     `answers` are the ten human answers, unchanged; test and test_dev have none. Splits are train, validation, and
     those of minival, valminusminival, test and test_dev whose files exist. `example_id` is the id of the question.
@@ -115,7 +115,7 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
         row = {
             "example_id": question_id,
             "image_id": str(record.integer("image_id")),
-            "question": record.non_empty_text("question"),
+            "text": record.non_empty_text("question"),
         }
         if answers is None:
             annotation: Row = {"question_type": "", "answer_type": "", "answers": []}

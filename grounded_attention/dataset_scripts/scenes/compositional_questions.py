@@ -8,7 +8,7 @@ questions that do not come from others are balanced.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 
@@ -41,6 +41,7 @@ class Question:
     entailed: tuple["Question", ...] = ()
     equivalent: tuple["Question", ...] = ()
     content: Content = field(default_factory=Content)
+    meant: tuple[tuple[str, int], ...] = ()  # words of the text, and the number of the object that they mean
 
     @property
     def verdict(self) -> str | None:
@@ -98,13 +99,14 @@ def _verification(phrase: str, attribute: str, value: str, true: str) -> Questio
     return Question(f"Is {phrase} {said}?", _yes_no(answer), full, types, entailed=entailed, content=content)
 
 
-def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str] | None:
-    """Returns an attribute, a phrase that fits one object only and does not contain it, and its only name there."""
+def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str, int] | None:
+    """Returns an attribute, a phrase that fits one object only and does not contain it, its only name there, and the
+    number of the object."""
     attribute = rng.choice(ATTRIBUTES)
     single = single_object(scene, rng, attribute)
     if single is None or len(getattr(scene.objects[single[0]], attribute)) > 1:
         return None
-    return attribute, single[1], getattr(scene.objects[single[0]], attribute)[0]
+    return attribute, single[1], getattr(scene.objects[single[0]], attribute)[0], single[0]
 
 
 def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
@@ -118,7 +120,7 @@ def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
     decided = _decided(scene, rng)
     if decided is None:
         return None
-    attribute, phrase, true = decided
+    attribute, phrase, true, number = decided
     verified = _verification(phrase, attribute, true, true)
     return Question(
         f"What {WORDS[attribute]} is {phrase}?",
@@ -130,6 +132,7 @@ def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
         WORDS[attribute],
         (verified, *verified.entailed),
         content=verified.content,
+        meant=((phrase, number),),
     )
 
 
@@ -138,9 +141,10 @@ def _verify_attribute(scene: Scene, rng: random.Random) -> Question | None:
     decided = _decided(scene, rng)
     if decided is None:
         return None
-    attribute, phrase, true = decided
+    attribute, phrase, true, number = decided
     wrong = [name for name in NAMES[attribute] if name != true]
-    return _verification(phrase, attribute, rng.choice((true, rng.choice(wrong))), true)
+    asked = _verification(phrase, attribute, rng.choice((true, rng.choice(wrong))), true)
+    return replace(asked, meant=((phrase, number),))
 
 
 def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
@@ -148,7 +152,7 @@ def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
     decided = _decided(scene, rng)
     if decided is None:
         return None
-    attribute, phrase, true = decided
+    attribute, phrase, true, number = decided
     options = [true, rng.choice([name for name in NAMES[attribute] if name != true])]
     rng.shuffle(options)
     verified = _verification(phrase, attribute, true, true)
@@ -162,6 +166,7 @@ def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
         WORDS[attribute],
         (verified, *verified.entailed),
         content=Content(tuple(f"{phrase} {option}" for option in options)),
+        meant=((phrase, number),),
     )
 
 
@@ -179,7 +184,8 @@ def _compare_colours(scene: Scene, rng: random.Random) -> Question | None:
     full = f"Yes, {both} are {colours[0][0]}." if answer else f"No, {phrase} is {colours[0][0]}."
     looks = (f"{phrase} {colours[0][0]}", f"{other} {colours[0][0]}" if answer else other)
     types = (COMPARE, "attr", "twoSame")
-    return Question(f"Are {both} of one color?", _yes_no(answer), full, types, content=Content(looks))
+    meant = (phrase, first), (other, second)
+    return Question(f"Are {both} of one color?", _yes_no(answer), full, types, content=Content(looks), meant=meant)
 
 
 def _verify_existence(scene: Scene, rng: random.Random) -> Question | None:
@@ -214,7 +220,8 @@ def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
         return None
     relation = rng.choice(fitting)
     inverse = _relation(other, INVERSE[relation], phrase, answer, rng)
-    return _relation(phrase, relation, other, answer, rng, (inverse,))
+    asked = _relation(phrase, relation, other, answer, rng, (inverse,))
+    return replace(asked, meant=((phrase, first), (other, second)))
 
 
 def _relation(
@@ -239,7 +246,7 @@ def _query_related(scene: Scene, rng: random.Random) -> Question | None:
     related = only_related(scene, rng)
     if related is None or len(scene.objects[related[2]].shapes) > 1:
         return None
-    (_, phrase), relation, other = related
+    (number, phrase), relation, other = related
     words, [shape] = rng.choice(RELATION_WORDS[relation]), scene.objects[other].shapes
     return Question(
         f"What is {words} {phrase}?",
@@ -251,6 +258,7 @@ def _query_related(scene: Scene, rng: random.Random) -> Question | None:
         "object",
         (_existence(shape, True),),
         content=Content((phrase,), ((relation, phrase),)),
+        meant=((phrase, number),),
     )
 
 

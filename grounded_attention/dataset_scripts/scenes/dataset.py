@@ -86,7 +86,7 @@ from .writers_refcoco import ReferredImage
 from .writers_vqa import QuestionedImage
 
 # Increase it when the same seed gives other files than before.
-VERSION = 5
+VERSION = 6
 MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
@@ -160,8 +160,10 @@ def _write_new(root: Path, identity: dict[str, Any], num_proc: int) -> dict[str,
 def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
     """Returns the questions about an image in the manner of GQA."""
     rng = random.Random(f"{seed}/gqa/{record.number}")
-    composed = compositional_questions.compose(record.scene, rng, record.combinations)
-    return ComposedImage(record.image_id, *map(tuple, composed))
+    scene = record.scene
+    drawn, entailed = compositional_questions.compose(scene, rng, record.combinations)
+    boxes = tuple(writers_refcoco.object_boxes(scene))
+    return ComposedImage(record.image_id, tuple(drawn), tuple(entailed), (scene.width, scene.height), boxes)
 
 
 def questioned_image(seed: int, record: SceneRecord) -> QuestionedImage:

@@ -2,12 +2,12 @@
 """Questions about scenes in the format of GQA: an object with one member a question, and files of choices.
 
 The balanced questions have files of their own; all training questions are in ten files. As in the real data, testdev
-has answers and test has none; here each has every second image of the test split. The fields with the reasoning
-program and the graphs of the scenes are left out.
+has answers and test has none; here each has every second image of the test split. Graphs of the scenes have the boxes
+of objects, as of train and val in the real data; the reasoning program is left out.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .compositional_questions import Question
@@ -19,11 +19,13 @@ Records = dict[str, dict[str, object]]
 
 @dataclass(frozen=True)
 class ComposedImage:
-    """The id of an image, the questions about it, and the questions that these entail."""
+    """The id of an image, the questions about it, those that these entail, its size, and the boxes of its objects."""
 
     image_id: str
     drawn: tuple[Question, ...]
     entailed: tuple[Question, ...]
+    size: tuple[int, int]
+    boxes: tuple[Sequence[float], ...]
 
     def identified(self) -> Iterator[tuple[str, Question, bool]]:
         """Yields id, question, and whether it is balanced; ids have leading zeros, as in the real data."""
@@ -50,6 +52,8 @@ def files(images: Mapping[str, list[ComposedImage]]) -> dict[str, str | bytes]:
             written |= _parts(records)
         else:
             written[f"gqa/{split}_all_questions.json"] = _json(records)
+        if split in ("train", "val"):
+            written[f"gqa/{split}_sceneGraphs.json"] = _json({each.image_id: _graph(each) for each in listed})
         if split in ("val", "testdev"):
             written[f"gqa/{split}_choices.json"] = _json(choices(listed))
     return written
@@ -84,7 +88,28 @@ def _answered(question_id: str, question: Question, ids: Mapping[str, str]) -> d
         # As in the real data, a question entails itself.
         "entailed": [question_id, *(ids[each.text] for each in question.entailed)],
         "equivalent": [question_id, *(ids[each.text] for each in question.equivalent)],
+        "annotations": {"question": _marks(question), "answer": {}, "fullAnswer": {}},
     }
+
+
+def _graph(image: ComposedImage) -> dict[str, object]:
+    """The size of an image, and its objects by number."""
+    corners = [dict(zip("xywh", (x1, y1, x2 - x1, y2 - y1), strict=True)) for x1, y1, x2, y2 in image.boxes]
+    return {
+        "width": image.size[0],
+        "height": image.size[1],
+        "objects": dict(zip(map(str, range(len(corners))), corners, strict=True)),
+    }
+
+
+def _marks(question: Question) -> dict[str, str]:
+    """Words of a question that mean an object: the first and the end, as GQA counts them."""
+    words, marks = question.text.rstrip("?").replace(",", "").split(), {}
+    for phrase, number in question.meant:
+        asked = phrase.split()
+        first = next(place for place in range(len(words)) if words[place : place + len(asked)] == asked)
+        marks[f"{first}:{first + len(asked)}"] = str(number)
+    return marks
 
 
 def choices(images: Iterable[ComposedImage]) -> Records:

@@ -45,8 +45,6 @@ from .vision_language import (
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
-# Columns of texts, of whose words a tokenizer is made if a recipe names none.
-TEXT_COLUMNS = ("text", "question")
 WIDTH = "region_feature_size"  # of every family, whatever its own name of it
 
 
@@ -77,11 +75,10 @@ def make_processor(model: Model, rows: Any = None) -> Any:
         with recipe_key_errors(f"model.source {model.source}"):
             return processor_class(model).from_pretrained(model.source, **model.processor)
     name = model.tokenizer or model.bert
-    column = None if rows is None else next((each for each in TEXT_COLUMNS if each in rows.column_names), None)
-    if not name and column is None:
+    if not name and (rows is None or "text" not in rows.column_names):
         raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
     with recipe_key_errors(f"model.tokenizer {name}"):
-        tokenizer = load_tokenizer(name) if name else tokenizer_of(rows[column])
+        tokenizer = load_tokenizer(name) if name else tokenizer_of(rows["text"])
     with recipe_key_errors("model.processor"):
         pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
         return processor_class(model)(tokenizer, **{**pixels, **model.processor})

@@ -54,7 +54,7 @@ def capture_pictures(
     else:
         split = reported_split(next(iter(results["methods"].values()))["figures"])
         first: dict[str, AuditExample] = {}
-        for example in grounded_examples(map(with_text, built_rows(recipe, data)[split] if split else ())):
+        for example in grounded_examples(built_rows(recipe, data)[split] if split else ()):
             if any(len(phrase.boxes) for phrase in example.phrases) and len(first) < recipe.pictures:
                 first.setdefault(example.image_id, example)
         examples, files = [*first.values()], picture_files(data.splits, os.sep)
@@ -97,13 +97,6 @@ def draw_pictures(
         drawn.append(path_below(directory, f"{same[0].image_id}.png"))
         method_comparison_figure(same[0].image, same[0].caption, rows, drawn[-1])
     return drawn
-
-
-def with_text(row: dict[str, Any]) -> dict[str, Any]:
-    """Questions and conversations under the names that texts have in rows with phrases."""
-    if "messages" in row:
-        return {**row, "messages": [{"content": message["text"]} for message in row["messages"]]}
-    return {**row, "text": row["question"]} if "question" in row else row
 
 
 def show_start(measured: Mapping[str, Any], model: Any, processor: Any, recipe: Recipe, data: PreparedData) -> str:

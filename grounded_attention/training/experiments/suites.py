@@ -5,7 +5,6 @@ the probe (`metrics/probes.py`)."""
 import math
 import os
 import random
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,20 +168,12 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
 
 def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A question of GQA with the boxes that it and its full answer mean; its own words are phrases."""
-    marked = [each for each in row["annotations"] if each["box"] and each["part"] in GROUNDED]
-    words = [*re.finditer(r"\S+", row["question"])]
-    phrases = []
-    for each in marked:
-        first, _, end = each["tokens"].partition(":")
-        chosen = words[int(first) : int(end or int(first) + 1)]
-        if each["part"] == "question" and chosen:
-            start = chosen[0].start()
-            text = row["question"][start : chosen[-1].end()].rstrip("?,.")
-            phrases.append({"text": text, "start": start, "end": start + len(text), "boxes": [each["box"]]})
+    phrases = [each for each in row["phrases"] if each["boxes"]]
     if phrases:
         picture = {"image_id": row["image_id"], "file_name": f"{row['image_id']}.jpg"}
-        told = {name: row[name] for name in ("example_id", "question", "answer")}
-        yield {**picture, **told, "phrases": phrases, "boxes": [each["box"] for each in marked]}
+        told = {name: row[name] for name in ("example_id", "text", "answer")}
+        boxes = [each["box"] for each in row["annotations"] if each["box"] and each["part"] in GROUNDED]
+        yield {**picture, **told, "phrases": phrases, "boxes": boxes}
 
 
 def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
@@ -250,9 +241,9 @@ def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> d
             if not is_vlm:
                 asked.append({"example_id": key, "text": text, **about})
             elif settings.match == CAPTION:
-                asked.append({"example_id": key, "question": DESCRIBE, "answers": [text], **about})
+                asked.append({"example_id": key, "text": DESCRIBE, "answers": [text], **about})
             else:
-                question = {"question": ASKED.format(text), **about}
+                question = {"text": ASKED.format(text), **about}
                 asked += [{"example_id": f"{key}#{each}", "answers": [each], **question} for each in (YES, NO)]
     task = "grounded_generation" if is_vlm else "image_text_match"
     items = _score(settings, probe, task, datasets.Dataset.from_list(asked), {})
@@ -304,7 +295,7 @@ def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, E
         return {}
     rows = [
         {"example_id": str(number), "image_id": each["file"], "file_name": each["file"].lstrip(os.sep),
-         "question": each["query"], "answers": [", ".join(each["truth"]) or "nothing"]}
+         "text": each["query"], "answers": [", ".join(each["truth"]) or "nothing"]}
         for number, each in enumerate(asked)
     ]  # fmt: skip
     items = _score(settings, probe, "grounded_generation", datasets.Dataset.from_list(rows), {"generate": DESCRIPTION})
@@ -331,7 +322,7 @@ def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict
             for view in VIEWS:
                 name = f"{number}_{view}"
                 question: dict[str, Any] = {"example_id": name, "image_id": name}
-                question |= {"question": row["question"], "answers": [row["answer"]]}
+                question |= {"text": row["text"], "answers": [row["answer"]]}
                 question["file_name"] = (
                     files[number].get(view, os.path.join(probe.images, row["file_name"])).lstrip(os.sep)
                 )

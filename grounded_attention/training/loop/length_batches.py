@@ -18,7 +18,7 @@ LENGTH = "length"
 # large number gives more similar lengths.
 BATCHES_SORTED = 50
 # Columns of our builders and tasks whose words are part of the sequence.
-TEXT_COLUMNS = ("text", "captions", "question", "sentence")
+TEXT_COLUMNS = ("text", "captions")
 
 
 def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:

@@ -1,0 +1,62 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Every builder whose files have boxes yields the one row: collators, the choice of heads and readers take it."""
+
+import numpy as np
+import pytest
+
+from grounded_attention import BUILDERS, GroundingCollator, RegionTable, grounded_rows
+from grounded_attention.heads.examples import grounded_examples
+from grounded_attention.processing.phrase import row_texts
+from tests.helpers.tiny_vgp import tiny_processor
+from tests.helpers.tiny_vlm_processors import make_processor
+
+OPTIONS = {
+    "flickr30k_entities": {},
+    "gqa": {},
+    "llava_instruct": {},
+    "refcoco": {},
+    "vgp": {"negatives": "random"},
+}
+
+
+@pytest.fixture(scope="module", params=OPTIONS)
+def row(request, scenes, tmp_path_factory):
+    builder = BUILDERS[request.param](
+        data_dir=str(scenes), cache_dir=str(tmp_path_factory.mktemp("cache")), splits="train", **OPTIONS[request.param]
+    )
+    builder.download_and_prepare()
+    return next(row for row in builder.as_dataset("train") if any(each["boxes"] for each in row["phrases"]))
+
+
+def test_phrases_are_words_of_a_text_with_boxes(row):
+    texts = row_texts(row)
+    for phrase in row["phrases"]:
+        assert texts[phrase["sentence"]][phrase["start"] : phrase["end"]] == phrase["text"]
+        boxes = np.reshape(phrase["boxes"], (-1, 4))
+        assert ((boxes >= 0) & (boxes <= 1)).all() and (boxes[:, :2] < boxes[:, 2:]).all()
+
+
+def test_the_collator_and_the_heads_take_it(row, scenes):
+    picture = np.full((40, 40, 3), 9, dtype=np.uint8)
+    batch = GroundingCollator(make_processor("llava"))([{**row, "image": picture}])
+    assert batch["phrase_mask"].any() and (batch["phrase_regions"] > 0).any()
+    if "messages" not in row:  # conversations are for decoders
+        wide = RegionTable.open(scenes / "regions")[row["image_id"]]
+        narrow = type(wide)(wide.image_id, wide.width, wide.height, wide.boxes, wide.features[:, :16])
+        batch = GroundingCollator(tiny_processor())([{**row, "regions": narrow}])
+        assert batch["phrase_mask"].any() and (batch["phrase_regions"] > 0).any()
+    found = [phrase for example in grounded_examples([row]) for phrase in example.phrases if len(phrase.boxes)]
+    related = row.get("related") or [True] * len(row_texts(row))
+    wanted = [phrase for phrase in row["phrases"] if phrase["boxes"] and related[phrase["sentence"]]]
+    assert [phrase.text for phrase in found] == [phrase["text"] for phrase in wanted]
+
+
+def test_a_reader_of_rows_gives_it_back(row):
+    picture = np.full((row.get("height") or 40, row.get("width") or 40, 3), 9, dtype=np.uint8)
+    [read] = grounded_rows([{**row, "image": picture}])
+    assert row_texts(read) == row_texts(row)
+    boxes = {(each["sentence"], each["start"], each["end"]): each["boxes"] for each in read["phrases"]}
+    for phrase in row["phrases"]:
+        if phrase["boxes"]:
+            found = boxes[phrase["sentence"], phrase["start"], phrase["end"]]
+            np.testing.assert_allclose(found, phrase["boxes"], atol=1e-6)
