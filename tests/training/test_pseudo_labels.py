@@ -97,8 +97,8 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     assert printed["matches"] == counts
     assert sum(printed["scores"]) == printed["boxes"]
     sheet = (output / "contact_sheet.html").read_text(encoding="utf-8")
-    assert sheet.count('<article class="card">') == 5
-    places = np.unique(np.linspace(0, len(table) - 1, 5).round().astype(int))
+    assert sheet.count('<article class="card">') == 12
+    places = np.unique(np.linspace(0, len(table) - 1, 12).round().astype(int))
     for row in table.chosen(places):
         assert f"<figcaption>{row.caption_id}</figcaption>" in sheet
         for number, phrase in enumerate(row.phrases, 1):
