@@ -564,6 +564,10 @@ OUTLINES = {
     "five corners": {"text": "a sign", "bbox": [*CORNERS, [95, 90]]},
     "corners of each": {"text": "a sign", "bboxes": [CORNERS]},
     "quad": {"text": "a sign", "quad": CORNERS},
+    "named corners": {
+        "text": "a sign",
+        "bbox": dict(zip(("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4"), chain(*CORNERS), strict=True)),
+    },
     "polygon": {"text": "a sign", "polygon": [*chain(*CORNERS)]},
     "an object": {"objects": [{"label": "a sign", "bbox": CORNERS}]},
     "lists": {"objects": {"bbox": [CORNERS], "label": ["a sign"]}},
@@ -610,6 +614,8 @@ def test_the_order_of_four_numbers_says_nothing_of_corners(folder):
 UNREAD = {
     "a file of a mask": ({"text": "a dog", "mask": "m.png"}, "mask"),
     "files of masks": ({"text": "a dog", "masks": ["m.png", "n.png"]}, "masks"),
+    "a file of a mask under another name": ({"text": "a dog", "gt": "m.png"}, "gt"),
+    "a path of a mouse": ({"text": "a dog", "traces": [[{"x": 0.1, "y": 0.2, "t": 1.0}]]}, "traces"),
     "turned boxes": ({"text": "a dog", "rbox": [100, 60, 40, 30, 12.5]}, "rbox"),
     "key points of an object": ({"objects": [{"label": "a dog", "keypoints": [100, 60, 2]}]}, "objects.keypoints"),
     "marks": ({"objects": [{"label": "a dog", "where": "<loc0320><loc0064><loc0960><loc0384>"}]}, "objects.where"),

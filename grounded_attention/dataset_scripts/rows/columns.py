@@ -34,7 +34,7 @@ XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
 IMAGE_NAMES = (
     "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
     "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
-    "image_url", "img_url", "url", "imagePath",
+    "image_url", "img_url", "url", "imagePath", "path",
 )  # fmt: skip
 _FURTHER_NAME = re.compile(r"(?!image_file)\w+_file_names?")
 _FURTHER_IMAGE = re.compile(r"image_\d|\w+_file_names?")
@@ -72,6 +72,8 @@ class Context:
         """Counts what stands beside a box and is not read."""
         for key in _BESIDE:
             self.leave_out(f"{key} beside a box (the box stays)", record.get(key) not in _NOTHING)
+        status = str(record.get("status")).lower()
+        self.leave_out(f"status {status} beside a box (the box stays)", status in ("rejected", "deleted"))
 
 
 def images_of(record: Columns) -> list[Any]:

@@ -36,6 +36,7 @@ _NAME_LISTS = (
 LIST_NAMES = (
     "objects",
     "annotations",
+    "annotation",
     "object",
     "instances",
     "detections",

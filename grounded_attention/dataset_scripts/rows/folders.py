@@ -3,7 +3,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .label_studio import is_label_studio, read_label_studio
 from .outlines import around, corners_of
 from .pictures import own_files
 from .probes import is_amber, open_amber
-from .raw import Columns, RowError, items
+from .raw import Columns, RowError, items, read_boxes
 from .readings import MARGIN, PIXELS, Reading
 from .sources import FILES, SAME_SPLIT, Record, Source, in_words, open_files, split_of, starts_with
 
@@ -129,6 +129,8 @@ def _by_id(path: Path, key: str, entries: Sequence[Columns]) -> dict[Any, Column
     named: dict[Any, Columns] = {}
     for number, each in enumerate(entries):
         with in_words("no COCO", file=path, where=f"{key}, element {number}"):
+            if not isinstance(each.get("id"), Hashable):
+                raise RowError("bad id", found=each["id"], expected="a number or a text")
             if named.setdefault(each.get("id"), each) != each:
                 expected = "an id of its own: an earlier element has it"
                 raise RowError("an id that is there twice", found=each.get("id"), expected=expected)
@@ -141,7 +143,10 @@ def _upright(part: Columns, image: Columns) -> Columns:
     if not isinstance(about, Mapping) or not about.get("rotation"):
         return part
     size = [float(image.get(side) or math.inf) for side in ("width", "height")]
-    x1, y1, x2, y2 = around(corners_of(*part["bbox"]), float(about["rotation"]), size=size)
+    numbers = [number for box in read_boxes(part.get("bbox"), "bbox") for number in box.numbers]
+    if len(numbers) != 4:
+        raise RowError("bad bbox", found=numbers, expected="x, y, width, height")
+    x1, y1, x2, y2 = around(corners_of(*numbers), float(about["rotation"]), size=size)
     return {"category_id": part.get("category_id"), "bbox": [x1, y1, x2 - x1, y2 - y1]}
 
 

@@ -97,7 +97,7 @@ def _boxes(objects: Columns) -> list[list[RawBox]]:
     given, kinds = objects.get("bbox") or [], objects.get("bbox_type")
     boxes = []
     for each, kind in zip(given, kinds if isinstance(kinds, list) and kinds else [kinds] * len(given), strict=True):
-        if kind is not None and kind not in _TYPES:
+        if kind is not None and kind not in [*_TYPES]:
             raise RowError("objects: an unknown bbox_type", found=kind, expected=", ".join(_TYPES))
         scales = (PIXELS, 1.0) if kind is None else (_TYPES[kind],)
         boxes.append(read_boxes(each, "objects, bbox", tuple(Reading("xyxy", scale) for scale in scales)))

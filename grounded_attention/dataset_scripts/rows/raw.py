@@ -28,7 +28,8 @@ BOX_NAMES = (
     "bounding_boxes", "gt_bbox", "bbox_gt", "proposal",
 )  # fmt: skip
 # Names of the four sides, the order that they say, and whether the scale of a value up to 1 is open.
-SIDE_NAMES: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
+SIDE_NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("corners", ("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4")),
     ("xyxy", ("x1", "y1", "x2", "y2")),
     ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
     ("xyxy", ("x_min", "y_min", "x_max", "y_max")),
@@ -242,11 +243,14 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return first, first + len(words.strip())
 
 
+def _open_scale(order: str) -> Readings:
+    return Reading(order, PIXELS), Reading(order, 1.0)
+
+
 def _named_sides(value: Columns, name: str, readings: Readings) -> RawBox:
     for order, sides in SIDE_NAMES:
         if all(value.get(side) is not None for side in sides):
-            numbers = _numbers([value[side] for side in sides], name)
-            return RawBox(numbers, readings or (Reading(order, PIXELS), Reading(order, 1.0)))
+            return read_boxes([value[side] for side in sides], name, readings or _open_scale(order))[0]
     if value.get("x") is not None and value.get("y") is not None:
         return RawBox(_numbers([value["x"], value["y"]], name), readings)
     raise RowError(f"bad {name}", found=value, expected="x1, y1, x2, y2, or x, y, width, height, or x, y")

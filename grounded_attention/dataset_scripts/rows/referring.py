@@ -147,7 +147,11 @@ def read_elements(record: Columns, context: Context) -> Iterator[RawRow]:
     for number, each in enumerate(items(record[name], name)):
         key = first_of(each, ("instruction", "phrase", "text", "caption", "expression"))
         if key is None:
-            raise RowError(f"{name}, element {number}: no text", found=each, expected="instruction or phrase")
+            raise RowError(
+                f"{name}, element {number}: no text",
+                found=each,
+                expected="instruction or phrase (VIA: export COCO JSON)",
+            )
         readings: Readings = XYXY_SHARES if name == "elements" or "box" in each else XYWH_PIXELS
         if first_of(each, BOX_NAMES) and name == "regions" and "box" not in each:
             readings = ()

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
+
 from .columns import IMAGE_NAMES, Columns
 from .raw import SIDE_NAMES, RawRow, RowError, structured
 
@@ -19,6 +21,7 @@ _NAME = re.compile(
 )
 _MASK = re.compile(r"mask|segmentation|\brles?\b|polygon", re.IGNORECASE)
 _MARK = re.compile(r"<\|?(?:box|quad|det|point|points|loc_?\d+|patch_index_\d+)(?:_start)?[\s|>]")
+_SIDES = (("x", "y"), *(sides for _, sides in SIDE_NAMES))
 _LOOKED_AT = 64  # entries of a list
 
 
@@ -40,9 +43,9 @@ def _places(value: Any, name: str) -> Iterator[str]:
         with suppress(RowError):
             value = structured(value, name)
     if isinstance(value, dict):
-        if any(all(value.get(side) is not None for side in sides) for _, sides in SIDE_NAMES):
+        if any(all(value.get(side) is not None for side in sides) for sides in _SIDES):
             yield name or "columns of sides"
-        if _MASK.search(last) and value.get("bytes"):
+        if value.get("bytes") and (_MASK.search(last) or last == "gt"):
             yield name
         for key, each in value.items():
             yield from _places(each, f"{name}.{key}" if name else str(key))
@@ -53,7 +56,8 @@ def _places(value: Any, name: str) -> Iterator[str]:
         for each in value[:_LOOKED_AT]:
             yield from _places(each, name)
     elif isinstance(value, str):
-        if _MARK.search(value) or (_MASK.search(last) and len(value.split()) == 1):
+        is_file = last == "gt" and value.lower().endswith(SUFFIXES)
+        if _MARK.search(value) or is_file or (_MASK.search(last) and len(value.split()) == 1):
             yield name
     elif _MASK.search(last) and isinstance(value, (bytes, np.ndarray, Image.Image)):
         yield name
