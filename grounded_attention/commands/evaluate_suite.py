@@ -55,7 +55,7 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     split = options.split[0] if options.split else None
     told = {"columns": read_columns(options.columns), "boxes": options.boxes}
     opened = {
-        source: list(open_probes(options.suite, source, options.match, options.images, split, **told))
+        source: list(open_probes(str(options.suite), source, options.match, options.images, split, **told))
         for source in sources
     }
     probes = [probe for each in opened.values() for probe in each]
@@ -66,7 +66,7 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
             for probe in each
         ]
     settings = Settings(
-        checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
+        checkpoint, str(options.suite), options.regions, options.batch_size, options.limit, options.seed,
         match=options.match, text_only=options.text_only,
     )  # fmt: skip
     earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes)) if options.before else {}

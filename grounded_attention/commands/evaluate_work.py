@@ -51,7 +51,7 @@ def to_recipe(options: Evaluation, config: Any) -> Recipe:
         boxes=options.boxes,
         builder=values.get("data.builder"),
         regions=options.regions or next(iter(tracks.values()), None),
-        tracks=tracks,
+        tracks={**tracks},
         images=options.images if options.data or getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", values),
         # A task that needs facts about its training rows gets them from the scored rows.
@@ -61,7 +61,7 @@ def to_recipe(options: Evaluation, config: Any) -> Recipe:
     data.options["splits"] = options.split
     training = {"per_device_eval_batch_size": options.batch_size}
     for_task = task_options(options, config, data.regions is not None) | below("options.", values)
-    return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
+    return Recipe(str(options.task), for_task, seed=options.seed, data=data, training=training)
 
 
 def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
@@ -81,10 +81,10 @@ def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
 
 def task_options(options: Evaluation, config: Any, grounded: bool) -> dict[str, Any]:
     """The task options that the checkpoint, or the file of answers, determines."""
-    task = TASKS[options.task]
+    task = TASKS[str(options.task)]
     if config is not None:
         return task.trained_options(config, grounded)
-    predictions = task.read_predictions(Path(options.predictions))
+    predictions = task.read_predictions(Path(str(options.predictions)))
     if not predictions:
         raise ValueError(f"{options.predictions}: no predictions found, expected {task.predictions}")
     return task.prediction_options(predictions)
@@ -99,7 +99,7 @@ def check_options(checkpoint: str | None, options: Evaluation) -> None:
         options.task = named[0]  # by the name of its data
     if options.task not in TASKS:
         raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
-    if options.predictions is not None and TASKS[options.task].predictions is None:
+    if options.predictions is not None and TASKS[str(options.task)].predictions is None:
         known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
     if checkpoint is not None and not (
@@ -108,7 +108,7 @@ def check_options(checkpoint: str | None, options: Evaluation) -> None:
         raise ValueError(
             "no region table: give --regions TABLE or --track NAME=TABLE, or --text-only to score without regions"
         )
-    if options.text_only and (options.regions or options.track or TASKS[options.task].needs_regions):
+    if options.text_only and (options.regions or options.track or TASKS[str(options.task)].needs_regions):
         raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
     if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
@@ -116,7 +116,7 @@ def check_options(checkpoint: str | None, options: Evaluation) -> None:
 
 def _reads_rows(options: Evaluation) -> bool:
     """Whether the pictures of the rows are all that a model needs."""
-    return options.data is not None and TASKS[options.task].image_tokens
+    return options.data is not None and TASKS[str(options.task)].image_tokens
 
 
 # Output
@@ -169,13 +169,13 @@ def to_report(parts: Sequence[Scored], data: PreparedData, checkpoint: str | Non
         Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks, layers)
         for part in parts
     ]
-    scored = checkpoint or options.predictions
+    scored = str(checkpoint or options.predictions)
     regions = "; ".join(options.track) or options.regions or "none"
     rows = ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())
     about = [
         ("scored", scored),
-        ("task", options.task),
-        ("data", options.data_dir),
+        ("task", str(options.task)),
+        ("data", str(options.data_dir)),
         ("regions", regions),
         ("rows", rows),
     ]
@@ -194,14 +194,18 @@ def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
 
 def write(parts: Sequence[Scored], data: PreparedData, checkpoint: str | None, options: Evaluation) -> Path:
     """Writes all files to the folder --output and returns the folder."""
-    name = Path(checkpoint or Path(options.predictions).stem)
+    name = Path(checkpoint or Path(str(options.predictions)).stem)
     folder = Path(options.output or Path("runs", "evaluation", f"{options.task}_{'_'.join(name.parts[-2:])}"))
     page = build_report(to_report(parts, data, checkpoint, options))
-    about = {"scored": checkpoint or options.predictions, "task": options.task, "data_dir": options.data_dir}
+    about: dict[str, Any] = {
+        "scored": checkpoint or options.predictions,
+        "task": options.task,
+        "data_dir": options.data_dir,
+    }
     about |= {"regions": options.regions, "tracks": options.track, "set": options.set, "seed": options.seed}
     write_json(folder / "metrics.json", {**about, "limit": options.limit, "splits": metrics(parts)})
     for part in parts:
-        _write_predictions(part, TASKS[options.task], folder / f"predictions_{part.name}")
+        _write_predictions(part, TASKS[str(options.task)], folder / f"predictions_{part.name}")
     write_text(folder / "report.html", page)
     return folder
 
@@ -222,10 +226,10 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     logging.set_verbosity_error()
     if options.task is None:
         recipe = run_recipe(str(checkpoint), options)
-        read_config(checkpoint, TASKS[recipe.task])
+        read_config(str(checkpoint), TASKS[recipe.task])
     else:
         check_options(checkpoint, options)
-        config = None if checkpoint is None else read_config(checkpoint, TASKS[options.task])
+        config = None if checkpoint is None else read_config(checkpoint, TASKS[str(options.task)])
         recipe = to_recipe(options, config)
         options.images, options.data_dir = (
             (os.sep, options.data) if options.data else (options.images, options.data_dir)
@@ -235,10 +239,10 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     check_names(options.split, list(data.splits), "--split ")
     data.splits = {name: data.splits[name] for name in options.split}
     if options.predictions is not None:
-        path, task = Path(options.predictions), TASKS[options.task]
+        path, task = Path(str(options.predictions)), TASKS[str(options.task)]
         parts = [score_file(path, task, split, rows) for split, rows in data.splits.items()]
     else:
-        parts = list(score_splits(checkpoint, recipe, data))
+        parts = list(score_splits(str(checkpoint), recipe, data))
     folder = write(parts, data, checkpoint, options)
     lines = [line for part in parts for line in _lines(part)]
     return metrics(parts), "\n".join([*lines, f"written: {folder}/report.html"])

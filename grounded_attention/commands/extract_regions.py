@@ -155,7 +155,7 @@ def read_candidates(options: Extraction) -> Candidates | None:
         return candidate_boxes.vcr_objects(options.data_dir, chosen or known[0])
     by_stem = chosen == "file_stem"
     return candidate_boxes.refcoco_candidates(
-        options.boxes, options.data_dir, options.images, options.detections, by_stem
+        options.boxes, options.data_dir, Path(str(options.images)), options.detections, by_stem
     )
 
 
@@ -173,7 +173,7 @@ def read_rows(options: Extraction) -> Candidates:
     files = picture_files(splits, os.sep)
     images = [ImageFile(image_id, path) for image_id, path in files.items()]
     records = boxes_of_rows(splits, files) if options.detector == ROWS else {}
-    return Candidates(Path(options.data).name, records, images)
+    return Candidates(Path(str(options.data)).name, records, images)
 
 
 def load_extractor(options: Extraction, device: torch.device, candidates: Candidates | None = None) -> RegionExtractor:
@@ -186,11 +186,12 @@ def load_extractor(options: Extraction, device: torch.device, candidates: Candid
     source = f"--detector {options.detector}" if options.detector else "--boxes"
     if options.queries and options.detector in (None, made_regions.ROWS, *made_regions.OWN):
         raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {source}")
-    detector: str | BoxSource = options.detector
+    detector: str | BoxSource = str(options.detector)
     if candidates is not None and candidates.records:
         detector = GivenBoxes(candidates.records, candidates.source)
     elif options.detector is None:
-        detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
+        file = Path(str(options.boxes))
+        detector = GivenBoxes(read_boxes(file), file.name)
     return made_regions.load_extractor(
         detector,
         options.features,
@@ -221,14 +222,16 @@ def _extract(options: Extraction, candidates: Candidates | None) -> dict[str, An
     from grounded_attention.training.experiments.pretrained import find_device
     from grounded_attention.utils.open_images import open_image
 
-    images = list_images(options.images) if candidates is None else candidates.images
+    images = list_images(str(options.images)) if candidates is None else candidates.images
     device = find_device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
         images,
         load_extractor(options, device, candidates),
         options.output,
         open_image,
-        source=Path(options.data or options.images).name if options.data or candidates is None else options.boxes,
+        source=str(options.boxes)
+        if candidates and not options.data
+        else Path(options.data or str(options.images)).name,
         on_error=options.on_error,
         progress=not is_quiet(),
     )

@@ -558,10 +558,10 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
                     counted = (f"{best.items:,}", f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
                     changed = _changed(measured, kind)
                     rows.append((DIRECTION_NAMES[kind], name, head, accuracy, *counted, changed))
-    head = ("", "model", "best head", "accuracy", "items", "attention", "rule", "chance", "changed heads")
+    columns = ("", "model", "best head", "accuracy", "items", "attention", "rule", "chance", "changed heads")
     return (
         f"heads chosen on {splits[0]}, reported on {splits[1]}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)\n"
-        f"{markdown_table(head, rows, 2, aligned=True)}\n"
+        f"{markdown_table(columns, rows, 2, aligned=True)}\n"
         "* not active: at most a fifth of its attention is on the candidates"
     )
 

@@ -412,7 +412,7 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
         "about": {**about(options, loaded, regions), "heads": heads.source},
         "boxes": [asdict(score) for score in scores],
     }
-    table = boxes_table(measured["boxes"])
+    table = boxes_table([asdict(score) for score in scores])
     write_text(folder / "boxes.md", table + "\n")
     write_text(folder / "boxes.json", to_json(measured, indent=1) + "\n")
     return to_json({"folder": str(folder), **measured}) if options.json else table

@@ -82,7 +82,13 @@ def look(
     models = [model] if beside is None else [model, beside]
     if len(inputs) * len(models) > 1 and not output.endswith(".html"):
         raise ValueError(f"--output {output}: two models or rows need a page, a name that ends in .html")
-    asked = {"answer": answer, "form": form, "rows": rows, "again": again, "max_new_tokens": max_new_tokens}
+    asked: dict[str, Any] = {
+        "answer": answer,
+        "form": form,
+        "rows": rows,
+        "again": again,
+        "max_new_tokens": max_new_tokens,
+    }
     looks = []
     for name in models:
         loaded = loading.load(name)

@@ -28,14 +28,14 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     if checkpoint is None or options.regions is None:
         raise ValueError("--perturb needs a CHECKPOINT and --regions")
     options.split = ["validation" if split == "val" else split for split in options.split or ["validation"]]
-    (split,) = options.split
+    (split,), asked = options.split, options.perturb or ()
     recipe = to_recipe(options, read_config(checkpoint, TASKS[options.task]))
     curves = measure_perturbation(
         recipe,
         checkpoint,
         prepare_data(recipe),
         split,
-        maps=MAPS if "all" in options.perturb else tuple(dict.fromkeys(options.perturb)),
+        maps=MAPS if "all" in asked else tuple(dict.fromkeys(asked)),
         about={"checkpoint": checkpoint, **{key: getattr(options, key) for key in ABOUT}, "split": split},
     )
     folder = Path(options.output or Path("runs", "perturbation", "_".join(Path(checkpoint).parts[-2:])))

@@ -62,10 +62,10 @@ def point(
     if output is not None:
         _check_picture(output)
     picture = None if image is None else open_image(image, image)
-    loaded, chosen = loading.load(model), read_heads(heads)
+    (network, processor), chosen = loading.load(model), read_heads(heads)
 
     def ask(image: Any, text: str | None) -> Any:
-        return point_at(*loaded, image, text, heads=chosen, anchor=anchor, zoom=zoom, top=TOP)
+        return point_at(network, processor, image, str(text), heads=chosen, anchor=anchor, zoom=zoom, top=TOP)
 
     if picture is None:
         return _measure(source, ask)

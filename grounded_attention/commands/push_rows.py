@@ -53,7 +53,12 @@ def push(
     from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    given = {"boxes": boxes, "images": images, "max_rows": max_rows, "outside_pictures": outside_pictures}
+    given: dict[str, Any] = {
+        "boxes": boxes,
+        "images": images,
+        "max_rows": max_rows,
+        "outside_pictures": outside_pictures,
+    }
     given = {name: value for name, value in {**given, "columns": read_columns(columns)}.items() if value}
     with tempfile.TemporaryDirectory() as cache:
         builder = Rows(cache_dir=cache, data_dir=source, form=OWN, **given)

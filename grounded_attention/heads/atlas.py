@@ -60,7 +60,7 @@ def find_in_atlas(model: Any, atlas: str | None = None) -> ChosenHeads | None:
     return chosen
 
 
-def find_revision(name: str, revision: str = "main") -> str | None:
+def find_revision(name: str, revision: str | None = None) -> str | None:
     """The commit of a model on the Hub, as its files in the cache say; `None` for a folder."""
     place = cached_file(name, CONFIG_NAME, revision=revision, _raise_exceptions_for_missing_entries=False)
     commit = "" if place is None else Path(place).parent.name

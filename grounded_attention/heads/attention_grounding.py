@@ -80,7 +80,8 @@ class AttentionGrounding(StreamingMetric):
         targets = self._targets(batch)
         answers = [layer for layer in layers if layer.pairs and layer.pairs[0] is not None]
         self._layers = layer_numbers(answers)
-        pair = tuple(map(torch.stack, zip(*(cast(Any, layer.pairs[0]) for layer in answers), strict=True)))
+        logs, shares = zip(*(cast(Any, layer.pairs[0]) for layer in answers), strict=True)
+        pair = torch.stack(logs), torch.stack(shares)
         items = token_items(targets)
         sums = item_sums(pool(pair, items), items)
         shape = sums["correct"].shape  # (M, L, H)

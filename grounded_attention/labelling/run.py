@@ -189,7 +189,7 @@ def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
     if image is None:
         if None in written:
             raise DataError("the rows do not have the size of the image", where=f"caption {row['caption_id']}")
-        return written
+        return row["width"], row["height"]
     if None not in written and written != image.size:
         found, expected = f"{image.width} x {image.height}", f"{written[0]} x {written[1]} (of the annotation)"
         where = f"caption {row['caption_id']}, image {row['image_id']}"

@@ -113,7 +113,7 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         confidence = outputs.logits.float().sigmoid().masked_fill(~batch["candidates"], -1.0)
         for number, row in enumerate(rows):
             detected, best = bool(batch["region_candidate_mask"][number].any()), int(confidence[number].argmax())
-            boxes = [Box(GOLD, tuple(meant_box(row)), "gold")]
+            boxes = [Box(GOLD, corners(torch.tensor(meant_box(row))), "gold")]
             if detected:
                 boxes.append(Box(PREDICTED, corners(batch["region_boxes"][number, best]), "predicted"))
             named = [format_box(box.corners, row) for box in boxes]

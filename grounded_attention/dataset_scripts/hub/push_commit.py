@@ -74,7 +74,7 @@ def fetch_repository(name: str, revision: str | None = None, private: bool = Fal
             info = api.repo_info(name, revision=repository.revision, repo_type=kind)
         except RevisionNotFoundError:
             return repository
-    repository.commit, repository.files = info.sha, [file.rfilename for file in info.siblings or []]
+    repository.commit, repository.files = info.sha, [file.rfilename for file in getattr(info, "siblings", None) or []]
     return repository
 
 

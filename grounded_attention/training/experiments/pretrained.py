@@ -190,7 +190,7 @@ def load_pipeline(
         check_finite(model, "its weights")
     except WRONG as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
-    parts = {
+    parts: dict[str, Any] = {
         "detector": ShapeDetector() if detector == SOURCE else detector,
         "feature_model": SceneFeatures() if features == SOURCE else features,
         "queries": queries,
