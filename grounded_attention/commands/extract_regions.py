@@ -230,7 +230,7 @@ def _extract(options: Extraction, candidates: Candidates | None) -> dict[str, An
         options.output,
         open_image,
         source=str(options.boxes)
-        if candidates and not options.data
+        if candidates is not None and not options.data
         else Path(options.data or str(options.images)).name,
         on_error=options.on_error,
         progress=not is_quiet(),

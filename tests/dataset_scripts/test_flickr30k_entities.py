@@ -230,7 +230,7 @@ def test_original_vgp_layout(entities, tmp_path):
     (entities / "Sentences").rmdir()
     rows = build(entities, tmp_path / "cache").as_dataset("train")
     assert rows["image_id"][:] == ["7", "9"] and not rows[0]["related"][0]
-    assert str(rows.info.version) == "1.1.0"
+    assert str(rows.info.version) == "1.2.0"
     (entities / "test_captions").rmdir()
     with pytest.raises(MissingFileError, match="test_captions: the folder is missing"):
         build(entities, tmp_path / "cache")

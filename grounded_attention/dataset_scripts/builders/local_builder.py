@@ -29,7 +29,7 @@ ROWS = 1000  # that are converted together
 # Of a value that does not have the type of its column, or of a text that is not UTF-8.
 PA_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
-VERSION = "1.1.0"  # of the rows; cached ones of another version are built again
+VERSION = "1.2.0"  # of the rows; cached ones of another version are built again
 REPORT_FILE = "report.json"
 
 
