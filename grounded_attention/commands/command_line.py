@@ -58,7 +58,7 @@ class CommandFailed(Exception):
         self.status = status
 
 
-def make_parser(name: str, docstring: str | None, quiet: bool = True) -> argparse.ArgumentParser:
+def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     """Makes a parser that prints a docstring as its help."""
     introduction, mark, examples = (docstring or "").partition("examples:\n")
     if not mark or not examples.strip():
@@ -69,8 +69,7 @@ def make_parser(name: str, docstring: str | None, quiet: bool = True) -> argpars
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if quiet:
-        parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
     return parser
 
 
@@ -270,7 +269,7 @@ class Program:
 
     def parser(self) -> argparse.ArgumentParser:
         """The parser of the command."""
-        parser = make_parser(f"grounded-attention {self.name}", help_of(self.work), quiet=False)
+        parser = make_parser(f"grounded-attention {self.name}", help_of(self.work))
         add_arguments(parser, self.work)
         parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
         return parser
