@@ -348,3 +348,8 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
 
 
 TASK = GroundedGeneration()
+
+
+def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
+    """The batch of [`GroundedGeneration`] with these options: its former name, for one version."""
+    return TASK.configure(options).collate(examples, processor)
