@@ -351,5 +351,5 @@ TASK = GroundedGeneration()
 
 
 def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
-    """The batch of [`GroundedGeneration`] with these options: its former name, for one version."""
+    """The batch of rows for these options, see [`GroundedGeneration`]."""
     return TASK.configure(options).collate(examples, processor)

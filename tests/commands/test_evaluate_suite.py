@@ -16,6 +16,7 @@ from transformers import pipeline, set_seed
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
+from grounded_attention.commands.evaluate_options import SUITES
 from grounded_attention.dataset_scripts.builders.gqa import with_phrases
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
@@ -72,7 +73,7 @@ def run(files, model, suite, *arguments):
 DRAWN = {"grounding": ["Ref-L4"], "composition": ["What'sUp", "VSR"], "hallucination": ["AMBER"], "evidence": []}
 
 
-@pytest.mark.parametrize("suite", evaluate.SUITES)
+@pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("kind", ["vlm", "regions"])
 def test_scenes_have_a_version_of_each(kind, suite, files, tmp_path, capsys):
     model = "vlm" if kind == "vlm" else HEADS[suite]
@@ -219,7 +220,7 @@ def test_files_of_one_name_are_told_apart(files, tmp_path, capsys):
 
 
 def test_suites_of_the_command_are_those_that_there_are():
-    assert set(evaluate.SUITES) == set(suites._MEASURE)
+    assert set(SUITES) == set(suites._MEASURE)
 
 
 @pytest.mark.parametrize(("match", "other", "value"), [("yes", 0.9, 1.0), ("yes", 0.1, 0.0), ("caption", 0.9, 1.0)])

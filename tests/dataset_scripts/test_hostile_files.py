@@ -174,13 +174,13 @@ def test_a_byte_order_mark_is_skipped_everywhere(tmp_path):
 
 
 @pytest.mark.parametrize("before", [0, 1, 3000, 70_000])
-def test_a_bad_byte_names_its_element(tmp_path, before):
+def test_a_bad_byte_names_its_place(tmp_path, before):
     """Also far behind the start, and where the reader is pieces ahead."""
     path = tmp_path / "large.json"
     elements = [json.dumps({"id": number, "text": "größe" * 5}, ensure_ascii=False) for number in range(before)]
     content = ("[" + "".join(f"{element}, " for element in elements) + '{"id": "').encode()
     path.write_bytes(content + b'\xff"}, {"id": 7}]')
-    with pytest.raises(DataError, match=rf"element {before + 1}, byte {len(content)}.*not valid UTF-8"):
+    with pytest.raises(DataError, match=rf"byte {len(content)}\b.*not valid UTF-8"):
         list(json_elements(path, HINT))
 
 

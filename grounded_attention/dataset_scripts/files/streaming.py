@@ -180,7 +180,8 @@ class _JsonStream:
         try:
             piece = self.file.read(max(_CHUNK, len(rest)))
         except UnicodeDecodeError as error:
-            raise DataError("not valid UTF-8", file=self.path, found=str(error), hint=self.hint) from None
+            byte = self.file.buffer.tell() - len(error.object) + error.start
+            raise DataError("not valid UTF-8", file=self.path, where=f"byte {byte}", hint=self.hint) from None
         self.buffer, self.position, self.ended = rest + piece, 0, not piece
 
 

@@ -146,7 +146,8 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     else:
         name = root.name if root.exists() else source
     on_hub: dict[str, Any] = {} if root.exists() else {"streaming": True}
-    if suite == EVIDENCE and next(root.rglob("val_sceneGraphs.json"), None) is not None:
+    of_gqa = suite == EVIDENCE and not (root / MANIFEST).is_file() and any(root.rglob("val_sceneGraphs.json"))
+    if of_gqa:
         gqa = BUILDERS["gqa"](data_dir=source, splits="val")
         gqa.download_and_prepare()
         if images is None:
