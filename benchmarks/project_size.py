@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Counts how large the project is: files, lines, folders, options, raise statements.
+"""Counts how large the project is: files, syntax nodes, statements, lines, folders, options, raise statements.
 
 examples:
   python -m benchmarks.project_size
@@ -28,6 +28,12 @@ def python_files(folder: Path) -> list[Path]:
 def count_lines(paths: list[Path]) -> int:
     """The lines of files, with empty lines and comments."""
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def count_nodes(paths: list[Path]) -> tuple[int, int]:
+    """The syntax nodes of files, which no line break changes, and the statements among them."""
+    nodes = [node for path in paths for node in ast.walk(_tree(path))]
+    return len(nodes), sum(isinstance(node, ast.stmt) for node in nodes)
 
 
 def count_full_folders(paths: list[Path]) -> tuple[int, int]:
@@ -88,8 +94,12 @@ def _work(options: argparse.Namespace) -> str:
     if not package:
         raise ValueError(f"{options.root / options.package}: no Python files; give --root and --package")
     full, folders = count_full_folders(package)
+    nodes, statements = count_nodes(package)
     rows = {
         "files of the package": len(package),
+        "syntax nodes of the package": nodes,
+        "syntax nodes a statement": f"{nodes / statements:.2f}",
+        "syntax nodes of tests": count_nodes(tests)[0],
         "lines of the package": count_lines(package),
         "lines of tests": count_lines(tests),
         "lines that tests share": count_lines(python_files(options.root / "tests" / "helpers")),

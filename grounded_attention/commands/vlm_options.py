@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The model options of `heads` and `run-heads`; other commands have `ModelOptions`."""
+"""The model options of `heads`; other commands have `ModelOptions`."""
 
 from __future__ import annotations
 
