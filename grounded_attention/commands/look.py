@@ -113,7 +113,6 @@ def _read_inputs(
     words: list[str], source: RowSource, first: int, fps: float | None
 ) -> list[tuple[str, list[Any], str]]:
     """Name, pictures and question of each row, or of the command line, where the name is empty."""
-    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
     from grounded_attention.processing.phrase import row_texts
     from grounded_attention.processing.videos import FPS, is_video_file, open_video
     from grounded_attention.utils.open_images import open_image
@@ -131,6 +130,8 @@ def _read_inputs(
         for place, video in zip(words[:-1], videos, strict=True):
             pictures.append(open_video(place, fps or FPS) if video else open_image(place, place))
         return [("", pictures, words[-1])]
+    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
+
     if len(words) > 1:
         raise ValueError(f"{words[0]}: the images are those of --data; give a question alone, or none")
     inputs = []

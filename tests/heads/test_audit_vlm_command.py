@@ -133,8 +133,8 @@ def test_answers_and_expressions(call):
         ({"against": "bert"}, "model type bert: its image tokens are not known"),
         ({"against": "nowhere"}, "--model nowhere: "),
         ({"images": "llava"}, "--images llava: 2 of 2 images are missing"),
-        ({"model": "bert", "instruction": "x"}, "--instruction: only for vision-language models"),
-        ({"model": "bert", "dtype": "bfloat16"}, "--dtype: only for vision-language models"),
+        ({"model": "bert", "instruction": "x"}, "--model bert: model type bert"),
+        ({"model": "bert", "dtype": "bfloat16"}, "--model bert: model type bert"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
             "no phrases with",

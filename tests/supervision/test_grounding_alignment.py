@@ -269,8 +269,8 @@ def test_the_fields_of_one_method_are_not_switched_off_by_another():
         ("direct+direct", "different methods"),
         ("none+direct", "without 'none'"),
         ("direct+semi_direct", "both supervise attention"),
-        ("direct+nothing", "found 'nothing'"),
-        ("direct+", "found ''"),
+        ("direct+nothing", "method=nothing"),
+        ("direct+", "method="),
     ],
 )
 def test_methods_that_do_not_go_together(name, words):

@@ -370,7 +370,7 @@ def test_rows_of_words_answers_and_anchors():
 def test_options_that_cannot_be():
     with pytest.raises(ValueError, match="background"):
         get_method("kl_attention", divergence="reverse_kl")
-    with pytest.raises(ValueError, match=r"gausian.*gaussian"):
+    with pytest.raises(ValueError, match=r"gaussian.*gausian"):
         get_method("pointer", target="gausian")
     method = get_method("pointer", layers=[1], spread=0.5)
     assert get_method(**method.get_config_dict()).get_config_dict() == method.get_config_dict()

@@ -211,7 +211,7 @@ def test_another_recipe_is_refused_and_overwrite_starts_again(scenes, tmp_path, 
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     capsys.readouterr()
-    for overrides, words in [((), "resume=true"), (("seed=7", "resume=true"), "seed is 0 there, 7 here")]:
+    for overrides, words in [((), "resume=true"), (("seed=7", "resume=true"), "seed (0, now 7)")]:
         assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 2
         assert words in capsys.readouterr().err
     (tmp_path / "run" / "none" / "heads.json").touch()

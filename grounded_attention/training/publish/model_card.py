@@ -387,7 +387,8 @@ def _example(tokenizer: Any) -> dict[str, str]:
     return {"caption": " ".join(words), "phrase": words[-1]}
 
 
-_VLM_EXAMPLE = {"text": "a red ball", "box": [0.1, 0.2, 0.5, 0.6], "phrases": []}
+_BALL = {"text": "a red ball", "start": 0, "end": 10, "boxes": [[0.1, 0.2, 0.5, 0.6]]}
+_VLM_EXAMPLE = {"text": "a red ball", "phrases": [_BALL]}
 
 
 def vlm_content(
