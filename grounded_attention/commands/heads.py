@@ -59,17 +59,19 @@ examples:
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.heads import ABLATED, FILE, RANKS, SAME_SPLIT, WORDS
+from grounded_attention.heads import FILE, RANKS, SAME_SPLIT, WORDS
 
-from .choices import BESIDE_MODEL, HEADS_LIMIT, REGIONS, TEST, VALIDATION
+from .choices import BESIDE_MODEL, VALIDATION
 from .command_line import make_main, make_parser
-from .number_options import not_negative, positive, seed_number
-from .rows_options import add_rows_options
+from .models import ModelOptions
+from .number_options import Count, Positive, Seed
+from .signatures import add_arguments
 from .user_errors import explain_error
-from .vlm_options import add_vlm_options
 
 # The options of --run; the others are those of its recipe.
 OF_A_RUN = ("run", "data_dir", "limit", "rows", "explore", "top_k", "words", "ablate", "device", "output")
@@ -92,6 +94,8 @@ OF_A_CHOICE = (
 
 def check_options(options: argparse.Namespace) -> None:
     """Checks the options before anything is loaded."""
+    if (options.run is None) == (options.model is None):
+        raise ValueError("give either --model or --run")
     if options.run is not None:
         unwanted = _given(options, {*vars(options)} - {*OF_A_RUN, "json", "quiet"})
         if unwanted:
@@ -146,94 +150,85 @@ def _work(options: argparse.Namespace) -> str | None:
     return work(options)
 
 
+@dataclass(frozen=True)
+class Heads:
+    """What is measured.
+
+    Args:
+        model (NAME_OR_DIR): a model with its processor
+        run (RUN): folder of a finished run of train, all models of which to measure
+        against (NAME_OR_DIR): also measure this model and report the changes from it to --model
+        tokenizer (NAME_OR_DIR): tokenizer, for a checkpoint of transformers without one
+        data (SOURCE): rows with boxes: ORG/NAME on the Hub, a file or folder as for `data show`, or a data set of
+            `data build`
+        columns (WHAT=COLUMN): what columns are: text=answer boxes=bbox
+        boxes (HOW): how boxes are written, such as "xywh pixels", if the data do not tell
+        config (NAME): configuration of the data set, for example refcoco+
+        data_dir (DIR): folder of a data set of `data build`, see docs/data.md
+        regions (TABLE): folder of the region table (default: regions in --data-dir)
+        images (DIR): folder of the images, for a model that reads them and for --explore
+        choose_on (SPLIT): split to choose heads on, or same_split (default: train for vision-language models, else
+            validation, and test if validation is reported)
+        split (SPLIT): split to report
+        limit (N): first N rows of each split, 0 for all (default: 1000 for vision-language models, else all; of a run
+            its first 200 images)
+        top_k (K): number of heads to choose
+        rank: how heads are ranked
+        words: tokens that ask for a phrase (default: mean for vision-language models, else last)
+        instruction (TEXT): words of the user; the texts of the data are then answers
+        merged_box: merge the gold boxes of a phrase into one box
+        relations (spacy|FILE): also measure dependency relations; parse with spaCy, or read a CoNLL-U file or folder
+        ablate (N): examples of the ablation, 0 for none (default: 64 for vision-language models, else 0)
+        batch_size (N): texts in a batch (default: 4 for vision-language models, else 32)
+        seed (N): seed of random heads in the ablation, and of the halves of --data
+        rows (N): of a run: rows to compare maps on (default: 200), questions of a kind to ask (default: 400)
+        explore (N): show N images on heads.html (default: 0; of a run 4)
+        card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
+        publish (ORG/NAME): open a pull request that adds heads.json to this atlas, a data set
+        output (DIR): output folder (default: a folder in runs/heads, heads in RUN)
+    """
+
+    model: str | None = None
+    run: str | None = None
+    against: str | None = None
+    tokenizer: str | None = None
+    data: str | None = None
+    columns: tuple[str, ...] | None = None
+    boxes: str | None = None
+    config: str | None = None
+    data_dir: str | None = None
+    regions: str | None = None
+    images: str | None = None
+    choose_on: str | None = None
+    split: str = VALIDATION
+    limit: Count | None = None
+    top_k: Positive = 3
+    rank: Annotated[str, RANKS] = RANKS[0]
+    words: Annotated[str | None, WORDS] = None
+    instruction: str | None = None
+    merged_box: bool = False
+    relations: str | None = None
+    ablate: Count | None = None
+    batch_size: Positive | None = None
+    seed: Seed = 0
+    rows: Count | None = None
+    explore: Count | None = None
+    card: str | None = None
+    publish: str | None = None
+    output: str | None = None
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention heads", __doc__)
-    add = parser.add_argument
-    add("options", nargs="*", metavar="key=value", help="options of the data builder, see data build --help")
-    measured = parser.add_mutually_exclusive_group(required=True)
-    measured.add_argument("--model", metavar="NAME_OR_DIR", help="a model with its processor")
-    measured.add_argument(
-        "--run", metavar="RUN", help="folder of a finished run of train, all models of which to measure"
+    parser.add_argument(
+        "options", nargs="*", metavar="key=value", help="options of the data builder, see docs/data.md"
     )
-    add("--against", metavar="NAME_OR_DIR", help="also measure this model and report the changes from it to --model")
-    add("--tokenizer", metavar="NAME_OR_DIR", help="tokenizer, for a checkpoint of transformers without one")
-    add_vlm_options(parser)
-    add(
-        "--data",
-        metavar="SOURCE",
-        help=f"rows with boxes: ORG/NAME on the Hub, a file or folder as for `data show`, or {', '.join(BUILDERS)}",
-    )
-    add_rows_options(add)
-    add("--config", metavar="NAME", help="configuration of the data set, for example refcoco+")
-    add("--data-dir", metavar="DIR", help="folder of a data set of `data build`, see docs/data.md")
-    add("--regions", metavar="TABLE", help=f"folder of the region table (default: {REGIONS} in --data-dir)")
-    add("--images", metavar="DIR", help="folder of the images, for a model that reads them and for --explore")
-    add(
-        "--choose-on",
-        metavar="SPLIT",
-        help=f"split to choose heads on, or {SAME_SPLIT} (default: train for vision-language models, else "
-        f"{VALIDATION}, and {TEST} if {VALIDATION} is reported)",
-    )
-    add("--split", default=VALIDATION, metavar="SPLIT", help=f"split to report (default: {VALIDATION})")
-    add(
-        "--limit",
-        type=not_negative,
-        metavar="N",
-        help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else "
-        "all; of a run its first 200 images)",
-    )
-    add("--top-k", type=positive, default=3, metavar="K", help="number of heads to choose (default: 3)")
-    add("--rank", choices=RANKS, default=RANKS[0], help="how heads are ranked (default: %(default)s)")
-    add(
-        "--words",
-        "--word",
-        choices=WORDS,
-        help="tokens that ask for a phrase (default: mean for vision-language models, else last)",
-    )
-    add("--instruction", metavar="TEXT", help="words of the user; the texts of the data are then answers")
-    add("--merged-box", action="store_true", help="merge the gold boxes of a phrase into one box")
-    add(
-        "--relations",
-        metavar="spacy|FILE",
-        help="also measure dependency relations; parse with spaCy, or read a CoNLL-U file or folder",
-    )
-    add(
-        "--ablate",
-        type=not_negative,
-        metavar="N",
-        help=f"examples of the ablation, 0 for none (default: {ABLATED} for vision-language models, else 0)",
-    )
-    add(
-        "--evaluate",
-        nargs="?",
-        const=BESIDE_MODEL,
-        metavar="FILE",
-        help=f"measure the heads of this file, or of {FILE} beside the model, instead of choosing",
-    )
-    add(
-        "--batch-size",
-        type=positive,
-        metavar="N",
-        help="texts in a batch (default: 4 for vision-language models, else 32)",
-    )
-    add(
-        "--seed",
-        type=seed_number,
-        default=0,
-        metavar="N",
-        help="seed of random heads in the ablation, and of the halves of --data (default: 0)",
-    )
-    add(
-        "--rows",
-        type=not_negative,
-        metavar="N",
-        help="of a run: rows to compare maps on (default: 200), questions of a kind to ask (default: 400)",
-    )
-    add("--explore", type=not_negative, metavar="N", help="show N images on heads.html (default: 0; of a run 4)")
-    add("--card", metavar="FILE_OR_DIR", help="put what was measured into this model card, or the card of this folder")
-    add("--publish", metavar="ORG/NAME", help="open a pull request that adds heads.json to this atlas, a data set")
-    add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads, heads in RUN)")
-    add("--json", action="store_true", help="print the result as JSON")
+    add_arguments(parser, Heads)
+    add_arguments(parser, ModelOptions)
+    parser.set_defaults(**vars(Heads()), **vars(ModelOptions()))
+    told = f"measure the heads of this file, or of {FILE} beside the model, instead of choosing"
+    parser.add_argument("--evaluate", nargs="?", const=BESIDE_MODEL, metavar="FILE", help=told)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 

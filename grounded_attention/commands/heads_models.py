@@ -23,7 +23,7 @@ from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS
-from .vlm_options import load_vlm
+from .models import ModelOptions
 
 # Config field of transformers' models that gives the width of a region feature.
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
@@ -46,7 +46,7 @@ def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable
     """Loads a model and its processor."""
     if regions is not None:
         return Loaded(name, *load_reader(path, options.tokenizer, regions, words=bool(options.ablate)))
-    return Loaded(name, *load_vlm(argparse.Namespace(**{**vars(options), "model": path})))
+    return Loaded(name, *ModelOptions(options.device, options.dtype).load(path))
 
 
 def find_regions(options: argparse.Namespace) -> RegionTable | None:

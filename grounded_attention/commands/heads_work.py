@@ -44,7 +44,7 @@ from grounded_attention.heads.ranking import (
 )
 from grounded_attention.heads.reading import reads_pixels
 from grounded_attention.metrics.intervals import to_json
-from grounded_attention.training.experiments.pretrained import find_device, split_revision
+from grounded_attention.training.experiments.pretrained import EVERYWHERE, find_device, split_revision
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.utils.plain_text import short_names
@@ -55,7 +55,6 @@ from .heads_models import Loaded, find_regions, load
 from .image_options import check_pictures, folder_pictures
 from .key_values import parse_options
 from .rows_options import open_rows
-from .vlm_options import EVERYWHERE
 
 SPACY = "spacy"
 PAGE = "heads.html"

@@ -49,12 +49,6 @@ class RowSource:
         return with_pictures
 
 
-def add_rows_options(add: Any) -> None:
-    """Adds the options that say how rows are read."""
-    add("--columns", nargs="+", default=[], metavar="WHAT=COLUMN", help="what columns are: text=answer boxes=bbox")
-    add("--boxes", metavar="HOW", help='how boxes are written, such as "xywh pixels", if the data do not tell')
-
-
 def refuse_row_options(options: Any, *names: str) -> None:
     """Refuses options that say how `--data` is read where it is not given."""
     for name in names if options.data is None else ():
@@ -63,7 +57,7 @@ def refuse_row_options(options: Any, *names: str) -> None:
 
 
 def open_rows(source: str, options: Any, **more: Any) -> Any:
-    """The rows of a source, with the options of `add_rows_options` and the command; those of the Hub are streamed."""
+    """The rows of a source, with the options of `RowSource`; those of the Hub are streamed."""
     from grounded_attention.dataset_scripts.rows.reader import grounded_rows
 
     if not os.path.exists(source) and "*" not in source:
