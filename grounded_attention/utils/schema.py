@@ -144,12 +144,13 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def unknown_key(prefix: str, name: Any, known: Collection[str]) -> str:
-    """The words about an unknown key, with the nearest known one."""
+    """The words about an unknown key, or about an unknown value where the prefix ends in `=`, with the nearest one."""
+    what = "value" if prefix.endswith("=") else "key"
     near = difflib.get_close_matches(str(name), list(known), n=NEAREST, cutoff=0.0)
     if difflib.get_close_matches(str(name), near, n=1, cutoff=0.5):
-        return f"unknown key {prefix + str(name)!r}; did you mean {prefix + near[0]!r}?"
+        return f"unknown {what} {prefix + str(name)!r}; did you mean {prefix + near[0]!r}?"
     more = f", and {len(known) - NEAREST} more" if len(known) > NEAREST else ""
-    return f"unknown key {prefix + str(name)!r}; known keys: {', '.join(sorted(near)) or 'none'}{more}"
+    return f"unknown {what} {prefix + str(name)!r}; known {what}s: {', '.join(sorted(near)) or 'none'}{more}"
 
 
 def check_names(
