@@ -91,6 +91,7 @@ def test_an_adapter_against_its_model(call, places):
     assert "llava" in page and "adapter" in page and "always answering the image token at the centre" in page
 
 
+REGION_MODEL = str(ROOT / "grounded_attention" / "space" / "models" / "direct")
 ON_HUB = """
 import json, sys
 from huggingface_hub import HfApi, snapshot_download
@@ -133,8 +134,8 @@ def test_answers_and_expressions(call):
         ({"against": "bert"}, "model type bert: its image tokens are not known"),
         ({"against": "nowhere"}, "--model nowhere: "),
         ({"images": "llava"}, "--images llava: 2 of 2 images are missing"),
-        ({"model": "bert", "instruction": "x"}, "--model bert: model type bert"),
-        ({"model": "bert", "dtype": "bfloat16"}, "--model bert: model type bert"),
+        ({"model": REGION_MODEL, "instruction": "x"}, "--instruction: only for vision-language models"),
+        ({"model": REGION_MODEL, "dtype": "bfloat16"}, "--dtype: only for vision-language models"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
             "no phrases with",

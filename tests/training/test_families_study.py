@@ -75,7 +75,11 @@ def test_a_tiny_study_of_the_families_from_end_to_end(tmp_path):
     for row in rows[:4]:
         assert list(found["figures"][row]) == names
     assert list(found["figures"]["lxmert_text"]) == list(found["figures"]["vl_bert"]) == ["VQA val"]
-    assert "lxmert" in (tmp_path / "run" / "families.md").read_text()
+    lines = (tmp_path / "run" / "families.md").read_text().splitlines()
+    (difference,) = [line for line in lines if line.startswith("| lxmert_direct − lxmert_none |")]
+    for name, cell in zip(names, difference.strip("| ").split(" | ")[1:], strict=True):
+        direct, none = (found["figures"][row][name]["mean"] for row in ("lxmert_direct", "lxmert_none"))
+        assert float(cell.split(" ")[0].replace("−", "-")) == pytest.approx(100 * (direct - none), abs=0.06)
 
 
 def test_the_start_from_scratch_is_not_trained(tmp_path):

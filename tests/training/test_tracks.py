@@ -152,6 +152,7 @@ def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
     [
         ("methods=[direct]", ["'direct'", "phrases", "referring_expressions"]),
         ("data.regions=null", ["data.regions is null", "referring_expressions"]),
+        ("text_only_baseline=true", ["text_only_baseline", "referring_expressions"]),
         ("options.convention=giou", ["options", "'giou'", "vl_bert"]),
         ("data.train_splits=[]", ["data.train_splits is empty"]),
         ("data.train_splits=[trian]", ["data.train_splits", "trian", "'data.train_splits: train'"]),

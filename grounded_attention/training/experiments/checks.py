@@ -37,6 +37,8 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         check_names(data.limit, SPLITS, f"{prefix}data.limit.")
     if data.regions is None and (task.needs_regions or getattr(options, "regions", False)):
         raise RecipeError(f"{prefix}data.regions is null, but the task {recipe.task!r} needs regions")
+    if recipe.text_only_baseline and task.needs_regions:
+        raise RecipeError(f"{prefix}text_only_baseline is true, but the task {recipe.task!r} chooses among regions")
     _check_grounded(recipe, task, prefix)
     check_heads(recipe)
     check_preserve(recipe)
