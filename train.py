@@ -4,6 +4,8 @@
 import sys
 
 from grounded_attention.commands.train import main
+from grounded_attention.utils.quiet import calm_bars
 
 if __name__ == "__main__":
+    calm_bars()
     sys.exit(main())

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.whole_files import make_folder
 
 LOG = "log.txt"
+SECONDS, TAIL = 10, 1000  # between looks at the logs; bytes at the end of a log
 
 
 class Job(Protocol):
@@ -56,7 +58,9 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
             for job in ready[: workers - len(running)]:
                 waiting.remove(job)
                 running[pool.submit(_run_logged, work, job, share)] = job
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            done = wait(running, SECONDS, FIRST_COMPLETED).done
+            bar.set_postfix_str(", ".join(_last_step(job) for job in running.values()))
+            for future in done:
                 job = running.pop(future)
                 _get_result(future, job)
                 unfinished.remove(job.directory)
@@ -70,6 +74,17 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     finally:
         bar.close()
         pool.shutdown(cancel_futures=True)
+
+
+def _last_step(job: Job) -> str:
+    """The name of a job, and the last step that a bar in its log says."""
+    log = job.directory / LOG
+    if not log.is_file():
+        return job.name
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        steps = re.findall(rb"\d+/\d+(?= \[)", file.read())
+    return f"{job.name} {steps[-1].decode()}" if steps else job.name
 
 
 def _context(work: Callable[..., Any]) -> Any:
