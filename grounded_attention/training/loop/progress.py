@@ -22,10 +22,10 @@ class TrainingBar(ProgressCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if any(name.startswith("eval_") for name in logs):
             super().on_log(args, state, control, logs, **kwargs)
-        elif self.training_bar is not None:
+        elif self.training_bar is not None and "loss" in logs:  # the log at the end has times and no loss
             # The components are not weighted, so that methods can be compared; their sum with weights cannot.
             parts = {name[5:]: value for name, value in logs.items() if name.startswith("loss_")}
-            self.training_bar.set_postfix(parts or {"loss": logs.get("loss", "")}, refresh=False)
+            self.training_bar.set_postfix(parts or {"loss": logs["loss"]}, refresh=False)
 
 
 def plain_bars(quiet: bool) -> None:
