@@ -226,6 +226,10 @@ def run(
             import numpy  # noqa: F401  # torch imports it too, but drops an interrupt then, and half of it stays
 
             text = work(options)
+        if text is not None:
+            with contextlib.suppress(BrokenPipeError):
+                print(visible(text), flush=True)
+            is_unread()
     except KeyboardInterrupt:
         again = resumable(options) if callable(resumable) else resumable
         _print_error("; ".join(filter(None, ("interrupted", again))))
@@ -249,10 +253,6 @@ def run(
         return 2
     finally:
         leave_group()
-    if text is not None:
-        with contextlib.suppress(BrokenPipeError):
-            print(visible(text), flush=True)
-        is_unread()
     return 0
 
 

@@ -122,6 +122,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not is_unread():
             raise
         status = 0
+    except OSError as error:
+        if error.filename:
+            raise
+        print(f"error: standard output: {error.strerror}", file=sys.stderr)
+        status = USER_ERROR
     except ImportError as error:
         if (missing := explain_missing_extra(error)) is None:
             raise

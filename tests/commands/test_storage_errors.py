@@ -5,6 +5,8 @@ import argparse
 import errno
 import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -69,6 +71,17 @@ WORK = {
 def test_errors_of_the_disk_are_one_line(capsys, name):
     status, printed = finish(WORK[name], capsys)
     assert status == 2 and printed.startswith("error: ") and printed.count("\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists(FULL), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["--help"], ["train", "--list"]])
+def test_what_cannot_be_printed_is_one_line(words):
+    with open(FULL, "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "grounded_attention", *words], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_broken_header_of_weights_is_one_line(tmp_path, capsys):
