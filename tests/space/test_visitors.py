@@ -35,7 +35,7 @@ def painted(folder: Path, number: int) -> Path:
 
 def ask(address: str, picture: Path) -> tuple[str, str]:
     """Uploads a picture and asks about it: the page of the answer, and the error line."""
-    client = Client(address, verbose=False)
+    client = Client(address, verbose=False, httpx_kwargs={"timeout": 120})
     uploaded = client.predict(handle_file(str(picture)), api_name="/open_file")
     if uploaded[-1]:
         return "", uploaded[-1]
