@@ -4,10 +4,9 @@
 import argparse
 import os
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,27 +20,24 @@ from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
-from grounded_attention.heads.boxes import CENTRE, RANDOM, BoxScore
-from grounded_attention.heads.card import CARD, HEADS
-from grounded_attention.heads.card import NAMES as DIRECTION_NAMES
+from grounded_attention.heads.boxes import CENTRE, RANDOM
+from grounded_attention.heads.card import BEST_COLUMNS, CARD, HEADS, best_row, boxes_table
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.example_attention import ExampleAttention, best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
 from grounded_attention.heads.examples import AuditExample, grounded_examples
-from grounded_attention.heads.heads_file import FILE, name_heads
+from grounded_attention.heads.heads_file import FILE
 from grounded_attention.heads.items import DEFAULT_WORD
-from grounded_attention.heads.page import ExtraSection, heads_page
+from grounded_attention.heads.page import heads_page
 from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
 from grounded_attention.heads.statistics import ALL
 from grounded_attention.heads.table import HeadTable
-from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
+from grounded_attention.metrics.intervals import to_json
+from grounded_attention.pages.page import embedded_image, html_table, note
 from grounded_attention.pages.perturbation_figure import NAMES, perturbation_figure
-from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.made_regions import picture_files
-from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.output import RECIPE, check_rows, read_run
 from grounded_attention.training.experiments.prepared_data import (
     PreparedData,
@@ -54,9 +50,7 @@ from grounded_attention.training.experiments.scoring import (
     explainable,
     measure_perturbation,
     read_config,
-    score_splits,
 )
-from grounded_attention.training.experiments.suites import SCENES as SUITES
 from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.open_images import open_image
@@ -71,30 +65,13 @@ from .key_values import options_of
 
 PARSES, PAGE = "parses", "heads.html"
 MOST_LAYERS = 4
-# First images of each split, rows that maps are compared on, questions of a kind, captions in the explorer.
-IMAGES, ROWS, QUESTION_ROWS, SHOWN = 200, 200, 400, 4
+# First images of each split, rows that maps are compared on, captions in the explorer.
+IMAGES, ROWS, SHOWN = 200, 200, 4
 BUILDER = "flickr30k_entities"
 PICTURES = "flickr30k-images"
 UNSUPERVISED = "none"  # the method that the others are compared with
 TRAIN, CHOSEN_ON, REPORTED = "train", "validation", "test"
-TASK = "grounded_generation"
-QUESTIONS, OBJECTS = "vqa_v2", "pope"
-# As in real data, the questions of test have no answers; nothing is chosen on those of validation.
-ANSWERED = "validation"
-ANSWER_LENGTH = 4  # tokens
 BATCH = 32
-HALLUCINATION, ACCURACY = "hallucination_", "_accuracy"
-COLUMNS = ("pointing, best head", "pointing, heads", "box, heads", "VQA", "hallucination")
-CAPTION = (
-    "Pointing: part of the phrases whose most-attended image token is on the object; of the best head, and of the "
-    "{count} best heads together, which also give a box (right if its IoU with a gold box is at least 0.5). Heads are "
-    "chosen on captions of validation; {phrases} phrases of {images} images of test. VQA: accuracy of generated "
-    "answers, validation. Hallucination: accuracy of yes and no to 'Is there a ... in the image?', mean of POPE's "
-    "three ways to choose absent objects, test. text_only was trained without pictures; the centre of the image "
-    "stands for each phrase. chance: any image token, the box of another phrase, the most frequent answer of "
-    "training, a guess."
-)
-ACCURATE = "vqa_accuracy"
 # Caveats for the reader of the page.
 NOT_SHOWN = (
     "A head that looks at a region does not show that the answer of the model depends on it. The comparison of maps "
@@ -137,9 +114,8 @@ class OwnRows:
 class Run:
     """A finished run: its folder, its methods and its data.
 
-    `instruction` is what the user says before a caption, for vision-language models; None for other models.
-    `text_only` is the name of the baseline that was trained without pictures, if there is one. `own` is there if the
-    rows are those of `data.source`.
+    `instruction` is what the user says before a caption, for vision-language models; None for other models. `own` is
+    there if the rows are those of `data.source`.
     """
 
     folder: Path
@@ -148,7 +124,6 @@ class Run:
     data: Data
     seed: int
     instruction: str | None = None
-    text_only: str | None = None
     own: OwnRows | None = None
 
     @property
@@ -244,9 +219,8 @@ def find_run(options: argparse.Namespace) -> Run:
             raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
         read_config(str(folder / name), TASKS[recipe.task])
     instruction = task_options.caption_prompt if TASKS[recipe.task].image_tokens else None
-    text_only = TEXT_ONLY if recipe.text_only_baseline and (folder / TEXT_ONLY / "results.json").is_file() else None
     own = None if data.source is None else _own_rows(recipe, folder, options)
-    return Run(folder, recipe.task, methods, data, recipe.seed, instruction, text_only, own)
+    return Run(folder, recipe.task, methods, data, recipe.seed, instruction, own)
 
 
 def _own_rows(recipe: Recipe, folder: Path, options: argparse.Namespace) -> OwnRows:
@@ -354,117 +328,10 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
     return methods, note
 
 
-# Answers
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What the models answer: rows of the table, what it says, and numbers of each model."""
-
-    rows: Mapping[str, tuple[float, ...]]
-    note: str
-    numbers: Mapping[str, Any]
-
-    @property
-    def shown(self) -> list[tuple[str, ...]]:
-        """The rows as texts."""
-        return [(name, *(f"{each:.1%}" for each in row)) for name, row in self.rows.items()]
-
-    def table(self) -> str:
-        """The table as Markdown, aligned for a terminal."""
-        return markdown_table(["model", *COLUMNS], self.shown, aligned=True)
-
-
-def prepare_questions(run: Run, builder: str, split: str, limit: int, **options: Any) -> tuple[Recipe, PreparedData]:
-    """The questions of a split, to be answered in a few words."""
-    data = Data(
-        data_dir=run.data.data_dir,
-        builder=builder,
-        images=run.data.images,
-        options={"splits": [split], **options},
-        train_splits=[split],
-        limit={split: limit},
-    )
-    training = {"per_device_eval_batch_size": BATCH, "use_cpu": PartialState().device.type == "cpu"}
-    recipe = Recipe(TASK, seed=run.seed, data=data, options={"generate": ANSWER_LENGTH}, training=training)
-    prepared = prepare_data(recipe)
-    prepared.splits = {split: prepared.splits[split]}
-    return recipe, prepared
-
-
-def answer(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Any:
-    """The scores of the generated answers of one model."""
-    rows = data.text_alone() if name == TEXT_ONLY else data
-    (scored,) = score_splits(str(run.folder / name), recipe, rows)
-    return scored
-
-
-def mean_hallucination(numbers: Mapping[str, Any]) -> float:
-    """The accuracy of yes and no, averaged over the samplings."""
-    return fmean(v for k, v in numbers.items() if k.startswith(HALLUCINATION) and k.endswith(ACCURACY))
-
-
-def usual_answer_accuracy(rows: Any, asked: Any) -> float:
-    """The VQA accuracy, on the rows `asked`, of the answer that is most frequent in `rows`."""
-    counts = Counter(answer for answers in rows["answers"] for answer in answers)
-    usual = counts.most_common(1)[0][0]
-    return fmean(vqa_accuracy(usual, answers) for answers in asked["answers"])
-
-
-def table_rows(
-    rankings: Mapping[str, HeadRanking], answered: Mapping[str, tuple[float, float]], usual: float
-) -> dict[str, tuple[float, ...]]:
-    """Row of the table -> its numbers in [0, 1], in the order of `COLUMNS`."""
-    rows: dict[str, tuple[float, ...]] = {}
-    for name, ranking in rankings.items():
-        together, best = _score(ranking, name_heads(ranking.heads)), _best(ranking)
-        rows[name] = (best.pointing, together.pointing, together.accuracy, *answered[name])
-    ranking = next(iter(rankings.values()))
-    if TEXT_ONLY in answered:
-        centre = _score(ranking, CENTRE)
-        rows[TEXT_ONLY] = (centre.pointing, centre.pointing, centre.accuracy, *answered[TEXT_ONLY])
-    chance = _score(ranking, RANDOM)
-    rows["chance"] = (chance.pointing, chance.pointing, chance.accuracy, usual, 0.5)
-    return rows
-
-
-def _score(ranking: HeadRanking, name: str) -> BoxScore:
-    return next(score for score in ranking.boxes if score.name == name)
-
-
-def _best(ranking: HeadRanking) -> BoxScore:
-    return _score(ranking, "best head" if len(ranking.heads) > 1 else name_heads(ranking.heads))
-
-
-def measure_answers(run: Run, rankings: Mapping[str, HeadRanking], count: int, quiet: bool) -> Answers:
-    """The answers of all models to `count` questions of each kind."""
-    questions = prepare_questions(run, QUESTIONS, ANSWERED, count)
-    objects = prepare_questions(run, OBJECTS, REPORTED, count, **SUITES["hallucination"][1])
-    numbers, answered = {}, {}
-    ids: Sequence[str] = ()
-    for name in (*rankings, *([run.text_only] if run.text_only else [])):
-        if not quiet:
-            print(f"answers: {name}", file=sys.stderr)
-        said, objected = answer(run, name, *questions), answer(run, name, *objects)
-        ids, numbers[name] = said.items["example_id"], {"vqa": said.numbers, "objects": objected.numbers}
-        answered[name] = (said.numbers[ACCURATE], mean_hallucination(objected.numbers))
-    builder = BUILDERS[QUESTIONS](data_dir=run.data.data_dir, splits=["train", ANSWERED])
-    builder.download_and_prepare()
-    training, asked = builder.as_dataset("train"), builder.as_dataset(ANSWERED)
-    wanted = {*ids}
-    asked = asked.select([place for place, each in enumerate(asked["example_id"]) if each in wanted])
-    rows = table_rows(rankings, answered, usual_answer_accuracy(training, asked))
-    report = (ranking := next(iter(rankings.values()))).reported_on.counts
-    note = CAPTION.format(count=len(ranking.heads), phrases=report.total, images=len(report.image_ids))
-    return Answers(rows, note, numbers)
-
-
 # Output
 
 
-def write(
-    run: Run, methods: Mapping[str, Measured], folder: Path, relations: str, answers: Answers | None
-) -> list[str]:
+def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: str) -> list[str]:
     """Writes the output folder and the sections of the model cards; returns warnings about the cards."""
     for name, measured in with_progress(methods.items(), "numbers of models", len(methods)):
         _write_method(measured, folder / name)
@@ -482,7 +349,7 @@ def write(
     ]
     shown = {name: measured.shown for name, measured in methods.items() if measured.shown}
     limits = NOT_SHOWN + (SCENES if run.scenes else "")
-    extra = [*_answers(answers), *_maps(methods, folder, reported), ExtraSection("What this does not show", limits)]
+    extra = {"Which map is faithful?": _maps(methods, folder, reported), "What this does not show": note(limits)}
     page = heads_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
     warnings = (_put_card(methods[name], run, name, folder / name) for name in methods)
@@ -511,17 +378,11 @@ def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | 
     return None
 
 
-def _answers(answers: Answers | None) -> list[ExtraSection]:
-    if answers is None:
-        return []
-    return [ExtraSection("Answers", answers.note, ("model", *COLUMNS), answers.shown)]
-
-
-def _maps(methods: Mapping[str, Measured], folder: Path, split: str) -> list[ExtraSection]:
+def _maps(methods: Mapping[str, Measured], folder: Path, split: str) -> str:
     """The comparison of maps: a table of all models, and the curves of the model that needs its regions most."""
     curves = {name: measured.curves for name, measured in methods.items() if measured.curves is not None}
     if not curves:
-        return []
+        return ""
     rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
     name, most = max(curves.items(), key=lambda pair: pair[1].accuracy[0, 0] - pair[1].accuracy[0, -1])
     text = (
@@ -532,8 +393,8 @@ def _maps(methods: Mapping[str, Measured], folder: Path, split: str) -> list[Ext
         "without any region, a map has nothing to explain."
     )
     head = ("model", "map", "all regions", "none", "most relevant first", "least relevant first", "gap")
-    figure = (folder / name / "perturbation.png", f"Accuracy of {name} while regions are removed.")
-    return [ExtraSection("Which map is faithful?", text, head, rows, [figure])]
+    shown = f"Accuracy of {name} while regions are removed."
+    return note(text) + html_table(head, rows) + embedded_image(folder / name / "perturbation.png", shown, shown)
 
 
 def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
@@ -544,71 +405,48 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
     ]
 
 
-# Printed table
+# What is printed
 
 
 def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
     rows = []
-    for kind in DIRECTIONS:
-        for name, measured in methods.items():
-            for best in measured.table.best_heads():
-                if (best.kind, best.group) == (kind, ALL):
-                    head = measured.table.name(best.layer, best.head) + ("" if best.active else "*")
-                    accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
-                    counted = (f"{best.items:,}", f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
-                    changed = _changed(measured, kind)
-                    rows.append((DIRECTION_NAMES[kind], name, head, accuracy, *counted, changed))
-    columns = ("", "model", "best head", "accuracy", "items", "attention", "rule", "chance", "changed heads")
+    for name, measured in methods.items():
+        for best in measured.table.best_entries():
+            if best["group"] == ALL:
+                changes, kind = measured.changes, best["kind"]
+                changed = "–" if changes is None else "{} better, {} worse".format(*changes.better_and_worse(kind))
+                rows.append((name, *best_row(best), changed))
+    boxes = [{**asdict(measured.ranking.boxes[0]), "name": name} for name, measured in methods.items()]
+    ranking = next(iter(methods.values())).ranking
+    boxes += [asdict(score) for score in ranking.boxes if score.name in (CENTRE, RANDOM)]
     return (
         f"heads chosen on {splits[0]}, reported on {splits[1]}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)\n"
-        f"{markdown_table(columns, rows, 2, aligned=True)}\n"
-        "* not active: at most a fifth of its attention is on the candidates"
+        f"{markdown_table(('model', *BEST_COLUMNS, 'changed heads'), rows, 2, aligned=True)}\n\n"
+        f"the {len(ranking.heads)} best heads of each model together:\n{boxes_table(boxes)}"
     )
 
 
-def _changed(measured: Measured, direction: str) -> str:
-    if measured.changes is None:
-        return "–"
-    sure = measured.changes.significant(direction)
-    up = int((sure & (measured.changes.comparisons[direction].difference > 0)).sum())
-    return f"{up} better, {int(sure.sum()) - up} worse"
-
-
-def _json(
-    measured_methods: Mapping[str, Measured], page: Path, answers: Answers | None, splits: Sequence[str]
-) -> dict[str, Any]:
-    methods = {
+def _json(run: Run, methods: Mapping[str, Measured], page: Path) -> dict[str, Any]:
+    of_methods = {
         name: {
-            "best": measured.table.to_dict()["best"],
+            "best": measured.table.best_entries(),
+            "boxes": [asdict(score) for score in measured.ranking.boxes],
             "changes": None if measured.changes is None else measured.changes.to_dict(),
             "perturbation": None if measured.curves is None else measured.curves.summary(),
         }
-        for name, measured in measured_methods.items()
+        for name, measured in methods.items()
     }
-    content: dict[str, Any] = {"page": str(page), "heads_chosen_on": splits[0], "split": splits[1], "methods": methods}
-    if answers is not None:
-        rows = {name: dict(zip(COLUMNS, row, strict=True)) for name, row in answers.rows.items()}
-        content |= {"rows": rows, "answers": answers.numbers}
-    return content
+    chosen_on, reported = run.splits
+    return {"page": str(page), "heads_chosen_on": chosen_on, "split": reported, "methods": of_methods}
 
 
 def _best_method(methods: Mapping[str, Measured]) -> str:
     """The method whose best heads are right most often, mean over the directions."""
 
     def accuracy(name: str) -> float:
-        return round(fmean(best.accuracy for best in methods[name].table.best_heads() if best.group == "all"), 3)
+        return round(fmean(best.accuracy for best in methods[name].table.best_heads() if best.group == ALL), 3)
 
     return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
-
-
-def _text(methods: Mapping[str, Measured], folder: Path, run: Run, answers: Answers | None) -> str:
-    answered = "" if answers is None else f"\n\n{answers.table()}"
-    return (
-        f"{_table(methods, run.splits)}{answered}\nwritten: {folder / PAGE}\n"
-        f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
-        "  grounded-attention ground --help    # what a model looks at in your image\n"
-        f"  grounded-attention push {run.folder / _best_method(methods)} ORG/NAME --private"
-    )
 
 
 def work(options: argparse.Namespace) -> str:
@@ -619,16 +457,16 @@ def work(options: argparse.Namespace) -> str:
     run = find_run(options)
     folder = Path(options.output or run.folder / "heads")
     methods, relations = measure(options, run)
-    answers = None
-    questions = QUESTION_ROWS if options.rows is None else options.rows
-    if run.task == TASK and questions and run.scenes:
-        rankings = {name: measured.ranking for name, measured in methods.items()}
-        answers = measure_answers(run, rankings, questions, options.quiet)
     print("pictures and page", file=sys.stderr)
-    for warning in write(run, methods, folder, relations, answers):
+    for warning in write(run, methods, folder, relations):
         print(warning, file=sys.stderr)
-    if answers is not None:
-        write_text(folder / "heads.md", f"{answers.table()}\n\n{answers.note}\n")
-    content = _json(methods, folder / PAGE, answers, run.splits)
+    content = _json(run, methods, folder / PAGE)
     write_text(folder / "heads_run.json", to_json(content, indent=1) + "\n")
-    return to_json(content) if options.json else _text(methods, folder, run, answers)
+    if options.json:
+        return to_json(content)
+    return (
+        f"{_table(methods, run.splits)}\nwritten: {folder / PAGE}\n"
+        f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
+        "  grounded-attention ground --help    # what a model looks at in your image\n"
+        f"  grounded-attention push {run.folder / _best_method(methods)} ORG/NAME --private"
+    )

@@ -332,7 +332,7 @@ def write(
     if shown:
         tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
         models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
-        extra = [ranking_section(ranking)]
+        extra = {"Heads that ground": ranking_section(ranking)}
         page = heads_page(models, "Heads that ground", examples=shown, extra=extra)
         write_text(folder / PAGE, page)
     return folder

@@ -69,7 +69,7 @@ HEADS = CardSection(
     "the heads", "<!-- heads: grounded-attention heads --card puts its section here -->", "<!-- end of the heads -->"
 )
 HEADS_FIGURE = "heads.png"
-_COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
+BEST_COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
 
 
 def heads_section(content: Mapping[str, Any]) -> str:
@@ -115,13 +115,15 @@ def best_table(best: Sequence[Mapping[str, Any]]) -> str:
     relations = [one for one in best if one["kind"] == "relations"]
     common = sorted(relations, key=lambda one: (-one["items"], one["group"]))[:MOST_RELATIONS]
     shown = [one for one in best if one["kind"] != "relations" or one in common]
-    return markdown_table(_COLUMNS, [_best_row(one) for one in shown], 2)
+    rows = [tuple(map(markdown_text, best_row(one))) for one in shown]
+    return markdown_table(BEST_COLUMNS, rows, 2)
 
 
-def _best_row(best: Mapping[str, Any]) -> tuple[str, ...]:
-    group = "" if best["group"] == "all" else f", {markdown_text(best['group'])}"
+def best_row(best: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of `BEST_COLUMNS` for a head of `best` in `heads.json`."""
+    group = "" if best["group"] == "all" else f", {best['group']}"
     reachable = best["upper_bound"]
-    head = markdown_text(f"{best['layer']}-{best['head']}")
+    head = f"{best['layer']}-{best['head']}"
     return (
         NAMES.get(best["kind"], best["kind"]) + group,
         head if best["active"] else f"{head} (not active)",
@@ -149,18 +151,20 @@ def _chosen_text(content: Mapping[str, Any]) -> str:
 
 def chosen_table(chosen: Sequence[Mapping[str, Any]]) -> str:
     """Chosen heads and their scores as a Markdown table; what was not counted is left empty."""
-    rows = [
-        (
-            name_heads([(one["layer"], one["head"])]),
-            f"{one['pointing']:.1%}",
-            interval_text(one["pointing_interval"]),
-            f"{one['lift']:.2f}" if "lift" in one else "",
-            f"{one['share']:.1%}",
-            f"{one['entropy']:.2f}" if "entropy" in one else "",
-        )
-        for one in chosen
-    ]
+    rows = [chosen_row(one) for one in chosen]
     return markdown_table(("head", "pointing", "95 %", "lift", "share", "entropy"), rows, aligned=True)
+
+
+def chosen_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """The texts of a head of `chosen` in `heads.json`."""
+    return (
+        name_heads([(one["layer"], one["head"])]),
+        f"{one['pointing']:.1%}",
+        interval_text(one["pointing_interval"]),
+        f"{one['lift']:.2f}" if "lift" in one else "",
+        f"{one['share']:.1%}",
+        f"{one['entropy']:.2f}" if "entropy" in one else "",
+    )
 
 
 def boxes_table(boxes: Sequence[Mapping[str, Any]]) -> str:

@@ -31,6 +31,11 @@ class Changes:
         """Mask of the heads that changed, (L, H) bool: corrected p of at most 0.05."""
         return self.corrected[direction] <= LEVEL
 
+    def better_and_worse(self, direction: str) -> tuple[int, int]:
+        """How many heads changed for the better, and how many for the worse."""
+        changed = self.comparisons[direction].difference[self.significant(direction)]
+        return int((changed > 0).sum()), int((changed < 0).sum())
+
     @property
     def tested(self) -> int:
         """The number of heads of the models."""
@@ -60,11 +65,10 @@ class Changes:
         return "\n\n".join([heading, *map(self._section, self.comparisons)]) + "\n"
 
     def _section(self, direction: str) -> str:
-        significant = self.significant(direction)
-        rises = int((significant & (self.comparisons[direction].difference > 0)).sum())
+        better, worse = self.better_and_worse(direction)
         text = (
-            f"{direction.replace('_', ' ')}: {significant.sum()} of {self.tested} heads changed, {rises} of them "
-            f"for the better (paired permutation test by image, holm, p ≤ {LEVEL:g})."
+            f"{direction.replace('_', ' ')}: {better + worse} of {self.tested} heads changed, {better} of them for "
+            f"the better (paired permutation test by image, holm, p ≤ {LEVEL:g})."
         )
         columns = ("head", "before", "after", "difference", "corrected p")
         return f"{text}\n\n{markdown_table(columns, self._rows(direction))}"
@@ -85,9 +89,7 @@ class Changes:
         for direction, p in self.corrected.items():
             counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
             path = folder / f"changes_{direction}"
-            rule = self.after.rule(direction)
-            known = {"p": p, "layers": self.after.layers, "names": self.names, "baseline": rule}
-            files += draw_files(changes_figure, path, *counts, **known)
+            files += draw_files(changes_figure, path, *counts, p=p, layers=self.after.layers, names=self.names)
         return files
 
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 SPREAD = 0.6  # the heads of a layer are spread over this share of the space between layers, so none hides another
 ALPHA = 0.05
-MOST_CHANGED = 12  # heads
-BASELINE, BEST = "most confident region", "best active head"
+BASELINE, BEST = "most confident region", "chosen head"
 TYPES = (".png", ".pdf")
 # The paper reports the ten most common relations.
 MOST_PANELS = 10
@@ -63,8 +62,8 @@ def grounding_panels_figure(
     down = math.ceil(len(counts) / across)
     figure, grid = panels(len(counts), across, (0.86 * WIDTH / DPI, 4.3) if alone else (WIDTH / DPI, 2.6 * down + 0.9))
     for axes, (name, panel) in zip(grid, counts.items(), strict=True):
-        ringed = chosen.get(name) if chosen else _best(panel)
-        _draw_heads(axes, panel, _names(panel, layers), panel.intervals() if intervals else None, ringed, not alone)
+        names = list(layers or map(str, range(len(panel.accuracy))))
+        _draw_heads(axes, panel, names, panel.intervals() if intervals else None, (chosen or {}).get(name), not alone)
         axes.set_title("" if alone else f"{name} ({panel.total} items)", fontsize=10)
     top = max(axes.get_ylim()[1] for axes in grid)
     for place, axes in enumerate(grid):
@@ -81,28 +80,28 @@ def changes_figure(
     after: HeadCounts,
     path: str | Path,
     *,
-    p: ArrayLike | None = None,
+    p: ArrayLike,
     layers: Sequence[str] | None = None,
     names: tuple[str, str] = ("before", "after"),
-    baseline: str = BASELINE,
 ) -> Figure:
-    """Draws the change of each head by layer and head, and the most changed heads before and after."""
-    significant = np.zeros(before.accuracy.shape, dtype=bool) if p is None else np.asarray(p) <= ALPHA
-    labels = _names(before, layers)
-    shown = min(MOST_CHANGED, before.accuracy.size)
-    height = max(3.6, 0.27 * shown + 1.6, 0.3 * len(labels) + 1.6)
-    figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels, names)
-    _draw_dumbbells(right, before, after, significant, labels, names, shown)
-    right.set_xlabel(f"accuracy (%); grey line: {baseline}", fontsize=8.5)
-    test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p ≤ {ALPHA:g})"
-    figure.suptitle(f"Accuracy of each head: {names[1]} minus {names[0]}{test}", fontsize=11)
+    """Draws the change of each head by layer and head, with a star where it is significant."""
+    significant, points = np.asarray(p) <= ALPHA, 100 * (after.accuracy - before.accuracy)
+    count, heads = points.shape
+    figure = Figure(figsize=(0.6 * WIDTH / DPI, max(3.6, 0.3 * count + 1.6)), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    limit = max(1.0, float(np.abs(points).max()))
+    # As everywhere light is more: the direction of a change can be read in grey.
+    image = axes.imshow(points, cmap="cividis", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
+    for layer, head in np.argwhere(significant):
+        axes.plot(head, layer, marker="*", ms=8, color="black" if points[layer, head] > 0 else "white", mec="none")
+    axes.set_yticks(range(count), layers or map(str, range(count)), fontsize=8)
+    axes.set_xticks(range(heads), map(str, range(heads)), fontsize=8)
+    axes.set(xlabel="head", ylabel="layer")
+    label = f"← {names[0]} better      points      {names[1]} better →"
+    figure.colorbar(image, ax=axes, fraction=0.05).set_label(label, fontsize=8)
+    test = f"★ {significant.sum()} of {significant.size} heads significant (p ≤ {ALPHA:g})"
+    figure.suptitle(f"Accuracy of each head: {names[1]} minus {names[0]}\n{test}", fontsize=11)
     return save(figure, path)
-
-
-def _names(counts: HeadCounts, layers: Sequence[str] | None) -> list[str]:
-    return [str(name) for name in (range(counts.accuracy.shape[0]) if layers is None else layers)]
 
 
 # Points
@@ -132,23 +131,12 @@ def _draw_heads(
     axes.set_xticks(range(layers), names, fontsize=8 if max(map(len, names)) > 2 else 9)
     if max(map(len, names)) > 2:
         axes.tick_params(axis="x", rotation=90)
-    axes.set(xlabel="layer", xlim=(-0.6, layers - 0.4), ylim=(0, _ceiling(counts, intervals)))
+    highest = max(accuracy.max(), 100 * counts.baseline_accuracy, 100 * counts.chance_accuracy)
+    highest = highest if intervals is None else max(highest, 100 * np.max(intervals))
+    # With room for the name of the ringed head.
+    axes.set(xlabel="layer", xlim=(-0.6, layers - 0.4), ylim=(0, max(5.0, 1.18 * highest)))
     axes.grid(axis="y", lw=0.4, color="#dddddd", zorder=0)
     axes.yaxis.set_major_locator(MaxNLocator(6))
-
-
-def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
-    """The upper limit of the y axis in percent, with room for the name of the best head."""
-    highest = max(counts.accuracy.max(), counts.baseline_accuracy, counts.chance_accuracy)
-    if intervals is not None:
-        highest = max(highest, float(intervals.max()))
-    return max(5.0, 118 * float(highest))
-
-
-def _best(counts: HeadCounts) -> tuple[int, int] | None:
-    """Layer and head of the best active head; None if no head is active."""
-    accuracy = np.where(counts.mean_share > ACTIVE_SHARE, counts.accuracy, -1.0)
-    return divmod(int(accuracy.argmax()), accuracy.shape[1]) if accuracy.max() >= 0 else None
 
 
 def _draw_ring(axes: Axes, x: float, y: float, ringed: tuple[int, int], names: Sequence[str], small: bool) -> None:
@@ -185,54 +173,6 @@ def _legend(figure: Figure, baseline: str, ring: str, intervals: bool, columns: 
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
-# Changes
-
-
-def _draw_differences(
-    axes: Axes, points: np.ndarray, significant: np.ndarray, names: Sequence[str], models: tuple[str, str]
-) -> None:
-    layers, heads = points.shape
-    limit = max(1.0, float(np.abs(points).max()))
-    # As everywhere light is more: the direction of a change can be read in grey.
-    image = axes.imshow(points, cmap="cividis", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
-    for layer, head in zip(*np.nonzero(significant), strict=True):
-        axes.plot(head, layer, marker="*", ms=8, color="black" if points[layer, head] > 0 else "white", mec="none")
-    axes.set_yticks(range(layers), names, fontsize=8)
-    axes.set_xticks(range(heads), [str(head) for head in range(heads)], fontsize=8)
-    axes.set(xlabel="head", ylabel="layer")
-    axes.set_title("★ significant" if significant.any() else "by layer and head", fontsize=10)
-    before, after = models
-    label = f"← {before} better      points      {after} better →"
-    axes.figure.colorbar(image, ax=axes, fraction=0.05).set_label(label, fontsize=8)
-
-
-def _draw_dumbbells(
-    axes: Axes,
-    before: HeadCounts,
-    after: HeadCounts,
-    significant: np.ndarray,
-    layers: Sequence[str],
-    names: tuple[str, str],
-    most: int,
-) -> None:
-    """Hollow points are before, filled points after; a significant head has a thick line and a bold name."""
-    old, new = 100 * before.accuracy, 100 * after.accuracy
-    order = np.argsort(-np.abs(new - old), axis=None, kind="stable")[:most]
-    for place, (layer, head) in enumerate(zip(*np.unravel_index(order, old.shape), strict=True)):
-        ends, sure = [old[layer, head], new[layer, head]], significant[layer, head]
-        axes.plot(ends, [place] * 2, color=BLUE, lw=2.6 if sure else 1.1, zorder=2)
-        axes.plot(ends[0], place, marker="o", ms=6, mfc="white", mec=BLUE, zorder=3)
-        axes.plot(ends[1], place, marker="o", ms=6, color=BLUE, zorder=4)
-    labels = [f"{layers[layer]}-{head}" for layer, head in zip(*np.unravel_index(order, old.shape), strict=True)]
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
-    for label, sure in zip(axes.get_yticklabels(), significant.flat[order], strict=True):
-        label.set_fontweight("bold" if sure else "normal")
-    axes.axvline(100 * before.baseline_accuracy, color=GREY, lw=1.6, zorder=1)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_title(f"most changed heads: ○ {names[0]}, ● {names[1]}", fontsize=10)
-    axes.grid(axis="x", lw=0.4, color="#dddddd", zorder=0)
-
-
 # Files
 
 
@@ -240,28 +180,20 @@ def plot_table(result: HeadTable, folder: Path) -> list[Path]:
     """Draws each direction by layer and head, the phrase types and the relations."""
     files: list[Path] = []
     for direction, groups in result.entities.items():
-        known = {
-            "title": _TITLES[direction].format(region=result.region),
-            "layers": result.layers,
-            "baseline": result.rule(direction),
-            "chosen": result.choice.heads.get(direction, {}),
-            "ring": result.choice.ring,
-        }
+        known = {**panel_options(result, direction), "title": _TITLES[direction].format(region=result.region)}
         files += draw_files(grounding_panels_figure, folder / direction, {ALL: groups[ALL]}, intervals=True, **known)
-        types = most_common({name: of_type for name, of_type in groups.items() if name != ALL})
-        if types:
+        if types := most_common({name: of_type for name, of_type in groups.items() if name != ALL}):
             files += draw_files(grounding_panels_figure, folder / f"{direction}_types", types, **known)
     if result.relations:
-        files += draw_files(
-            grounding_panels_figure,
-            folder / "relations",
-            most_common(result.relations),
-            layers=result.layers,
-            baseline=result.rule(RELATIONS),
-            chosen=result.choice.heads.get(RELATIONS, {}),
-            ring=result.choice.ring,
-        )
+        known, path = panel_options(result, RELATIONS), folder / "relations"
+        files += draw_files(grounding_panels_figure, path, most_common(result.relations), **known)
     return files
+
+
+def panel_options(result: HeadTable, kind: str) -> dict[str, Any]:
+    """What `grounding_panels_figure` is told of a table, for one of the kinds of its counts."""
+    chosen = result.choice.heads.get(kind, {})
+    return {"layers": result.layers, "baseline": result.rule(kind), "chosen": chosen, "ring": result.choice.ring}
 
 
 def draw_files(figure: Callable[..., Any], path: Path, *counts: Any, **options: Any) -> list[Path]:

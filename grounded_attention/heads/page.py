@@ -6,7 +6,6 @@ The page is one file and needs no network. With several models, the others are c
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,13 @@ from grounded_attention.pages.page import embedded_image, folded, html_page, htm
 from grounded_attention.pages.tables import conclusion
 
 from . import SAME_SPLIT
-from .card import MOST_RELATIONS, NAMES
+from .card import BEST_COLUMNS, MOST_RELATIONS, NAMES, best_row, chosen_row
 from .changes import Changes, compare
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
-from .figures import ALPHA, changes_figure, grounding_panels_figure
-from .heads_file import name_heads
-from .ranking import HeadRanking, score_texts
-from .statistics import ACTIVE_SHARE, ALL
-from .table import BestHead, HeadTable
+from .figures import ALPHA, changes_figure, grounding_panels_figure, panel_options
+from .ranking import HeadRanking
+from .statistics import ACTIVE_SHARE, ALL, RELATIONS
+from .table import HeadTable
 
 # What a relation w1 → w2 is in words, of Universal Dependencies and of spaCy's English models.
 GLOSS = {
@@ -48,28 +46,13 @@ GLOSS = {
     "prep": "preposition",
 }
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
-COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
+COLUMNS = (BEST_COLUMNS[0], "model", *BEST_COLUMNS[1:])
 
 
-@dataclass(frozen=True)
-class ExtraSection:
-    """An additional section of the page, such as a comparison of maps."""
-
-    heading: str
-    text: str
-    head: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    figures: Sequence[tuple[Path, str]] = ()
-
-
-def ranking_section(ranking: HeadRanking) -> ExtraSection:
+def ranking_section(ranking: HeadRanking) -> str:
     """The chosen heads and how well they find boxes, for the page."""
-    counts = ranking.reported_on.counts
-    low, high = counts.intervals()
-    heads = [
-        (name_heads([pair]), *score_texts(counts, pair, interval_text((low[pair], high[pair])))[:4], "")
-        for pair in ranking.heads
-    ]
+    chosen = [chosen_row(one) for one in ranking.to_dict()["chosen"]]
+    heads = [(*row[:5], "") for row in chosen]
     boxes = [
         (score.name, f"{score.pointing:.1%}", interval_text(score.pointing_interval), "", "", f"{score.accuracy:.1%}")
         for score in ranking.boxes
@@ -78,9 +61,7 @@ def ranking_section(ranking: HeadRanking) -> ExtraSection:
         f"The {len(ranking.heads)} heads that find phrases best, by {ranking.about['options']['rank']}, and how well "
         "they, and baselines, find boxes without training (IoU of at least 0.5)."
     )
-    return ExtraSection(
-        "Heads that ground", text, ("attention of", "pointing", "95%", "lift", "share", "box"), [*heads, *boxes]
-    )
+    return note(text) + html_table(("attention of", "pointing", "95%", "lift", "share", "box"), [*heads, *boxes])
 
 
 def heads_page(
@@ -89,9 +70,9 @@ def heads_page(
     *,
     about: Sequence[tuple[str, str]] = (),
     examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
-    extra: Sequence[ExtraSection] = (),
+    extra: Mapping[str, str] | None = None,
 ) -> str:
-    """Builds the page; all text from data is escaped."""
+    """Builds the page; all text from data is escaped. `extra` has further parts, heading -> HTML."""
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
     lead, best = _conclusion(results)
@@ -103,10 +84,11 @@ def heads_page(
         parts["Words across layers"] = _words(best[0], results[best[0]], examples[best[0]][0])
     if len(results) > 1:
         parts["What changed"] = "".join(_changes(results))
-    parts |= {section.heading: _extra(section) for section in extra}
+    parts |= extra or {}
+    heads = [(name, each) for name, result in results.items() for each in result.best_entries()]
     if any(result.relations for result in results.values()):
-        parts["Syntactic relations"] = _relations(results)
-    parts["All numbers"] = _best_heads(results)
+        parts["Syntactic relations"] = _relations(results, heads)
+    parts["All numbers"] = _best_heads(results, heads)
     return html_page(title, parts, about, lead)
 
 
@@ -142,11 +124,15 @@ def _opened(
 # Tables
 
 
-def _best_heads(results: Mapping[str, HeadTable]) -> str:
-    chosen = {name: [b for b in result.best_heads() if b.kind in NAMES] for name, result in results.items()}
-    whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
+# Name of a model, and one of its heads as in `best` of `heads.json`.
+Best = tuple[str, Mapping[str, Any]]
+
+
+def _best_heads(results: Mapping[str, HeadTable], heads: Sequence[Best]) -> str:
+    entities = [one for one in heads if one[1]["kind"] != RELATIONS]
+    whole = _head_rows([one for one in entities if one[1]["group"] == ALL])
     several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
-    types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
+    types = _head_rows([one for one in entities if one[1]["group"] != ALL]) if several else []
     more = folded("By phrase type", html_table(COLUMNS, types, 3)) if types else ""
     splits = {name: result.choice.split for name, result in results.items()}
     rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
@@ -167,22 +153,12 @@ def _how_chosen(splits: Mapping[str, str], rule: str) -> str:
     )
 
 
-def _head_rows(
-    results: Mapping[str, HeadTable], chosen: Mapping[str, Sequence[BestHead]], wanted: Callable[[BestHead], bool]
-) -> list[tuple[str, ...]]:
+def _head_rows(heads: Sequence[Best]) -> list[tuple[str, ...]]:
     """One row per group and model; rows of one group are adjacent."""
-    rows = [(best, name) for name, of_kind in chosen.items() for best in of_kind if wanted(best)]
-    groups = list(dict.fromkeys((best.kind, best.group) for best, _ in rows))
-    rows.sort(key=lambda row: groups.index((row[0].kind, row[0].group)))
-    return [_head_row(best, name, results[name]) for best, name in rows]
-
-
-def _head_row(best: BestHead, model: str, result: HeadTable) -> tuple[str, ...]:
-    what = NAMES[best.kind] if best.group == ALL else f"{NAMES[best.kind]}: {best.group}"
-    head = result.name(best.layer, best.head) + ("" if best.active else " (not active)")
-    shares = (f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
-    reachable = "–" if best.upper_bound is None else f"{best.upper_bound:.1%}"
-    return what, model, head, f"{best.accuracy:.1%}", interval_text(best.interval), *shares, reachable, str(best.items)
+    groups = list(dict.fromkeys((best["kind"], best["group"]) for _, best in heads))
+    ordered = sorted(heads, key=lambda one: groups.index((one[1]["kind"], one[1]["group"])))
+    rows = ((name, best_row(best)) for name, best in ordered)
+    return [(what, name, *rest) for name, (what, *rest) in rows]
 
 
 # Figures
@@ -201,21 +177,18 @@ def _drawn(
 def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
     for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
         of_model = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
-        layers = {result.layers for name, result in results.items() if name in of_model}
         alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(of_model)}"
         caption = (
             f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
             "attention to the candidates. Ring: the head that the table names. Lines: 95% intervals."
         )
-        rule = next(iter(results.values())).rule(kind)
-        known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": rule}
-        known["ring"] = " / ".join(dict.fromkeys(results[name].choice.ring for name in of_model))
-        heads = {name: results[name].choice.heads.get(kind, {}).get(ALL) for name in of_model}
-        chosen = {name: pair for name, pair in heads.items() if pair is not None}
-        if len(layers) == 1:
-            known["layers"] = layers.pop()
-        known |= {"intervals": True, "chosen": chosen}
-        yield _drawn(grounding_panels_figure, alt, caption, of_model, **known)
+        known: list[dict[str, Any]] = [panel_options(results[name], kind) for name in of_model]
+        rings = " / ".join(dict.fromkeys(each["ring"] for each in known))
+        heads = {name: each["chosen"].get(ALL) for name, each in zip(of_model, known, strict=True)}
+        options = known[0] | {"ring": rings, "chosen": heads, "title": NAMES[kind].capitalize(), "intervals": True}
+        if len({each["layers"] for each in known}) > 1:
+            options["layers"] = None
+        yield _drawn(grounding_panels_figure, alt, caption, of_model, **options)
 
 
 def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
@@ -235,37 +208,34 @@ def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
 
 def _change(changes: Changes, kind: str) -> str:
     before, after = (table.entities[kind][ALL] for table in (changes.before, changes.after))
-    p, sure, rise = changes.corrected[kind], changes.significant(kind), changes.comparisons[kind].difference
-    up, down = int((sure & (rise > 0)).sum()), int((sure & (rise < 0)).sum())
+    p, rise = changes.corrected[kind], changes.comparisons[kind].difference
+    up, down = changes.better_and_worse(kind)
     layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
     caption = (
         f"{NAMES[kind].capitalize()}: {up} of {changes.tested} heads are significantly more accurate than in "
         f"{changes.names[0]}, {down} less accurate. The largest change is that of "
-        f"{changes.before.name(layer, head)}, {100 * rise[layer, head]:+.1f} points (p {_p(p[layer, head])})."
+        f"{changes.before.name(layer, head)}, {100 * rise[layer, head]:+.1f} points (corrected p "
+        f"{p[layer, head]:.2g})."
     )
     alt = f"Change of each head's accuracy from {changes.names[0]} to {changes.names[1]}, {NAMES[kind]}"
     known: dict[str, Any] = {"p": p, "layers": changes.before.layers, "names": changes.names}
-    baseline = changes.before.rule(kind)
-    return _drawn(changes_figure, alt, caption, before, after, suffix=".png", **known, baseline=baseline)
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+    return _drawn(changes_figure, alt, caption, before, after, suffix=".png", **known)
 
 
 # Relations and further parts
 
 
-def _relations(results: Mapping[str, HeadTable]) -> str:
+def _relations(results: Mapping[str, HeadTable], heads: Sequence[Best]) -> str:
     counts: dict[str, int] = {}
     for result in results.values():
         for relation, counted in result.relations.items():
             counts[relation] = max(counts.get(relation, 0), counted.total)
     common = sorted(counts, key=lambda relation: (-counts[relation], relation))[:MOST_RELATIONS]
-    chosen = {name: result.best_heads() for name, result in results.items()}
-    rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)
-    rows.sort(key=lambda row: [f"{NAMES['relations']}: {relation}" for relation in common].index(row[0]))
-    rows = [(_glossed(what), *rest) for what, *rest in rows]
+    rows = []
+    for relation in common:
+        of_relation = [one for one in heads if (one[1]["kind"], one[1]["group"]) == (RELATIONS, relation)]
+        gloss = f" ({GLOSS[relation]})" if relation in GLOSS else ""
+        rows += [(what + gloss, *rest) for what, *rest in _head_rows(of_relation)]
     text = (
         "For a dependency relation w1 → w2 whose word w1 has a region: how often w2 attends most to that region. In "
         "“a red ball” the adjective (amod) and the article (det) depend on “ball”: do they look at the ball, too? "
@@ -277,9 +247,7 @@ def _relations(results: Mapping[str, HeadTable]) -> str:
             f"Accuracy of each head by layer for each relation, of {name}",
             "",
             {relation: result.relations[relation] for relation in common if relation in result.relations},
-            layers=result.layers,
-            chosen=result.choice.heads.get("relations", {}),
-            ring=result.choice.ring,
+            **panel_options(result, RELATIONS),
             title=f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1",
             suffix=".png",  # ten panels of points are smaller as pixels
         )
@@ -287,11 +255,6 @@ def _relations(results: Mapping[str, HeadTable]) -> str:
         if result.relations
     ]
     return note(text) + folded("Table and pictures", html_table(COLUMNS, rows, 3) + "".join(figures))
-
-
-def _glossed(what: str) -> str:
-    relation = what.rpartition(": ")[2]
-    return f"{what} ({GLOSS[relation]})" if relation in GLOSS else what
 
 
 def _words(name: str, result: HeadTable, example: ExampleAttention) -> str:
@@ -306,12 +269,3 @@ def _words(name: str, result: HeadTable, example: ExampleAttention) -> str:
     words, heads = naming_words(example), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
     alt = f"Regions that words of “{example.caption}” attend to across layers, in {name}"
     return note(text) + _drawn(words_across_layers_figure, alt, "", example, words, heads, suffix=".png")
-
-
-def _extra(section: ExtraSection) -> str:
-    table = html_table(section.head, section.rows) if section.rows else ""
-    return (
-        note(section.text)
-        + table
-        + "".join(embedded_image(Path(path), shown, shown) for path, shown in section.figures)
-    )

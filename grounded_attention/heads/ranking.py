@@ -27,7 +27,7 @@ from .heads_file import ChosenHeads, name_heads, read_pairs
 from .items import Rules
 from .maps import BOX_RULE, BOX_RULES
 from .measure import Maps, Measurement
-from .table import HeadCounts, HeadTable, head_entry
+from .table import HeadTable, head_entry
 
 logger = logging.get_logger(__name__)
 
@@ -175,18 +175,6 @@ def _estimates_text(ablation: Ablation) -> str:
     return (
         f"The heads whose removal would move the words furthest, of all {len(sizes)}, by an estimate of the size from "
         f"one forward and one backward pass (|gradient × output of the head|): {needed}.{agreement}"
-    )
-
-
-def score_texts(counts: HeadCounts, pair: tuple[int, int], interval: str) -> tuple[str, ...]:
-    """Pointing, its interval, lift, share and entropy of a head, for tables; what was not counted is left empty."""
-    lift, entropy = (None if (values := counts.mean(name)) is None else values[pair] for name in ("lift", "entropy"))
-    return (
-        f"{counts.accuracy[pair]:.1%}",
-        interval,
-        "" if lift is None else f"{lift:.2f}",
-        f"{counts.mean_share[pair]:.1%}",
-        "" if entropy is None else f"{entropy:.2f}",
     )
 
 

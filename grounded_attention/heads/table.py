@@ -306,6 +306,10 @@ class HeadTable:
             if group in chosen.get(kind, {})
         ]
 
+    def best_entries(self) -> list[dict[str, Any]]:
+        """`best_heads` as in `heads.json`: with the names of layers."""
+        return [{**asdict(best), "layer": self.layers[best.layer]} for best in self.best_heads()]
+
     def name(self, layer: int, head: int) -> str:
         """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
         return f"{self.layers[layer]}-{head}"
@@ -367,7 +371,7 @@ class HeadTable:
             "headless": list(self.headless),
             "chosen": self.chosen_heads(),
             "choice": None if self.chosen is None else self.chosen.to_dict(),
-            "best": [{**asdict(one), "layer": self.layers[one.layer]} for one in self.best_heads()],
+            "best": self.best_entries(),
             "scores": {
                 kind: {group: counts.summary() for group, counts in groups.items()}
                 for kind, groups in self.counted.items()

@@ -12,9 +12,10 @@ from PIL import Image
 
 from grounded_attention.heads.changes import permutation_test
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.heads.page import ExtraSection, heads_page
+from grounded_attention.heads.page import heads_page
 from grounded_attention.heads.statistics import holm
 from grounded_attention.heads.table import HeadCounts, HeadTable
+from grounded_attention.pages.page import html_table
 from tests.helpers.browser import open_browser
 from tests.helpers.quick_figures import blank_figure, no_objects
 
@@ -82,8 +83,8 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written():
-    extra = ExtraSection(HOSTILE, "maps", ("map", "area"), [("rollout", "0.5")])
-    return heads_page(RESULTS, f"Audit {HOSTILE}", about=[("data", HOSTILE)], examples=EXAMPLES, extra=[extra])
+    extra = {HOSTILE: html_table(("map", "area"), [("rollout", "0.5")])}
+    return heads_page(RESULTS, f"Audit {HOSTILE}", about=[("data", HOSTILE)], examples=EXAMPLES, extra=extra)
 
 
 def test_the_tables_hold_every_models_best_head(written):
@@ -92,15 +93,17 @@ def test_the_tables_hold_every_models_best_head(written):
         total = found.entities["text_to_region"]["all"]
         layer, head = np.unravel_index(total.accuracy.argmax(), (LAYERS, HEADS))
         (row,) = [row for row in rows if row[:2] == ["text → region", name]]
-        assert row[2:4] == [f"{layer}-{head}", f"{total.accuracy.max():.1%}"]
-        low, high = (float(part.rstrip("%")) / 100 for part in row[4].split(" to "))
+        accuracy, _, interval = row[3].rstrip(")").partition(" (")
+        assert (row[2], accuracy) == (f"{layer}-{head}", f"{total.accuracy.max():.1%}")
+        low, high = (float(part.rstrip("%")) / 100 for part in interval.split(" to "))
         assert low < total.accuracy.max() < high
-        assert row[5:] == ["30%", f"{total.baseline_accuracy:.1%}", "10.0%", "100.0%", str(total.total)]
+        counted = f"{total.total} in {IMAGES} images"
+        assert row[4:] == ["30%", f"{total.baseline_accuracy:.1%}", "10.0%", "100.0%", counted]
 
 
 def test_the_ten_most_common_relations_are_shown(written):
-    shown = [row[0] for row in Reader(written).rows if row[0].startswith("relation: ") and row[1] == "start"]
-    expected = ["relation: amod (adjective of a noun)", *(f"relation: rel{n}" for n in range(1, 10))]
+    shown = [row[0] for row in Reader(written).rows if row[0].startswith("relation, ") and row[1] == "start"]
+    expected = ["relation, amod (adjective of a noun)", *(f"relation, rel{n}" for n in range(1, 10))]
     assert shown == expected, "the two rarest are left out"
 
 
