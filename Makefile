@@ -45,7 +45,10 @@ vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with 
 	  limit=100; test $$suite != evidence || limit=300; before="--before runs/vlm_scenes/none"; test $$name != none || before=; \
 	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite $$suite --match caption --probe data/scenes_8000 \
 	    --limit $$limit $$before --card runs/vlm_scenes/$$name || exit 1; \
-	done; done
+	done; \
+	$(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --task grounded_generation --data-dir data/scenes_8000 --limit 400 \
+	  --images data/scenes_8000/flickr30k-images --set data.builder=vqa_v2 --set options.generate=4 || exit 1; \
+	done
 
 .PHONY: pointer
 pointer: export OMP_NUM_THREADS ?= 1

@@ -181,7 +181,7 @@ class Heads:
         ablate (N): examples of the ablation, 0 for none (default: 64 for vision-language models, else 0)
         batch_size (N): texts in a batch (default: 4 for vision-language models, else 32)
         seed (N): seed of random heads in the ablation, and of the halves of --data
-        rows (N): of a run: rows to compare maps on (default: 200), questions of a kind to ask (default: 400)
+        rows (N): of a run: rows to compare maps on (default: 200)
         explore (N): show N images on heads.html (default: 0; of a run 4)
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
         publish (ORG/NAME): open a pull request that adds heads.json to this atlas, a data set

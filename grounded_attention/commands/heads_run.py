@@ -23,7 +23,7 @@ from grounded_attention.dataset_scripts.licences import read_scenes, scenes_comm
 from grounded_attention.heads.boxes import CENTRE, RANDOM
 from grounded_attention.heads.card import BEST_COLUMNS, CARD, HEADS, best_row, boxes_table
 from grounded_attention.heads.changes import Changes, compare
-from grounded_attention.heads.example_attention import ExampleAttention, best_heads, naming_words
+from grounded_attention.heads.example_attention import ExampleAttention, best_heads, capture_examples, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
 from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.heads.heads_file import FILE
@@ -60,7 +60,7 @@ from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
 from .heads_models import load
-from .heads_work import capture, one_of_each_image, put_in_card, rows_of_builder, write_files
+from .heads_work import one_of_each_image, put_in_card, rows_of_builder, write_files
 from .key_values import options_of
 
 PARSES, PAGE = "parses", "heads.html"
@@ -194,7 +194,8 @@ def measure_method(
         progress=True,
         about={"model": name, "data": data, "split": reported, "choose_on": chosen_on, "regions": run.region_name},
     )
-    return Measured(ranking, capture(loaded, explored, regions, run.picture, run.instruction))
+    read = (explored, regions, run.picture, run.instruction)
+    return Measured(ranking, capture_examples(loaded.model, loaded.processor, *read))
 
 
 # Input and measurement

@@ -24,7 +24,7 @@ from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.atlas import find_revision, publish_heads
 from grounded_attention.heads.card import HEADS, HEADS_FIGURE, best_table, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
-from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import (
     AuditExample,
     PromptSettings,
@@ -305,17 +305,8 @@ def explore(
 ) -> dict[str, list[ExampleAttention]]:
     """The attention of all heads of each model in a few texts: the first with phrases, of each of the first images."""
     first, pictures = one_of_each_image(examples, options.explore), images_of(models, options)
-    return {loaded.name: capture(loaded, first, regions, pictures, options.instruction) for loaded in models}
-
-
-def capture(
-    loaded: Loaded, examples: Sequence[AuditExample], regions: Any, pictures: Any, instruction: str | None
-) -> list[ExampleAttention]:
-    """The attention of all heads of one model in a few texts."""
-    model, processor = loaded.model, loaded.processor
-    if regions is None:
-        return capture_patches(model, processor, examples, pictures, instruction)
-    return capture_examples(model, processor, examples, regions, pictures, regions.class_names)
+    read = (first, regions, pictures, options.instruction)
+    return {loaded.name: capture_examples(loaded.model, loaded.processor, *read) for loaded in models}
 
 
 # Output

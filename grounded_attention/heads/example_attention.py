@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from PIL import Image
@@ -26,7 +26,7 @@ from grounded_attention.utils.whole_words import find_words
 from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
 from .items import RegionInputs, Rules
 from .maps import TokenGrid
-from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, attention_of, get_observer, read_phrases, reads_pixels
+from .reading import REGION_TO_TEXT, Observer, attention_of, get_observer, read_phrases, reads_pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -154,66 +154,53 @@ def capture_examples(
     model: Any,
     processor: Any,
     examples: Sequence[AuditExample],
-    regions: Mapping[str, Any],
+    regions: Mapping[str, Any] | None,
     pictures: Images,
-    label_names: Sequence[str] = (),
+    instruction: str | None = None,
 ) -> list[ExampleAttention]:
-    """Captures the attention between the words of captions and the regions of their images, in both directions."""
+    """Captures the attention between the words of captions and the regions of their images, in every head and in both
+    directions; without regions that of the words on the patches of a vision-language model.
+    """
     observer = model if isinstance(model, Observer) else get_observer(model)
-    inputs = RegionInputs(
-        observer.model, processor, regions, Rules(), pictures if reads_pixels(observer.model) else None
-    )
+    seen = pictures if reads_pixels(observer.model) else None
+    inputs = None if regions is None else RegionInputs(observer.model, processor, regions, Rules(), seen)
+    numbers = [layer for layer in range(len(observer.layers)) if layer not in observer.headless]
     captured = []
     for example in examples:
-        prompt, spans = _with_words(example)
-        batch: Any = inputs.make([prompt]).inputs
-        batch = batch.to(model_device(observer.model))
-        record, candidates = regions[example.image_id], batch["region_candidate_mask"][0].bool().cpu()
-        boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
-        mask, kept = _kept_words(batch["phrase_mask"][0])
-        attention, back = _observe(observer, batch, mask[kept], candidates)
-        words = [spans[number] for number in kept]
+        spans = find_words(example.caption)
+        words = tuple(Phrase("", *span, boxes=np.zeros((0, 4), dtype=np.float32)) for span in spans)
+        prompt = replace(example, phrases=words)
+        batch: Any
+        if inputs is None:
+            batch = make_batch(processor, [prompt], pictures, PromptSettings(instruction=instruction))
+        else:
+            batch = inputs.make([prompt]).inputs
+        mask = batch["phrase_mask"][0].bool().cpu()  # (all words, T)
+        kept = mask.any(1).nonzero()[:, 0].tolist()
+        attention = read_phrases(observer, batch)[numbers, 0].cpu()[:, :, kept]  # (L, H, W, all regions)
+        candidates, boxes = batch["region_candidate_mask"][0].bool().cpu(), batch["region_boxes"][0].cpu()
+        if inputs is None:
+            grid = TokenGrid.of_tokens(boxes, candidates, CELLS)
+            places = grid.cell_boxes()
+            there = grid.maps(attention * candidates).flatten(3).clamp(max=1)
+            known: dict[str, Any] = {"gold": _gold(example, spans, places, _covered)[kept]}
+        else:
+            places, there = boxes[candidates].numpy(), attention[..., candidates]
+            known = {
+                "gold": _gold(example, spans, places, Rules().hits)[kept],
+                "back": _back(observer, batch, mask[kept], candidates),
+                "labels": _labels(cast(Mapping[str, Any], regions), example.image_id, len(places)),
+            }
         captured.append(
             ExampleAttention(
                 image=open_image(find_picture(pictures, example.image_id)),
                 caption=example.caption,
-                words=tuple(words),
-                boxes=boxes,
-                attention=attention,
-                layers=tuple(observer.layers),
-                back=back,
-                labels=_labels(record, len(boxes), label_names),
-                gold=_gold(example, words, boxes, Rules().hits),
-                image_id=example.image_id,
-            )
-        )
-    return captured
-
-
-def capture_patches(
-    model: Any, processor: Any, examples: Sequence[AuditExample], images: Images, instruction: str | None = None
-) -> list[ExampleAttention]:
-    """Captures the attention of each word of some texts on the patches of their images, in every head."""
-    settings, observer, captured = PromptSettings(instruction=instruction), get_observer(model), []
-    numbers = [layer for layer in range(len(observer.layers)) if layer not in observer.headless]
-    for example in examples:
-        prompt, spans = _with_words(example)
-        batch = make_batch(processor, [prompt], images, settings)
-        _, kept = _kept_words(batch["phrase_mask"][0])
-        candidates = batch["region_candidate_mask"][0]
-        grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates, CELLS)
-        attention = read_phrases(observer, batch)[numbers, 0].cpu()[:, :, kept]
-        boxes, words = grid.cell_boxes(), [spans[number] for number in kept]
-        captured.append(
-            ExampleAttention(
-                image=open_image(find_picture(images, example.image_id)),
-                caption=example.caption,
-                words=tuple(words),
-                boxes=boxes,
-                attention=grid.maps(attention * candidates).flatten(3).clamp(max=1).numpy(),
+                words=tuple(spans[number] for number in kept),
+                boxes=places,
+                attention=there.numpy(),
                 layers=tuple(observer.layers[number] for number in numbers),
-                gold=_gold(example, words, boxes, _covered),
                 image_id=example.image_id,
+                **known,
             )
         )
     return captured
@@ -223,36 +210,19 @@ def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "
     """Captures the attention of every word in one image, with the regions that a pipeline finds."""
     # The caption as one phrase: every word is captured, so none has to be found.
     item = pipe.find_regions(image, caption, phrases=[caption], **known)
-    labels = [label or "" for label in item.labels]
-    names = sorted(set(labels))
-    classes = np.array([names.index(label) for label in labels])
-    record = SimpleNamespace(boxes=item.boxes, features=item.features, classes=classes)
+    record = SimpleNamespace(boxes=item.boxes, features=item.features)
     example = AuditExample(image_id, caption, ())
-    return capture_examples(pipe.model, pipe.processor, [example], {image_id: record}, lambda _: image, names)[0]
+    (captured,) = capture_examples(pipe.model, pipe.processor, [example], {image_id: record}, lambda _: image)
+    labels = tuple(label or "" for label in item.labels[: len(captured.boxes)])
+    return replace(captured, labels=labels if any(labels) else ())
 
 
-def _with_words(example: AuditExample) -> tuple[AuditExample, list[tuple[int, int]]]:
-    """The example with each word as a phrase, and the words."""
-    spans = find_words(example.caption)
-    words = tuple(Phrase("", start, end, boxes=np.zeros((0, 4), dtype=np.float32)) for start, end in spans)
-    return replace(example, phrases=words), spans
-
-
-def _kept_words(mask: Tensor) -> tuple[Tensor, list[int]]:
-    """The mask of tokens (W, T), and the words that have any."""
-    mask = mask.bool().cpu()
-    return mask, mask.any(1).nonzero()[:, 0].tolist()
-
-
-def _observe(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """(L, H, W, R) and (L, H, R, W) of one example; `words` (W, T) bool, `candidates` (all regions,) bool."""
-    tokens, regions = words.any(0).nonzero()[:, 0], candidates.nonzero()[:, 0]
-    rows, columns = (index[None].to(model_device(observer.model)) for index in (tokens, regions))
-    pairs = observer.observe(batch, {TEXT_TO_REGION: (rows, columns), REGION_TO_TEXT: (columns, rows)})
-    there, back = (attention_of(pairs[name])[:, 0].cpu().double() for name in (TEXT_TO_REGION, REGION_TO_TEXT))
-    member = words[:, tokens].double()  # (W, tokens)
-    pooled = (member / member.sum(1, keepdim=True)) @ there
-    return pooled.float().numpy(), (back @ member.T).float().numpy()
+def _back(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> np.ndarray:
+    """(L, H, R, W): the attention of the regions of one example on its words; `words` (W, T) bool."""
+    device, tokens = model_device(observer.model), words.any(0).nonzero()[:, 0]
+    queries = candidates.nonzero()[:, 0][None].to(device), tokens[None].to(device)
+    pair = observer.observe(batch.to(device), {REGION_TO_TEXT: queries})[REGION_TO_TEXT]
+    return (attention_of(pair)[:, 0].cpu() @ words[:, tokens].float().T).numpy()
 
 
 def _gold(
@@ -275,9 +245,9 @@ def _covered(cells: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     return np.any(match_coverage(boxes, np.broadcast_to(cells, (len(boxes), *cells.shape)), COVERAGE), axis=0)
 
 
-def _labels(record: Any, count: int, names: Sequence[str]) -> tuple[str, ...]:
+def _labels(regions: Mapping[str, Any], image_id: str, count: int) -> tuple[str, ...]:
     """The labels of the first `count` regions, the ones that the processor keeps."""
-    classes = getattr(record, "classes", None)
+    names, classes = getattr(regions, "class_names", ()), getattr(regions[image_id], "classes", None)
     if classes is None or not len(names):
         return ()
     return tuple(str(names[int(number)]) if int(number) < len(names) else "" for number in classes[:count])

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, 
 from grounded_attention.commands import ground, heads, heads_work
 from grounded_attention.heads.boxes import ground_box
 from grounded_attention.heads.card import HEADS
-from grounded_attention.heads.example_attention import capture_patches
+from grounded_attention.heads.example_attention import capture_examples
 from grounded_attention.heads.examples import AuditExample, PromptSettings
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.maps import TokenGrid
@@ -83,7 +83,7 @@ def test_the_page_shows_the_attention_of_words(files):
     boxes = np.array([[0.4, 0.3, 0.7, 0.9]], dtype=np.float32)
     example = AuditExample("a", "a red ball", (Phrase("a red ball", 0, 10, boxes=boxes),))
     plain = AutoModel.from_pretrained(files / "llava")
-    (shown,) = capture_patches(plain, grounding, [example], lambda _: picture(files))
+    (shown,) = capture_examples(plain, grounding, [example], None, lambda _: picture(files))
     words = [{"text": 0, "start": start, "end": end} for start, end in ((0, 1), (2, 5), (6, 10))]
     batch = grounding("a red ball", images=picture(files), phrases=words)
     maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions

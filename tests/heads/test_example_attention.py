@@ -28,6 +28,12 @@ CAPTION = "a b c , d"
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 
 
+class Regions(dict):
+    """Regions by image id, with the names of a detector's classes."""
+
+    class_names = NAMES
+
+
 @pytest.fixture(scope="module")
 def table():
     return tiny_table(2)
@@ -38,7 +44,8 @@ def captured(table):
     gold = table["1"].boxes[:1]
     example = AuditExample("1", CAPTION, (Phrase("", 2, 5, boxes=gold),))
     observer, picture = get_observer(tiny_model().eval()), Image.new("RGB", (40, 30))
-    (found,) = capture_examples(observer, tiny_processor(), [example], table, {"1": picture}.__getitem__, NAMES)
+    regions = Regions({"1": table["1"]})
+    (found,) = capture_examples(observer, tiny_processor(), [example], regions, {"1": picture}.__getitem__)
     return found
 
 
@@ -90,7 +97,7 @@ def test_of_many_regions_the_first_stay_as_in_the_audit(table):
     processor, picture = tiny_processor(), Image.new("RGB", (4, 3))
     processor.max_regions = 1
     examples, observer = [AuditExample("1", CAPTION, ())], get_observer(tiny_model().eval())
-    (found,) = capture_examples(observer, processor, examples, {"1": ascending}, lambda _: picture, NAMES)
+    (found,) = capture_examples(observer, processor, examples, Regions({"1": ascending}), lambda _: picture)
     assert count > 1 and np.allclose(found.boxes, boxes[:1])
     assert found.labels == tuple(NAMES[number] for number in table["1"].classes[:1])
 

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 
 from grounded_attention.heads.ablation import ablate_heads
 from grounded_attention.heads.attention_grounding import AttentionGrounding, summarise
-from grounded_attention.heads.example_attention import capture_patches
+from grounded_attention.heads.example_attention import capture_examples
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.measure import audit
@@ -166,7 +166,7 @@ def test_the_ranking_has_the_scores_of_eager_maps_at_the_layers_of_the_model(mod
     table = audit(model, processor, [one], images=pictures(1), word="mean", progress=False)
     np.testing.assert_allclose(table.counts.mean_share, expected, atol=1e-5)
     assert len(table.layers) == len(ranking.to_dict()["layers"]) == LAYERS and table.headless
-    shown = capture_patches(model, PatchGroundingProcessor(processor), [example], pictures(1))
+    shown = capture_examples(model, PatchGroundingProcessor(processor), [example], None, pictures(1))
     assert shown[0].layers == tuple(map(str, HYBRIDS[model_type][0])) and len(shown[0].attention) == 2
 
 

@@ -9,12 +9,7 @@ from typing import Any, cast
 import numpy as np
 from transformers import Trainer
 
-from grounded_attention.heads.example_attention import (
-    ExampleAttention,
-    capture_examples,
-    capture_patches,
-    naming_words,
-)
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, naming_words
 from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import layer_labels
@@ -71,10 +66,10 @@ def _capture(
     task, processor = TASKS[recipe.task], make_processor(source)
     if task.image_tokens:
         prompt = task.configure(data.options).options.caption_prompt
-        return capture_patches(load_vlm(source)[0].eval(), processor, examples, files, prompt)
+        return capture_examples(load_vlm(source)[0].eval(), processor, examples, None, files, prompt)
     regions: Any = data.regions
     model = load_model(head_class(task.head, source), source)[0].eval()
-    return capture_examples(model, processor, examples, regions, files, regions.class_names)
+    return capture_examples(model, processor, examples, regions, files)
 
 
 def _captions(rows: Sequence[tuple[dict[str, Any], Path]]) -> tuple[list[AuditExample], dict[str, Path]]:
@@ -139,7 +134,7 @@ def draw_examples(
     examples, files = _captions(_rows_to_show(data, recipe, "validation"))
     model.eval()
     try:
-        captured = capture_examples(model, processor, examples, regions, files, regions.class_names)
+        captured = capture_examples(model, processor, examples, regions, files)
     finally:
         model.train(training)
     return draw_pictures({name: captured}, {name: layer}, directory)
