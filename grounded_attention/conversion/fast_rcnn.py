@@ -9,7 +9,7 @@ ResNet and `fc`), and end-to-end VL-BERT checkpoints. These have the prefix `ima
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFeatures
 
 from .errors import CheckpointError
 from .fields import ConfigFields, settle_fields
-from .keys import Conversion, Rules
+from .keys import Conversion, Rename, rename_prefix
 from .original_family import UNKNOWN, OriginalFamily
 
 IMAGE = "image_feature_extractor."
@@ -30,10 +30,7 @@ _BACKBONE, _ROI_HEAD, _ROI_HEAD_AGAIN = (
 _COUNTER = ".num_batches_tracked"
 
 _BLOCK_KEY = re.compile(r"layer([1-4])\.(\d+)\.(conv|bn|downsample\.)(\d)\.(.+)")
-_BLOCK_NAME = re.compile(
-    r"(?:stages\.([0-2])|head)\.(\d+)\.(?:(layer\.(\d)|shortcut)\.(convolution|normalization)\.)?(.*)"
-)
-_STEM = {"conv1.": "embedder.embedder.convolution.", "bn1.": "embedder.embedder.normalization."}
+_STEM = (("conv1.", "embedder.embedder.convolution."), ("bn1.", "embedder.embedder.normalization."))
 _PARTS = {"conv": "layer.{}.convolution", "bn": "layer.{}.normalization"}
 _SHORTCUT = {"0": "shortcut.convolution", "1": "shortcut.normalization"}
 
@@ -46,37 +43,20 @@ _PUBLIC = tuple(
 )
 
 
-@dataclass(frozen=True)
-class ImageRules:
-    """Keys of the pixel network."""
-
-    end_to_end: bool
-    prefix: str = ""
-
-    def rename(self, key: str) -> str | None:
-        """Our name for a key; `None` for a key of another part and for keys that `explain_image_key` explains."""
-        if explain_image_key(key) is not None:
+def rename_image_key(key: str, end_to_end: bool, prefix: str = "") -> str | None:
+    """Our name for a key; `None` for a key of another part and for keys that `explain_image_key` explains."""
+    if explain_image_key(key) is not None:
+        return None
+    if end_to_end:
+        key = key.replace(_ROI_HEAD, f"{_BACKBONE}layer4.", 1)
+        if not key.startswith(_BACKBONE):
             return None
-        if self.end_to_end:
-            key = key.replace(_ROI_HEAD, f"{_BACKBONE}layer4.", 1)
-            if not key.startswith(_BACKBONE):
-                return None
-            key = key.removeprefix(_BACKBONE)
-        name = _rename_resnet_key(key)
-        return None if name is None else self.prefix + name
-
-    def restore(self, name: str) -> str | None:
-        """The original key for our name or the beginning of one; `None` for a name of another part."""
-        key = _restore_resnet_key(name.removeprefix(self.prefix)) if name.startswith(self.prefix) else None
-        if key is None or not self.end_to_end:
-            return key
-        return _ROI_HEAD + key.removeprefix("layer4.") if key.startswith("layer4.") else _BACKBONE + key
+        key = key.removeprefix(_BACKBONE)
+    name = rename_prefix(_STEM, key) or _rename_block(key)
+    return None if name is None else prefix + name
 
 
-def _rename_resnet_key(key: str) -> str | None:
-    for prefix, name in _STEM.items():
-        if key.startswith(prefix):
-            return name + key.removeprefix(prefix)
+def _rename_block(key: str) -> str | None:
     match = _BLOCK_KEY.fullmatch(key)
     if match is None:
         return None
@@ -85,22 +65,6 @@ def _rename_resnet_key(key: str) -> str | None:
     # Numbers start at 1 in conv1 and bn1, and at 0 in downsample.0.
     name = _PARTS[part].format(int(number) - 1) if part in _PARTS else _SHORTCUT.get(number, "")
     return f"{where}.{block}.{name}.{rest}"
-
-
-def _restore_resnet_key(name: str) -> str | None:
-    for key, ours in _STEM.items():
-        if name.startswith(ours):
-            return key + name.removeprefix(ours)
-    match = _BLOCK_NAME.fullmatch(name)
-    if match is None:
-        return None
-    stage, block, part, number, kind, rest = match.groups()
-    where = f"layer{4 if stage is None else int(stage) + 1}.{block}."
-    if part is None:
-        return where + rest
-    if part == "shortcut":
-        return f"{where}downsample.{int(kind == 'normalization')}.{rest}"
-    return f"{where}{'conv' if kind == 'convolution' else 'bn'}{int(number) + 1}.{rest}"
 
 
 def explain_image_key(key: str) -> str | None:
@@ -118,13 +82,11 @@ def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversio
         if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
             continue
         first = key.replace(_ROI_HEAD_AGAIN, _ROI_HEAD, 1)
-        names = [conversion.wrap(name) for name in (key, first)]
-        if first not in weights:
+        if first not in weights or not torch.equal(tensor, weights[first]):
             raise CheckpointError(
-                f"the file has {names[0]}, but not {names[1]}; expected the same tensor under both keys."
+                f"{conversion.keys[key]} differs from {conversion.keys.get(first, first)}; expected the same "
+                "tensor under both keys."
             )
-        if not torch.equal(tensor, weights[first]):
-            raise CheckpointError(f"{names[0]} differs from {names[1]}; expected the same tensor under both keys.")
 
 
 def read_image_fields(conversion: Conversion, prefix: str, overrides: Mapping[str, Any]) -> ConfigFields:
@@ -162,8 +124,8 @@ class FastRCNNFamily(OriginalFamily):
             )
         return FastRCNNFeatures.__name__
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        return (ImageRules(_is_end_to_end(keys)),)
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
+        return (partial(rename_image_key, end_to_end=_is_end_to_end(keys)),)
 
     def explain(self, key: str, class_name: str) -> str | None:
         """The reason for counters, second copies, and the classifier of the ResNet pre-training."""

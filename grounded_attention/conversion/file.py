@@ -1,16 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reads original files and the file of --config, without executing code in them."""
 
-import io
-import pickletools
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,13 +17,8 @@ from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, read_json
 from .errors import CheckpointError, OverrideError, name_some
 from .keys import plain_key
 
-# Names that torch.save itself writes into a pickle.
-_HARMLESS = re.compile(
-    r"torch\.(_utils\._rebuild\w+|_tensor\._rebuild\w+|\w*Storage|Size|device|[a-z]+\d+)|collections\.OrderedDict"
-)
-_NAME = re.compile(r"[\w.]+")
-# Module names of Python 2 and of platforms -> common names.
-_MODULES = {"posix": "os", "nt": "os", "__builtin__": "builtins", "commands": "subprocess"}
+# What torch names of a pickle that it refuses.
+_GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 _WEIGHTS_SUFFIX = ".safetensors"
 # Names under which training code saves weights and optimizer, among them those of Lightning and DeepSpeed.
 WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
@@ -62,7 +54,7 @@ def read_checkpoint(path: Path) -> OriginalFile:
     except (OSError, MemoryError, CheckpointError):
         raise
     except Exception as error:  # torch raises many types, for damaged and for unsafe files
-        raise CheckpointError(f"{path}: {_explain_load_error(path)}") from error
+        raise CheckpointError(f"{path}: {_explain_load_error(error)}") from error
     return _unpack(content, path)
 
 
@@ -154,54 +146,14 @@ def _describe_safetensors(path: Path) -> str:
     return f"a safetensors file, expected the file of the original code (.model, .th): {what}."
 
 
-def _explain_load_error(path: Path) -> str:
-    names = sorted(_list_globals(path))
+def _explain_load_error(error: Exception) -> str:
+    names = sorted({*_GLOBAL.findall(str(error))})
     if names:
         return (
             f"reading it would run code ({name_some(f'`{name}`' for name in names)}); no code was run. "
             "Expected only tensors and plain values. If you trust the file, save only its state dict with torch.save."
         )
     return "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."
-
-
-def _list_globals(path: Path) -> set[str]:
-    """Functions and classes in a pickle, except those of torch, from its instructions."""
-    found = set()
-    # A damaged file may raise any error; names found before it are kept.
-    with suppress(Exception):
-        for name in _scan(_open_pickles(path)):
-            module, _, rest = name.partition(".")
-            name = f"{_MODULES.get(module, module)}.{rest}"
-            if _NAME.fullmatch(name) and not _HARMLESS.fullmatch(name):
-                found.add(name)
-    return found
-
-
-def _open_pickles(path: Path) -> BinaryIO:
-    if not zipfile.is_zipfile(path):
-        return path.open("rb")
-    with zipfile.ZipFile(path) as archive:
-        name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
-        return io.BytesIO(archive.read(name))
-
-
-def _scan(file: BinaryIO) -> Iterator[str]:
-    """Yields names (`module.function`) in the consecutive pickles of a file, and closes it."""
-    texts: list[str] = []
-    memo: list[str] = []
-    with file:
-        while True:
-            for code, argument, _ in pickletools.genops(file):
-                if code.name in ("GLOBAL", "INST"):
-                    yield str(argument).replace(" ", ".", 1)
-                elif code.name == "STACK_GLOBAL" and len(texts) > 1:
-                    yield ".".join(texts[-2:])
-                elif isinstance(argument, str):
-                    texts.append(argument)
-                elif code.name == "MEMOIZE":
-                    memo.append(texts[-1] if texts else "")
-                elif code.name in ("BINGET", "LONG_BINGET") and isinstance(argument, int) and argument < len(memo):
-                    texts.append(memo[argument])
 
 
 def read_overrides(path: Path | None) -> dict[str, Any]:

@@ -2,41 +2,22 @@
 """Original keys and our names: the rules between them, wrappers of training code, and the record of every key."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
 from .errors import CheckpointError, name_some
 from .fields import ConfigFields
 
-
-class Rules(Protocol):
-    """Maps between keys without wrappers and our names."""
-
-    def rename(self, key: str) -> str | None:
-        """Our name for a key, or `None`."""
-
-    def restore(self, name: str) -> str | None:
-        """The original key for our name or the beginning of one; `None` if there is none."""
+# Our name for a key without wrappers, or `None`.
+Rename = Callable[[str], str | None]
 
 
-@dataclass(frozen=True)
-class PrefixRules:
-    """Rules for keys that differ from our names only in the prefix."""
-
-    pairs: tuple[tuple[str, str], ...]
-
-    def rename(self, key: str) -> str | None:
-        for original, ours in self.pairs:
-            if key.startswith(original):
-                return ours + key.removeprefix(original)
-        return None
-
-    def restore(self, name: str) -> str | None:
-        keys = (original + name.removeprefix(ours) for original, ours in self.pairs if name.startswith(ours))
-        return next((key for key in keys if self.rename(key) == name), None)
+def rename_prefix(pairs: Sequence[tuple[str, str]], key: str) -> str | None:
+    """Our name for a key that differs only in the prefix; the first pair that fits applies."""
+    return next((ours + key.removeprefix(original) for original, ours in pairs if key.startswith(original)), None)
 
 
 class Wrapper(NamedTuple):
@@ -49,10 +30,6 @@ class Wrapper(NamedTuple):
     def strip(self, key: str) -> str:
         """The key without the wrapper."""
         return self.bare + key.removeprefix(self.written) if key.startswith(self.written) else key
-
-    def wrap(self, key: str) -> str:
-        """The key with the wrapper, as in the file."""
-        return self.written + key.removeprefix(self.bare) if key.startswith(self.bare) else key
 
 
 # What data parallelism, torch.compile, FSDP and activation checkpointing add to names; Lightning adds "model.".
@@ -74,8 +51,7 @@ class Conversion:
     """Renamed weights and the record of every key."""
 
     class_name: str
-    rules: Sequence[Rules] = ()
-    wrappers: Sequence[Wrapper] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)  # key without wrappers -> that of the file
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     converted: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -83,24 +59,14 @@ class Conversion:
     fields: ConfigFields = field(default_factory=ConfigFields)
 
     def original(self, name: str) -> str:
-        """The key of the file for our name or the beginning of one, even if the file does not have it."""
-        original = next((key for key, ours in self.converted.items() if ours == name), None)
-        if original is not None:
-            return original
-        key = next((key for rules in self.rules if (key := rules.restore(name)) is not None), None)
-        return name if key is None else self.wrap(key)
-
-    def wrap(self, key: str) -> str:
-        """Adds the wrappers of the file to a key."""
-        for wrapper in reversed(self.wrappers):
-            key = wrapper.wrap(key)
-        return key
+        """The key of the file that became our name; our name if there is none."""
+        return next((key for key, ours in self.converted.items() if ours == name), name)
 
     def shape(self, name: str, dimensions: int = 2) -> torch.Size:
         """The shape of the tensor with our name."""
         if name not in self.weights:
             raise CheckpointError(
-                f"the file has no {self.original(name)}, which determines sizes; it is damaged or incomplete."
+                f"nothing in the file becomes {name}, which determines sizes; it is damaged or incomplete."
             )
         shape = self.weights[name].shape
         if len(shape) != dimensions:
@@ -109,15 +75,19 @@ class Conversion:
             )
         return shape
 
+    def read_sizes(self, places: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+        """Field -> the size of the dimension of the tensor that determines it."""
+        return {field: self.shape(name)[dimension] for field, (name, dimension) in places.items()}
+
     def count_layers(self, prefix: str) -> int:
         """The number of layers with our names `prefix` + number."""
         pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
         numbers = {int(match.group(1)) for match in map(pattern.match, self.weights) if match}
         absent = sorted(set(range(max(numbers, default=0) + 1)) - numbers)
         if absent:
-            keys = name_some(self.original(f"{prefix}{number}.") + "*" for number in absent)
-            others = f", but a layer {max(numbers)}" if numbers else ""
-            raise CheckpointError(f"the file has no {keys}{others}; it is damaged or incomplete.")
+            names = name_some(f"{prefix}{number}.*" for number in absent)
+            others = f", but a layer {max(numbers)} is there" if numbers else ""
+            raise CheckpointError(f"nothing in the file becomes {names}{others}; it is damaged or incomplete.")
         return len(numbers)
 
 

@@ -5,6 +5,7 @@ Checkpoints of the LXMERT in transformers need no conversion: the classes of thi
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,22 +19,39 @@ from grounded_attention.modeling.modeling_lxmert import (
 )
 
 from .fields import ConfigFields, settle_fields
-from .keys import Conversion, PrefixRules, Rules, Wrapper
+from .keys import Conversion, Rename, Wrapper, rename_prefix
 from .original_family import OriginalFamily, check_same
 
 _TRUNK = "lxmert."
-_PRETRAINING = PrefixRules(
-    (("bert.", _TRUNK), ("cls.", "cls."), ("obj_predict_head.", "obj_predict_head."), ("answer_head.", "answer_head."))
+_PRETRAINING = partial(
+    rename_prefix,
+    (
+        ("bert.", _TRUNK),
+        ("cls.", "cls."),
+        ("obj_predict_head.", "obj_predict_head."),
+        ("answer_head.", "answer_head."),
+    ),
 )
-_ANSWERS = PrefixRules((("bert.", _TRUNK), ("logit_fc.", "answer_head.logit_fc.")))
-_REASONING = PrefixRules(
+_ANSWERS = partial(rename_prefix, (("bert.", _TRUNK), ("logit_fc.", "answer_head.logit_fc.")))
+_REASONING = partial(
+    rename_prefix,
     (
         ("bert.", _TRUNK),
         ("logit_fc.0.", "reasoning_head.dense."),
         ("logit_fc.2.", "reasoning_head.LayerNorm."),
         ("logit_fc.3.", "reasoning_head.classifier."),
-    )
+    ),
 )
+
+# Field -> our name of the tensor that determines it, and the dimension.
+_SIZES = {
+    "vocab_size": ("lxmert.embeddings.word_embeddings.weight", 0),
+    "hidden_size": ("lxmert.embeddings.word_embeddings.weight", 1),
+    "intermediate_size": ("lxmert.encoder.layer.0.intermediate.dense.weight", 0),
+    "max_position_embeddings": ("lxmert.embeddings.position_embeddings.weight", 0),
+    "type_vocab_size": ("lxmert.embeddings.token_type_embeddings.weight", 0),
+    "visual_feat_dim": ("lxmert.encoder.visn_fc.visn_fc.weight", 1),
+}
 
 
 class LXMERTFamily(OriginalFamily):
@@ -58,7 +76,7 @@ class LXMERTFamily(OriginalFamily):
             )
         return "LXMERTForPreTraining" if any(key.startswith("cls.") for key in weights) else "LXMERTModel"
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         heads = {"LXMERTForVisualReasoning": _REASONING, "LXMERTForVisualQuestionAnswering": _ANSWERS}
         return (heads.get(class_name, _PRETRAINING),)
 
@@ -76,19 +94,9 @@ class LXMERTFamily(OriginalFamily):
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; the number of heads is that of public files, or of --config."""
         shape, names = conversion.shape, conversion.weights
-        vocab_size, hidden_size = shape(_TRUNK + "embeddings.word_embeddings.weight")
-        encoder = _TRUNK + "encoder."
-        read: dict[str, Any] = {
-            "vocab_size": vocab_size,
-            "hidden_size": hidden_size,
-            "l_layers": conversion.count_layers(encoder + "layer."),
-            "r_layers": conversion.count_layers(encoder + "r_layers."),
-            "x_layers": conversion.count_layers(encoder + "x_layers."),
-            "intermediate_size": shape(encoder + "layer.0.intermediate.dense.weight")[0],
-            "max_position_embeddings": shape(_TRUNK + "embeddings.position_embeddings.weight")[0],
-            "type_vocab_size": shape(_TRUNK + "embeddings.token_type_embeddings.weight")[0],
-            "visual_feat_dim": shape(encoder + "visn_fc.visn_fc.weight")[1],
-        }
+        read: dict[str, Any] = conversion.read_sizes(_SIZES)
+        for field, layers in (("l_layers", "layer"), ("r_layers", "r_layers"), ("x_layers", "x_layers")):
+            read[field] = conversion.count_layers(f"lxmert.encoder.{layers}.")
         if conversion.class_name == "LXMERTForPreTraining":
             overrides = {"qa_answers" if name == "answers" else name: value for name, value in overrides.items()}
             heads = {"visual_obj_loss": "obj", "visual_attr_loss": "attr", "visual_feat_loss": "feat"}

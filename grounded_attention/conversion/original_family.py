@@ -19,7 +19,7 @@ from grounded_attention.utils.progress import with_progress
 from .errors import CheckpointError, OverrideError, name_some
 from .fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
 from .file import OriginalFile, check_family, count_parameters
-from .keys import Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
+from .keys import Conversion, Rename, Wrapper, find_wrappers, strip_wrappers
 
 UNKNOWN = "unknown key, which the public code does not have"
 
@@ -54,7 +54,7 @@ class OriginalFamily(ABC):
         """The name of the class for the weights, given with keys without wrappers."""
 
     @abstractmethod
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         """The rules for the keys (without wrappers) of a class; the first match applies."""
 
     @abstractmethod
@@ -80,15 +80,17 @@ class OriginalFamily(ABC):
         keys = strip_wrappers(wrappers, state_dict)
         bare = {key: state_dict[original] for key, original in keys.items()}
         class_name = self.detect_class(bare, state_dict)
-        conversion = Conversion(class_name, self.list_rules(class_name, bare), wrappers)
+        conversion, rules = Conversion(class_name, keys), self.list_rules(class_name, bare)
         for key, original in with_progress(keys.items(), "tensors", len(keys)):
-            self._place(conversion, key, original, state_dict[original])
+            self._place(conversion, rules, key, original, state_dict[original])
         self.finish(conversion, bare)
         return conversion
 
-    def _place(self, conversion: Conversion, key: str, original: str, tensor: torch.Tensor) -> None:
+    def _place(
+        self, conversion: Conversion, rules: Sequence[Rename], key: str, original: str, tensor: torch.Tensor
+    ) -> None:
         reason = self.explain(key, conversion.class_name)
-        names = (name for rules in conversion.rules if (name := rules.rename(key)) is not None)
+        names = (name for rename in rules if (name := rename(key)) is not None)
         name = None if reason else next(names, None)
         if name is None:
             conversion.left_out[original] = reason or UNKNOWN
@@ -186,11 +188,11 @@ def fit_to_model(
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     absent = [name for name in places if name not in conversion.weights and name not in tied]
     conversion.initialised = {name: optional[name] for name in absent if name in optional}
-    missing = [conversion.original(name) for name in absent if name not in optional]
+    missing = [name for name in absent if name not in optional]
     if missing:
         raise CheckpointError(
-            f"the file has no {name_some(missing)}, which {type(model).__name__} needs ({len(missing)} in all); it is "
-            "damaged, incomplete, or --config has a part that the file does not have."
+            f"nothing in the file becomes {name_some(missing)}, which {type(model).__name__} needs ({len(missing)} in "
+            "all); it is damaged, incomplete, or --config has a part that the file does not have."
         )
 
 

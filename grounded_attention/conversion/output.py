@@ -89,7 +89,7 @@ def format_summary(conversion: Conversion, others: list[str], output: Path) -> s
     if others:
         rows.append(("left out", f"entries of the file that are not weights: {', '.join(others)}"))
     for name, reason in conversion.initialised.items():
-        rows.append(("initialised", f"{name} (seed 0): {reason} ({conversion.original(name)})"))
+        rows.append(("initialised", f"{name} (seed 0): {reason}"))
     rows.append(("written", f"{output} (every key: conversion.json)"))
     return "\n".join(f"{label:<12} {text}" for label, text in rows)
 

@@ -2,6 +2,7 @@
 """Converts checkpoints of the public ViLBERT code (the first one and 12-in-1); every key is recorded."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, Vi
 
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields, settle_fields
-from .keys import Conversion, PrefixRules, Rules
+from .keys import Conversion, Rename, rename_prefix
 from .original_family import OriginalFamily, check_same
 
 _TRUNK = "vilbert."
@@ -21,7 +22,8 @@ _HEADS = "cls vil_logit vil_tri_prediction vision_logit linguisic_logit"
 # Heads of two linear layers, with the numbers of their parts in the original names.
 _TWO_LAYERS = ("vil_prediction", "vil_prediction_gqa", "vil_binary_prediction")
 _PARTS = {"0": "dense", "2": "LayerNorm", "3": "classifier"}
-_RULES = PrefixRules(
+_RULES = partial(
+    rename_prefix,
     (
         ("bert.", _TRUNK),
         # The first public code has weight norm here, which `finish` resolves.
@@ -32,8 +34,21 @@ _RULES = PrefixRules(
             for number, part in _PARTS.items()
         ),
         *((f"{name}.", f"{name}.") for name in _HEADS.split()),
-    )
+    ),
 )
+# Field -> our name of the tensor that determines it, and the dimension.
+_SIZES = {
+    "vocab_size": ("vilbert.embeddings.word_embeddings.weight", 0),
+    "hidden_size": ("vilbert.embeddings.word_embeddings.weight", 1),
+    "v_hidden_size": ("vilbert.v_embeddings.image_embeddings.weight", 0),
+    "v_feature_size": ("vilbert.v_embeddings.image_embeddings.weight", 1),
+    "bi_hidden_size": ("vilbert.encoder.c_layer.0.biattention.query1.weight", 0),
+    "intermediate_size": ("vilbert.encoder.layer.0.intermediate.dense.weight", 0),
+    "v_intermediate_size": ("vilbert.encoder.v_layer.0.intermediate.dense.weight", 0),
+    "max_position_embeddings": ("vilbert.embeddings.position_embeddings.weight", 0),
+    "type_vocab_size": ("vilbert.embeddings.token_type_embeddings.weight", 0),
+}
+_TASK_TOKENS = "vilbert.embeddings.task_embeddings.weight"
 # Fields of the public configuration files that the public code ignores, or that are options of its training.
 _IGNORED = frozenset(
     "bi_intermediate_size bi_attention_type pooling_method v_initializer_range fast_mode in_batch_pairs visualization "
@@ -68,7 +83,7 @@ class ViLBertFamily(OriginalFamily):
             return "ViLBertForMultiTask"
         return "ViLBertForPreTraining" if any(key.startswith("cls.") for key in weights) else "ViLBertModel"
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         return (_RULES,)
 
     def explain(self, key: str, class_name: str) -> str | None:
@@ -103,27 +118,14 @@ class ViLBertFamily(OriginalFamily):
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; schedule and numbers of heads are those of public files, or of --config."""
-        shape, names = conversion.shape, conversion.weights
-        vocab_size, hidden_size = shape(_TRUNK + "embeddings.word_embeddings.weight")
-        v_hidden_size, v_feature_size = shape(_TRUNK + "v_embeddings.image_embeddings.weight")
-        layer, v_layer = _TRUNK + "encoder.layer.", _TRUNK + "encoder.v_layer."
-        read: dict[str, Any] = {
-            "vocab_size": vocab_size,
-            "hidden_size": hidden_size,
-            "v_hidden_size": v_hidden_size,
-            "v_feature_size": v_feature_size,
-            "bi_hidden_size": shape(_TRUNK + "encoder.c_layer.0.biattention.query1.weight")[0],
-            "num_hidden_layers": conversion.count_layers(layer),
-            "v_num_hidden_layers": conversion.count_layers(v_layer),
-            "intermediate_size": shape(layer + "0.intermediate.dense.weight")[0],
-            "v_intermediate_size": shape(v_layer + "0.intermediate.dense.weight")[0],
-            "max_position_embeddings": shape(_TRUNK + "embeddings.position_embeddings.weight")[0],
-            "type_vocab_size": shape(_TRUNK + "embeddings.token_type_embeddings.weight")[0],
-            "dynamic_attention": v_layer + "0.attention.self.dyLinear_q.weight" in names,
-            "task_specific_tokens": _TRUNK + "embeddings.task_embeddings.weight" in names,
-        }
+        names = conversion.weights
+        read: dict[str, Any] = conversion.read_sizes(_SIZES)
+        read["num_hidden_layers"] = conversion.count_layers("vilbert.encoder.layer.")
+        read["v_num_hidden_layers"] = conversion.count_layers("vilbert.encoder.v_layer.")
+        read["dynamic_attention"] = "vilbert.encoder.v_layer.0.attention.self.dyLinear_q.weight" in names
+        read["task_specific_tokens"] = _TASK_TOKENS in names
         if read["task_specific_tokens"]:
-            read["num_task_tokens"] = shape(_TRUNK + "embeddings.task_embeddings.weight")[0]
+            read["num_task_tokens"] = conversion.shape(_TASK_TOKENS)[0]
         if conversion.class_name != "ViLBertModel":
             read["relationship_head"] = _RELATIONSHIP + "weight" in names
         if conversion.class_name == "ViLBertForMultiTask":
@@ -138,13 +140,13 @@ class ViLBertFamily(OriginalFamily):
             "visual_target": "classes",
         }
         if _REGION_DECODER in names:
-            rows = shape(_REGION_DECODER)[0]
+            rows = conversion.shape(_REGION_DECODER)[0]
             if overrides.get("visual_target", "classes") == "classes":
                 read["v_target_size"] = rows
-            elif rows != v_feature_size:
+            elif rows != read["v_feature_size"]:
                 raise OverrideError(
                     f"--config gives visual_target {overrides['visual_target']!r}, but the region head has {rows} "
-                    f"rows and the features are {v_feature_size} wide: it predicts classes."
+                    f"rows and the features are {read['v_feature_size']} wide: it predicts classes."
                 )
         fields = settle_fields(read, assumed, overrides, ViLBertConfig, self.public)
         calls = len(fields.values().get("t_biattention_id", ()))

@@ -2,6 +2,7 @@
 """Converts checkpoints of the public VisualBERT code (`.th`); every key is recorded."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +18,13 @@ from grounded_attention.modeling.modeling_visualbert import (
 )
 
 from .fields import ConfigFields, settle_fields
-from .keys import Conversion, PrefixRules, Rules, Wrapper
+from .keys import Conversion, Rename, Wrapper, rename_prefix
 from .original_family import OriginalFamily, check_same
 
 _TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
 # Prefix of an original key without wrappers -> our prefix; the first match applies.
-_RULES = PrefixRules(
+_RULES = partial(
+    rename_prefix,
     (
         ("bert.embeddings.token_type_embeddings_visual.", _EMBEDDINGS + "visual_token_type_embeddings."),
         ("bert.embeddings.position_embeddings_visual.", _EMBEDDINGS + "visual_position_embeddings."),
@@ -30,12 +32,22 @@ _RULES = PrefixRules(
         ("bert.", _TRUNK),
         ("additional_layer.", "visual_bert.additional_layer."),
         ("flickr_attention.", "attention."),
-    )
+    ),
 )
-_PRETRAINING_HEADS = PrefixRules((("cls.", "cls."),))
-_CLASSIFIER = PrefixRules((("classifier.", "cls."),))
+_PRETRAINING_HEADS = partial(rename_prefix, (("cls.", "cls."),))
+_CLASSIFIER = partial(rename_prefix, (("classifier.", "cls."),))
 # Rows of a classifier -> its class; any other number is a number of answers.
 _CLASSIFIERS = {1: "VisualBERTForMultipleChoice", 2: "VisualBERTForVisualReasoning"}
+
+# Field -> our name of the tensor that determines it, and the dimension.
+_SIZES = {
+    "vocab_size": ("visual_bert.embeddings.word_embeddings.weight", 0),
+    "hidden_size": ("visual_bert.embeddings.word_embeddings.weight", 1),
+    "intermediate_size": ("visual_bert.encoder.layer.0.intermediate.dense.weight", 0),
+    "max_position_embeddings": ("visual_bert.embeddings.position_embeddings.weight", 0),
+    "type_vocab_size": ("visual_bert.embeddings.token_type_embeddings.weight", 0),
+    "visual_embedding_dim": ("visual_bert.embeddings.visual_projection.weight", 1),
+}
 
 
 class VisualBERTFamily(OriginalFamily):
@@ -67,7 +79,7 @@ class VisualBERTFamily(OriginalFamily):
         pretraining = any(key.startswith("cls.predictions.") for key in weights)
         return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         return (_RULES, _PRETRAINING_HEADS if _has_pretraining_heads(class_name) else _CLASSIFIER)
 
     def explain(self, key: str, class_name: str) -> str | None:
@@ -85,17 +97,11 @@ class VisualBERTFamily(OriginalFamily):
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; other fields have the values of public configurations."""
-        vocab_size, hidden_size = conversion.shape(_EMBEDDINGS + "word_embeddings.weight")
-        read: dict[str, Any] = {
-            "vocab_size": vocab_size,
-            "hidden_size": hidden_size,
-            "num_hidden_layers": conversion.count_layers(_TRUNK + "encoder.layer."),
-            "intermediate_size": conversion.shape(_TRUNK + "encoder.layer.0.intermediate.dense.weight")[0],
-            "max_position_embeddings": conversion.shape(_EMBEDDINGS + "position_embeddings.weight")[0],
-            "type_vocab_size": conversion.shape(_EMBEDDINGS + "token_type_embeddings.weight")[0],
-            "visual_embedding_dim": conversion.shape(_EMBEDDINGS + "visual_projection.weight")[1],
-            "bypass_transformer": any(name.startswith(_TRUNK + "additional_layer.") for name in conversion.weights),
-        }
+        read: dict[str, Any] = conversion.read_sizes(_SIZES)
+        read["num_hidden_layers"] = conversion.count_layers("visual_bert.encoder.layer.")
+        read["bypass_transformer"] = any(
+            name.startswith("visual_bert.additional_layer.") for name in conversion.weights
+        )
         if conversion.class_name == "VisualBERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(
             overrides
         ):

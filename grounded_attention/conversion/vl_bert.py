@@ -6,6 +6,7 @@ The public code stores a state dict whose keys have the prefix `module.` (data p
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,9 +23,9 @@ from grounded_attention.modeling.modeling_vl_bert import (
 )
 
 from .errors import CheckpointError, OverrideError
-from .fast_rcnn import ImageRules, check_second_head, explain_image_key, read_image_fields
+from .fast_rcnn import check_second_head, explain_image_key, read_image_fields, rename_image_key
 from .fields import ConfigFields, make_config, settle_fields
-from .keys import Conversion, PrefixRules, Rules, Wrapper, plain_key
+from .keys import Conversion, Rename, Wrapper, plain_key, rename_prefix
 from .original_family import OriginalFamily, check_same
 
 # Prefix of the pixel network in a VL-BERT.
@@ -44,6 +45,16 @@ _ASSUMED = {
 }
 _REGION_FEATURE_SIZE = 2048
 _PROJECTION = "vl_bert.region_encoder.projection.weight"
+
+# Field -> our name of the tensor that determines it, and the dimension.
+_SIZES = {
+    "vocab_size": ("vl_bert.embeddings.word_embeddings.weight", 0),
+    "hidden_size": ("vl_bert.embeddings.word_embeddings.weight", 1),
+    "intermediate_size": ("vl_bert.encoder.layer.0.intermediate.dense.weight", 0),
+    "max_position_embeddings": ("vl_bert.embeddings.position_embeddings.weight", 0),
+    "type_vocab_size": ("vl_bert.embeddings.token_type_embeddings.weight", 0),
+    "visual_size": (_PROJECTION, 0),
+}
 
 
 def read_vl_bert_fields(conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
@@ -79,19 +90,10 @@ def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFie
 
 
 def _read_trunk(conversion: Conversion) -> dict[str, Any]:
-    embeddings = "vl_bert.embeddings."
-    vocab_size, hidden_size = conversion.shape(embeddings + "word_embeddings.weight")
-    scale = conversion.weights.get(embeddings + "text_visual.norm.weight")
-    fields = {
-        "vocab_size": vocab_size,
-        "hidden_size": hidden_size,
-        "num_hidden_layers": conversion.count_layers("vl_bert.encoder.layer."),
-        "intermediate_size": conversion.shape("vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
-        "max_position_embeddings": conversion.shape(embeddings + "position_embeddings.weight")[0],
-        "type_vocab_size": conversion.shape(embeddings + "token_type_embeddings.weight")[0],
-        "visual_size": conversion.shape(_PROJECTION)[0],
-        "visual_norm": scale is None or scale.dim() > 0,
-    }
+    fields: dict[str, Any] = conversion.read_sizes(_SIZES)
+    fields["num_hidden_layers"] = conversion.count_layers("vl_bert.encoder.layer.")
+    scale = conversion.weights.get("vl_bert.embeddings.text_visual.norm.weight")
+    fields["visual_norm"] = scale is None or scale.dim() > 0
     if conversion.class_name == "VLBertModel":  # task classes set it themselves
         fields["use_pooler"] = "vl_bert.pooler.dense.weight" in conversion.weights
     return fields
@@ -281,10 +283,11 @@ class VLBertFamily(OriginalFamily):
                 return class_name
         return "VLBertModel"
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         scaled = any(key.startswith("vlbert.visual_scale_") for key in keys)
         heads = _list_heads(class_name, keys)
-        return (PrefixRules((*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)), ImageRules(True, VISION))
+        own = (*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)
+        return partial(rename_prefix, own), partial(rename_image_key, end_to_end=True, prefix=VISION)
 
     def explain(self, key: str, class_name: str) -> str | None:
         """The reason for second copies and for heads of other classes."""
@@ -301,7 +304,7 @@ class VLBertFamily(OriginalFamily):
         for prefix, option in _REFUSED.items():
             for key in (key for key in weights if key.startswith(prefix)):
                 raise CheckpointError(
-                    f"{conversion.wrap(key)}: trained with {option}, which no public checkpoint uses and the "
+                    f"{conversion.keys[key]}: trained with {option}, which no public checkpoint uses and the "
                     "converter does not support."
                 )
         check_second_head(weights, conversion)

@@ -5,10 +5,8 @@ All of its models have one encoder of numbered sub-layers; the JSON configuratio
 does. The map of keys follows from it, so a converter belongs to one configuration.
 """
 
-import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +14,7 @@ import torch
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields
 from .file import VOLTA
-from .keys import Conversion, Rules, plain_key
+from .keys import Conversion, Rename, plain_key
 from .original_family import UNKNOWN, OriginalFamily
 from .volta_schedule import STREAMS, Step, VoltaConfig
 
@@ -33,28 +31,6 @@ FEED_FORWARD = {
     "output.{}dense": "output.dense",
     "output.{}LayerNorm": "output.LayerNorm",
 }
-
-
-@dataclass(frozen=True)
-class ModuleRules:
-    """Rules for keys whose modules are renamed one by one."""
-
-    modules: Mapping[str, str]
-
-    def rename(self, key: str) -> str | None:
-        module, _, tensor = key.rpartition(".")
-        return None if module not in self.modules else f"{self.modules[module]}.{tensor}"
-
-    def restore(self, name: str) -> str | None:
-        """The original key for our name; for the beginning of one, the beginning of an original key."""
-        module, _, tensor = name.rpartition(".")
-        for original, ours in self.modules.items():
-            if ours == module and tensor:
-                return f"{original}.{tensor}"
-            if name.endswith(".") and ours.startswith(name):
-                layer = re.match(re.escape(ENCODER) + r"\d+\.", original)
-                return layer.group() if layer else original + "."
-        return None
 
 
 class VoltaFamily(OriginalFamily):
@@ -95,8 +71,12 @@ class VoltaFamily(OriginalFamily):
         name = self.model_classes[0].__name__
         return name.removesuffix("Model") + "ForPreTraining" if pretraining else name
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        return (ModuleRules(self.modules),)
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
+        return (self._rename,)
+
+    def _rename(self, key: str) -> str | None:
+        module, _, tensor = key.rpartition(".")
+        return f"{self.modules[module]}.{tensor}" if module in self.modules else None
 
     def explain(self, key: str, class_name: str) -> str | None:
         """The reason for heads of tasks, constants, and the second names of shared weights."""
@@ -135,7 +115,7 @@ class VoltaFamily(OriginalFamily):
             first = self._first_name(key)
             if first is not None and first in weights and not torch.equal(weights[first], value):
                 raise CheckpointError(
-                    f"{conversion.wrap(key)} differs from {conversion.wrap(first)}; expected equal tensors, because "
+                    f"{conversion.keys[key]} differs from {conversion.keys[first]}; expected equal tensors, because "
                     "--config says that text and regions share them."
                 )
         super().finish(conversion, weights)  # type: ignore[safe-super]
