@@ -74,7 +74,7 @@ def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: 
         ValueError: A key is unknown (the message has the nearest known one) or missing, the words are not at that
             place, or occur not exactly once.
     """
-    values = _known_values(phrase, name)
+    values = known_values(phrase, name)
     if values.get("mask") is not None and values.get("boxes") is None:
         values["boxes"] = find_installed("utils.masks", "mask_boxes")(values["mask"], name)
     if grounded and isinstance(phrase, Mapping) and not {"boxes", "regions", "mask"} & phrase.keys():
@@ -114,8 +114,8 @@ def row_texts(row: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def _known_values(phrase: Any, name: str) -> dict[str, Any]:
-    """The values of a mapping that are not None, by the names of `Phrase`."""
+def known_values(phrase: Any, name: str) -> dict[str, Any]:
+    """The values of a mapping that are not None, by the names of `Phrase`; ValueError for an unknown key."""
     # By its attributes: the code of a checkpoint has a class `Phrase` of its own.
     values = phrase if isinstance(phrase, Mapping) else getattr(phrase, "__dict__", None)
     if values is None:

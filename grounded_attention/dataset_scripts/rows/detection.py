@@ -130,7 +130,7 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
             else:
                 named.append((_name_of(each, column, context), _boxes(each, context), each))
         except RowError as error:
-            raise RowError(f"{column or 'objects'}, object {number}: {error.problem}", **error.details) from None
+            raise RowError(f"{column or 'objects'}, object {number}: {error}") from None
     yield from _rows({key: value for key, value in record.items() if key not in used}, named, context)
 
 

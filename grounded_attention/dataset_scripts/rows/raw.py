@@ -2,8 +2,6 @@
 """Rows before their boxes are read: what the readers of shapes return, and what they share."""
 
 import ast
-import dataclasses
-import difflib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.processing.phrase import known_values
 
 from .readings import PIXELS, Reading, Readings, Size
 
@@ -80,10 +79,8 @@ class RawPhrase:
 
 
 MOST_BOXES = 2**16  # in one column: pictures of crowds have some 20,000
-# The keys of a phrase in rows of the product's own form, and earlier names.
-OWN_KEYS = tuple(each.name for each in dataclasses.fields(RawPhrase))
-FORMER_KEYS = {"words": "text", "message": "sentence", "entity_id": "entity", "phrase": "text"}
-FORMER_KEYS |= dict.fromkeys(("bbox", "box", "bboxes"), "boxes")
+# What phrases of other forms call their keys.
+_OTHER_KEYS = {"phrase": "text", **dict.fromkeys(("bbox", "box", "bboxes"), "boxes")}
 
 
 @dataclass
@@ -103,10 +100,6 @@ class RawRow:
 
 class RowError(DataError):
     """A row that cannot be read; the reader adds the file and the row."""
-
-    def __init__(self, problem: str, **details: Any) -> None:
-        super().__init__(problem, **details)
-        self.problem, self.details = problem, details
 
 
 def plain(value: Any) -> Any:
@@ -304,14 +297,9 @@ def read_own_phrase(phrase: Any, name: str, readings: Readings) -> RawPhrase:
     """A phrase of the product's own form; its boxes have these readings."""
     if not isinstance(phrase, Mapping):
         raise RowError(f"{name} is no object", found=phrase, expected="text, boxes, and perhaps start, end, sentence")
-    values: dict[str, Any] = {
-        FORMER_KEYS.get(str(key), str(key)): value for key, value in phrase.items() if value is not None
-    }
-    if unknown := [key for key in values if key not in OWN_KEYS]:
-        close = difflib.get_close_matches(str(unknown[0]), [*OWN_KEYS, *FORMER_KEYS], n=1, cutoff=0.5)
-        hint = f"did you mean {FORMER_KEYS.get(close[0], close[0])!r}?" if close else None
-        raise RowError(f"{name}: an unknown key", found=unknown[0], expected=", ".join(OWN_KEYS), hint=hint)
-    if "boxes" not in values and "regions" not in values and not ("text" in values and "boxes" in phrase):
+    named = {_OTHER_KEYS.get(key, key): value for key, value in phrase.items()}
+    values = known_values(named, name)
+    if not values.keys() & {"boxes", "regions"} and not ("text" in values and "boxes" in named):
         raise RowError(f"{name}: neither boxes nor regions", found=dict(phrase), expected='"boxes": [] if it has none')
     boxes = read_boxes(values.pop("boxes", None), f"{name}, boxes", readings)
     for key in ("start", "end", "sentence", "image"):

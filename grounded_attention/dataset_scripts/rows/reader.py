@@ -3,16 +3,15 @@
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.masks import run_lengths
 from grounded_attention.utils.open_images import open_image
-from grounded_attention.utils.whole_words import whole_words
 
 from .captions import texts_in_order
 from .columns import IMAGE_NAMES, TEXT_NAMES, Context
@@ -409,14 +408,22 @@ class GroundedRows:
         row["phrases"] = []
         for index, phrase in enumerate(raw.phrases):
             name = f"{raw.where}, phrase {index} ({phrase.text!r:.40})"
-            with in_words("no phrase", file=file, where=name):
+            try:
                 row["phrases"].append(self._phrase(phrase, raw, sizes, texts, report, name))
+            except UnclearBoxes:
+                raise
+            except ValueError as error:
+                raise DataError(str(error), file=file, where=name) from None
         return {**raw.more, **row}
 
     def _phrase(
         self, raw: RawPhrase, row: RawRow, sizes: Sequence[Size], texts: Sequence[str], report: RowsReport, name: str
     ) -> dict[str, Any]:
-        sentence, start, end = _locate(raw, texts)
+        place = read_phrase(
+            {key: getattr(raw, key) for key in ("text", "start", "end", "sentence")}, texts, "its words"
+        )
+        if not place.text:
+            raise RowError("a phrase without words", found=[place.start, place.end], expected="start before end")
         image = raw.image or 0
         if raw.boxes and not sizes:
             expected = f"a column of it ({', '.join(IMAGE_NAMES[2:8])}, ...)"
@@ -432,10 +439,7 @@ class GroundedRows:
         if not raw.boxes and raw.regions is None:
             report.drop(WITHOUT_BOXES, name)
         phrase: dict[str, Any] = {
-            "text": texts[sentence][start:end],
-            "start": start,
-            "end": end,
-            "sentence": sentence,
+            **{key: getattr(place, key) for key in ("text", "start", "end", "sentence")},
             "boxes": [sides for _, sides in kept],
             "image": image,
         }
@@ -468,24 +472,3 @@ class GroundedRows:
 def _kind(box: RawBox) -> Readings:
     """What boxes of one convention share: the readings that their place allows; points without any are a kind."""
     return box.readings or _POINTS * (len(box.numbers) == 2)
-
-
-def _locate(raw: RawPhrase, texts: Sequence[str]) -> tuple[int, int, int]:
-    """The text of a phrase and its characters there: as given, or where its words occur once as whole words."""
-    if raw.sentence is not None and not 0 <= raw.sentence < len(texts):
-        raise RowError("sentence is out of range", found=raw.sentence, expected=f"0 to {len(texts) - 1}")
-    if raw.start is not None and raw.end is not None:
-        sentence = raw.sentence or 0
-        words = texts[sentence][raw.start : raw.end] if 0 <= raw.start < raw.end <= len(texts[sentence]) else ""
-        if words != (raw.text or words) or not words:
-            problem = f"characters {raw.start} to {raw.end} are not its words"
-            raise RowError(problem, found=words, expected=f"{raw.text!r} of {texts[sentence]!r:.80}")
-        return sentence, raw.start, raw.end
-    if raw.start is not None or raw.end is not None or not raw.text:
-        raise RowError("start and end", found=[raw.start, raw.end], expected="both, or a text and neither")
-    searched = range(len(texts)) if raw.sentence is None else [raw.sentence]
-    spans = [(number, *each) for number in searched for each in whole_words(re.escape(raw.text), texts[number])]
-    if len(spans) != 1:
-        problem = "the words are not in the texts" if not spans else f"the words are {len(spans)} times in the texts"
-        raise RowError(problem, found=raw.text, expected="start, end and sentence")
-    return spans[0]

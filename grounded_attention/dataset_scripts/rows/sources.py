@@ -139,7 +139,7 @@ def in_words(problem: str, **place: Any) -> Iterator[None]:
     try:
         yield
     except RowError as error:
-        raise DataError(error.problem, **{**error.details, **place}) from None
+        raise DataError(str(error), **place) from None
     except (DataError, FileError):
         raise
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
