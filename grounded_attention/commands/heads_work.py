@@ -18,7 +18,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
-from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_NAME
+from grounded_attention.dataset_scripts.rows.sources import split_name
 from grounded_attention.dataset_scripts.rows.splitting import image_order
 from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.atlas import find_revision, publish_heads
@@ -148,7 +148,7 @@ def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> lis
 
 
 def _has(rows: Any, name: str) -> bool:
-    return SAME_NAME.get(name, name) in {SAME_NAME.get(each, each) for each in rows.splits}
+    return split_name(name) in map(split_name, rows.splits)
 
 
 def _collect(rows: Any, pictures: dict[str, Any], first: dict[str, str] | None = None) -> list[AuditExample]:

@@ -19,7 +19,7 @@ from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES, GroundedRows, grounded_rows
-from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
+from grounded_attention.dataset_scripts.rows.sources import split_name
 from grounded_attention.utils.safe_paths import is_inside
 from grounded_attention.utils.whole_files import write_bytes
 
@@ -168,11 +168,11 @@ class Rows(LocalBuilder):
             self.info.features = own_features(islice(rows.decode(False), SEEN))
         self._ids: dict[str, str] = {}  # of a picture -> its file
         # One without splits is all for training.
-        named = {SAME_SPLIT.get(name, name): name for name in rows.splits} or {"train": ""}
+        named = {split_name(name): name for name in rows.splits} or {"train": ""}
         names = config.named_splits or named
         if config.splits is not None:
             asked = [config.splits] if isinstance(config.splits, str) else config.splits
-            names = {SAME_SPLIT.get(each, each): names.get(SAME_SPLIT.get(each, each), each) for each in asked}
+            names = {split_name(each): names.get(split_name(each), each) for each in asked}
         elif "train" not in names and config.form not in (OWN, PICTURES):
             raise DataError(
                 "no split to train on",
@@ -186,7 +186,7 @@ class Rows(LocalBuilder):
                 gen_kwargs={
                     "rows": rows.of_split(split) if split else rows,
                     "split": name,
-                    "key": SAME_SPLIT.get(split, split) or name,
+                    "key": split_name(split) or name,
                 },
             )
             for name, split in names.items()

@@ -22,7 +22,7 @@ from .pictures import own_files
 from .probes import is_amber, open_amber
 from .raw import Columns, RowError, items, read_boxes
 from .readings import MARGIN, PIXELS, Reading
-from .sources import FILES, SAME_SPLIT, Record, Source, in_words, open_files, split_of, starts_with
+from .sources import FILES, Record, Source, in_words, open_files, split_name, split_of, starts_with
 
 COCO, YOLO, VOC, LABEL_STUDIO = "COCO", "YOLO", "XML of Pascal VOC or CVAT", "Label Studio"
 _READINGS = {
@@ -31,7 +31,7 @@ _READINGS = {
     VOC: (Reading("xyxy", PIXELS),),
     LABEL_STUDIO: (Reading("xywh", 100.0),),
 }
-_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+_METADATA = ("metadata.parquet", "metadata.csv", "metadata.jsonl")  # of one folder the last one is read
 
 
 def open_folder(folder: Path) -> Source:
@@ -39,10 +39,8 @@ def open_folder(folder: Path) -> Source:
     if is_amber(folder):
         return open_amber(folder)
     files = own_files(folder, (*FILES, ".xml", ".txt", ".names", ".yaml", ".yml"))
-    if metadata := [path for path in files if path.name in _METADATA]:
-        best = sorted(metadata, key=lambda path: _METADATA.index(path.name), reverse=True)
-        one_each = {path.parent: path for path in best}
-        return open_files(sorted(one_each.values()), folder, str(folder))
+    if metadata := {path.parent: path for name in _METADATA for path in files if path.name == name}:
+        return open_files(sorted(metadata.values()), folder, str(folder))
     if settings := next((path for path in files if path.stem == "data" and path.suffix in (".yaml", ".yml")), None):
         return _open_yolo(settings.parent, parse_yaml(read_text(settings), settings))
     if coco := [path for path in files if path.suffix == ".json" and _is_coco(path)]:
@@ -67,7 +65,7 @@ def open_folder(folder: Path) -> Source:
         "no data that are known",
         file=folder,
         found=[path.name for path in files[:5]] or None,
-        expected=f"one file of {', '.join(FILES)}, {_METADATA[0]}, data.yaml (YOLO), XML (Pascal VOC) or COCO JSON",
+        expected=f"one file of {', '.join(FILES)}, {_METADATA[-1]}, data.yaml (YOLO), XML (Pascal VOC) or COCO JSON",
         hint="give the file itself",
     )
 
@@ -162,78 +160,63 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
         raise DataError("no names of classes", file=folder / "data.yaml", found=names, expected="a list names: [...]")
     names = {int(key): str(value) for key, value in names.items()}
     points = math.prod(settings.get("kpt_shape") or [0])  # numbers with which a line of a pose goes on
-    parts: dict[str, list[Any]] = {}
+    pictures: dict[str, list[Path]] = defaultdict(list)
+    root = folder / str(settings.get("path") or "")
     for key in ("train", "val", "valid", "test"):
-        places = settings.get(key)
-        for place in [places] if isinstance(places, str) else places or []:
-            root = folder / settings["path"] if isinstance(settings.get("path"), str) else folder
-            if (images := _yolo_images(folder, root, place)) is not None:
-                parts.setdefault(SAME_SPLIT.get(key, key), []).append(partial(_yolo, images, names, folder, points))
-    if not parts:
-        by_split: dict[str, list[Path]] = defaultdict(list)
+        places = settings.get(key) or []
+        for place in [places] if isinstance(places, str) else places:
+            pictures[split_name(key)] += _yolo_pictures(folder, root, place)
+    if not any(pictures.values()):
         for path in own_files(folder, SUFFIXES):
-            by_split[split_of(path.parent / "x", folder)].append(path)
-        parts = {split: [partial(_yolo, paths, names, folder, points)] for split, paths in by_split.items()}
+            pictures[split_of(path.parent / "x", folder)].append(path)
+    parts = {split: [partial(_yolo, paths, names, folder, points)] for split, paths in pictures.items() if paths}
     return _format(YOLO, folder, parts)
 
 
-def _yolo_images(folder: Path, root: Path, place: str) -> list[Path] | None:
+def _yolo_pictures(folder: Path, root: Path, place: str) -> list[Path]:
     """The pictures of a split: a folder, or a text file with a line each. Exports name folders of other machines."""
     tail = place.replace("\\", "/").lstrip("./")
-    for path in (root / place, folder / place, root / tail, folder / tail, folder / Path(tail).parent):
+    for path in (root / place, root / tail, folder / tail, folder / Path(tail).parent):
         if path.is_dir():
-            return own_files(path, SUFFIXES) or None
+            return own_files(path, SUFFIXES)
         if path.is_file() and path.suffix == ".txt":
             lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
             return [path.parent / line if (path.parent / line).is_file() else folder / line for line in lines]
-    return None
-
-
-def _label_file(picture: Path) -> Path:
-    parts = list(picture.parts)
-    for i in range(len(parts) - 2, -1, -1):
-        if parts[i] == "images":
-            candidate = Path(*parts[:i], "labels", *parts[i + 1 :]).with_suffix(".txt")
-            if candidate.is_file():
-                return candidate
-    return picture.with_suffix(".txt")
+    return []
 
 
 def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, points: int) -> Iterator[Record]:
     for picture in pictures:
-        labels = _label_file(picture)
-        lines = read_text(labels).splitlines() if labels.is_file() else []
+        before, images, behind = picture.as_posix().rpartition("/images/")
+        labels = Path(before, "labels", behind).with_suffix(".txt")
+        if not images or not labels.is_file():
+            labels = picture.with_suffix(".txt")
         objects = []
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                objects.append(_yolo_object(line.split(), names, labels, number, points))
+        for number, line in enumerate(read_text(labels).splitlines() if labels.is_file() else (), 1):
+            with in_words("no object", file=labels, where=f"line {number}"):
+                if line.strip():
+                    objects.append(_yolo_object(line.split(), names, points))
         shown = picture.relative_to(folder) if picture.is_relative_to(folder) else picture
         yield labels, "its lines", {"image": str(shown), "objects": objects}
 
 
-def _yolo_object(cells: Sequence[str], names: Mapping[int, str], file: Path, line: int, points: int) -> dict[str, Any]:
+def _yolo_object(cells: Sequence[str], names: Mapping[int, str], points: int) -> dict[str, Any]:
     """A box, perhaps with points and a confidence or an id behind it, or the corners of a polygon."""
-    where, found = f"line {line}", " ".join(cells)
-    expected = "a class, then centre x, centre y, width, height in [0, 1] (or three corners of a polygon, or more)"
-    try:
-        label, numbers = int(float(cells[0])), [float(cell) for cell in cells[1:]]
-        if float(cells[0]) % 1 or not all(map(math.isfinite, numbers)):
-            raise ValueError
-    except ValueError:
-        raise DataError("no object", file=file, where=where, found=found, expected=expected) from None
+    label, *numbers = map(float, cells)
     if label not in names:
-        known = f"a class from {min(names)} to {max(names)}"
-        raise DataError("an unknown class", file=file, where=where, found=label, expected=known)
+        raise RowError("an unknown class", found=cells[0], expected=f"a class from {min(names)} to {max(names)}")
+    name = names[int(label)]
     beside = len(numbers) - 4 - points
     if beside in (0, 1):
-        return {"bbox": numbers[:4], "keypoints": numbers[4:][:points], "score": beside, "category": names[label]}
+        return {"bbox": numbers[:4], "keypoints": numbers[4:][:points], "score": beside, "category": name}
     # A tracker writes a box, its confidence and an id: six numbers too.
     is_tracked = len(numbers) == 6 and numbers[5] % 1 == 0
     inside = all(-MARGIN <= each <= 1 + MARGIN for each in numbers)
     if points or len(numbers) < 6 or len(numbers) % 2 or is_tracked or not inside:
-        raise DataError("a line of other numbers", file=file, where=where, found=found, expected=expected)
+        expected = "a class, then centre x, centre y, width, height in [0, 1] (or three corners of a polygon, or more)"
+        raise RowError("a line of other numbers", found=" ".join(cells), expected=expected)
     x1, y1, x2, y2 = around(zip(numbers[::2], numbers[1::2], strict=True))
-    return {"bbox": [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], "category": names[label]}
+    return {"bbox": [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], "category": name}
 
 
 # Pascal VOC, CVAT
@@ -246,7 +229,7 @@ def _open_xml(folder: Path, files: Sequence[Path]) -> Source:
     for path in files:
         listed = [name for name, stems in lists.items() if path.stem in stems]
         split = listed[0] if listed else split_of(path.parent / "x", folder)
-        parts[SAME_SPLIT.get(split, split)].append(path)
+        parts[split_name(split)].append(path)
     return _format(VOC, folder, {split: [partial(_xml, paths, folder)] for split, paths in parts.items()})
 
 
@@ -258,7 +241,9 @@ def _xml(files: Sequence[Path], folder: Path) -> Iterator[Record]:
             raise DataError(f"no XML ({error})", file=path, hint="get it again") from None
         images = root.findall("image")
         if root.tag == "annotation":
-            yield path, "its objects", _voc_row(root, path, folder)
+            with in_words("no objects", file=path):
+                row = _voc_row(root, path, folder)
+            yield path, "its objects", row
         elif root.tag != "annotations" or not images:
             expected = "<annotation> of Pascal VOC, or <annotations> of CVAT for images 1.1"
             found = [root.tag, *sorted({each.tag for each in root})]
@@ -277,10 +262,10 @@ def _voc_row(root: Any, path: Path, folder: Path) -> dict[str, Any]:
         name = (each.findtext("name") or "").strip()
         sides = [None if box is None else box.findtext(side) for side in ("xmin", "ymin", "xmax", "ymax")]
         if not name or None in sides:
-            found, expected = {"name": name, "bndbox": sides}, "name, and bndbox with xmin, ymin, xmax, ymax"
-            raise DataError("no object", file=path, where=f"object {number}", found=found, expected=expected)
+            expected = "name, and bndbox with xmin, ymin, xmax, ymax"
+            raise RowError(f"object {number}", found={"name": name, "bndbox": sides}, expected=expected)
         beside = {key: each.findtext(key) for key in ("difficult", "occluded", "truncated")}
-        objects.append({**beside, "bbox": [*map(str.strip, map(str, sides))], "category": name})
+        objects.append({**beside, "bbox": sides, "category": name})
     name = (root.findtext("filename") or "").strip()
     size = [root.findtext(f"size/{side}") for side in ("width", "height")]
     about = dict(zip(("width", "height"), size, strict=True)) if all(size) and "0" not in size else {}
@@ -306,12 +291,11 @@ def _cvat_row(image: Any) -> dict[str, Any]:
 
 def _voc_picture(path: Path, name: str, folder: Path) -> str:
     """The picture of a file: in `JPEGImages`, beside it, or of its own name, as the name in it may be an old one."""
-    stems = [name, *(path.stem + suffix for suffix in SUFFIXES)]
-    for parent in (path.parent.parent / "JPEGImages", path.parent.parent / "images", path.parent):
-        for each in filter(None, stems):
-            if (parent / Path(each).name).is_file():
-                return str((parent / Path(each).name).relative_to(folder))
-    return name or path.stem
+    names = [name, *(path.stem + suffix for suffix in SUFFIXES)]
+    parents = (path.parent.parent / "JPEGImages", path.parent.parent / "images", path.parent)
+    places = [parent / Path(each).name for parent in parents for each in names if each]
+    found = next(filter(Path.is_file, places), None)
+    return str(found.relative_to(folder)) if found else name or path.stem
 
 
 # One JSON file for each picture

@@ -4,7 +4,7 @@
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,19 +32,13 @@ def open_source(
         if paths := sorted(glob.glob(text, recursive=True)):
             return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
         return _open_hub(text, split, config, revision, options)
-    if isinstance(source, Mapping):
-        parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in source.items()}
-        first = next(iter(source.values()), ())
-        return Source(type(source).__name__, parts, classes=class_names(_features(first)), kind=dataset_name(first))
-    if isinstance(source, Iterable):
-        size = len(source) if isinstance(source, Sized) else None
-        name = str(getattr(source, "split", None) or "")
-        known: dict[str, list[Any]] = {name: [partial(dataset_records, source)]}
-        kind = dataset_name(source)
-        return Source(
-            kind or type(source).__name__, known, classes=class_names(_features(source)), kind=kind, size=size
-        )
-    raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
+    if not isinstance(source, Iterable):
+        raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
+    splits = source if isinstance(source, Mapping) else {str(getattr(source, "split", None) or ""): source}
+    parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in splits.items()}
+    first = next(iter(splits.values()), ())
+    kind = dataset_name(first)
+    return Source(kind or type(source).__name__, parts, classes=class_names(_features(first)), kind=kind)
 
 
 def _open_saved(folder: str) -> Source | None:

@@ -23,7 +23,7 @@ from .raw import BOX_NAMES, NESTED, Columns, RawBox, RawPhrase, RawRow, RowError
 from .readings import FORMAT, Decision, Reading, Readings, Sample, Size, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
-from .sources import SAME_SPLIT, Source, in_words
+from .sources import Source, in_words, split_name
 from .unread import UNREAD, unread_places
 
 logger = logging.getLogger(__name__)
@@ -107,12 +107,11 @@ def _choose_split(source: Source, split: str | None) -> str | None:
     """The name of the split in the source; None reads all."""
     if split is None or (len(source.parts) == 1 and source.folder is None and not source.is_foreign):
         return None  # all, or a data set that has been chosen already
-    if [*source.parts] == [""] and SAME_SPLIT.get(split, split) == "train":
+    if [*source.parts] == [""] and split_name(split) == "train":
         return None  # rows without splits are the train split, as for `datasets`
-    for name in (split, SAME_SPLIT.get(split, split)):
-        if name in source.parts:
-            return name
-    same = [name for name in source.parts if SAME_SPLIT.get(name, name) == SAME_SPLIT.get(split, split)]
+    if split in source.parts:
+        return split
+    same = [name for name in source.parts if split_name(name) == split_name(split)]
     if len(same) != 1:
         known = ", ".join(filter(None, source.parts)) or "no name of a split: these rows have none"
         raise DataError("no such split", file=source.name, found=split, expected=known)

@@ -9,23 +9,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
 
-from .raw import RowError, plain
+from .raw import RowError
 from .readings import Readings
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
 FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)
-SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
+_SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
 ROWS = 64  # of a Parquet file that are decoded together
 Record = tuple[Path | None, str, dict[str, Any]]  # its file, its place there, its columns
 
@@ -43,7 +45,6 @@ class Source:
     readings: Readings = ()  # How the format writes boxes
     # Column, or column and key -> number -> name of a class
     classes: dict[str, dict[Any, str]] = field(default_factory=dict)
-    size: int | None = None  # The number of records, if it is known at once
 
     def records(self, split: str | None) -> Iterator[tuple[str, Record]]:
         """The split of each record, and the record, of all parts or of those of a split."""
@@ -60,7 +61,6 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
     readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv, ".tsv": _csv}
     parts: dict[str, list[Any]] = {}
     classes: dict[str, dict[Any, str]] = {}
-    size: int | None = 0
     for path in paths:
         reader = readers.get(path.suffix.lower())
         if reader is None:
@@ -68,34 +68,25 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
         if path.exists() and not path.is_file():  # a pipe without a writer would block for ever
             raise DataError("not a regular file", file=path, expected="a file with rows")
         if reader is _parquet:
-            file = _open_parquet(path)
-            classes |= class_names(_stored_features(file.schema_arrow))
-            size = None if size is None else size + file.metadata.num_rows
-        else:
-            size = None
+            classes |= class_names(_stored_features(_open_parquet(path).schema_arrow))
         parts.setdefault(split_of(path, folder), []).append(partial(reader, path))
-    return Source(name, parts, folder, classes=classes, size=size)
+    return Source(name, parts, folder, classes=classes)
 
 
 def split_of(path: Path, folder: Path) -> str:
     """The split that the name of a file or folder says, such as `data/val-00000-of-00001.parquet`; or ""."""
     named = _SPLIT.findall(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name)
-    return SAME_SPLIT.get(named[-1].lower(), named[-1]) if named else ""
+    return split_name(named[-1]) if named else ""
+
+
+def split_name(name: str) -> str:
+    """The one name of a split that has several, such as `val` and `dev`."""
+    return _SAME_SPLIT.get(name.lower(), name)
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
-    for number, line in text_lines(path, "expected one JSON object a line"):
-        if line.strip():
-            yield path, f"line {number}", _object(_parsed(line, path, number), path, f"line {number}")
-
-
-def _parsed(line: str, path: Path, number: int) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"no JSON ({error})", file=path, where=f"line {number}", found=line, expected="one JSON object a line"
-        ) from None
+    for record in json_lines(path, "expected one JSON object a line"):
+        yield path, record.where, _object(record.values, path, record.where)
 
 
 def _object(value: Any, path: Path | None, where: str) -> dict[str, Any]:
@@ -146,57 +137,48 @@ def in_words(problem: str, **place: Any) -> Iterator[None]:
         raise DataError(f"{problem} ({type(error).__name__}: {error})", **place) from error
 
 
-def _next_line(reader: Any) -> list[str] | None:
-    """The next line. The limit of a field is the process's, so it is raised for the line."""
-    before = csv.field_size_limit(LONGEST_ROW)
-    try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(before)
+def _filled_rows(reader: Any) -> Iterator[list[str]]:
+    """The rows that are not empty. The limit of a field is the process's, so it is raised for the row."""
+    while True:
+        before = csv.field_size_limit(LONGEST_ROW)
+        try:
+            cells = next(reader, None)
+        finally:
+            csv.field_size_limit(before)
+        if cells is None:
+            return
+        if cells:
+            yield cells
 
 
 def _csv(path: Path) -> Iterator[Record]:
-    number, length = 1, 0
+    source = text_lines(path, "expected a table in UTF-8")
+    _, first = next(source, (1, ""))
+    length = 0  # of the row, which goes on where a quotation mark is not closed
 
-    def lines(file: IO[str]) -> Iterator[str]:
+    def lines() -> Iterator[str]:
         nonlocal length
-        while line := file.readline(LONGEST_ROW + 1):
+        for line in chain([first], (line for _, line in source)):
             length += len(line)
             if length > LONGEST_ROW:
-                raise DataError(
-                    "a row is too long",
-                    file=path,
-                    where=f"after line {number}",
-                    expected=f"at most {LONGEST_ROW} characters",
-                    hint="is a quotation mark not closed? Large pictures are better given as files, or in Parquet",
-                )
-            if "\0" in line:
-                raise csv.Error("a NUL byte")
-            yield line
+                hint = "is a quotation mark not closed? Large pictures are better given as files, or in Parquet"
+                raise DataError("a row is too long", file=path, where=f"after line {reader.line_num}", hint=hint)
+            yield f"{line}\n"
 
+    comma = "\t" if "\t" in first else ";" if first.count(";") > first.count(",") else ","
+    reader = csv.reader(lines(), delimiter=comma)
+    rows = _filled_rows(reader)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            start = file.read(4096).partition("\n")[0]
-            file.seek(0)
-            comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
-            reader = csv.reader(lines(file), delimiter=comma)
-            names = _next_line(reader) or []
-            _check_names(path, names)
-            while (cells := _next_line(reader)) is not None:
-                number, length = reader.line_num, 0
-                if len(cells) != len(names) and cells:
-                    expected = f"{len(names)}, as in the first line"
-                    raise DataError(
-                        "a row of another length",
-                        file=path,
-                        where=f"line {number}",
-                        found=len(cells),
-                        expected=expected,
-                    )
-                if cells:
-                    yield path, f"line {number}", dict(zip(names, (cell or None for cell in cells), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"no CSV in UTF-8 ({error})", file=path, where=f"after line {number}") from None
+        names = next(rows, [])
+        _check_names(path, names)
+        for cells in rows:
+            length, where = 0, f"line {reader.line_num}"
+            if len(cells) != len(names):
+                expected = f"{len(names)}, as in the first line"
+                raise DataError("a row of another length", file=path, where=where, found=len(cells), expected=expected)
+            yield path, where, dict(zip(names, (cell or None for cell in cells), strict=True))
+    except csv.Error as error:
+        raise DataError(f"no CSV ({error})", file=path, where=f"after line {reader.line_num}") from None
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
@@ -215,19 +197,14 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def _parquet(path: Path) -> Iterator[Record]:
-    file, row = _open_parquet(path), 0
-    batches = file.iter_batches(batch_size=ROWS)
-    while True:
-        try:
-            batch = next(batches, None)
-            records = [] if batch is None else batch.to_pylist()
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
-        if batch is None:
-            return
-        for record in records:
-            yield path, f"row {row}", record
-            row += 1
+    row = 0
+    try:
+        for batch in _open_parquet(path).iter_batches(batch_size=ROWS):
+            for record in batch.to_pylist():
+                yield path, f"row {row}", record
+                row += 1
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
 
 
 def class_names(features: Any) -> dict[str, dict[Any, str]]:
@@ -262,11 +239,7 @@ def _stored_features(schema: pa.Schema) -> Any:
 def dataset_records(source: Any) -> Iterator[Record]:
     """The rows of a `Dataset` or `IterableDataset`, pictures not decoded; or of a list of mappings."""
     for number, record in enumerate(_undecoded(source)):
-        yield (
-            None,
-            f"row {number}",
-            {key: plain(value) for key, value in _object(record, None, f"row {number}").items()},
-        )
+        yield None, f"row {number}", _object(record, None, f"row {number}")
 
 
 def _undecoded(source: Any) -> Any:
