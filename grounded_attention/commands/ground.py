@@ -283,7 +283,7 @@ def ground_in_tokens(model: str, loading: ModelOptions, heads: Any, asked: Asked
     outputs = pipe.forward(pipe.preprocess({"image": asked.image, "caption": asked.caption, "phrases": asked.phrases}))
     grounding = pipe.postprocess(outputs)
     if asked.output is not None:
-        from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
+        from grounded_attention.pages.attention_pictures import PatchAttention, patch_figure
 
         maps = [
             PatchAttention(one["text"], place.map, place.frame, place.box, place.share)

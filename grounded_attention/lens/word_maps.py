@@ -200,7 +200,7 @@ class Lens:
             KeyError: if there are no such words.
             ValueError: if the maps of the words are on several images.
         """
-        from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
+        from grounded_attention.pages.attention_pictures import PatchAttention, patch_figure
 
         maps = [self[each] for each in words] if words is not None else self._shown()
         image = maps[0].image

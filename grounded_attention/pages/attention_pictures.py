@@ -1,36 +1,36 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pictures of images with region boxes and the attention of words on them. Shape letter: R regions."""
+"""Pictures of an image with the attention of words or phrases on its regions, or on its patches. R regions."""
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea, VPacker
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.transforms import Affine2D, Transform
 from PIL import Image
 
+from grounded_attention.processing.image_frames import ImageFrame
+
 from .colours import BLUE, GREY, HIT, MISS, VERMILLION, YELLOW, scale_colours
-from .figure_style import DPI, WIDTH, save
-from .overlay import attention_overlay, colour_places
+from .figure_style import DPI, WIDTH, panels, save
+from .overlay import UNSEEN, attention_overlay, colour_places
 
 ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
+MARK: dict[str, Any] = {"weight": "bold", "bbox": {"fc": MARKED, "lw": 0, "pad": 1}}
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
-
-# Pixels.
-MARGIN, GAP, CAPTION_LINE, CAPTION_GAP, VERDICT, LEGEND, TITLE, ROW_LABEL = 12, 18, 17, 8, 24, 30, 32, 26
-NARROWEST, WIDEST, WIDEST_OF_MANY = 180, 476, 290
-LEGEND_WIDTH = 500
+WIDEST, TALLEST = 500, 1.25  # of a picture: pixels, and its height in widths
+LETTER, LINE = 7.2, 0.2  # of captions: pixels of a letter, inches of a line
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,17 @@ class WordAttention:
         return int(self.weights.argmax())
 
 
+@dataclass(frozen=True, eq=False)
+class PatchAttention:
+    """The attention of a phrase on the patches of an image."""
+
+    phrase: str
+    map: np.ndarray
+    frame: tuple[float, float, float, float]
+    box: tuple[float, float, float, float]
+    share: float
+
+
 def attention_figure(
     image: Image.Image,
     caption: str,
@@ -64,7 +75,7 @@ def attention_figure(
     """Draws one panel per word: the caption with the word marked, and the image with the attention of the word."""
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
-    return save(_draw_sheet(image, caption, rows, None, title, notes), path)
+    return save(_draw_rows(image, caption, rows, (), title, notes), path)
 
 
 def method_comparison_figure(
@@ -75,198 +86,150 @@ def method_comparison_figure(
     title: str | None = None,
 ) -> Figure:
     """Draws the same words for several methods: one row per method, one column per word, one scale."""
-    return save(_draw_sheet(image, caption, [*word_by_method.values()], [*word_by_method], title), path)
+    return save(_draw_rows(image, caption, [*word_by_method.values()], [*word_by_method], title), path)
 
 
-# The sheet: panels have positions in pixels, so that text never overlaps an image
+def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None) -> Figure:
+    """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box."""
+    across = min(len(phrases), 3)
+    size = _size(image, across)
+    figure, grid = _panels(len(phrases), across, size, 4 * LINE)
+    for axes, phrase in zip(grid, phrases, strict=True):
+        cells, weights = ImageFrame(1, 1, phrase.frame).grid(*phrase.map.shape), phrase.map.ravel()
+        _draw_image(axes, image, size, cells, weights, float(weights.max()))
+        _draw_box(axes, phrase.box, 2.0, ec=ATTENDED, lw=2.5)
+        caption = _wrapped(phrase.phrase, figure, across).splitlines()[:3]
+        axes.set_title("\n".join([*caption, f"{phrase.share:.0%} of the attention in the box"]), fontsize=9)
+    scale = ScalarMappable(PowerNorm(0.5, 0, 1), "cividis")
+    look: dict[str, Any] = {"location": "bottom", "shrink": 0.6, "fraction": 0.03, "aspect": 40}
+    bar = figure.colorbar(scale, ax=figure.axes, ticks=[0, 0.25, 1], **look)
+    bar.ax.set_xticklabels(["0", "¼", "1"])
+    bar.set_label(_wrapped(f"attention on a cell, as a part of the largest; {UNSEEN}", figure), fontsize=9)
+    return figure if path is None else save(figure, path)
 
 
-class _Sheet:
-    """A figure with positions in pixels from the top left corner."""
-
-    def __init__(self, width: float, height: float):
-        self.width, self.height = width, height
-        self.figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
-        self.pixels: Transform = Affine2D().scale(1 / width, -1 / height).translate(0, 1) + self.figure.transFigure
-
-    def text(self, x: float, y: float, text: str, **style: Any) -> None:
-        defaults: dict[str, Any] = {"fontsize": 9, "va": "center"}
-        self.figure.text(x, y, text, transform=self.pixels, parse_math=False, **defaults | style)
-
-    def picture(self, x: float, y: float, image: Image.Image) -> Axes:
-        """Draws the image without scaling, in axes with corners (0, 0) and (1, 1)."""
-        width, height = image.size
-        place = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
-        axes = self.figure.add_axes(place, xticks=[], yticks=[], frame_on=False)
-        axes.imshow(np.asarray(image), extent=(0, 1, 1, 0), aspect="auto", interpolation="nearest")
-        return axes
+# A sheet of panels
 
 
-def _draw_sheet(
+def _size(image: Image.Image, across: int) -> tuple[int, int]:
+    """Width and height in pixels of a picture of which so many stand side by side."""
+    widest = min(WIDEST, WIDTH / across) - 24
+    scale = min(widest / image.width, TALLEST * widest / image.height)
+    return max(4, round(image.width * scale)), max(4, round(image.height * scale))
+
+
+def _panels(count: int, across: int, size: tuple[int, int], more: float) -> tuple[Figure, list[Axes]]:
+    """Panels for pictures of a size in pixels; `more` inches are for what stands around those of a row."""
+    rows = -(-count // across)
+    return panels(count, across, (min(WIDEST * across, WIDTH) / DPI, rows * (size[1] / DPI + more) + 0.8))
+
+
+def _wrapped(text: str, figure: Figure, across: int = 1) -> str:
+    return textwrap.fill(text, int(figure.get_figwidth() * DPI / across / LETTER))
+
+
+def _draw_rows(
     image: Image.Image,
     caption: str,
     rows: Sequence[Sequence[WordAttention]],
-    labels: Sequence[str] | None,
+    labels: Sequence[str],
     title: str | None,
     notes: Sequence[str] = (),
 ) -> Figure:
     """Draws a grid of panels; with row labels only the first row has captions."""
     words = [word for row in rows for word in row]
     judged = any(word.gold.any() for word in words)
+    across = len(rows[0])
+    size = _size(image, across)
     caption = re.sub(r"\s", " ", caption)
-    left, columns = MARGIN + (ROW_LABEL if labels else 0), len(rows[0])
-    width = _panel_width(columns, WIDTH - left - MARGIN, WIDEST_OF_MANY if labels else WIDEST)
-    image = _resized(image, width)
-    head = CAPTION_GAP + CAPTION_LINE * max(len(_caption_lines(caption, word.span, width)) for word in words)
-    captioned = np.array([not labels or i == 0 for i in range(len(rows))])
-    tops = MARGIN + (TITLE if title else 0) + captioned.cumsum() * head
-    tops = tops + np.arange(len(rows)) * (image.height + VERDICT + GAP)
-    sheet_width = max(left + columns * (width + GAP) - GAP + MARGIN, LEGEND_WIDTH)
-    lines = [line for note in notes for line in _note_lines(f"warning: {note}", sheet_width - 2 * MARGIN)]
-    sheet = _Sheet(sheet_width, tops[-1] + image.height + VERDICT + LEGEND + CAPTION_LINE * len(lines))
-    for i, row in enumerate(rows):
-        for j, word in enumerate(row):
-            x = left + j * (width + GAP)
-            if captioned[i]:
-                _draw_caption(sheet, x, tops[i] - CAPTION_GAP, width, caption, word.span)
-            _draw_panel(sheet, x + (width - image.width) // 2, tops[i], image, word, judged)
-    _draw_labels(sheet, tops + image.height / 2, labels or (), title)
-    _draw_legend(sheet, CAPTION_LINE * len(lines), judged)
-    for i, line in enumerate(lines):
-        sheet.text(MARGIN, sheet.height - 8 - CAPTION_LINE * (len(lines) - i - 0.5) + 4, line, color=MISS)
-    return sheet.figure
+    longest = int(WIDTH / max(across, 2) / LETTER)
+    lines = re.finditer(rf"\S.{{0,{longest - 1}}}(?!\S)|\S+", caption)
+    spans = [line.span() for line in lines]
+    captioned = 1 if labels else len(rows)
+    more = LINE * (len(spans) * captioned / len(rows) + judged)
+    figure, grid = _panels(len(words), across, size, more + (LINE * 2 if title or notes else 0))
+    for number, (axes, word) in enumerate(zip(grid, words, strict=True)):
+        if number < captioned * across:
+            _draw_caption(axes, caption, spans, word.span)
+        _draw_word(axes, image, size, word)
+        if judged:
+            verdict, colour = _verdict(word)
+            axes.set_xlabel(verdict, color=colour, weight="bold", fontsize=9, loc="left")
+    for axes, label in zip(grid[::across], labels, strict=False):
+        axes.set_ylabel(label, weight="bold", fontsize=10)
+    _draw_legend(figure, judged)
+    heading = [title] if title else [_wrapped(f"warning: {note}", figure) for note in notes]
+    if heading:
+        style: dict[str, Any] = {"fontsize": 12, "weight": "bold"} if title else {"fontsize": 9, "color": MISS}
+        figure.suptitle("\n".join(heading), **style)
+    return figure
 
 
-def _note_lines(note: str, width: float) -> list[str]:
-    return [note[start:end].strip() for start, end in _caption_lines(note, (0, 0), width)]
-
-
-def _panel_width(columns: int, room: int, widest: int) -> int:
-    return int(np.clip((room - (columns - 1) * GAP) // columns, NARROWEST, widest))
-
-
-def _resized(image: Image.Image, width: int) -> Image.Image:
-    """Scales an image to fit into (width, 1.25 width). Enlarging repeats whole pixels first to keep edges sharp."""
-    scale = min(width / image.width, 1.25 * width / image.height)
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    if scale <= 1:
-        return image.resize(size, Image.Resampling.LANCZOS).convert("RGB")
-    image = image.convert("RGB")
-    times = math.ceil(scale)
-    enlarged = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
-    return enlarged.resize(size, Image.Resampling.BOX)
-
-
-def _draw_labels(sheet: _Sheet, middles: Iterable[float], labels: Sequence[str], title: str | None) -> None:
-    if title:
-        sheet.text(MARGIN, MARGIN + 8, title, fontsize=12, weight="bold")
-    for middle, label in zip(middles, labels, strict=False):
-        sheet.text(MARGIN + 8, middle, label, rotation=90, ha="center", weight="bold", fontsize=10)
-
-
-def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
-    """Draws the legend at the bottom of the sheet, with room for notes below it."""
-
-    def attended(weight: float) -> Patch:
+def _draw_legend(figure: Figure, judged: bool) -> None:
+    handles: list[Any] = []
+    for weight in (0.1, 0.5, 1.0):
         colour = tuple(scale_colours(colour_places(weight)) / 255)
-        return Patch(fc=colour, ec=ATTENDED, lw=_line_width(weight), label=f"{weight:.0%}")
-
-    gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Patch(fc="white", ec=GREY, hatch="////", lw=0)
-    other.set_label("no region")
-    sheet.text(MARGIN, sheet.height - room - 11, "attention:", fontsize=8.5, va="baseline")
-    sheet.figure.legend(
-        handles=[*map(attended, (0.1, 0.5, 1.0)), *([gold] if judged else []), other],
-        loc="lower left",
-        bbox_to_anchor=(MARGIN + 66, sheet.height - room - 8),
-        bbox_transform=sheet.pixels,
-        **{"ncols": 6, "frameon": False, "fontsize": 8.5, "borderpad": 0, "borderaxespad": 0},
-        **{"handlelength": 2.2, "handletextpad": 0.4, "columnspacing": 1.0, "handleheight": 0.9},
-    )
+        handles.append(Patch(fc=colour, ec=ATTENDED, lw=_line_width(weight), label=f"{weight:.0%}"))
+    handles[0].set_label("attention 10%")
+    if judged:
+        handles.append(Line2D([], [], color=GOLD, label="gold", **GOLD_LINE))
+    handles.append(Patch(fc="white", ec=GREY, hatch="////", lw=0, label="no region"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=8.5, columnspacing=1.0)
 
 
-# The caption
+def _draw_caption(axes: Axes, caption: str, lines: Sequence[tuple[int, int]], span: tuple[int, int]) -> None:
+    """Writes the caption above a picture, with a span of it marked."""
+    rows: list[Artist] = []
+    for start, end in lines:
+        first, last = (min(max(place, start), end) for place in span)
+        runs: list[Artist] = []
+        for part, mark in ((caption[start:first], {}), (caption[first:last], MARK), (caption[last:end], {})):
+            if part.strip():
+                runs.append(TextArea(part.strip(), textprops={"fontsize": 9, "parse_math": False, **mark}))
+        rows.append(HPacker(children=runs, sep=3, pad=0, align="baseline"))
+    above = VPacker(children=rows, sep=4, pad=0, align="left")
+    place: dict[str, Any] = {"xycoords": "axes fraction", "boxcoords": "offset points", "box_alignment": (0, 0)}
+    axes.set_title("\n" * len(lines), fontsize=9)  # keeps room for it
+    axes.add_artist(AnnotationBbox(above, (0, 1), (0, 5), frameon=False, pad=0, **place)).set_in_layout(False)
 
 
-def _advance(text: str, bold: bool) -> float:
-    """Width of caption text in pixels, including spaces at its ends."""
-    font, renderer = FontProperties(size=9, weight="bold" if bold else "normal"), RendererAgg(1, 1, DPI)
-    with_bar, bar = (renderer.get_text_width_height_descent(t, font, ismath=False)[0] for t in (text + "|", "|"))
-    return with_bar - bar
+# One picture, in axes with corners (0, 0) and (1, 1)
 
 
-def _caption_lines(caption: str, span: tuple[int, int], width: float) -> list[tuple[int, int]]:
-    """(start, end) of each line of the caption with a bold span. No line starts with punctuation."""
-    lines: list[tuple[int, int]] = []
-    start = end = 0
-    for word in re.finditer(r"\S+(?:\s+[^\w\s]+(?!\S))*", caption):
-        runs = _caption_runs(caption, (start, word.end()), span)
-        if end > start and sum(_advance(*run) for run in runs) > width:
-            lines.append((start, end))
-            start = word.start()
-        end = word.end()
-    return [*lines, (start, end)]
+def _draw_image(
+    axes: Axes, image: Image.Image, size: tuple[int, int], boxes: np.ndarray, weights: np.ndarray, top: float = 1.0
+) -> None:
+    overlay = attention_overlay(image, boxes, weights, size, top)
+    axes.imshow(np.asarray(overlay), extent=(0, 1, 1, 0), aspect="auto")
+    axes.set(xticks=[], yticks=[], frame_on=False, box_aspect=size[1] / size[0])
 
 
-def _caption_runs(caption: str, line: tuple[int, int], span: tuple[int, int]) -> Iterator[tuple[str, bool]]:
-    """Yields pieces of a line, each with a flag whether it is in the span."""
-    for marked, places in groupby(range(*line), key=lambda i: span[0] <= i < span[1]):
-        yield "".join(caption[i] for i in places), marked
+def _draw_box(axes: Axes, box: Any, halo: float, **style: Any) -> None:
+    x1, y1, x2, y2 = box
+    drawn = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, clip_on=False, **style)
+    if halo:  # visible also on an object of the same colour
+        drawn.set_path_effects([withStroke(linewidth=style["lw"] + halo, foreground="white")])
+    axes.add_patch(drawn)
 
 
-def _draw_caption(sheet: _Sheet, x: float, bottom: float, width: float, caption: str, span: tuple[int, int]) -> None:
-    lines = _caption_lines(caption, span, width)
-    for i, line in enumerate(lines):
-        left, middle = x, bottom - (len(lines) - i - 0.5) * CAPTION_LINE
-        for text, marked in _caption_runs(caption, line, span):
-            advance = _advance(text, marked)
-            if marked:
-                spot = Rectangle((left - 1, middle - 8), advance + 2, 16, fc=MARKED, lw=0, transform=sheet.pixels)
-                sheet.figure.add_artist(spot)
-            sheet.text(left, middle + 4, text, weight="bold" if marked else "normal", va="baseline")
-            left += advance
-
-
-# One word's picture
-
-
-def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: WordAttention, judged: bool) -> None:
-    axes = sheet.picture(x, y, attention_overlay(image, word.boxes, word.weights, image.size))
+def _draw_word(axes: Axes, image: Image.Image, size: tuple[int, int], word: WordAttention) -> None:
+    """Draws faint outlines, over them those of the attention, unless the share is below 2%, then the gold boxes."""
+    _draw_image(axes, image, size, word.boxes, word.weights)
     for region in np.argsort(word.weights, kind="stable"):
-        _draw_region(axes, word, int(region))
+        box, weight = word.boxes[region], float(word.weights[region])
+        _draw_box(axes, box, 1.4, ec=GREY, lw=0.8, alpha=0.75)
+        if region == word.top:
+            _draw_box(axes, box, 1.6, ec=ATTENDED, lw=_line_width(weight))
+        elif weight >= 0.02:
+            _draw_box(axes, box, 0, ec=ATTENDED, lw=_line_width(weight), alpha=0.3 + 0.7 * weight)
+    outside = 4 / np.array([-size[0], -size[1], size[0], size[1]])  # four pixels, so that both are visible
     for box in word.boxes[word.gold]:
-        _draw_gold(axes, box, image.size)
-    _draw_share(axes, word.boxes[word.top], f"{word.weights[word.top]:.0%}", image.size)
-    if not judged:
-        return
-    verdict, colour = _verdict(word)
-    sheet.text(x, y + image.height + VERDICT / 2 + 2, verdict, color=colour, weight="bold")
-
-
-def _draw_region(axes: Axes, word: WordAttention, region: int) -> None:
-    """Draws a faint outline, and over it one of the attention, unless the share is below 2%."""
-    weight, (x1, y1, x2, y2) = float(word.weights[region]), word.boxes[region]
-    size = x2 - x1, y2 - y1
-    halo = [withStroke(linewidth=2.2, foreground="white", alpha=0.5)]
-    axes.add_patch(Rectangle((x1, y1), *size, fill=False, ec=GREY, lw=0.8, alpha=0.75, path_effects=halo))
-    top = region == word.top
-    if top or weight >= 0.02:
-        alpha = 1.0 if top else 0.3 + 0.7 * weight
-        edge = Rectangle((x1, y1), *size, fill=False, ec=ATTENDED, lw=_line_width(weight), alpha=alpha)
-        if top:  # visible also on an object of the same colour
-            edge.set_path_effects([withStroke(linewidth=_line_width(weight) + 1.6, foreground="white")])
-        axes.add_patch(edge)
+        _draw_box(axes, box + outside, 1.6, ec=GOLD, **GOLD_LINE)
+    _draw_share(axes, word.boxes[word.top], f"{word.weights[word.top]:.0%}", size)
 
 
 def _line_width(weight: float) -> float:
     return 1.2 + 2.6 * weight
-
-
-def _draw_gold(axes: Axes, box: np.ndarray, size: tuple[int, int]) -> None:
-    """Draws a dashed box four pixels outside the outline of the region, so that both are visible."""
-    (x1, y1), (x2, y2) = box[:2] - 4 / np.array(size), box[2:] + 4 / np.array(size)
-    halo = [withStroke(linewidth=3.4, foreground="white")]
-    outline = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=GOLD, path_effects=halo, **GOLD_LINE)
-    axes.add_patch(outline).set_clip_on(False)
 
 
 def _draw_share(axes: Axes, box: np.ndarray, share: str, size: tuple[int, int]) -> None:

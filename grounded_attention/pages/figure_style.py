@@ -29,7 +29,7 @@ def panels(count: int, across: int, size: tuple[float, float], **shared: Any) ->
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     places = list(figure.subplots(-(-count // across), across, squeeze=False, **shared).flat)
     for axes in places[count:]:
-        axes.set_axis_off()
+        axes.remove()
     return figure, places[:count]
 
 

@@ -125,7 +125,7 @@ def test_words_to_show_are_those_that_name_something(captured):
 def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
     figure = words_across_layers_figure(captured, [1, 2], [(0, 1), (1, 0), (1, 1)], tmp_path / "a.png")
     assert len(figure.axes) == 6
-    labels = [text.get_text() for text in figure.texts if "on regions" in text.get_text()]
+    labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
     share = captured.attention[0, 1, [1, 2]].sum(-1).mean()
     assert labels[-1] == f"0-1: {share:.0%} on regions" and len(labels) == 3  # the lowest layer is at the bottom
 

@@ -11,10 +11,9 @@ import pytest
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.pages.attention_pictures import WordAttention, attention_figure
+from grounded_attention.pages.attention_pictures import PatchAttention, WordAttention, attention_figure, patch_figure
 from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.overlay import attention_overlay
-from grounded_attention.pages.patch_pictures import PatchAttention, patch_figure
 from grounded_attention.processing.image_frames import ImageFrame
 
 pytestmark = pytest.mark.drawn_figures
@@ -94,7 +93,7 @@ def test_the_figures_and_the_explorer_mean_the_same(tmp_path):
 @pytest.mark.parametrize("phrases", [1, 3])
 def test_the_legend_of_image_tokens_is_within_the_picture(phrases):
     one = PatchAttention("ball", np.ones((2, 2)), (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 0.5), 0.5)
-    figure = patch_figure(Image.new("RGB", (80, 60)), [one] * phrases, gold=[[(0.0, 0.0, 40.0, 30.0)]] * phrases)
+    figure = patch_figure(Image.new("RGB", (80, 60)), [one] * phrases)
     figure.draw_without_rendering()
     label = figure.axes[-1].xaxis.label.get_window_extent()
     assert figure.bbox.x0 <= label.x0 and label.x1 <= figure.bbox.x1
