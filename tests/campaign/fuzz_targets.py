@@ -22,8 +22,8 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.prepared_data import builder_options
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe
-from grounded_attention.training.recipes.training_names import training_names
 from tests.helpers.tiny_scenes import tiny_recipe
 
 from . import fuzz_options
@@ -120,7 +120,8 @@ def _recipe_places() -> list[str]:
     method = inspect.signature(type(get_method("direct"))).parameters
     model, processor = FAMILIES["vl_bert"].config_class(), FAMILIES["vl_bert"].processor_class
     # A compiler works for minutes.
-    places += [f"training.{name}" for name in sorted(training_names()) if not name.startswith("torch_comp")]
+    arguments = sorted(field.name for field in dataclasses.fields(GroundingTrainingArguments))
+    places += [f"training.{name}" for name in arguments if not name.startswith("torch_comp")]
     places += [f"options.{field.name}" for field in dataclasses.fields(TASKS["vgp"].Options)]
     places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].Options)]
     places += [f"supervision.options.direct.{name}" for name in method if name not in ("self", "kwargs")]

@@ -57,7 +57,7 @@ def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tm
         ("supervision.options.direct.target=all", ["'all'", "'uniform', 'sum' or 'any'"]),
         ("model.config.hidden_sise=8", ["hidden_sise", "hidden_size"]),
         ("model.family_config.vlbert={}", ["model.family_config.vlbert", "vl_bert"]),
-        ("model.family_config.visualbert.region_clases=3", ["family_config.visualbert.region_clases", "did you mean"]),
+        ("model.family_config.visualbrt.region_classes=3", ["family_config.visualbrt", "'visualbert'"]),
         ("model.config.num_attention_heads=3", ["hidden_size", "3"]),
         ("model.processor.max_region=8", ["max_region", "max_regions"]),
         ("data.options.negative=random", ["negative", "negatives"]),

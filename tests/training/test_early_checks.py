@@ -1,16 +1,12 @@
 """A typing error in a recipe is found before torch is imported, and before anything is drawn."""
 
-import dataclasses
 import subprocess
 import sys
 
-from grounded_attention.training.loop.trainer import GroundingTrainingArguments
-from grounded_attention.training.recipes.training_names import training_names
 from tests.helpers.commands import ROOT
 
 WRONG = {
-    "training.learning_rat=1e-3": "unknown key 'training.learning_rat'; did you mean 'training.learning_rate'?",
-    "start.training.max_stepz=3": "unknown key 'start.training.max_stepz'",
+    "supervision.weigth=1": "unknown key 'supervision.weigth'; did you mean 'supervision.weight'?",
     "methods=[drect]": "did you mean 'methods=direct'?",
     "task=vpg": "task: ",
     "data.builder=vgpp": "data.builder: ",
@@ -33,8 +29,3 @@ def test_a_typing_error_is_found_before_torch(tmp_path):
     for line, wanted in zip(lines, WRONG.values(), strict=True):
         assert line.startswith("error: ") and wanted in line
     assert not list(tmp_path.iterdir())
-
-
-def test_the_names_in_the_sources_are_those_of_the_class():
-    fields = {field.name for field in dataclasses.fields(GroundingTrainingArguments) if field.init}
-    assert training_names() == fields

@@ -130,7 +130,7 @@ def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"adapter": {"lora": {"target_modules": ["qkv"]}}}, "target_modules: 'qkv' is no linear layer .* query"),
+        ({"adapter": {"lora": {"target_modules": ["qkv"]}}}, "model.adapter.lora: .*target modules"),
         ({"freeze": ["encoder"]}, "model.freeze is only for vision-language models"),
         ({"source": None}, "model.adapter changes the weights of a checkpoint: give model.source"),
     ],

@@ -295,7 +295,7 @@ def test_a_wrong_recipe_is_refused_in_one_line(change, message, scenes, tmp_path
         ({"adapter": {"prefix": {}}}, "unknown key 'model.adapter.prefix'; .*lora"),
         ({"adapter": {"lora": {"rank": 2}}}, "unknown key 'model.adapter.lora.rank'"),
         ({"adapter": {"lora": {}}, "freeze": ["vision"]}, "model.freeze has no effect with model.adapter"),
-        ({"adapter": {"lora": {"target_modules": "none"}}}, "target_modules: 'none' is no linear layer of Llava"),
+        ({"adapter": {"lora": {"target_modules": "none"}}}, "model.adapter.lora: .*none.* not found"),
     ],
 )
 def test_a_wrong_model_section_beside_a_checkpoint(model, message, trained, scenes, tmp_path, monkeypatch, capsys):

@@ -7,7 +7,6 @@ from grounded_attention.supervision.registry import METHODS, make_method
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads
 from grounded_attention.training.recipes.methods import recipe_method
-from grounded_attention.training.recipes.model_family import check_family_config
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 
 from .arguments import check_options, check_training
@@ -27,7 +26,6 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_training(recipe.training, f"{prefix}training.")
     if recipe.start is not None:
         check(recipe.start, "start.")
-    check_family_config(recipe.model)
     check_model(recipe.model, task.head)
     check_names(recipe.supervision.options, METHODS, f"{prefix}supervision.options.")
     for name, options in recipe.supervision.options.items():  # also of methods that only other recipes run

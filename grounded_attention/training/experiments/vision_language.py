@@ -189,9 +189,6 @@ def _freeze(model: PreTrainedModel, patterns: list) -> PreTrainedModel:
 
 
 LORA = "lora"
-TARGETS = "target_modules"
-ALL_LINEAR = "all-linear"  # PEFT's word
-SHOWN = 16
 
 
 def check_adapter(model: Model) -> None:
@@ -218,10 +215,9 @@ def check_adapter(model: Model) -> None:
 
 def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, whole: Iterable[str] = ()) -> Any:
     """Adds a LoRA to a model and prints how many parameters are trained."""
-    settings = {TARGETS: linear_layers(model, prefix), **options}
+    settings = {"target_modules": linear_layers(model, prefix), **options}
     if whole:
         settings["modules_to_save"] = sorted({*whole, *(options.get("modules_to_save") or ())})
-    _check_targets(model, settings[TARGETS])
     with recipe_key_errors(f"model.adapter.{LORA}"):
         adapted = import_peft().get_peft_model(model, import_peft().LoraConfig(**settings))
     trained, total = adapted.get_nb_trainable_parameters()
@@ -231,32 +227,9 @@ def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, wh
 
 def linear_layers(model: nn.Module, prefix: str) -> str:
     """The linear layers below a module, as a regular expression for `LoraConfig(target_modules=...)`."""
-    ends = {name.rpartition(".")[2] for name in _linear_names(model) if name.startswith(f"{prefix}.")}
+    names = [name for name, module in model.named_modules() if type(module).__name__ == "Linear"]
+    ends = {name.rpartition(".")[2] for name in names if name.startswith(f"{prefix}.")}
     return rf"{re.escape(prefix)}\..*\.({'|'.join(sorted(ends))})"
-
-
-def _linear_names(model: nn.Module) -> list[str]:
-    return [name for name, module in model.named_modules() if type(module).__name__ == "Linear"]
-
-
-def _check_targets(model: nn.Module, targets: Any) -> None:
-    """Checks that each target names a linear layer; a text is a regular expression, a list has ends of names."""
-    if targets is None or targets == ALL_LINEAR:
-        return
-    names = _linear_names(model)
-    for target in [targets] if isinstance(targets, str) else targets:
-        if isinstance(targets, str):
-            with recipe_key_errors(f"model.adapter.{LORA}.{TARGETS}"):
-                fits = any(re.fullmatch(target, name) for name in names)
-        else:
-            fits = any(f".{name}".endswith(f".{target}") for name in names)
-        if not fits:
-            ends = sorted({name.rpartition(".")[2] for name in names})
-            raise RecipeError(
-                f"model.adapter.{LORA}.{TARGETS}: {target!r} is no linear layer of {type(model).__name__}; expected "
-                f"a list of names, {', '.join(ends[:SHOWN])}{', ...' * (len(ends) > SHOWN)}, or a regular expression "
-                f"of whole names, such as {names[0]}"
-            )
 
 
 def adapt_family(model: Any, missing: Iterable[str], options: Mapping[str, Any]) -> Any:

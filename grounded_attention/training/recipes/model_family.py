@@ -92,14 +92,6 @@ def head_class(head: str, model: Model) -> type[PreTrainedModel]:
     return heads[head]
 
 
-def check_family_config(model: Model) -> None:
-    """Checks `model.family_config`."""
-    check_names(model.family_config, FAMILIES, "model.family_config.")
-    for name, fields in model.family_config.items():
-        key, config = f"model.family_config.{name}", FAMILIES[name].config_class()
-        check_names(fields, [*config.to_dict(), *config.attribute_map], f"{key}.")
-
-
 def processor_class(model: Model) -> Any:
     """The processor class of the model's family."""
     return FAMILIES[family_name(model)].processor_class

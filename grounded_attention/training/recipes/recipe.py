@@ -18,7 +18,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.families import DEFAULT_FAMILY
+from grounded_attention.families import DEFAULT_FAMILY, FAMILIES
 from grounded_attention.supervision.registry import LABELS, METHODS, split_name
 from grounded_attention.tasks import TASKS
 from grounded_attention.utils import schema
@@ -35,11 +35,10 @@ from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Processes, Section, Seed, Weight
 
-from .training_names import training_names
-
 # Which heads are supervised, one of these; `list` has pairs of layer and head.
 HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
 BuilderName = Annotated[str, Of(tuple(BUILDERS))]
+FamilyName = Annotated[str, Of(tuple(FAMILIES))]
 
 
 class RecipeError(ValueError):
@@ -100,7 +99,7 @@ class Model(Section):
     source: str | None = None
     bert: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    family_config: dict[str, dict[str, Any]] = field(default_factory=dict)
+    family_config: dict[FamilyName, dict[str, Any]] = field(default_factory=dict)
     tokenizer: str | None = None
     tokens: list[str] = field(default_factory=list)
     processor: dict[str, Any] = field(default_factory=dict)
@@ -363,8 +362,6 @@ def build(kind: type, content: Any, source: str, prefix: str) -> Any:
             check_names(split_name(name), METHODS, f"{prefix}methods=", place)
         if len({*made.methods}) < max(len(made.methods), 1 - made.text_only_baseline):
             raise RecipeError(f"{place}{prefix}methods must be one or more different methods, found {made.methods}")
-        if names := training_names():
-            check_names(made.training, names, f"{prefix}training.", place)
     return made
 
 
