@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .outlines import hull
 from .raw import RawBox, RowError, first_of, trimmed
 from .readings import PIXELS, Reading, Readings
 
@@ -133,10 +134,6 @@ def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_poi
     return [RawBox(each, readings) for each in groups]
 
 
-def _hull(numbers: Sequence[float]) -> list[float]:
-    return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
-
-
 def _point_readings(numbers: Sequence[float]) -> Readings:
     return POINT_SHARES if max(numbers) <= 1 else POINTS
 
@@ -151,17 +148,17 @@ def _marked(text: str, question: str) -> Iterator[Mention]:
     """Numbers between marks: Qwen, InternVL, MiniCPM-V, DeepSeek-VL2 (0..999), Rex-Omni's tokens (0..999)."""
     for match in _MARKED.finditer(text):
         mark, content = match[2], match[3]
-        readings = STEPS_999 if mark == "det" or "><" in content else THOUSANDTHS
-        groups = [_values(each) for each in content.split(",")] if "><" in content else _groups(content)
+        are_tokens = "><" in content
+        readings = STEPS_999 if mark == "det" or are_tokens else THOUSANDTHS
+        groups = [_values(each) for each in content.split(",")] if are_tokens else _groups(content)
         numbers = [number for group in groups for number in group]
         if numbers and max(numbers) <= 1 and any(each % 1 for each in numbers):
             readings = SHARES  # Ovis, old data of InternVL
         if mark == "quad" and len(numbers) == 8:
-            groups = [_hull(numbers)]
-        elif "><" in content:  # longer runs are polygons
-            groups = [_hull(each) if len(each) > 4 and len(each) % 2 == 0 else each for each in groups]
-        are_points = mark == "point" or "><" in content
-        boxes = _boxes(groups, readings, match[0], are_points) if content.strip(" []") else []
+            groups = [hull(numbers)]
+        elif are_tokens:  # longer runs are polygons
+            groups = [hull(each) if len(each) > 4 and len(each) % 2 == 0 else each for each in groups]
+        boxes = _boxes(groups, readings, match[0], mark == "point" or are_tokens) if content.strip(" []") else []
         yield Mention(boxes, match.span())
 
 
@@ -198,7 +195,7 @@ def _florence(text: str, question: str) -> Iterator[Mention]:
         size = 8 if "OCR" in question else 4
         groups = [numbers[i : i + size] for i in range(0, len(numbers), size)]
         if size == 8:
-            groups = [_hull(each) if len(each) == 8 else each for each in groups]
+            groups = [hull(each) if len(each) == 8 else each for each in groups]
         yield Mention(_boxes(groups, THOUSANDTHS, match[2]), match.span(2), _strip(text, match.span(1)))
 
 
@@ -331,18 +328,17 @@ def _bare(text: str, question: str) -> Iterator[Mention]:
         sizes = {*map(len, groups)}
         if sizes not in ({2}, {4}) or (sizes == {2} and len(groups) != 2 and not is_alone):
             continue
-        span = (match.start(), match.start() + len(run))
-        if sizes == {2} and len(groups) == 2 and run.startswith("[") and not _ASKS_FOR_POINTS.search(question):
-            raise RowError(
-                "two pairs in a list: the corners of a box, or two points", found=run,
-                expected="[x1, y1, x2, y2], or a question that asks for points",
-            )  # fmt: skip
-        if sizes == {2} and (len(groups) != 2 or run.startswith("[")):
+        is_list = run.startswith("[")
+        if sizes == {2} and len(groups) == 2 and is_list and not _ASKS_FOR_POINTS.search(question):
+            expected = "[x1, y1, x2, y2], or a question that asks for points"
+            raise RowError("two pairs in a list: the corners of a box, or two points", found=run, expected=expected)
+        is_sure = len(groups) > 1 or max(groups[0]) <= 1
+        if sizes == {2} and (len(groups) != 2 or is_list):
             boxes = [RawBox(each, _point_readings(each)) for each in groups]
-            yield Mention(boxes, span, is_sure=len(groups) > 1 or max(groups[0]) <= 1)
-            continue
-        is_sure = len(groups) > 1 or run[1] in "[(" or max(groups[0]) <= 1
-        yield Mention(_boxes(groups, _bare_readings(run), run), span, is_sure=is_sure)
+        else:
+            boxes = _boxes(groups, _bare_readings(run), run)
+            is_sure = is_sure or run[1] in "[("
+        yield Mention(boxes, (match.start(), match.start() + len(run)), is_sure=is_sure)
 
 
 def _bare_readings(run: str) -> Readings:

@@ -3,10 +3,13 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from grounded_attention.processing.phrase import row_texts
+
 from .columns import XYXY_PIXELS, XYXY_SHARES, Columns, Context, has_boxes, images_of, make_row
-from .messages import message_texts, read_messages
+from .messages import read_messages
 from .raw import (
     BOX_NAMES,
     RawBox,
@@ -21,7 +24,6 @@ from .raw import (
     span_phrases,
     structured,
 )
-from .readings import Reading
 
 _MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\[\]]*)\]")  # the mark-up of Flickr30K Entities
 TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence", "sentences")
@@ -77,8 +79,7 @@ def _texts(record: Columns) -> tuple[dict[str, Any], list[Any]]:
 
 
 def has_entities(record: Columns) -> bool:
-    marked = any(_MARKED.search(each) for each in _captions(record) if isinstance(each, str))
-    return marked or (isinstance(record.get("entities"), (list, Mapping)) and "captions" in record)
+    return any(isinstance(each, str) and _MARKED.search(each) for each in _captions(record))
 
 
 def _captions(record: Columns) -> list[Any]:
@@ -87,40 +88,25 @@ def _captions(record: Columns) -> list[Any]:
 
 
 def read_entities(record: Columns, context: Context) -> Iterator[RawRow]:
-    """Captions with phrases that name entities, or with the marks of Flickr30K Entities; entities have boxes."""
+    """Captions with the marks of Flickr30K Entities; entities have boxes."""
     name = first_of(record, ("entities", "boxes", "bboxes"))
-    boxes = _entity_boxes(record[name], name) if name else {}
+    boxes = _entity_boxes(structured(record[name], name), name) if name else {}
     for caption in _captions(record):
-        if isinstance(caption, Mapping):
-            if caption.get("related", True) is False:
-                continue
-            text = caption["text"]
-            with_ids = [(each, str(each["entity_id"])) for each in items(caption.get("phrases"), "phrases")]
-            phrases = [
-                RawPhrase(
-                    each["text"], boxes.get(key, []), each["start"], each["end"], 0, entity=key,
-                    types=[*(each.get("types") or ())],
-                )
-                for each, key in with_ids
-            ]  # fmt: skip
-        else:
-            text, phrases = _unmarked(caption, boxes)
+        text, phrases = _unmarked(caption, boxes)
         yield make_row(record, {"text": text}, phrases)
 
 
 def _entity_boxes(value: Any, name: str) -> dict[str, list[RawBox]]:
-    value = structured(value, name)
-    if isinstance(value, Mapping):
-        return {str(key): read_boxes(each, name) for key, each in value.items() if each is not None}
-    of_entity = {}
-    for each in items(value, name):
-        key = first_of(each, ("entity_id", "id", "phrase_id"))
-        boxes = first_of(each, ("boxes", "bboxes", "bbox", "box"))
-        if key is None:
-            raise RowError(f"{name}: no id", found=each, expected="entity_id and boxes")
-        known = (Reading("xyxy", 1.0),) if key == "entity_id" else ()
-        of_entity[str(each[key])] = read_boxes(each[boxes], name, known) if boxes else []
-    return of_entity
+    """The boxes of each id: a mapping, or entries with an id and boxes."""
+    if not isinstance(value, Mapping):
+        by_id = {}
+        for each in items(value, name):
+            key = first_of(each, ("entity_id", "id", "phrase_id"))
+            if key is None:
+                raise RowError(f"{name}: no id", found=each, expected="an id and boxes")
+            by_id[each[key]] = each.get(first_of(each, BOX_NAMES) or "")
+        value = by_id
+    return {str(key): read_boxes(each, name) for key, each in value.items()}
 
 
 def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, list[RawPhrase]]:
@@ -195,14 +181,7 @@ def read_grounding(record: Columns, context: Context) -> Iterator[RawRow]:
 
 def texts_in_order(texts: Columns) -> Sequence[str]:
     """The texts of a row, in the order that `sentence` counts."""
-    if "messages" in texts:
-        return message_texts(texts["messages"])
-    if "captions" in texts:
-        return [str(each) for each in texts["captions"]]
     if "prompt" in texts:
-        return [
-            text
-            for value in (texts["prompt"], texts["completion"])
-            for text in ([value] if isinstance(value, str) else message_texts(value))
-        ]
-    return [texts["text"]]
+        parts = (texts["prompt"], texts["completion"])
+        texts = {"messages": [*chain(*([{"content": each}] if isinstance(each, str) else each for each in parts))]}
+    return row_texts(texts)

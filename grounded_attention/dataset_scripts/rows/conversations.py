@@ -10,7 +10,7 @@ from typing import Any
 from .box_texts import SHARES, Mention, asked_for, find_mentions, says_nothing, whole_text, without_boxes
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .messages import message_texts, messages_in, read_messages
-from .ms_swift import FilledBox, fill
+from .ms_swift import fill
 from .raw import (
     BOX_NAMES,
     RawBox,
@@ -86,14 +86,14 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if _LIKE_BOXES.search(str([each["tool_calls"] for each in given if each.get("tool_calls")])):
         context.leave_out("calls of tools with places, beside the texts")
     own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
-    filled: list[FilledBox] = []
-    if record.get("objects"):
-        phrases, filled = fill(messages, record["objects"], str(record.get("rejected_response", "")))
+    filled = (
+        fill(messages, record["objects"], str(record.get("rejected_response", ""))) if record.get("objects") else None
+    )
     turns = _turns(messages, len(images))
     # UGround has whole numbers from 0 to 999, and instructions alone as questions.
     is_uground = name == "conversations" and isinstance(record[name], str) and not any("{" in t.text for t in turns)
-    if record.get("objects"):
-        phrases = _together(_with_question(turns, number, phrases, filled) for number in range(len(phrases)))
+    if filled is not None:
+        phrases = _together(_with_question(turns, phrase, text) for phrase, text in filled)
     elif record.get("kto_tag", record.get("label")) in _WRONG or record.get("status") == "rejected":
         context.leave_out("boxes of an answer that is marked as wrong")
         phrases, own = [], []
@@ -276,15 +276,11 @@ def _answered(turns: Sequence[Turn], number: int, boxes: Any) -> RawPhrase:
     return _phrase(turns, (question, *words), read, turns[number].image)
 
 
-def _with_question(
-    turns: Sequence[Turn], number: int, phrases: Sequence[RawPhrase], filled: Sequence[FilledBox]
-) -> RawPhrase:
-    """A box of ms-swift without a name is what the question before it asks for, if its text is boxes alone."""
-    phrase = phrases[number]
+def _with_question(turns: Sequence[Turn], phrase: RawPhrase, text: int | None) -> RawPhrase:
+    """A box of ms-swift without a name is what the question before its text asks for, if that is boxes alone."""
     if phrase.text:
         return phrase
-    where = filled[number] if filled else None
-    place = _place_asked(turns, where.text) if where is not None and where.is_alone else None
+    place = None if text is None else _place_asked(turns, text)
     if place is None:
         found = [box.numbers for box in phrase.boxes]
         raise RowError("objects: whose boxes are they?", found=found, expected="a name in ref, or a question for it")

@@ -17,7 +17,7 @@ from grounded_attention.utils.bounded_files import parse_yaml, read_json, read_t
 
 from .detection import UNREAD
 from .label_studio import is_label_studio, read_label_studio
-from .outlines import around, corners_of
+from .outlines import around, corners_of, hull
 from .pictures import own_files
 from .probes import is_amber, open_amber
 from .raw import Columns, RowError, items, read_boxes
@@ -215,7 +215,7 @@ def _yolo_object(cells: Sequence[str], names: Mapping[int, str], points: int) ->
     if points or len(numbers) < 6 or len(numbers) % 2 or is_tracked or not inside:
         expected = "a class, then centre x, centre y, width, height in [0, 1] (or three corners of a polygon, or more)"
         raise RowError("a line of other numbers", found=" ".join(cells), expected=expected)
-    x1, y1, x2, y2 = around(zip(numbers[::2], numbers[1::2], strict=True))
+    x1, y1, x2, y2 = hull(numbers)
     return {"bbox": [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], "category": name}
 
 

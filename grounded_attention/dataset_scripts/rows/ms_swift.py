@@ -4,7 +4,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from .box_texts import says_nothing
@@ -12,23 +12,14 @@ from .messages import text_places
 from .raw import Columns, RawBox, RawPhrase, RowError, read_boxes, structured
 from .readings import PIXELS, Reading
 
-_PLACE = re.compile(r"<ref-object>|<bbox>")
+_PLACE = re.compile(r"(<ref-object>|<bbox>)")
 _TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0, "norm_1": 1.0, "norm_1000": 1000.0}
 _EARLIER = {"caption": "ref", "bbox": "bbox", "bbox_type": "bbox_type", "image": "image_id"}
 
 
-@dataclass
-class FilledBox:
-    """A `<bbox>`: its text, the name directly before it, and whether its text is boxes alone."""
-
-    text: int
-    name: int | None
-    is_alone: bool
-
-
-def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> tuple[list[RawPhrase], list[FilledBox]]:
-    """Fills the places, and gives a phrase for each `<bbox>` in order, without words where it has no name; those of a
-    rejected answer are the last ones and left out."""
+def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tuple[RawPhrase, int | None]]:
+    """Fills the places, and gives the phrase of each `<bbox>` in order, without words where it has no name, with its
+    text if that is boxes alone. Those of a rejected answer are the last ones and left out."""
     objects = _objects(value)
     refs = [str(each) for each in objects.get("ref") or []]
     boxes = _boxes(objects)
@@ -39,48 +30,43 @@ def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> tuple[lis
     refs = refs[: len(refs) - rejected.count("<ref-object>")]
     boxes = boxes[: len(boxes) - rejected.count("<bbox>")]
     names: list[RawPhrase] = []
-    filled: list[FilledBox] = []
+    owners: list[int | None] = []  # of each place of a box: the name directly before it
+    alone: list[int | None] = []
     for number, (holder, key) in enumerate(text_places(messages)):
-        text, written, end, behind = holder[key], "", 0, None
-        is_alone = says_nothing(_PLACE.sub("", text))
-        for match in _PLACE.finditer(text):
-            gap = text[end : match.start()]
-            behind = None if gap.strip(" ,;:\n") else behind
-            written, end = written + gap, match.end()
-            is_name = match[0] == "<ref-object>"
-            if len(names if is_name else filled) >= len(refs if is_name else boxes):
-                raise RowError(f"objects: too few for {match[0]}", found=value, expected="one for each")
+        written, *rest = _PLACE.split(holder[key])
+        is_alone = says_nothing("".join([written, *rest[1::2]]))
+        behind = None
+        for place, gap in zip(rest[::2], rest[1::2], strict=True):
+            is_name = place == "<ref-object>"
+            if len(names if is_name else owners) >= len(refs if is_name else boxes):
+                raise RowError(f"objects: too few for {place}", found=value, expected="one for each")
             if is_name:
                 behind = len(names)
                 words = refs[behind]
                 names.append(RawPhrase(words, [], len(written), len(written) + len(words), number))
             else:
-                words = json.dumps([_short(side) for box in boxes[len(filled)] for side in box.numbers])
-                filled.append(FilledBox(number, behind, is_alone))
-            written += words
-        holder[key] = written + text[end:]
-    if (len(names), len(filled)) not in ((len(refs), len(boxes)), (0, 0), (0, len(boxes))):
-        raise RowError(
-            "objects: names or boxes without a place",
-            found=(len(names), len(filled)),
-            expected=f"{len(refs)} <ref-object>, {len(boxes)} <bbox>",
-        )
-    owners: list[int | None] = [None] * len(boxes)
+                words = json.dumps([_short(side) for box in boxes[len(owners)] for side in box.numbers])
+                owners.append(behind)
+                alone.append(number if is_alone else None)
+            written += words + gap
+            behind = None if gap.strip(" ,;:\n") else behind
+        holder[key] = written
+    if (len(names), len(owners)) not in ((len(refs), len(boxes)), (0, 0), (0, len(boxes))):
+        expected = f"{len(refs)} <ref-object>, {len(boxes)} <bbox>"
+        raise RowError("objects: names or boxes without a place", found=(len(names), len(owners)), expected=expected)
     if len(refs) == 1:
         owners = [0] * len(boxes)
-    elif any(each.name is not None for each in filled):
-        owners = [each.name for each in filled]
-    elif len(refs) == len(boxes):
-        owners = [*range(len(boxes))]
+    elif not {*owners} - {None}:
+        owners = [*range(len(boxes))] if len(refs) == len(boxes) else [None] * len(boxes)
     named = names or [RawPhrase(each) for each in refs]
     phrases = []
-    for owner, each, picture in zip(owners, boxes, pictures, strict=False):
+    for owner, text, each, picture in zip(owners, alone or [None] * len(boxes), boxes, pictures, strict=False):
         if owner is None and refs:
             expected = "<bbox> directly behind its <ref-object>, or as many as these"
             raise RowError("objects: whose boxes are they?", found=[box.numbers for box in each], expected=expected)
         name = RawPhrase() if owner is None else named[owner]
-        phrases.append(RawPhrase(name.text, each, name.start, name.end, name.sentence, picture))
-    return phrases, filled
+        phrases.append((replace(name, boxes=each, image=picture), text))
+    return phrases
 
 
 def _objects(value: Any) -> Columns:

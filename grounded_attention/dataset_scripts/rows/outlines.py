@@ -2,6 +2,7 @@
 """The box x1, y1, x2, y2 around points, which may be turned."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,11 @@ def around(
         middle = corners.mean(axis=0) if pivot is None else np.array(pivot)
         corners = np.clip((corners - middle) @ [[cos, sin], [-sin, cos]] + middle, 0, size)
     return [*map(float, corners.min(axis=0)), *map(float, corners.max(axis=0))]
+
+
+def hull(numbers: Sequence[Any]) -> list[float]:
+    """The box around corners x, y, x, y ..."""
+    return around(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def corners_of(x: float, y: float, width: float, height: float) -> list[tuple[float, float]]:

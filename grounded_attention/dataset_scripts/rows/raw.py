@@ -17,6 +17,7 @@ import numpy as np
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import known_values
 
+from .outlines import hull
 from .readings import PIXELS, Reading, Readings, Size
 
 Columns = Mapping[str, Any]  # a record, or an object in it
@@ -186,11 +187,10 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> list[RawBox]:
 
 def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawBox:
     """The box around corners x, y, x, y ...; a known scale stays, and a known order says nothing of corners."""
-    pairs = [_numbers(value[i : i + 2], name) for i in range(0, len(value), 2)]
-    across, down = zip(*pairs, strict=True)
+    numbers = [side for i in range(0, len(value), 2) for side in _numbers(value[i : i + 2], name)]
     scales = dict.fromkeys(each.scale for each in readings) or (PIXELS, 1.0)
     corners = tuple(Reading("corners", scale) for scale in scales)
-    return RawBox([min(across), min(down), max(across), max(down)], corners)
+    return RawBox(hull(numbers), corners)
 
 
 def _numbers(value: Sequence[Any], name: str) -> list[float]:

@@ -178,9 +178,9 @@ def decide(
         return _checked(allowed[0], samples, known_by, place)
     points = bool(samples) and len(samples[0].numbers) == 2
     tiers: Sequence[Sequence[Reading]] = [allowed] if allowed else (_USUAL_POINTS if points else _USUAL)
-    if not allowed and not points and said.order is not None and said.scale is None:
-        tiers = [[Reading(said.order, PIXELS), Reading(said.order, 1.0)], [Reading(said.order, 100.0)], []]
-        tiers[-1].append(Reading(said.order, 1000.0))  # type: ignore[attr-defined]
+    if not allowed and not points and said.order is not None:
+        order = said.order
+        tiers = [[Reading(order, PIXELS), Reading(order, 1.0)], [Reading(order, 100.0)], [Reading(order, 1000.0)]]
     counted: dict[Reading, int] = {}
     for tier in tiers:
         tried = [each for each in tier if said.allows(each)]

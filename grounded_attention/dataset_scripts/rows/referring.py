@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .columns import (
-    IMAGE_NAMES,
     TEXT_NAMES,
     XYWH_PIXELS,
     XYWH_SHARES,
@@ -18,11 +17,10 @@ from .columns import (
     has_boxes,
 )
 from .masks import MASK_NAMES
-from .outlines import around
+from .outlines import hull
 from .questions import evidence_of
 from .raw import (
     BOX_NAMES,
-    SIDE_NAMES,
     RawRow,
     RowError,
     first_of,
@@ -63,19 +61,8 @@ def has_text(record: Columns) -> bool:
     return any(isinstance(record.get(name), (str, list)) for name in TEXT_NAMES)
 
 
-def has_text_alone(record: Columns) -> bool:
-    """Whether a record has a text and no column that may be one of boxes under another name."""
-    known = (*TEXT_NAMES, *IMAGE_NAMES, *BOX_NAMES)
-    others = [value for key, value in record.items() if key not in known]
-    return (has_text(record) or isinstance(record.get("question"), str)) and not any(map(_looks_like_boxes, others))
-
-
-def _looks_like_boxes(value: Any) -> bool:
-    if isinstance(value, list) and value and isinstance(value[0], (list, Mapping)):
-        return _looks_like_boxes(value[0])
-    if isinstance(value, Mapping):
-        return any({*sides} <= value.keys() for _, sides in SIDE_NAMES) or any(name in value for name in BOX_NAMES)
-    return isinstance(value, list) and len(value) == 4 and all(isinstance(each, (int, float)) for each in value)
+def has_text_or_question(record: Columns) -> bool:
+    return has_text(record) or isinstance(record.get("question"), str)
 
 
 def _known(record: Columns) -> tuple[Readings, Sequence[str]]:
@@ -91,11 +78,8 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if record.get("box_type") == "refusal":  # OSWorld-G
         record = {**record, "box_coordinates": None}
     elif record.get("box_type") == "polygon":
-        sides = structured(record["box_coordinates"], "box_coordinates")
-        readings, record = (
-            XYXY_PIXELS,
-            {**record, "box_coordinates": around(zip(sides[::2], sides[1::2], strict=True))},
-        )
+        outline = structured(record["box_coordinates"], "box_coordinates")
+        readings, record = XYXY_PIXELS, {**record, "box_coordinates": hull(outline)}
     raw, about = (structured(record.get(key), key) for key in ("raw_anns", "raw_image_info"))
     size = size_of(about) if isinstance(about, Mapping) else size_of(record)
     boxes = evidence_of(record, readings)
@@ -119,43 +103,42 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
 # Several things of a picture
 
 
+_THING_TEXTS = ("sentences", "sentence", "instruction", "phrase", "text", "caption", "expression", "label")
+
+
 def has_samples(record: Columns) -> bool:
-    value = record.get("samples", record.get("refs"))
-    return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
-
-
-def read_samples(record: Columns, context: Context) -> Iterator[RawRow]:
-    """moondream/refcoco-m: objects with sentences, a box x, y, width, height and a mask."""
-    name = "samples" if "samples" in record else "refs"
-    for each in items(record[name], name):
-        texts = texts_of(each.get("sentences", each.get("sentence", each.get("label"))), f"{name}, sentences")
-        is_known = "sentences" in each and {"mask", "label", "supercategory"} & each.keys()
-        yield from each_text(record, texts, boxes_of(each, XYWH_PIXELS if is_known else ()))
+    return _are_things(record.get("samples", record.get("refs")))
 
 
 def has_elements(record: Columns) -> bool:
-    value = record.get("elements", record.get("regions"))
+    return _are_things(record.get("elements", record.get("regions")))
+
+
+def _are_things(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
 
 
-def read_elements(record: Columns, context: Context) -> Iterator[RawRow]:
-    """OS-Atlas's `elements`, shares of the picture; Visual Genome's `regions`, x, y, width, height in pixels."""
-    name = "elements" if "elements" in record else "regions"
+def read_things(record: Columns, context: Context) -> Iterator[RawRow]:
+    """moondream/refcoco-m's `samples`; OS-Atlas's `elements`, shares of the picture; Visual Genome's `regions`."""
+    name = next(each for each in ("samples", "refs", "elements", "regions") if each in record)
     about = {key: value for key, value in record.items() if key != name}
     if "image_id" not in about and "image" not in about and about.get("id") is not None:
         about["image_id"] = about["id"]
     for number, each in enumerate(items(record[name], name)):
-        key = first_of(each, ("instruction", "phrase", "text", "caption", "expression"))
+        key = first_of(each, _THING_TEXTS)
         if key is None:
-            raise RowError(
-                f"{name}, element {number}: no text",
-                found=each,
-                expected="instruction or phrase (VIA: export COCO JSON)",
-            )
-        readings: Readings = XYXY_SHARES if name == "elements" or "box" in each else XYWH_PIXELS
-        if first_of(each, BOX_NAMES) and name == "regions" and "box" not in each:
-            readings = ()
-        yield from each_text(about, texts_of(each[key], key), boxes_of(each, readings))
+            problem = f"{name}, element {number}: no text"
+            raise RowError(problem, found=each, expected="instruction, phrase or sentences (VIA: export COCO JSON)")
+        yield from each_text(about, texts_of(each[key], key), boxes_of(each, _readings_of(each, name)))
+
+
+def _readings_of(thing: Columns, name: str) -> Readings:
+    """How a known set writes the boxes of such a list."""
+    if name == "elements" or (name == "regions" and "box" in thing):
+        return XYXY_SHARES
+    if "sentences" in thing and {"mask", "label", "supercategory"} & thing.keys():
+        return XYWH_PIXELS
+    return XYWH_PIXELS if name == "regions" and not first_of(thing, BOX_NAMES) else ()
 
 
 # ScreenSpot's platforms of its sources.

@@ -17,39 +17,32 @@ class Shape:
 
     name: str  # Its name in reports
     sets: str  # Public data that have it
-    columns: str  # The columns that it needs
     matches: Callable[[Columns], bool]  # Whether a row has it
     read: Callable[[Columns, Context], Iterator[RawRow]]  # Makes rows of a record, which is given with a [`Context`]
 
 
 SHAPES: Sequence[Shape] = (
-    Shape("own phrases", "rows of this package", "a text, phrases", captions.has_phrases, captions.read_phrases),
-    Shape("entities", "Flickr30K Entities", "captions, entities", captions.has_entities, captions.read_entities),
-    Shape("GRIT", "zzliang/GRIT", "caption, noun_chunks, ref_exps", captions.has_chunks, captions.read_chunks),
-    Shape("grounding", "ODVG", "grounding", captions.has_grounding, captions.read_grounding),
-    Shape("foils", "VALSE, SugarCrepe", "caption, foil or negative_caption", probes.has_foil, probes.read_foil),
-    Shape("options", "What'sUp", "caption_options", probes.has_options, probes.read_options),
-    Shape("two pairs", "facebook/winoground", "image_0, image_1, caption_0, caption_1", probes.has_two_pairs,
-          probes.read_two_pairs),
-    Shape("statement", "cambridgeltl/vsr_random", "caption, label, relation", probes.has_statement,
-          probes.read_statement),
-    Shape("yes or no", "POPE, AMBER", "a question, yes or no", probes.has_verdict, probes.read_verdict),
-    Shape("samples", "moondream/refcoco-m", "samples", referring.has_samples, referring.read_samples),
-    Shape("conversation", "LLaVA, Qwen, ms-swift, LLaMA-Factory, GUI-Actor, UGround", "conversations or messages",
+    Shape("own phrases", "rows of this package", captions.has_phrases, captions.read_phrases),
+    Shape("entities", "Flickr30K Entities", captions.has_entities, captions.read_entities),
+    Shape("GRIT", "zzliang/GRIT", captions.has_chunks, captions.read_chunks),
+    Shape("grounding", "ODVG", captions.has_grounding, captions.read_grounding),
+    Shape("foils", "VALSE, SugarCrepe", probes.has_foil, probes.read_foil),
+    Shape("options", "What'sUp", probes.has_options, probes.read_options),
+    Shape("two pairs", "facebook/winoground", probes.has_two_pairs, probes.read_two_pairs),
+    Shape("statement", "cambridgeltl/vsr_random", probes.has_statement, probes.read_statement),
+    Shape("yes or no", "POPE, AMBER", probes.has_verdict, probes.read_verdict),
+    Shape("samples", "moondream/refcoco-m", referring.has_samples, referring.read_things),
+    Shape("conversation", "LLaVA, Qwen, ms-swift, LLaMA-Factory, GUI-Actor, UGround",
           conversations.matches, conversations.read),
-    Shape(NO_OBJECTS, "pictures of the background", "a picture, and a list of things that is empty",
-          detection.has_no_objects, detection.read_no_objects),
-    Shape(OF_A_TOOL, "LabelMe, CreateML", "shapes, or annotations with coordinates", detection.is_of_tool,
-          detection.read),
-    Shape("elements", "OS-Atlas, Visual Genome regions", "elements or regions", referring.has_elements,
-          referring.read_elements),
-    Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio", "objects or annotations",
-          detection.matches, detection.read),
-    Shape("points", "allenai/pixmo-points", "points, label", questions.has_points, questions.read_points),
-    Shape("question", "Visual-CoT, TreeBench, V*", "question, bbox", questions.matches, questions.read),
+    Shape(NO_OBJECTS, "pictures of the background", detection.has_no_objects, detection.read_no_objects),
+    Shape(OF_A_TOOL, "LabelMe, CreateML", detection.is_of_tool, detection.read),
+    Shape("elements", "OS-Atlas, Visual Genome regions", referring.has_elements, referring.read_things),
+    Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio", detection.matches, detection.read),
+    Shape("points", "allenai/pixmo-points", questions.has_points, questions.read_points),
+    Shape("question", "Visual-CoT, TreeBench, V*", questions.matches, questions.read),
     Shape("referring expression", "lmms-lab/RefCOCO, jxu124/refcoco, Ref-L4, ScreenSpot, OSWorld-G",
-          "a text or texts, bbox", referring.matches, referring.read),
-    Shape("text", "captions without boxes", "a text", referring.has_text_alone, conversations.read_text),
+          referring.matches, referring.read),
+    Shape("text", "captions without boxes", referring.has_text_or_question, conversations.read_text),
 )  # fmt: skip
 
 
