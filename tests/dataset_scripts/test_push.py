@@ -179,7 +179,7 @@ def test_refused_pushes_give_one_line(loopback_hub, scenes, tmp_path):
     assert loopback_hub.files("org/secret", kind="datasets") == [".gitattributes"]
     assert "official/build.json" in loopback_hub.files("org/secret", "next", kind="datasets")
     ((code, _, line),) = run(loopback_hub, home, [*coco, "org/new"], token="hf_wrong")
-    assert code == 2 and "the token was rejected" in line
+    assert code == 2 and "org/new" in line and "401" in line
 
 
 def test_the_card_quotes_the_permission_of_a_push(loopback_hub, tmp_path):

@@ -135,8 +135,8 @@ def test_an_interrupted_download_continues_and_works_offline_afterwards(pushed, 
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (f"hub://{NAME}@nowhere", "no such revision"),
-        ("hub://org/nothing", "there is no such repository"),
+        (f"hub://{NAME}@nowhere", "Revision Not Found"),
+        ("hub://org/nothing", "Repository Not Found"),
         ("hub://org", "not a place on the Hub"),
         ("hub://org/rows", "no region table in this repository"),
     ],

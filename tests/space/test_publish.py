@@ -80,6 +80,6 @@ def test_mistakes_are_one_line_and_write_nothing(loopback_hub, tmp_path):
     codes, printed, _ = push(loopback_hub, tmp_path, *calls)
     errors = [line for line in printed.splitlines() if line.startswith("error: ")]
     assert codes == [2] * 4 and "Traceback" not in printed
-    for line, words in zip(errors, ("may not write", "other files", "contains no model", "absent"), strict=True):
+    for line, words in zip(errors, ("403 Forbidden", "other files", "contains no model", "absent"), strict=True):
         assert words in line
     assert loopback_hub.files("org/other", kind="spaces") == ["main.py"]

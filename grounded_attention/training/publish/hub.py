@@ -19,17 +19,16 @@ from typing import Any, TypeVar
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
+from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, validate_repo_id
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from grounded_attention.dataset_scripts.hub.hub_errors import (
-    CONNECTION_LOST,
+    HUB_FAILURES,
     HubError,
     explain_failure,
-    status_of,
-    wait_asked,
+    may_pass,
 )
 from grounded_attention.dataset_scripts.hub.push_commit import make_commit
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
@@ -46,9 +45,8 @@ T = TypeVar("T")
 START = "start"
 SNAPSHOTS = ".push"
 LAST_CHECKPOINT = "last-checkpoint"
-# Seconds before a retry of the final push; a push during training is retried at the next save. The Hub may ask for
-# more (`Retry-After`); a longer wait than this is an error.
-WAITS, LONGEST_WAIT = (1.0, 5.0), 120.0
+# Seconds before a retry of the final push; a push during training is retried at the next save.
+WAITS = (1.0, 5.0)
 # Files of the Trainer, and scores of single examples, which are not part of a model.
 TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", ENVIRONMENT, MANIFEST)
 LEFT_OUT = (
@@ -131,7 +129,7 @@ def prepare_repo(repo: HubRepo) -> HubRepo:
             )
         if repo.revision not in (None, "main"):
             api.create_branch(name, branch=str(repo.revision), exist_ok=True)
-    except (OSError, RuntimeError, CONNECTION_LOST) as error:
+    except HUB_FAILURES as error:
         raise HubError(f"cannot push to {repo.id}: {explain_failure(error)}") from error
     return replace(repo, id=name)
 
@@ -228,14 +226,12 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
     for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)
-        except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
-            asked = wait_asked(error) or 0.0
-            if wait is None or not _may_pass(error) or asked > LONGEST_WAIT:
+        except HUB_FAILURES as error:
+            if wait is None or not may_pass(error):
                 raise HubError(
                     f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; the local files are complete "
                     f"and the Hub keeps the last good commit. {again}"
                 ) from error
-            wait = max(wait, asked)
             print(f"warning: push to {repo.id}: {explain_failure(error)}; retry in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
     raise AssertionError("unreachable")
@@ -278,14 +274,3 @@ def model_files(folder: Path) -> dict[str, Path]:
             f"{folder.name} has no complete model.safetensors; give training.hub_strategy=end to push at the end"
         )
     return files
-
-
-# Failures
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Whether a retry may succeed: a failure of the server or the network, not a user error."""
-    status = status_of(error)
-    if status is not None:
-        return status in (408, 412, 429) or status >= 500
-    return not isinstance(error, ValueError | FileNotFoundError | OfflineModeIsEnabled)
