@@ -17,18 +17,16 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.hub.push_rows import licence_of
-from grounded_attention.dataset_scripts.pseudo_labels.statistics import count_matches, describe
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import find_family
 from grounded_attention.labelling import FLORENCE, PROMPTS
 from grounded_attention.labelling.attention import AttentionGrounder
-from grounded_attention.labelling.captions import caption_rows, captions_digest
 from grounded_attention.labelling.florence import load_florence
 from grounded_attention.labelling.grounder import Grounder, Selection
+from grounded_attention.labelling.labels import PseudoLabels, count_labels, count_matches, describe
 from grounded_attention.labelling.phrases import load_phrases
-from grounded_attention.labelling.run import ImagePath, label_captions
+from grounded_attention.labelling.run import ImagePath, caption_rows, captions_digest, label_captions
 from grounded_attention.labelling.simulated import SimulatedGrounder
 from grounded_attention.labelling.zero_shot import load_zero_shot
 from grounded_attention.pages.rows_page import row_card, rows_page
@@ -70,7 +68,7 @@ def work(
     source_of_phrases = load_phrases(phrases)
     state = join_processes(cpu=grounding.device == "cpu")
     rows, source = _read_captions(words, options, state)
-    info = label_captions(
+    labels = label_captions(
         rows,
         source_of_phrases,
         load_grounder(grounding, find_device(grounding.device, state)),
@@ -82,15 +80,15 @@ def work(
         on_error=on_error,
         progress=not is_quiet(),
     )
-    if info is None:
+    if labels is None:
         return None
-    table = PseudoLabelTable(output)
-    draw_sheet(table, rows, images, output / SHEET, DRAWN)
+    draw_sheet(labels, rows, images, output / SHEET, DRAWN)
     matches = None
     if grounding.regions is not None:
-        matches = count_matches(table.rows(), RegionTable.open(grounding.regions))
-    text = "\n".join([*describe(info["statistics"], matches), f"written to {output}"])
-    return {"output": str(output), **info["statistics"], "matches": matches}, text
+        matches = count_matches(labels.rows, RegionTable.open(grounding.regions))
+    statistics = count_labels(labels.rows)
+    text = "\n".join([*describe(statistics, matches), f"written to {output}"])
+    return {"output": str(output), **statistics, "matches": matches}, text
 
 
 def load_grounder(options: Grounding, device: torch.device) -> Grounder:
@@ -184,18 +182,16 @@ def _read_captions(
     return rows, facts
 
 
-def draw_sheet(table: PseudoLabelTable, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:
-    """Draws captions of a table, evenly spread over its rows; without those whose picture cannot be read."""
-    places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
+def draw_sheet(labels: PseudoLabels, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:
+    """Draws captions, evenly spread over the labels; without those whose picture cannot be read."""
     cards = []
-    for place, labels in zip(places, table.chosen(places), strict=True):
-        row = rows[int(place)]
+    for place in np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int)).tolist():
         try:
-            picture = open_image(images(row))
+            picture = open_image(images(rows[place]))
         except ValueError:
             continue
-        phrases = [{**phrase, "sentence": 0, "image": 0} for phrase in labels.phrases]
-        shown = {"image_id": labels.caption_id, "image": picture, "text": row["text"], "phrases": phrases}
-        cards.append(row_card(shown))
+        row = labels.rows[place]
+        phrases = [{**phrase, "sentence": 0, "image": 0} for phrase in row["phrases"]]
+        cards.append(row_card({**row, "image_id": row["caption_id"], "image": picture, "phrases": phrases}))
     if cards:
-        write_text(path, rows_page(table.path.name, [], {"Captions with their labels": cards}))
+        write_text(path, rows_page(labels.path.name, [], {"Captions with their labels": cards}))

@@ -17,10 +17,10 @@ from grounded_attention.dataset_scripts.licences import (
     apply_user_licence,
     check_redistribution,
 )
-from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST as LABELS
 from grounded_attention.dataset_scripts.regions.files import INDEX, SHARDS
 from grounded_attention.dataset_scripts.regions.files import MANIFEST as REGIONS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.labelling import MANIFEST as LABELS
 from grounded_attention.utils.plain_text import markdown_text
 
 
@@ -73,34 +73,31 @@ def region_card(to: str, table: RegionTable, terms: Licence, permission: str | N
 def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the pseudo-labels in `folder`; every row is checked first. The licence is that of the captions."""
     from grounded_attention.dataset_scripts.hub.dataset_card import table_card
-    from grounded_attention.dataset_scripts.pseudo_labels.files import SHARDS as LABEL_SHARDS
-    from grounded_attention.dataset_scripts.pseudo_labels.statistics import describe
-    from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+    from grounded_attention.labelling.labels import FILE, PseudoLabels, count_labels, describe
 
-    table = PseudoLabelTable(folder)
+    labels = PseudoLabels(folder)
     try:
-        terms = Licence(**table.provenance["captions"]["licence"])
+        terms = Licence(**labels.info["provenance"]["captions"]["licence"])
     except (KeyError, TypeError, ValueError) as error:
         hint = "label the captions again"
         problem = "the provenance does not have the licence of the captions"
-        raise DataError(problem, file=table.path / LABELS, found=repr(error)[:200], hint=hint) from error
+        raise DataError(problem, file=labels.path / LABELS, found=repr(error)[:200], hint=hint) from error
 
     def write_card(terms: Licence) -> str:
         return table_card(
             "pseudo_labels",
             to,
-            table.info,
+            labels.info,
             terms,
             choices.get("permission"),
-            shards=LABEL_SHARDS,
-            rows=len(table),
+            shards=FILE,
+            rows=len(labels.rows),
             tags=["pseudo-labels", "visual-grounding"],
-            statistics="\n".join(describe(table.info["statistics"])),
-            example=json.dumps(next(iter(table))),
+            statistics="\n".join(describe(count_labels(labels.rows))),
         )
 
-    name, message = f"the pseudo-labels {folder}", f"Pseudo-labels of {len(table)} captions"
-    return _push(table, to, choices, name, terms, [LABELS], write_card, message)
+    name, message = f"the pseudo-labels {folder}", f"Pseudo-labels of {len(labels.rows)} captions"
+    return _push(labels, to, choices, name, terms, [LABELS], write_card, message)
 
 
 # The manifest of a folder -> how it is pushed. The last of the files of a push is its manifest.

@@ -5,4 +5,5 @@
 SOURCES = ("textblob", "spacy", "words", "given")
 PROMPTS = ("phrases", "caption")
 FLORENCE = "florence2"
+MANIFEST = "pseudo_labels.json"  # of finished labels
 BOXES_PER_PHRASE, THRESHOLD, NMS = 1, 0.0, 0.7

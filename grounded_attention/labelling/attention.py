@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.pseudo_labels.statistics import RegionsOfImages
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.region_detection import model_provenance
 
@@ -22,7 +21,7 @@ class AttentionGrounder:
         self,
         pipe: VisualGroundingPipeline,
         name: str,
-        regions: RegionsOfImages | None = None,
+        regions: Any | None = None,
         layer: int | None = None,
         head: int | None = None,
         about: Mapping[str, Any] | None = None,

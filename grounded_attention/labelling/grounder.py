@@ -31,7 +31,6 @@ class Example:
     width: int
     height: int
     image: Image.Image | None = None
-    gold: list[Any] | None = None
     objects: list[Any] | None = None
 
 

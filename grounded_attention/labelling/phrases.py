@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.pseudo_labels.rows import check_phrase
 from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_words
-from grounded_attention.processing.phrase import Phrase
+from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.utils.whole_words import whole_words
 
 _INSTALL = {
@@ -92,24 +91,18 @@ class ContentWords:
 
 
 class GivenPhrases:
-    """The annotated phrases of the builder that have boxes; the boxes are not read."""
+    """The annotated phrases of the builder that have boxes; only the simulated grounder reads the boxes."""
 
     provenance = {"source": "given"}
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        return [([_given(phrase, row) for phrase in _annotated(row)], 0) for row in rows]
+        return [(self._find(row, f"caption {row['caption_id']}"), 0) for row in rows]
 
-
-def _annotated(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    if row.get("phrases") is None:
-        hint = "--phrases given and --grounder scenes need a builder with annotated phrases: flickr30k_entities"
-        raise DataError("the caption has no annotated phrases", where=f"caption {row['caption_id']}", hint=hint)
-    return row["phrases"]
-
-
-def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:
-    check_phrase(phrase, row["text"], f"caption {row['caption_id']}")
-    return Phrase(phrase["text"], phrase["start"], phrase["end"])
+    def _find(self, row: Mapping[str, Any], where: str) -> list[Phrase]:
+        if row.get("phrases") is None:
+            hint = "--phrases given and --grounder scenes need a builder with annotated phrases: flickr30k_entities"
+            raise DataError("the caption has no annotated phrases", where=where, hint=hint)
+        return [read_phrase(phrase, [row["text"]], where) for phrase in row["phrases"]]
 
 
 def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:

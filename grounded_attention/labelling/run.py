@@ -1,34 +1,71 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Labels many captions with any number of processes and after any interruption; one batch is in memory at a time.
 
-`dataset_scripts/pseudo_labels/writing.py` describes the files.
+The captions, in their order, are cut into parts of a fixed number of captions. A part is one file, written whole by
+one process, so a part that exists is finished. When all parts exist, the first process joins them in order. So the
+bytes of the labels depend neither on the number of processes nor on interruptions.
 """
 
+import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 from PIL import Image
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST
-from grounded_attention.dataset_scripts.pseudo_labels.rows import CaptionLabels
-from grounded_attention.dataset_scripts.pseudo_labels.writing import PseudoLabelWriter, finished_manifest, part_bounds
+from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays, sha256
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
+from grounded_attention.tasks.caption_rows import KEPT, to_rows
+from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.whole_files import delete_folder, make_folder, whole_file
 
-from .grounder import Candidates, Example, Grounder, Selection
+from . import MANIFEST
+from .grounder import Example, Grounder, Selection
+from .labels import FILE, KIND, SCHEMA, PseudoLabels, Row
 from .phrases import PhraseSource
 
-Row = Mapping[str, Any]
 ImagePath = Callable[[Row], Path]
+PARTS = "parts"
 # A kill costs at most this many captions of each process.
 CAPTIONS_PER_PART = 256
+
+
+def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = None) -> datasets.Dataset:
+    """Makes one row per caption of all splits, the first `limit`, in their order."""
+    rows = datasets.concatenate_datasets(
+        [to_rows(split, grounded=True, kept=(*KEPT, "objects")) for split in splits.values()]
+    )
+    if limit is not None:
+        rows = rows.select(range(min(limit, len(rows))))
+    if not len(rows):
+        raise DataError("the splits have no captions", found=list(splits))
+    caption_id, times = Counter(rows["caption_id"]).most_common(1)[0]
+    if times > 1:
+        raise DataError(
+            "two captions have the same id", found=caption_id, hint="label the splits in different folders"
+        )
+    return rows
+
+
+def captions_digest(rows: datasets.Dataset) -> str:
+    """Computes a hash of ids, images and texts of all captions."""
+    digest = hashlib.blake2b(digest_size=16)
+    for batch in rows.select_columns(["caption_id", "image_id", "text"]).iter(batch_size=1000):
+        for values in zip(*batch.values(), strict=True):
+            digest.update("\0".join(values).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def label_captions(
@@ -44,162 +81,186 @@ def label_captions(
     part_size: int = CAPTIONS_PER_PART,
     on_error: str = "refuse",
     progress: bool = True,
-) -> dict[str, Any] | None:
-    """Labels captions and writes the table. The same call continues an interrupted run."""
+) -> PseudoLabels | None:
+    """Labels captions and writes the rows, which the first process returns. The same call continues an interrupted
+    run.
+    """
     state, folder, selection = join_processes(), Path(output), selection or Selection()
-    # Batches are cut inside parts, and padding may change a score in its last digits.
-    provenance = json.loads(
-        json.dumps(
-            {
-                "captions": dict(source),
-                "phrases": phrases.provenance,
-                "grounder": grounder.provenance,
-                "selection": vars(selection),
-                "parts": {"captions": part_size, "batch": batch_size, "on_error": on_error},
-            }
-        )
-    )
-    finished = finished_manifest(folder, provenance) if state.process_index == 0 else None
-    writer = PseudoLabelWriter(folder, provenance)
-    if state.process_index == 0 and finished is None:
-        writer.begin()
-    state.wait_for_everyone()
+    first = state.process_index == 0
+    settings = {
+        "captions": dict(source),
+        "phrases": phrases.provenance,
+        "grounder": grounder.provenance,
+        "selection": vars(selection),
+        # Batches are cut inside parts, and padding may change a score in its last digits.
+        "parts": {"captions": part_size, "batch": batch_size, "on_error": on_error},
+    }
+    provenance = json.loads(json.dumps(settings))
+    make_folder(folder)
+    with folder_lock(folder, doing="labels captions here", hint="wait for it") if first else nullcontext():
+        if first:
+            _begin(folder, provenance)
+        state.wait_for_everyone()
+        if not (folder / MANIFEST).exists():
+            labeller = _Labeller(phrases, grounder, image_path, selection, batch_size, on_error)
+            starts = range(0, len(rows), part_size)
+            parts = {folder / PARTS / f"{number:07d}.parquet": start for number, start in enumerate(starts)}
+            pending = [path for path in parts if not path.exists()]
+            state.wait_for_everyone()  # every process has seen the same parts
+            mine = pending[state.process_index :: state.num_processes]
+            with tqdm(total=len(mine) * part_size, unit="caption", disable=not progress or not first) as bar:
+                bar.set_description(
+                    f"pseudo-labels ({len(parts) - len(pending):,} of {len(parts):,} parts done before)"
+                )
+                for path in mine:
+                    part = rows.select(range(parts[path], min(parts[path] + part_size, len(rows))))
+                    _write_part(path, labeller.label(part.to_list(), bar))
+            state.wait_for_everyone()
+            if first:
+                sizes = {path: min(part_size, len(rows) - start) for path, start in parts.items()}
+                _join_parts(folder, sizes, provenance)
+        if first:
+            (folder / KIND.partial).unlink(missing_ok=True)
+            delete_folder(folder / PARTS)
+    return PseudoLabels(folder) if first else None
+
+
+def _begin(folder: Path, provenance: dict[str, Any]) -> None:
+    """Begins labels in a folder, or continues those that are there, if they are of the same source."""
+    partial = folder / KIND.partial
     if (folder / MANIFEST).exists():
-        return finished
-    bounds = list(part_bounds(len(rows), part_size))
-    pending = [number for number in range(len(bounds)) if not writer.is_done(number)]
-    state.wait_for_everyone()  # every process has seen the same parts
-    mine = pending[state.process_index :: state.num_processes]
-    labeller = _Labeller(phrases, grounder, image_path, selection, batch_size, on_error)
-    total = sum(end - start for start, end in (bounds[number] for number in mine))
-    with tqdm(total=total, unit="caption", disable=not progress or state.process_index > 0) as bar:
-        bar.set_description(_describe(state.num_processes, len(bounds) - len(pending), len(bounds)))
-        for number in mine:
-            part = rows.select(range(*bounds[number]))
-            writer.write_part(number, list(labeller.label(part, bar)), part["text"])
-    state.wait_for_everyone()
-    if state.process_index > 0:
-        return None
-    return writer.finish(bounds)
+        state, begun = "finished", PseudoLabels(folder).info
+    elif any(folder.glob(f"{PARTS}/*.parquet")):
+        state, begun = "unfinished", KIND.read(partial)
+    else:  # nothing is lost
+        refuse_strays([] if partial.exists() else folder.glob(FILE))
+        make_folder(folder / PARTS)
+        KIND.write(partial, {"provenance": provenance})
+        return
+    if begun["provenance"] != provenance:
+        changes = describe_changes(begun["provenance"], provenance)
+        problem = f"the folder holds {state} pseudo-labels of another source; they differ in {changes}"
+        raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
 
 
-def _describe(processes: int, done: int, parts: int) -> str:
-    names = [f"process 1 of {processes}"] if processes > 1 else []
-    names += [f"{done:,} of {parts:,} parts done before"] if done else []
-    return f"pseudo-labels ({', '.join(names)})" if names else "pseudo-labels"
+def _write_part(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    part = pa.Table.from_pylist(list(rows), SCHEMA)
+    with whole_file(path, durable=True) as draft:
+        pq.write_table(part, draft)
 
 
+def _join_parts(folder: Path, sizes: Mapping[Path, int], provenance: dict[str, Any]) -> None:
+    """Joins the parts, of which one is in memory at a time, and writes the manifest."""
+    path = folder / FILE
+    with whole_file(path, durable=True) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
+        for part, size in sizes.items():
+            writer.write_table(_read_part(part, size))
+    shard = {"file": FILE, "bytes": path.stat().st_size, "sha256": sha256(path)}
+    KIND.write(folder / MANIFEST, {"provenance": provenance, "shards": [shard]})
+
+
+def _read_part(path: Path, size: int) -> pa.Table:
+    hint = "remove this file, then run the same command again"
+    try:
+        part = pq.read_table(path, schema=SCHEMA)
+        part.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the content
+            raise
+        problem, found = "the part is damaged", str(error)[:200]
+        raise DataError(problem, file=path, found=found, expected="a Parquet file", hint=hint) from error
+    if len(part) != size:
+        raise DataError("the part is cut", file=path, found=len(part), expected=f"{size} rows", hint=hint)
+    return part
+
+
+@dataclass
 class _Labeller:
     """Labels the captions of a part, a batch at a time; the pictures of the next batch are read meanwhile."""
 
-    def __init__(
-        self,
-        phrases: PhraseSource,
-        grounder: Grounder,
-        image_path: ImagePath,
-        selection: Selection,
-        batch_size: int,
-        on_error: str,
-    ) -> None:
-        self.phrases, self.grounder, self.image_path = phrases, grounder, image_path
-        self.selection, self.batch_size, self.on_error = selection, batch_size, on_error
+    phrases: PhraseSource
+    grounder: Grounder
+    image_path: ImagePath
+    selection: Selection
+    batch_size: int
+    on_error: str
 
-    def label(self, rows: datasets.Dataset, bar: tqdm) -> Iterator[CaptionLabels]:
+    def label(self, rows: Sequence[Row], bar: tqdm) -> Iterator[dict[str, Any]]:
         """Yields the labels of the rows in their order."""
-        for batch, pictures in self._batches(rows):
-            yield from self._label(batch, pictures)
-            bar.update(len(batch))
-
-    def _batches(self, rows: datasets.Dataset) -> Iterator[tuple[list[Row], list["Future[Any] | None"]]]:
+        batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            waiting: tuple[list[Row], list[Future[Any] | None]] | None = None
-            for start in range(0, len(rows), self.batch_size):
-                batch = rows.select(range(start, min(start + self.batch_size, len(rows)))).to_list()
-                ready, waiting = waiting, (batch, self._read(batch, pool))
-                if ready is not None:
-                    yield ready
-            if waiting is not None:
-                yield waiting
+            following = self._read(batches[0], pool)
+            for batch, next_batch in zip(batches, [*batches[1:], []], strict=True):
+                pictures = following
+                following = self._read(next_batch, pool)
+                yield from self._label(batch, pictures)
+                bar.update(len(batch))
 
-    def _read(self, batch: Sequence[Row], pool: ThreadPoolExecutor) -> list["Future[Any] | None"]:
+    def _read(self, batch: Sequence[Row], pool: ThreadPoolExecutor) -> list["Future[Image.Image] | None"]:
         """Starts to read the pictures; captions of one image share it."""
         if not self.grounder.reads_images:
             return [None] * len(batch)
-        reading: dict[Path, Future[Any]] = {}
         paths = [self.image_path(row) for row in batch]
-        for path in paths:
-            if path not in reading:
-                reading[path] = pool.submit(open_image, path)
+        reading = {path: pool.submit(open_image, path) for path in dict.fromkeys(paths)}
         return [reading[path] for path in paths]
 
-    def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Any] | None"]) -> list[CaptionLabels]:
-        phrases_of_rows = self.phrases.find(batch)
-        labels: list[CaptionLabels] = []
-        examples: list[tuple[CaptionLabels, Example]] = []
-        for row, picture, (phrases, not_found) in zip(batch, pictures, phrases_of_rows, strict=True):
+    def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Image.Image] | None"]) -> list[dict[str, Any]]:
+        labelled: list[dict[str, Any]] = []
+        examples: list[tuple[dict[str, Any], Example]] = []
+        for row, picture, (phrases, not_found) in zip(batch, pictures, self.phrases.find(batch), strict=True):
+            labels = {name: row[name] for name in ("caption_id", "image_id", "text")}
+            labels |= {"width": None, "height": None, "phrases": [], "not_found": 0}
+            labelled.append(labels)
             try:
                 image = None if picture is None else picture.result()
                 width, height = _size(row, image)
             except ValueError as error:
-                labels.append(self._skip(row, error))
+                self._skip(row, error)
                 continue
-            labels.append(CaptionLabels(row["caption_id"], row["image_id"], width, height, [], not_found))
+            labels |= {"width": width, "height": height, "not_found": not_found}
             if phrases:
-                gold = None if row.get("phrases") is None else _gold(row, phrases)
-                example = Example(row["caption_id"], row["image_id"], row["text"], list(phrases), width, height, image)
-                example.gold, example.objects = gold, row.get("objects")
-                examples.append((labels[-1], example))
+                example = Example(row["caption_id"], row["image_id"], row["text"], phrases, width, height, image)
+                example.objects = row.get("objects")
+                examples.append((labels, example))
         self._ground(examples)
-        return labels
+        return labelled
 
-    def _ground(self, examples: list[tuple[CaptionLabels, Example]]) -> None:
+    def _ground(self, examples: list[tuple[dict[str, Any], Example]]) -> None:
         """Grounds a batch at once, or caption by caption if the batch is refused, to find the caption at fault."""
         if not examples:
             return
         try:
             grounded = self.grounder.ground([example for _, example in examples])
             for (labels, example), candidates in zip(examples, grounded, strict=True):
-                labels.phrases = self._select(example, candidates)
+                pairs = zip(example.phrases, candidates, strict=True)
+                labels["phrases"] = [self.selection.select(each, example, phrase) for phrase, each in pairs]
         except ValueError as error:
             if len(examples) > 1:
                 for single in examples:
                     self._ground([single])
                 return
-            labels, example = examples[0]
-            skipped = self._skip(vars(example), error)
-            labels.phrases, labels.width, labels.height = [], skipped.width, skipped.height
+            [(labels, _)] = examples
+            self._skip(labels, error)
+            labels |= {"width": None, "height": None, "phrases": []}
 
-    def _select(self, example: Example, candidates: Sequence[Candidates]) -> list[dict[str, Any]]:
-        return [
-            self.selection.select(each, example, phrase)
-            for phrase, each in zip(example.phrases, candidates, strict=True)
-        ]
-
-    def _skip(self, row: Mapping[str, Any], error: Exception) -> CaptionLabels:
+    def _skip(self, row: Row, error: ValueError) -> None:
+        """Raises the error, unless captions that cannot be used are to stay without labels."""
         if self.on_error == "refuse":
             where = None if f"caption {row['caption_id']}" in str(error) else f"caption {row['caption_id']}"
             hint = "to leave such captions without labels, run again with --on-error skip; finished parts are kept"
             raise DataError(str(error), where=where, hint=hint) from error
-        return CaptionLabels(row["caption_id"], row["image_id"], 0, 0)
 
 
 def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
     """The size of the image, from the picture or the row, which must agree."""
     written = (row.get("width"), row.get("height"))
+    where = f"caption {row['caption_id']}, image {row['image_id']}"
     if image is None:
         if None in written:
-            raise DataError("the rows do not have the size of the image", where=f"caption {row['caption_id']}")
+            raise DataError("the rows do not have the size of the image", where=where)
         return row["width"], row["height"]
     if None not in written and written != image.size:
         found, expected = f"{image.width} x {image.height}", f"{written[0]} x {written[1]} (of the annotation)"
-        where = f"caption {row['caption_id']}, image {row['image_id']}"
         hint = "give the folder of the original images"
         raise DataError("the image has another size", where=where, found=found, expected=expected, hint=hint)
     return image.size
-
-
-def _gold(row: Row, phrases: Sequence[Any]) -> list[Any] | None:
-    """The annotated boxes of each phrase; None if the phrases are not the annotated ones."""
-    boxes = {(phrase["start"], phrase["end"]): phrase["boxes"] for phrase in row["phrases"]}
-    spans = [(phrase.start, phrase.end) for phrase in phrases]
-    return [boxes[span] for span in spans] if all(span in boxes for span in spans) else None

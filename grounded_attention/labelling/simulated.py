@@ -27,16 +27,16 @@ class SimulatedGrounder:
         return [self._ground(example) for example in examples]
 
     def _ground(self, example: Example) -> list[Candidates]:
-        if example.gold is None or example.objects is None:
+        if example.objects is None or any(phrase.boxes is None for phrase in example.phrases):
             raise ValueError("the simulated grounder needs annotated boxes: give --phrases given")
         rng = np.random.default_rng((self.seed, zlib.crc32(example.caption_id.encode())))
         size = np.array([example.width, example.height] * 2, dtype=np.float32)
         objects = np.asarray(example.objects, dtype=np.float32).reshape(-1, 4)
         candidates = []
-        for gold in example.gold:
+        for phrase in example.phrases:
             # Every phrase takes the same number of draws, so that one phrase does not change the draws of the next.
             chance, place, score = rng.random(3)
-            boxes = np.asarray(gold, dtype=np.float32).reshape(-1, 4)
+            boxes = np.asarray(phrase.boxes, dtype=np.float32).reshape(-1, 4)
             others = objects[(box_iou(objects, boxes) < IOU_THRESHOLD).all(axis=1)]
             if chance < self.wrong and len(others):
                 boxes = others[int(place * len(others))][None]

@@ -7,9 +7,9 @@ import shutil
 import pytest
 from safetensors.torch import load_file
 
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.table import HeadTable
+from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
 from grounded_attention.training.recipes.adapters import base_of
@@ -58,10 +58,9 @@ def test_a_region_table_with_a_shard_elsewhere(tmp_path, outside):
 def test_pseudo_labels_with_a_part_elsewhere(tmp_path, outside):
     rows = rows_of(many_texts(7))
     label(rows, save_images(tmp_path / "images", rows), tmp_path / "labels")
-    parts = [path.name for path in (tmp_path / "labels").iterdir() if path.suffix != ".json"]
-    move_out(tmp_path / "labels", "pseudo_labels.json", parts[0], outside)
+    move_out(tmp_path / "labels", "pseudo_labels.json", "pseudo_labels.parquet", outside)
     with pytest.raises(ValueError, match="outside"):
-        list(PseudoLabelTable(tmp_path / "labels").rows())
+        PseudoLabels(tmp_path / "labels")
 
 
 def test_an_audit_with_counts_elsewhere(tmp_path, outside):

@@ -12,9 +12,9 @@ import pyarrow.parquet as parquet
 import yaml
 
 from grounded_attention.commands import build_data, evaluate, import_regions
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.table import HeadTable
+from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.recipes.model_family import head_class
@@ -168,8 +168,9 @@ def _labels(base: Path, folder: Path) -> None:
 
 def _read_labels(folder: Path) -> int:
     def read() -> None:
-        table = PseudoLabelTable(folder / "labels")
-        rows = list(table.rows())
+        labels = PseudoLabels(folder / "labels")
+        labels.verify()
+        rows = list(labels.rows)
         keep(rows, len(rows))
 
     return as_command(read)

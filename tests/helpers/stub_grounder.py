@@ -10,10 +10,9 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from grounded_attention.labelling.captions import caption_rows
 from grounded_attention.labelling.grounder import Candidates, Selection
 from grounded_attention.labelling.phrases import ContentWords
-from grounded_attention.labelling.run import label_captions
+from grounded_attention.labelling.run import caption_rows, label_captions
 
 WORDS = ("dog", "ball", "tree", "car", "house", "river")
 SIZE = (40, 20)

@@ -184,9 +184,9 @@ OBJECTS = [[0.0, 0.0, 0.2, 0.2], [0.02, 0.0, 0.2, 0.2], [0.5, 0.5, 0.7, 0.9], [0
 
 def simulated(wrong, seed=0, count=300):
     """(wrong phrases, boxes) of captions with two phrases about the first and the third object."""
-    phrases = [Phrase("a", 0, 1), Phrase("b", 2, 3)]
     gold = [[OBJECTS[0]], [OBJECTS[2], OBJECTS[3]]]
-    cases = [Example(f"c{n}", f"i{n}", "a b", phrases, 100, 50, gold=gold, objects=OBJECTS) for n in range(count)]
+    phrases = [Phrase("a", 0, 1, boxes=gold[0]), Phrase("b", 2, 3, boxes=gold[1])]
+    cases = [Example(f"c{n}", f"i{n}", "a b", phrases, 100, 50, objects=OBJECTS) for n in range(count)]
     boxes = {}
     for each, found in zip(cases, SimulatedGrounder(wrong, seed).ground(cases), strict=True):
         for place, candidates in enumerate(found):
@@ -215,7 +215,7 @@ def test_wrong_phrases_stay_wrong_at_a_larger_share_and_follow_the_seed():
 
 
 def test_an_image_without_another_object_stays_right():
-    each = Example("c", "i", "a", [Phrase("a", 0, 1)], 10, 10, gold=[[OBJECTS[0]]], objects=OBJECTS[:2])
+    each = Example("c", "i", "a", [Phrase("a", 0, 1, boxes=[OBJECTS[0]])], 10, 10, objects=OBJECTS[:2])
     [[found]] = SimulatedGrounder(1.0).ground([each])
     assert np.allclose(found.boxes / 10, [OBJECTS[0]]) and 0.5 <= found.scores[0] < 1
 

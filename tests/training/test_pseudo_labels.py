@@ -2,7 +2,6 @@
 """Pseudo-labels from the command to a training batch: join, recipe, statistics, contact sheet; the Hub."""
 
 import json
-import pickle
 import shutil
 from pathlib import Path
 
@@ -16,8 +15,8 @@ from grounded_attention.commands.pseudo_ground import main
 from grounded_attention.commands.push_tables import push_labels
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.caption_rows import to_rows
@@ -79,18 +78,20 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     options = ["--boxes-per-phrase", 9, "--regions", scenes / "regions", "--wrong", 0.3]
     assert label(scenes, output, *options, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    table, gold, regions = PseudoLabelTable(output), gold_of(scenes, tmp_path), RegionTable.open(scenes / "regions")
+    table, gold, regions = PseudoLabels(output).rows, gold_of(scenes, tmp_path), RegionTable.open(scenes / "regions")
     wrong = matched = matches = phrases = 0
-    for row in table.rows():
-        text, spans, image = gold[row.caption_id]
-        assert image == row.image_id and {(p["start"], p["end"]) for p in row.phrases} == set(spans)
-        for phrase in row.phrases:
+    for row in table:
+        text, spans, image = gold[row["caption_id"]]
+        assert image == row["image_id"] and {(p["start"], p["end"]) for p in row["phrases"]} == set(spans)
+        for phrase in row["phrases"]:
             phrases += 1
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
             right = spans[phrase["start"], phrase["end"]]
             equal = len(phrase["boxes"]) == len(right)
             wrong += not (equal and np.allclose(sorted(phrase["boxes"]), sorted(right), atol=1e-5))
-            near = [any(iou(region, box) >= 0.5 for box in phrase["boxes"]) for region in regions[row.image_id].boxes]
+            near = [
+                any(iou(region, box) >= 0.5 for box in phrase["boxes"]) for region in regions[row["image_id"]].boxes
+            ]
             matched, matches = matched + any(near), matches + sum(near)
     assert printed["phrases"] == phrases and 0.15 < wrong / phrases < 0.45
     counts = {"iou": 0.5, "phrases": phrases, "matched": matched, "regions": matches, "captions_without_regions": 0}
@@ -99,9 +100,9 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     sheet = (output / "contact_sheet.html").read_text(encoding="utf-8")
     assert sheet.count('<article class="card">') == 12
     places = np.unique(np.linspace(0, len(table) - 1, 12).round().astype(int))
-    for row in table.chosen(places):
-        assert f"<figcaption>{row.caption_id}</figcaption>" in sheet
-        for number, phrase in enumerate(row.phrases, 1):
+    for row in table.select(places):
+        assert f"<figcaption>{row['caption_id']}</figcaption>" in sheet
+        for number, phrase in enumerate(row["phrases"], 1):
             scores = ", ".join(f"{score:.2f}" for score in phrase["scores"]) or "no box"
             assert f"{number} {phrase['text']}: {scores}</figcaption>" in sheet
     before = contents(output)
@@ -116,9 +117,9 @@ def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, cap
     images.write_text("".join(f"{path.stem}\t{path}\n" for path in paths))
     options = ["--limit", 6, "--images", images, "--processor", "size={shortest_edge: 48, longest_edge: 64}"]
     assert label(scenes, tmp_path / "a", *options, grounder=folder, phrases="words") == 0
-    table = PseudoLabelTable(tmp_path / "a")
-    assert len(table) == 6 and all(len(p["boxes"]) == 1 for row in table.rows() for p in row.phrases)
-    assert table.provenance["grounder"]["model_type"] == "grounding-dino"
+    labels = PseudoLabels(tmp_path / "a")
+    assert len(labels.rows) == 6 and all(len(p["boxes"]) == 1 for row in labels.rows for p in row["phrases"])
+    assert labels.info["provenance"]["grounder"]["model_type"] == "grounding-dino"
     images.write_text(f"x\t{paths[0]}\n")
     assert label(scenes, tmp_path / "b", *options, grounder=folder, phrases="words") == 2
     assert "images.txt, image " in capsys.readouterr().err
@@ -155,17 +156,15 @@ def rows_for(scenes, tmp_path):
 
 def test_regions_of_joined_phrases_by_hand(scenes, labels, tmp_path):
     rows, regions = rows_for(scenes, tmp_path).select(range(12)), RegionTable.open(scenes / "regions")
-    table = pickle.loads(pickle.dumps(PseudoLabelTable(labels)))
     records = [regions[row["image_id"]] for row in rows]
-    joined = join_labels(list(rows), table, records)
+    joined = join_labels({"train": rows}, ["train"], PseudoLabels(labels))["train"]
     assert all({"text", "start", "end", "boxes", "scores"} == set(p) for row in joined for p in row["phrases"])
     words = sorted({word for row in rows for word in row["text"].lower().split()})
     tokenizer = tiny_tokenizer(words)
     processor = VLBertProcessor(tokenizer, region_feature_size=regions.feature_size)
-    spans = [[{**phrase, "text": 0} for phrase in row["phrases"]] for row in joined]
     batch = processor(
         text=[row["text"] for row in rows],
-        phrases=spans,
+        phrases=joined["phrases"][:],
         region_boxes=[record.boxes for record in records],
         region_features=[record.features.astype("float32") for record in records],
     )
@@ -185,25 +184,24 @@ def tiny_tokenizer(words):
 
 
 def test_a_training_row_gets_pseudo_labels_and_an_evaluation_keeps_gold(scenes, labels, tmp_path):
-    table, [row] = PseudoLabelTable(labels), list(rows_for(scenes, tmp_path).select([0]))
-    gold = {**row, "phrases": [{"text": "gold", "entity": "1"}]}
-    assert join_labels([gold], table)[0]["phrases"] == table[row["caption_id"]].phrases
-    assert join_labels([gold], table, training=False)[0]["phrases"] == gold["phrases"]
-    assert join_labels([row], table, training=False)[0]["phrases"] == table[row["caption_id"]].phrases
+    table, rows = PseudoLabels(labels), rows_for(scenes, tmp_path).select([3, 0])
+    gold = rows.add_column("phrases", [[{"text": "gold", "entity": "1"}]] * 2)
+    labelled = {row["caption_id"]: row["phrases"] for row in table.rows}
+    wanted = [labelled[caption] for caption in rows["caption_id"]]
+    joined = join_labels({"train": gold, "test": gold, "validation": rows}, ["train"], table)
+    assert joined["train"]["phrases"][:] == wanted == joined["validation"]["phrases"][:] != gold["phrases"][:]
+    assert joined["test"] is gold and joined["train"].remove_columns("phrases").to_list() == rows.to_list()
 
 
 def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path):
-    table, [row] = PseudoLabelTable(labels), list(rows_for(scenes, tmp_path).select([0]))
-    with pytest.raises(DataError, match=r"is not in its caption 'Another text'.*label the captions again"):
-        join_labels([{**row, "text": "Another text"}], table)
-    with pytest.raises(DataError, match=r"labels are those of another image: found '\d+', expected 'x'"):
-        join_labels([{**row, "image_id": "x"}], table)
-    record = RegionTable.open(scenes / "regions")[row["image_id"]]
-    record.width, record.height = record.width // 2, round(record.height / 2)  # a smaller copy
-    join_labels([row], table, [record])
-    record.width, record.height = record.height, record.width  # turned
-    with pytest.raises(ValueError, match=r"\d+ x \d+ in the pseudo-labels .*, but \d+ x \d+ in the region table"):
-        join_labels([row], table, [record])
+    table, rows = PseudoLabels(labels), rows_for(scenes, tmp_path).select([0])
+    for column, found in (("text", "Another text"), ("image_id", "x")):
+        changed = rows.remove_columns(column).add_column(column, [found])
+        with pytest.raises(DataError, match=rf"caption \S+: the labels are those of another .* expected '{found}'"):
+            join_labels({"train": changed}, ["train"], table)
+    # The size of a picture that the rows do not know comes with its labels, and the collator compares it.
+    unknown = rows.remove_columns(["width", "height"])
+    assert join_labels({"train": unknown}, ["train"], table)["train"]["width"][:] == rows["width"][:]
 
 
 # The recipe
@@ -233,12 +231,11 @@ def test_a_recipe_opens_the_labels_and_the_collator_joins_them(scenes, labels, t
         metrics = judge = None
 
     train = data.splits["train"]
-    collator = Collator(Seen(), None, data.regions, split=train, pseudo_labels=data.pseudo_labels)
+    collator = Collator(Seen(), None, data.regions, split=train)
     rows = [train[0], train[1]]
     collator(rows)
-    table = PseudoLabelTable(labels)
-    assert [row["phrases"] for row in seen] == [table[row["caption_id"]].phrases for row in rows]
-    assert data.text_alone().pseudo_labels is None
+    labelled = {row["caption_id"]: row["phrases"] for row in PseudoLabels(labels).rows}
+    assert [row["phrases"] for row in seen] == [labelled[row["caption_id"]] for row in rows]
 
 
 def test_limited_rows_follow_the_seed_or_are_the_same_for_every_seed(scenes, labels, tmp_path):
@@ -263,13 +260,13 @@ def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, 
     regions = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
     assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "direct") == 0
     assert "100.0%) at IoU >= 0.5" in capsys.readouterr().out  # its boxes are regions
-    table, boxes = PseudoLabelTable(tmp_path / "own"), RegionTable.open(scenes / "regions")
-    assert table.provenance["grounder"]["kind"] == "attention"
-    for row in table.rows():
-        for phrase in row.phrases:
+    own, boxes = PseudoLabels(tmp_path / "own"), RegionTable.open(scenes / "regions")
+    assert own.info["provenance"]["grounder"]["kind"] == "attention"
+    for row in own.rows:
+        for phrase in row["phrases"]:
             assert 1 <= len(phrase["boxes"]) <= 3 and phrase["scores"] == sorted(phrase["scores"], reverse=True)
             for box in phrase["boxes"]:
-                assert np.abs(boxes[row.image_id].boxes - box).max(axis=1).min() < 2e-3
+                assert np.abs(boxes[row["image_id"]].boxes - box).max(axis=1).min() < 2e-3
     assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "direct") == 2
     assert "a checkpoint of this project needs --regions" in capsys.readouterr().err
 
@@ -304,22 +301,22 @@ def test_labels_that_cannot_be_opened(scenes, labels, tmp_path):
 READ_BACK = """
 import sys
 from datasets import load_dataset
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.labelling.labels import PseudoLabels
 
-local = PseudoLabelTable.open(sys.argv[2])
+local = PseudoLabels.open(sys.argv[2])
 for _ in range(2):
-    pulled = PseudoLabelTable.open("hub://" + sys.argv[1])
-    assert list(pulled.rows()) == list(local.rows()) and pulled.provenance == local.provenance
+    pulled = PseudoLabels.open("hub://" + sys.argv[1])
+    assert list(pulled.rows) == list(local.rows) and pulled.info == local.info
 rows = load_dataset(sys.argv[1], split="train")
-assert [row["caption_id"] for row in rows] == list(local)
+assert list(rows) == list(local.rows)
 print("equal", len(rows))
 """
 PUSH = "import sys; from grounded_attention.commands.push import main; sys.exit(main(sys.argv[1:]))"
 OPEN = """
 import sys
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.labelling.labels import PseudoLabels
 try:
-    PseudoLabelTable.open(sys.argv[1])
+    PseudoLabels.open(sys.argv[1])
 except ValueError as error:
     print("error:", error)
 """
@@ -342,14 +339,14 @@ def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, tmp_path):
     # A file that is damaged is neither pushed nor pulled.
     damaged = tmp_path / "damaged"
     shutil.copytree(labels, damaged)
-    shard = damaged / "pseudo_labels-00000.parquet"
+    shard = damaged / "pseudo_labels.parquet"
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(bytes(content))
-    with pytest.raises(DataError, match=r"pseudo_labels-00000\.parquet"):
-        PseudoLabelTable(damaged).verify()
+    with pytest.raises(DataError, match=r"pseudo_labels\.parquet"):
+        PseudoLabels(damaged).verify()
     done = python(loopback_hub, tmp_path / "home", PUSH, damaged, "org/other")
-    assert done.returncode == 2 and "pseudo_labels-00000.parquet" in done.stderr, done.stderr[-2000:]
+    assert done.returncode == 2 and "pseudo_labels.parquet" in done.stderr, done.stderr[-2000:]
 
 
 def test_what_is_not_pushed_or_pulled(labels, loopback_hub, tmp_path, scenes):

@@ -63,13 +63,10 @@ def _check_grounded(recipe: Recipe, task: Task, prefix: str) -> None:
 def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> None:
     """Checks that a training row has grounding if a method needs it."""
     needing = [name for name in recipe.methods if recipe_method(recipe, name).needs_grounding]
-    rows, labels = data.splits["train"], data.pseudo_labels
-    if labels is None:
-        phrase_lists = rows["phrases"] if "phrases" in rows.column_names else []
-    else:
-        phrase_lists = (labels[caption].phrases for caption in rows["caption_id"])
+    rows = data.splits["train"]
+    phrase_lists = rows["phrases"] if "phrases" in rows.column_names else []
     if needing and not any(phrase["boxes"] for phrases in phrase_lists for phrase in phrases):
-        place = (recipe.data.source or recipe.data.data_dir) if labels is None else labels.path
+        place = recipe.data.pseudo_labels or recipe.data.source or recipe.data.data_dir
         raise RecipeError(
             f"{prefix}data: method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in "
             f"{place} has a box: give data with boxes, or use method 'none'"

@@ -17,13 +17,13 @@ from grounded_attention.dataset_scripts.builders.local_builder import LocalBuild
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
 from grounded_attention.dataset_scripts.hub.tables import is_on_hub
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.splitting import HELD_OUT, image_order
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import Collator, check_regions, limit_rows
-from grounded_attention.training.loop.joins import JoinedRegions, check_label_rows
+from grounded_attention.training.loop.joins import JoinedRegions, join_labels
 from grounded_attention.training.loop.length_batches import add_lengths
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.recipe import (
@@ -52,16 +52,15 @@ class PreparedData:
     tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
     options: Any = None
     pulled: RemoteRows | None = None
-    pseudo_labels: PseudoLabelTable | None = None
     split: Mapping[str, Any] | None = None  # of `data.source`: what its rows are, and which images are held out
 
     def text_alone(self) -> "PreparedData":
-        """A copy without regions, images and the boxes of pseudo-labels."""
-        return dataclasses.replace(self, regions=None, images=None, tracks={}, pseudo_labels=None)
+        """A copy without regions and images."""
+        return dataclasses.replace(self, regions=None, images=None, tracks={})
 
     def collator(self, task: Task, processor: Any, seed: int, **settings: Any) -> Collator:
         """Makes batches of these rows; `settings` are further arguments of [`Collator`]."""
-        known: dict[str, Any] = {"texts": self.texts, "pseudo_labels": self.pseudo_labels, "images": self.images}
+        known: dict[str, Any] = {"texts": self.texts, "images": self.images}
         return Collator(task, processor, self.regions, seed, **known, **settings)
 
 
@@ -89,7 +88,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             if data.text_corpus
             else None
         )
-        labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
+        labels = None if data.pseudo_labels is None else PseudoLabels.open(data.pseudo_labels)
     grounded = task.phrases_on_demand and needs_grounding(recipe)
     images = data.images if data.source is None else os.sep
     if isinstance(data.regions, MadeRegions):
@@ -108,7 +107,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     _check_tables(splits, regions, tracks, task.empty_images)
     if labels is not None:
         with recipe_key_errors("data.pseudo_labels"):
-            check_label_rows(splits, data.train_splits, labels)
+            splits = join_labels(splits, data.train_splits, labels)
     splits["train"] = _train_rows(splits, data.train_splits)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
@@ -119,7 +118,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             splits = {name: configured.fit_own_rows(rows) for name, rows in splits.items()}
         options = configured.fit_options(splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
-    return PreparedData(splits, regions, texts, images, opened, options, pulled, labels, told)
+    return PreparedData(splits, regions, texts, images, opened, options, pulled, told)
 
 
 def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:

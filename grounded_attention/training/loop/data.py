@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.processing.phrase_arrays import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
@@ -24,7 +23,7 @@ from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.safe_paths import path_below
 
 from .grounding_collator import ROW_KEYS, GroundingCollator, Row
-from .joins import ShuffledTargets, join_labels
+from .joins import ShuffledTargets
 
 CUT_ROWS = "cut_rows"  # of any batch of a task: key of a row whose text was cut -> tokens and phrases that it lost
 
@@ -57,7 +56,6 @@ class Collator(GroundingCollator):
         *,
         split: Any | None = None,
         texts: Any | None = None,
-        pseudo_labels: PseudoLabelTable | None = None,
         images: str | Path | None = None,
         options: Any | None = None,
         labels: str = "gold",
@@ -65,7 +63,7 @@ class Collator(GroundingCollator):
     ):
         self._set(method, regions)
         self.task, self.processor, self.seed, self.labels = task.configure(options), processor, seed, labels
-        self.split, self.texts, self.pseudo_labels = split, texts, pseudo_labels
+        self.split, self.texts = split, texts
         self.images = None if images is None else Path(images)
         self._epoch = torch.zeros((), dtype=torch.int64)
         if shares_memory():  # with running DataLoader workers
@@ -108,9 +106,7 @@ class Collator(GroundingCollator):
         return count_components(self.task, cast(SupervisionMethod, self.method), batch)
 
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
-        # Pseudo-labels replace the annotated phrases, and have no entities.
-        named = [() if self.pseudo_labels is not None else row.get("phrases") or () for row in rows]
-        entities = [[phrase.get("entity") for phrase in phrases] for phrases in named]
+        entities = [[phrase.get("entity") for phrase in row.get("phrases") or ()] for row in rows]
         images, epoch = [row["image_id"] for row in rows], int(self._epoch)
         return control_labels(
             self.labels,
@@ -124,8 +120,6 @@ class Collator(GroundingCollator):
 
     def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self._regions(row) for row in rows]
-        if self.pseudo_labels is not None:
-            rows = join_labels(rows, self.pseudo_labels, records, self.training)
         try:
             examples = Examples(
                 rows,

@@ -5,61 +5,58 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import datasets
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from grounded_attention.dataset_scripts.files.errors import DataError, placed
-from grounded_attention.dataset_scripts.pseudo_labels.rows import check_labels
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
+from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.supervision.controls import keyed_generator
-from grounded_attention.utils.boxes import check_shape
-
-Row = Mapping[str, Any]
 
 
 def join_labels(
-    rows: Sequence[Row], table: PseudoLabelTable, records: Sequence[Any] | None = None, training: bool = True
-) -> list[Row]:
-    """Gives rows the phrases of their captions."""
-    return [
-        _join(row, table, None if records is None else records[place])
-        if training or row.get("phrases") is None
-        else row
-        for place, row in enumerate(rows)
-    ]
+    splits: Mapping[str, datasets.Dataset], trained: Sequence[str], labels: PseudoLabels
+) -> dict[str, datasets.Dataset]:
+    """Gives rows the labelled phrases of their captions: those of the trained splits, and those without phrases."""
+    return {
+        name: rows
+        if name not in trained and "phrases" in rows.column_names
+        else _joined(f"split {name}", rows, labels)
+        for name, rows in splits.items()
+    }
 
 
-def _join(row: Row, table: PseudoLabelTable, record: Any) -> Row:
-    labels = table[row["caption_id"]]
-    with placed(file=table.path):
-        check_labels(labels, row["text"])
-    if labels.image_id != row["image_id"]:
-        problem, where = "the labels are those of another image", f"caption {labels.caption_id}"
-        raise DataError(problem, file=table.path, where=where, found=labels.image_id, expected=repr(row["image_id"]))
-    if record is not None and len(record):  # an image without detections may have no known size
-        size = (labels.width, labels.height) if labels.width else None
-        held, source = (record.width, record.height), f"pseudo-labels {table.path}"
-        check_shape(size, held, labels.image_id, "region table", of=source)
-    return {**row, "phrases": labels.phrases}
-
-
-def check_label_rows(splits: Mapping[str, Any], trained: Sequence[str], table: PseudoLabelTable) -> None:
-    """Checks before training that every caption that needs labels has some."""
-    for name, rows in splits.items():
-        if "caption_id" not in rows.column_names:
-            expected, columns = "rows of captions", ", ".join(rows.column_names)
-            raise DataError("the rows have no column caption_id", found=columns, expected=expected)
-        if name not in trained and "phrases" in rows.column_names:
-            continue
-        missing = table.missing(rows["caption_id"])
-        if missing:
-            problem = f"{len(missing)} of {len(rows)} captions were never labelled"
-            hint = (
-                "label them with `grounded-attention data pseudo-ground`, with the same builder and options; or leave "
-                "the split out with data.options.splits"
-            )
-            raise DataError(problem, file=table.path, where=f"split {name}", found=missing[0], hint=hint)
+def _joined(split: str, rows: datasets.Dataset, labels: PseudoLabels) -> datasets.Dataset:
+    if "caption_id" not in rows.column_names:
+        expected, columns = "rows of captions", ", ".join(rows.column_names)
+        raise DataError("the rows have no column caption_id", found=columns, expected=expected)
+    ids = rows["caption_id"][:]
+    places = pc.index_in(pa.array(ids, pa.string()), labels.rows.data.column("caption_id").combine_chunks())
+    if places.null_count:
+        hint = (
+            "label them with `grounded-attention data pseudo-ground`, with the same builder and options; or leave "
+            "the split out with data.options.splits"
+        )
+        problem, first = (
+            f"{places.null_count} of {len(rows)} captions were never labelled",
+            ids[places.index(None).as_py()],
+        )
+        raise DataError(problem, file=labels.path, where=split, found=first, hint=hint)
+    found = labels.rows.select(places.to_numpy())
+    for column, what in (("image_id", "image"), ("text", "text")):
+        for caption, own, labelled in zip(ids, rows[column], found[column], strict=True):
+            if own != labelled:
+                problem, where = (
+                    f"the labels are those of another {what}; label the captions again",
+                    f"caption {caption}",
+                )
+                raise DataError(problem, file=labels.path, where=where, found=labelled, expected=repr(own))
+    joined = ["phrases", *(name for name in ("width", "height") if name not in rows.column_names)]
+    rows = rows.select_columns([name for name in rows.column_names if name != "phrases"])
+    return datasets.concatenate_datasets([rows, found.select_columns(joined)], axis=1)
 
 
 class JoinedRegions:
