@@ -20,6 +20,8 @@ from .raw import (
     RowError,
     as_path,
     first_of,
+    named_sides,
+    open_scale,
     read_boxes,
     size_of,
     structured,
@@ -48,6 +50,7 @@ TEXT_NAMES = (
 # What may stand beside a box and is no part of a phrase.
 _BESIDE = ("score", "confidence", "track_id", "iscrowd", "is_crowd", "occluded", "truncated", "difficult", "keypoints",
            "ignore", "ignored", "rejected", "deleted")  # fmt: skip
+LONGEST_TEXT = 1000  # characters of a further column that is kept
 _TURNED = ("angle", "rotation", "theta")
 _NOTHING: tuple[Any, ...] = (None, False, 0, "", "0", [], "false", "False")
 
@@ -80,20 +83,23 @@ def images_of(record: Columns) -> list[Any]:
     """The pictures of a record, as they are given."""
     name = first_of(record, IMAGE_NAMES)
     if name is None:  # pictures in columns of their own, as an image folder may have them, or a name without suffix
-        several = [value for key, value in record.items() if _FURTHER_IMAGE.fullmatch(key) and value is not None]
-        several = [each for value in several for each in (value if isinstance(value, list) else [value])]
+        several = _named_so(record, _FURTHER_IMAGE)
         return several or ([str(record["image_id"])] if record.get("image_id") is not None else [])
     value = record[name]
-    if name == "file_name":  # an image folder may have further pictures
-        further = [each for key, each in record.items() if _FURTHER_NAME.fullmatch(key) and each is not None]
-        further = [*chain(*(each if isinstance(each, list) else [each] for each in further))]
-        value = [value, *further] if further else value
+    if name == "file_name" and (further := _named_so(record, _FURTHER_NAME)):  # an image folder may have further ones
+        value = [value, *further]
     if isinstance(value, str) and value.strip().startswith("["):
         value = structured(value, name)
     if isinstance(value, (list, tuple)):
         # Visual-CoT names a part of a picture by `###[x1, y1, x2, y2]`; it is no picture of its own.
         return [each for each in value if each is not None and not (isinstance(each, str) and "###[" in each)]
     return [] if isinstance(value, str) and not value else [value]  # LLaVA writes rows of text alone so
+
+
+def _named_so(record: Columns, pattern: re.Pattern[str]) -> list[Any]:
+    """The values of all columns of such a name; lists are several."""
+    values = [value for key, value in record.items() if pattern.fullmatch(key) and value is not None]
+    return [*chain(*(each if isinstance(each, list) else [each] for each in values))]
 
 
 def id_of(record: Columns, images: list[Any]) -> str | None:
@@ -109,9 +115,7 @@ def id_of(record: Columns, images: list[Any]) -> str | None:
 def make_row(record: Columns, texts: dict[str, Any], phrases: list[RawPhrase], **known: Any) -> RawRow:
     """A row with the pictures, the size, the id and the further columns of a record."""
     images = known.pop("images", None) or images_of(record)
-    more: dict[str, Any] = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
-    more = {key: value for key, value in more.items() if key not in IMAGE_NAMES or key == "file_name"}
-    more = {key: value for key, value in more.items() if not (isinstance(value, str) and len(value) > 1000)}
+    more: dict[str, Any] = {key: value for key, value in record.items() if _goes_along(key, value)}
     if isinstance(record.get("answers"), list):  # of several people
         more["answers"] = [
             str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]
@@ -119,24 +123,26 @@ def make_row(record: Columns, texts: dict[str, Any], phrases: list[RawPhrase], *
     return RawRow(images, texts, phrases, known.pop("size", None) or size_of(record), id_of(record, images), more)
 
 
+def _goes_along(key: str, value: Any) -> bool:
+    """Whether a further column is kept: a number or a text that is not long; of pictures the name of a file."""
+    if key in IMAGE_NAMES and key != "file_name":
+        return False
+    return len(value) <= LONGEST_TEXT if isinstance(value, str) else isinstance(value, (int, float))
+
+
 def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
     """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
     name = first_of(record, BOX_NAMES)
-    if name is not None:
-        boxes = read_boxes(record[name], name, readings)
-    else:
-        boxes = []
-        for order, sides in SIDE_NAMES:
-            if all(record.get(side) is not None for side in sides):
-                if sides[2:] == ("width", "height") and first_of(record, IMAGE_NAMES):
-                    raise RowError(
-                        "columns that are a box, or a point and the size of the picture",
-                        found=", ".join(sides),
-                        expected=f"columns={{'boxes': {[*sides]}}} or columns={{'boxes': {[*sides[:2]]}}}",
-                    )
-                known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
-                boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
-                break
+    boxes = [] if name is None else read_boxes(record[name], name, readings)
+    if name is None and (known := named_sides(record)):
+        order, sides = known
+        if sides[2:] == ("width", "height") and first_of(record, IMAGE_NAMES):
+            raise RowError(
+                "columns that are a box, or a point and the size of the picture",
+                found=", ".join(sides),
+                expected=f"columns={{'boxes': {[*sides]}}} or columns={{'boxes': {[*sides[:2]]}}}",
+            )
+        boxes = read_boxes([record[side] for side in sides], ", ".join(sides), readings or open_scale(order))
     if boxes and (turned := next((key for key in _TURNED if record.get(key) not in _NOTHING), None)):
         raise RowError(
             f"{turned} beside a box", found=record[turned], expected="the upright box around it, without this key"

@@ -11,12 +11,13 @@ from PIL import Image
 from grounded_attention.utils.masks import mask_corners, read_mask
 from grounded_attention.utils.open_images import open_image
 
+from .outlines import around
 from .raw import Columns, RowError, plain, structured
 from .readings import Size
 
 MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments", "quad")
 MAX_SHIFT = 8  # groups of 5 bits of a run length
-Corners = tuple[float, float, float, float]
+Corners = Sequence[float]
 # Pixels (H, W), or polygons of which each is (corners, 2) in pixels.
 Mask = np.ndarray | list[np.ndarray]
 
@@ -27,22 +28,16 @@ def find_mask(record: Columns) -> tuple[Mask, Corners] | None:
         value = structured(record.get(name), name)
         if value is None or isinstance(value, str):
             continue
+        runs = value if isinstance(value, list) else [value]
         if isinstance(value, (bytes, np.ndarray, Image.Image)) or (isinstance(value, Mapping) and "bytes" in value):
             pixels = _of_picture(value, name)
-        elif isinstance(value, Mapping) and {"counts", "size"} <= value.keys():
-            pixels = _of_runs(value, name)
-        elif isinstance(value, list) and value and all(isinstance(e, Mapping) and "counts" in e for e in value):
-            pixels = np.logical_or.reduce([_of_runs(each, name) for each in value])
-        elif isinstance(value, list) and value:
-            rings = [ring for ring in _rings(plain(value), name) if len(ring) > 1]
-            if not rings:
-                return None
-            (x1, y1), (x2, y2) = (np.concatenate(rings).min(axis=0), np.concatenate(rings).max(axis=0))
-            return rings, (float(x1), float(y1), float(x2), float(y2))
+        elif runs and all(isinstance(each, Mapping) and "counts" in each for each in runs):
+            pixels = np.logical_or.reduce([_of_runs(each, name) for each in runs])
         else:
-            return None
-        corners = None if pixels is None else mask_corners(pixels)
-        return None if pixels is None or corners is None else (pixels, corners)
+            rings = [ring for ring in _rings(plain(value), name) if len(ring) > 1]
+            return (rings, around(np.concatenate(rings))) if rings else None
+        corners = mask_corners(pixels)
+        return None if corners is None else (pixels, corners)
     return None
 
 
@@ -72,8 +67,8 @@ def _fill(pixels: np.ndarray, ring: np.ndarray) -> None:
     pixels |= crossed.cumsum(axis=1)[:, :-1] % 2 == 1
 
 
-def _of_picture(value: Any, name: str) -> np.ndarray | None:
-    """The brighter pixels of a picture of two values; None for one of classes, or of another kind."""
+def _of_picture(value: Any, name: str) -> np.ndarray:
+    """The brighter pixels of a picture of two values; none for one of classes, or of another kind."""
     if isinstance(value, np.ndarray):
         value = value.astype(np.uint8)
     try:
@@ -81,7 +76,7 @@ def _of_picture(value: Any, name: str) -> np.ndarray | None:
     except ValueError as error:
         raise RowError(str(error)) from None
     values = picture @ [1 << 16, 1 << 8, 1]
-    return values == values.max() if len(np.unique(values)) == 2 else None
+    return (values == values.max()) & (len(np.unique(values)) == 2)
 
 
 def _of_runs(value: Columns, name: str) -> np.ndarray:

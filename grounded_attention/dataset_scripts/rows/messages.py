@@ -84,13 +84,11 @@ def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], li
     for part in content:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
-        if not isinstance(part, Mapping):
-            raise RowError(f"{where}: an unknown part", found=part, expected="type text or image")
-        part = {key: value for key, value in part.items() if value is not None}
-        if isinstance(part.get("text"), str) and part.get("type", "text") in _TEXTS:
-            parts.append({"type": "text", "text": part["text"]})
-        elif part.get("type") in _PICTURES or "image" in part:
-            picture = part.get(first_of(part, _PICTURE_KEYS) or "")
+        about = {key: value for key, value in part.items() if value is not None} if isinstance(part, Mapping) else {}
+        if isinstance(about.get("text"), str) and about.get("type", "text") in _TEXTS:
+            parts.append({"type": "text", "text": about["text"]})
+        elif about.get("type") in _PICTURES or "image" in about:
+            picture = about.get(first_of(about, _PICTURE_KEYS) or "")
             picture = picture.get("url") if isinstance(picture, Mapping) and "url" in picture else picture
             pictures += [] if picture is None else [picture]
             parts.append({"type": "image"})

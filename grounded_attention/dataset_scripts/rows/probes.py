@@ -5,7 +5,6 @@ A row to match has `captions`, the right one first, its `label` (1; 0 for a stat
 its authors' tables, and the `pair` of the rows that are scored together. A question has `answer` and `sampling`.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,11 +120,10 @@ def open_amber(folder: Path) -> Source:
     """AMBER's `data` folder: the questions of yes or no."""
 
     def read() -> Iterator[Record]:
-        for path, index, query, about in _amber_queries(folder):
-            kind = re.sub(r"^discriminative-", "", str(about.get("type")))
-            joined = {"image": query.get("image"), "query": query.get("query"), "id": query["id"]}
-            if str(about.get("truth")).lower() in ("yes", "no"):
-                yield path, f"element {index}", {**joined, "truth": about["truth"], "hallu": "", "type": kind}
+        for path, where, query in _amber_queries(folder):
+            if str(query.get("truth")).lower() in ("yes", "no"):
+                kind = str(query.get("type")).removeprefix("discriminative-")
+                yield path, where, {**query, "hallu": "", "type": kind}
 
     return Source(str(folder), {"": [read]}, folder, kind="AMBER")
 
@@ -134,9 +132,9 @@ def amber_descriptions(folder: Path, images: str | None) -> list[dict[str, Any]]
     """AMBER's queries for a free description: a path, the question, and the objects of its `truth` and `hallu`."""
     pictures = Pictures(folder, images, is_foreign=False)
     return [
-        {"file": pictures.find(query.get("image"), path), "query": query["query"], **about}
-        for path, _, query, about in _amber_queries(folder)
-        if isinstance(about.get("truth"), list) and isinstance(about.get("hallu"), list)
+        {"file": pictures.find(query.get("image"), path), **query}
+        for path, _, query in _amber_queries(folder)
+        if isinstance(query.get("truth"), list) and isinstance(query.get("hallu"), list)
     ]
 
 
@@ -148,16 +146,16 @@ def amber_words(folder: Path) -> tuple[Mapping[str, list[str]], list[str]]:
     return related, read_text(folder / "safe_words.txt").split()
 
 
-def _amber_queries(folder: Path) -> Iterator[tuple[Path, int, Columns, Columns]]:
-    """File, place, query and annotation, joined by id."""
+def _amber_queries(folder: Path) -> Iterator[Record]:
+    """Queries with what the annotations say of their id."""
     whole, annotations = folder / "query" / "query_all.json", folder / "annotations.json"
     known = {each["id"]: each for _, _, each in json_elements(annotations, "expected id, type, truth and hallu")}
     for path in [whole] if whole.is_file() else sorted((folder / "query").glob("*.json")):
         for _, index, query in json_elements(path, "expected id, image and query"):
-            about = known.get(query.get("id"))
-            if about is None:
+            where = f"element {index}"
+            if query.get("id") not in known:
+                expected = f"an id of {annotations}"
                 raise DataError(
-                    "no annotation of a query", file=path, where=f"element {index}", found=query.get("id"),
-                    expected=f"an id of {annotations}",
-                )  # fmt: skip
-            yield path, index, query, about
+                    "no annotation of a query", file=path, where=where, found=query.get("id"), expected=expected
+                )
+            yield path, where, {**query, **known[query["id"]]}

@@ -167,19 +167,19 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> list[RawBox]:
     """One box, a list of boxes, a text of them, or mappings with named sides; none for null or an empty list."""
     value = structured(value, name)
     if isinstance(value, str):
-        value = [each for each in value.replace(",", " ").replace(";", " ").split() if each]
-    if value is None or (isinstance(value, list) and not value):
+        value = value.replace(",", " ").replace(";", " ").split()
+    if value is None or value == []:
         return []
     if isinstance(value, Mapping):
-        return [_named_sides(value, name, readings)]
+        return [_box_of_sides(value, name, readings)]
     if not isinstance(value, list) or len(value) > MOST_BOXES:
         raise RowError(f"bad {name}", found=value, expected=f"x, y, x, y, or a list of at most {MOST_BOXES} boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
-        pairs = [[*each.values()] if isinstance(each, Mapping) and [*each] == ["x", "y"] else each for each in value]
-        if name in BOX_NAMES and len(pairs) > 1 and all(isinstance(each, list) and len(each) == 2 for each in pairs):
-            return [_around_corners([*chain(*pairs)], name, readings)]
         boxes = [box for each in value for box in read_boxes(each, name, readings)]
-        if name in BOX_NAMES and len({len(each.numbers) for each in boxes}) > 1:
+        lengths = {len(each.numbers) for each in boxes} if name in BOX_NAMES else set()
+        if lengths == {2} and len(boxes) > 1:
+            return [_around_corners([*chain(*(each.numbers for each in boxes))], name, readings)]
+        if len(lengths) > 1:
             raise RowError(f"bad {name}", found=value, expected="boxes of four numbers, or points, and not both")
         return boxes
     return [_around_corners(value, name, readings) if len(value) == 8 else RawBox(_numbers(value, name), readings)]
@@ -214,13 +214,10 @@ def span_phrases(value: Any, text: str, boxes: list[RawBox], name: str) -> list[
         spans = [spans[i : i + 2] for i in range(0, len(spans), 2)]
     runs: list[list[int]] = []
     for span in spans if isinstance(spans, list) else [spans]:
-        if not isinstance(span, list) or len(span) != 2:
-            raise RowError(
-                f"bad {name}", found=span, expected="the first character of a phrase, and the one behind it"
-            )
-        start, end = (_whole(edge, name) for edge in span)
-        if not 0 <= start < end <= len(text) or not text[start:end].strip():
-            raise RowError(f"bad {name}", found=span, expected=f"characters of a text of {len(text)}")
+        start, end = [_whole(edge, name) for edge in span] if isinstance(span, list) and len(span) == 2 else (0, 0)
+        if end > len(text) or not text[start:end].strip():
+            expected = f"the first character of a phrase, and the one behind it, of a text of {len(text)}"
+            raise RowError(f"bad {name}", found=span, expected=expected)
         if runs and runs[-1][1] <= start and not text[runs[-1][1] : start].strip():
             runs[-1][1] = end
         else:
@@ -236,14 +233,20 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return first, first + len(words.strip())
 
 
-def _open_scale(order: str) -> Readings:
+def open_scale(order: str) -> Readings:
+    """In pixels, or shares of the picture: where the names of sides say the order alone."""
     return Reading(order, PIXELS), Reading(order, 1.0)
 
 
-def _named_sides(value: Columns, name: str, readings: Readings) -> RawBox:
-    for order, sides in SIDE_NAMES:
-        if all(value.get(side) is not None for side in sides):
-            return read_boxes([value[side] for side in sides], name, readings or _open_scale(order))[0]
+def named_sides(value: Columns) -> tuple[str, tuple[str, ...]] | None:
+    """The order and the names of the four sides that a record has."""
+    return next((each for each in SIDE_NAMES if all(value.get(side) is not None for side in each[1])), None)
+
+
+def _box_of_sides(value: Columns, name: str, readings: Readings) -> RawBox:
+    if known := named_sides(value):
+        order, sides = known
+        return read_boxes([value[side] for side in sides], name, readings or open_scale(order))[0]
     if value.get("x") is not None and value.get("y") is not None:
         return RawBox(_numbers([value["x"], value["y"]], name), readings)
     raise RowError(f"bad {name}", found=value, expected="x1, y1, x2, y2, or x, y, width, height, or x, y")
@@ -272,25 +275,24 @@ def texts_of(value: Any, name: str) -> list[str]:
 _SIZES = (("width", "height"), ("image_width", "image_height"), ("imageWidth", "imageHeight"))
 
 
-def size_of(record: Columns, names: Sequence[str] = ("image_size", "img_size", "original_size")) -> Any:
+def size_of(record: Columns) -> Size | None:
     """Width and height that a row says, as whole numbers."""
-    if name := first_of(record, names):
+    if name := first_of(record, ("image_size", "img_size", "original_size")):
         value = structured(record[name], name)
         if isinstance(value, Mapping):
             value = [value.get("width"), value.get("height")]
-        pair = value if isinstance(value, list) and len(value) == 2 else []
     else:
-        pairs = [[record.get(name) for name in names] for names in _SIZES]
-        pair = next((each for each in pairs if None not in each), [])
-        if not pair:
+        pairs = [[record.get(side) for side in sides] for sides in _SIZES]
+        value = next((each for each in pairs if None not in each), None)
+        if value is None:
             return None
     try:
-        size = tuple(int(float(each)) for each in pair)
+        width, height = (int(float(each)) for each in (value if isinstance(value, list) else ()))
     except (TypeError, ValueError, OverflowError):
-        size = ()
-    if len(size) != 2 or min(size) < 1:
-        raise RowError("bad width or height", found=list(pair), expected="two whole numbers from 1")
-    return size
+        width = height = 0
+    if min(width, height) < 1:
+        raise RowError("bad width or height", found=value, expected="two whole numbers from 1")
+    return width, height
 
 
 def read_own_phrase(phrase: Any, name: str, readings: Readings) -> RawPhrase:

@@ -2,6 +2,7 @@
 """Rows with grounded phrases from whatever people have."""
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -135,19 +136,23 @@ class GroundedRows:
         pictures: Pictures,
         max_rows: int | None,
     ) -> None:
-        self._source, self._columns, self._said, self._split = source, columns, said, split
-        self._pictures, self._max_rows, self._decodes = pictures, max_rows, True
+        self._source, self._said, self._split = source, said, split
+        self._columns = dict(columns)
+        if isinstance(classes := self._columns.pop("names", None), list | tuple):
+            source.classes["names"] = dict(enumerate(classes))
+        self._pictures, self._decodes = pictures, True
+        self._max_rows = math.inf if max_rows is None else max_rows
         self._decisions: dict[Readings, Decision] = {}
         self._shape: Shape | None = None
         self._known_columns: set[str] = set()
         self._told: set[str] = set()  # reasons that were logged
         self.report = RowsReport(source.name)
         self._look()
-        for _ in self._read(decode=False, limit=COUNTED[0]):
+        for _ in self._read(False, min(self._max_rows, COUNTED[0])):
             pass
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        yield from self._read(self._decodes)
+        yield from self._read(self._decodes, self._max_rows)
         for reason, count in self.report.dropped.items():
             if reason not in self._told and reason != WITHOUT_BOXES:
                 self._told.add(reason)
@@ -179,7 +184,7 @@ class GroundedRows:
             `GroundedRows`: The rows; nothing is read again.
         """
         rows = copy(self)
-        rows._max_rows = min((each for each in (self._max_rows, count) if each is not None), default=None)
+        rows._max_rows = min(self._max_rows, math.inf if count is None else count)
         rows.report = copy(self.report)
         return rows
 
@@ -218,8 +223,6 @@ class GroundedRows:
         renamed: dict[str, Any] = {}
         hidden: set[str] = set()
         for name, column in self._columns.items():
-            if name == "names":
-                continue
             columns = [column] if isinstance(column, str) else list(column)
             # Other columns of the same meaning step back: what the user names is what is read.
             hidden.update(columns, _SAME.get(name, ()))
@@ -232,9 +235,6 @@ class GroundedRows:
         return {**{key: value for key, value in record.items() if key not in hidden}, **renamed}
 
     def _raw_rows(self, report: RowsReport) -> Iterator[RawRow]:
-        classes = self._columns.get("names")
-        if isinstance(classes, list | tuple):
-            self._source.classes["names"] = dict(enumerate(classes))
         context = Context(self._source.kind, self._source.readings, self._source.classes, report)
         for split, (file, where, record) in self._source.records(self._split):
             context.where = where
@@ -341,13 +341,12 @@ class GroundedRows:
 
     # Rows
 
-    def _read(self, decode: bool, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    def _read(self, decode: bool, limit: float) -> Iterator[dict[str, Any]]:
         about = self.report
         report = RowsReport(about.source, about.shape, about.convention, about.known_by)
-        limits = [each for each in (self._max_rows, limit) if each is not None]
         missing = 0
         for raw in self._raw_rows(report):
-            if limits and report.rows + missing >= min(limits):
+            if report.rows + missing >= limit:
                 break
             try:
                 row = self._row(raw, decode, report)

@@ -55,17 +55,15 @@ class Reading:
 
     def corners(self, numbers: Sequence[float], size: Size) -> npt.NDArray[np.float64]:
         """Reads four numbers, or the two of a point, as x1, y1, x2, y2, divided by width and height; not clipped."""
-        first, second, *rest = (float(number) for number in numbers)
+        values = np.array(numbers, dtype=np.float64)
+        start, end = values[:2], values[-2:]  # of a point the same
         if self.order == "yxyx":
-            first, second, rest = second, first, rest[::-1]
-        if not rest:
-            rest = [first, second]
-        elif self.order == "xywh":
-            rest = [first + rest[0], second + rest[1]]
-        elif self.order == "cxcywh":
-            half = (rest[0] / 2, rest[1] / 2)
-            first, second, rest = first - half[0], second - half[1], [first + half[0], second + half[1]]
-        box = np.array([first, second, *rest])
+            start, end = start[::-1], end[::-1]
+        elif self.order == "xywh" and len(values) == 4:
+            end = start + end
+        elif self.order == "cxcywh" and len(values) == 4:
+            start, end = start - end / 2, start + end / 2
+        box = np.concatenate([start, end])
         sides = np.array([*size, *size], dtype=np.float64)
         if self.scale == PIXELS:
             return box / sides
@@ -246,7 +244,8 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
     against = len(samples) - counts[reading]
     agreed = [each for each in (sample.agrees(reading) for sample in samples) if each is not None]
     if against > REFUSED * len(samples) or (agreed and not any(agreed) and _agreeing(samples, [*_USUAL[0]])):
-        others = [*_USUAL[0], *_USUAL[1]] if len(samples[0].numbers) == 4 else [*_USUAL_POINTS[0], *_USUAL_POINTS[1]]
+        usual: Sequence[Sequence[Reading]] = _USUAL if len(samples[0].numbers) == 4 else _USUAL_POINTS
+        others = [*usual[0], *usual[1]]
         counted = count_holding(samples, others)
         holding = [each for each in others if counted[each] == len(samples) and each != reading]
         may_differ = len(holding) == 1 and not known_by.startswith(FORMAT)

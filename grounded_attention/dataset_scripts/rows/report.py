@@ -20,10 +20,10 @@ class RowsReport:
     phrases: int = 0  # Phrases in them
     boxes: int = 0  # Boxes of them
     bare: int = 0  # Rows without a phrase
-    boxes_per_phrase: dict[int, int] = field(default_factory=Counter)  # Number of boxes -> phrases
+    boxes_per_phrase: Counter[int] = field(default_factory=Counter)  # Number of boxes -> phrases
     # `"WIDTH x HEIGHT"` -> pictures; the 20 most frequent are kept
-    sizes: dict[str, int] = field(default_factory=Counter)
-    splits: dict[str, int] = field(default_factory=Counter)  # Split -> rows
+    sizes: Counter[str] = field(default_factory=Counter)
+    splits: Counter[str] = field(default_factory=Counter)  # Split -> rows
     dropped: Counter[str] = field(default_factory=Counter)  # Reason -> number of what is left out
     examples: dict[str, list[str]] = field(default_factory=dict)  # Reason -> the first places
     missing: list[str] = field(default_factory=list)  # The first pictures that are missing
@@ -40,15 +40,15 @@ class RowsReport:
         """Counts a row that was made."""
         self.rows += 1
         self.bare += not row["phrases"]
-        self.splits[split or "(none)"] = self.splits.get(split or "(none)", 0) + 1
+        self.splits[split or "(none)"] += 1
         size = f"{row['width']} x {row['height']}" if "width" in row else "without a picture"
         if size in self.sizes or len(self.sizes) < 1000:
-            self.sizes[size] = self.sizes.get(size, 0) + 1
+            self.sizes[size] += 1
         for phrase in row["phrases"]:
             self.phrases += 1
             count = len(phrase["boxes"])
             self.boxes += count
-            self.boxes_per_phrase[count] = self.boxes_per_phrase.get(count, 0) + 1
+            self.boxes_per_phrase[count] += 1
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, as JSON can hold them."""
