@@ -222,7 +222,7 @@ def test_hdf5_side_files(tmp_path: Path) -> None:
     index = tmp_path / "train36_imgid2idx.pkl"
     index.write_bytes(pickle.dumps({9: 0, 5: 77}))
     info = run(source, tmp_path / "a", on_error="skip")
-    assert info["images"] == 1 and "image 5 (row 77): image_features has no such row" in info["summary"]["problems"][0]
+    assert info["images"] == 1 and "image 5: image_features has no such row" in info["summary"]["problems"][0]
     for content, message in (([1], "no image ids"), ({1: "a"}, "a row is not a number"), (Attack(), "more than data")):
         index.write_bytes(pickle.dumps(content))
         with pytest.raises(DataError, match=message):

@@ -3,7 +3,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,8 @@ from grounded_attention.dataset_scripts.files.records import Record, id_text, pl
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
-from .reader_records import (
-    FEATURE_SIZE,
-    MAX_RECORD_BYTES,
-    SourceRecord,
-    import_library,
-    regions_from_fields,
-    whole_number,
-)
-from .rows import Regions, normalise_boxes
+from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, import_library, regions_from_fields
+from .rows import Regions
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +46,18 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
     try:
         with h5py.File(path, "r") as file:
             arrays = {name: _own(file, name, path) for name in file} if len(file) < 10 else {}
+            images: list[tuple[str, Any]]
+            fields: Callable[[Any, Any], Mapping[str, Any]]
             if "image_features" in arrays:
-                records = _hengyuan(path, arrays, feature_size)
+                content, images, fields = arrays, _image_rows(path, arrays), _hengyuan_fields
             elif set(GQA) <= set(arrays):
-                records = _gqa(path, arrays, feature_size)
+                content, images, fields = arrays, _gqa_info(path, arrays), _gqa_fields
             else:
-                records = _volta(path, file, feature_size)
-            yield from records
+                content, images, fields = file, [(id_text(name), name) for name in file], _volta_fields
+            size = path.stat().st_size // max(len(images), 1)
+            for number, (image_id, place) in enumerate(images, start=1):
+                decode = partial(_decode, fields, content, place, image_id, feature_size)
+                yield SourceRecord(path, number, image_id, size, decode, f"image {image_id}")
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         if isinstance(error, DataError):
             raise
@@ -82,16 +80,10 @@ def _own(group: Any, name: str, path: Path | None = None) -> Any:
     return entry
 
 
-def _hengyuan(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
-    for name in HENGYUAN:
-        if name not in file:
-            raise DataError(f"no dataset {name}", file=path, found=", ".join(file), expected=", ".join(HENGYUAN))
-    rows = _image_rows(path)
-    _compare(path, len(file["pos_boxes"] if "pos_boxes" in file else file[HENGYUAN[0]]), len(rows))
-    size = path.stat().st_size // len(rows)
-    for number, (image_id, row) in enumerate(rows, start=1):
-        decode = partial(_read_hengyuan, file, image_id, row, feature_size)
-        yield SourceRecord(path, number, image_id, size, decode, f"image {image_id} (row {row})")
+def _decode(
+    fields: Callable[[Any, Any], Mapping[str, Any]], content: Any, place: Any, image_id: str, size: int
+) -> Regions:
+    return regions_from_fields(fields(content, place), image_id, size)
 
 
 def _compare(path: Path, images: int, named: int) -> None:
@@ -100,7 +92,10 @@ def _compare(path: Path, images: int, named: int) -> None:
         logger.warning("%s: %d images, but its index names %d; the index may be damaged", path, images, named)
 
 
-def _image_rows(path: Path) -> list[tuple[str, int]]:
+def _image_rows(path: Path, file: Any) -> list[tuple[str, int]]:
+    for name in HENGYUAN:
+        if name not in file:
+            raise DataError(f"no dataset {name}", file=path, found=", ".join(file), expected=", ".join(HENGYUAN))
     index = path.with_name(path.stem + INDEX_SUFFIX)
     if not index.is_file():
         raise MissingFileError("no such file", file=index, expected=f"the image ids of {path.name}, {{image id: row}}")
@@ -109,12 +104,13 @@ def _image_rows(path: Path) -> list[tuple[str, int]]:
         raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
     if bad := [row for row in map(plain, rows.values()) if type(row) is not int or row < 0]:
         raise DataError("a row is not a number", file=index, found=type(bad[0]).__name__)
+    _compare(path, len(file["pos_boxes"] if "pos_boxes" in file else file[HENGYUAN[0]]), len(rows))
     with placed(file=index):
         pairs = [(id_text(image_id), int(row)) for image_id, row in rows.items()]
     return sorted(pairs, key=lambda pair: pair[1])  # in the file's order, so that it is read from its begin to its end
 
 
-def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Regions:
+def _hengyuan_fields(file: Any, row: int) -> Mapping[str, Any]:
     place: Any = row
     if "pos_boxes" in file:
         bounds = np.asarray(_rows(file, "pos_boxes", row))
@@ -122,11 +118,8 @@ def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Reg
             raise DataError("pos_boxes is not a range", found=bounds.tolist(), expected="first < last")
         place = slice(*map(int, bounds))
     features, boxes, spatial = (np.asarray(_rows(file, name, place)) for name in HENGYUAN)
-    if features.shape != (len(boxes), feature_size):
-        expected = f"({len(boxes)}, {feature_size})"
-        raise DataError("image_features has a wrong shape", found=features.shape, expected=expected)
     width, height = (_size(boxes[:, 2 + axis], spatial[:, 2 + axis]) for axis in (0, 1))
-    return Regions(image_id, width, height, normalise_boxes(boxes, width, height), features)
+    return {"image_w": width, "image_h": height, "boxes": boxes, "features": features}
 
 
 def _rows(file: Any, name: str, place: Any) -> Any:
@@ -149,19 +142,10 @@ def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
     size = float(quotients[np.argmax(shares[shares > 0])])
     if not np.isfinite(size) or np.abs(pixels - size * shares).max() > SIZE_TOLERANCE:
         raise DataError("image_bb and spatial_features disagree", found=size, expected="one image size for all boxes")
-    return whole_number(round(size), "image size")
+    return round(size)
 
 
-def _gqa(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
-    info = _gqa_info(path)
-    _compare(path, len(file[GQA[0]]), len(info))
-    size = path.stat().st_size // max(len(info), 1)
-    for number, (image_id, entry) in enumerate(info, start=1):
-        decode = partial(_read_gqa, file, image_id, entry, feature_size)
-        yield SourceRecord(path, number, image_id, size, decode, f"image {image_id}")
-
-
-def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
+def _gqa_info(path: Path, file: Any) -> list[tuple[str, dict[str, Any]]]:
     """Reads the entries of this file's images, in its order; each has a row of its own."""
     index, number = path.with_name(GQA_INFO), re.search(r"_(\d+)$", path.stem)
     if not index.is_file():
@@ -182,26 +166,17 @@ def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
         if row in entries:
             raise entry.error(f"the same idx as image {entries[row][0]}", found=row, expected="a row of its own")
         entries[row] = (image_id, values)
+    _compare(path, len(file[GQA[0]]), len(entries))
     return [entries[row] for row in sorted(entries)]
 
 
-def _read_gqa(file: Any, image_id: str, entry: Mapping[str, Any], feature_size: int) -> Regions:
-    width, height, count = (whole_number(entry.get(name), name) for name in ("width", "height", "objectsNum"))
+def _gqa_fields(file: Any, entry: Mapping[str, Any]) -> Mapping[str, Any]:
     features, boxes = (np.asarray(_rows(file, name, entry["idx"])) for name in GQA)
-    if count > len(boxes) or features.shape != (len(boxes), feature_size):
-        expected = f"at least {count} boxes, {feature_size} values each"
-        raise DataError("features has a wrong shape", found=features.shape, expected=expected)
-    return Regions(image_id, width, height, normalise_boxes(boxes[:count], width, height), features[:count])
+    sizes = {"image_w": entry.get("width"), "image_h": entry.get("height"), "num_boxes": entry.get("objectsNum")}
+    return {**sizes, "boxes": boxes, "features": features}
 
 
-def _volta(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
-    size = path.stat().st_size // max(len(file), 1)
-    for number, name in enumerate(file, start=1):
-        decode = partial(_read_volta, file, name, feature_size)
-        yield SourceRecord(path, number, id_text(name), size, decode, f"group {name}")
-
-
-def _read_volta(file: Any, name: str, feature_size: int) -> Regions:
+def _volta_fields(file: Any, name: str) -> Mapping[str, Any]:
     group = _own(file, name)
     if not hasattr(group, "items"):
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
@@ -210,5 +185,4 @@ def _read_volta(file: Any, name: str, feature_size: int) -> Regions:
     arrays = {field: content for field, content in entries.items() if hasattr(content, "shape")}
     if large := [field for field, content in arrays.items() if content.nbytes > MAX_RECORD_BYTES]:
         raise DataError("a dataset is too large for one image", found=f"{large[0]}, {arrays[large[0]].nbytes:,} bytes")
-    values = {field: content[()] for field, content in arrays.items()}
-    return regions_from_fields(values, id_text(name), feature_size)
+    return {field: content[()] for field, content in arrays.items()}

@@ -82,33 +82,37 @@ def import_library(name: str) -> ModuleType:
 
 
 class Fields:
-    """The fields of one image's record, under the names of any format."""
+    """The fields of one image's record, under the names of any format; `exact`: it has as many boxes as it says."""
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Any, exact: bool) -> None:
         if not isinstance(values, Mapping):
             raise DataError(
                 "the record is not a mapping of fields", found=type(values).__name__, expected="field names"
             )
         self.values = values
-        boxes = self._flat("boxes", np.dtype("<f4"))
-        self.rows = boxes.size // 4
+        self.rows = self._flat("boxes").size // 4
         self.count = self.number("count") if self._name("count") else max(self.rows, 1)
+        if exact and self.count != self.rows:
+            raise DataError("boxes has a wrong length", found=self.rows, expected=f"{self.count} boxes")
 
     def _name(self, field: str) -> str | None:
         return next((name for name in NAMES[field] if self.values.get(name) is not None), None)
 
-    def number(self, field: str) -> int:
-        """Returns a size or count: a positive whole number."""
+    def _value(self, field: str) -> tuple[str, Any]:
         name = self._name(field)
         if name is None:
-            raise DataError(f"{NAMES[field][0]} is missing", found=list_names(self.values), expected=str(NAMES[field]))
-        return whole_number(self.values[name], name)
+            found = ", ".join(sorted(str(name)[:30] for name in list(self.values)[:20]))
+            raise DataError(f"{NAMES[field][0]} is missing", found=found, expected=str(NAMES[field]))
+        return name, self.values[name]
 
-    def array(self, field: str, width: int | None = None) -> np.ndarray | None:
-        """Returns an array."""
-        if self._name(field) is None:
-            return None
-        flat = self._flat(field, np.dtype("<i8" if field in IDS else "<f4"))
+    def number(self, field: str) -> int:
+        """Returns a size or count: a positive whole number."""
+        name, value = self._value(field)
+        return whole_number(value, name)
+
+    def array(self, field: str, width: int | None = None) -> np.ndarray:
+        """Returns an array; a width of 0 is any number of columns."""
+        flat = self._flat(field)
         columns = flat.size // self.rows if width == 0 and self.rows else width
         needed = self.rows * (1 if columns is None else columns)
         if flat.size != needed or not needed or self.count > self.rows:
@@ -116,11 +120,13 @@ class Fields:
             raise DataError(f"{self._name(field)} has a wrong length", found=flat.size, expected=f"values for {shape}")
         return flat.reshape((self.rows,) if columns is None else (self.rows, columns))[: self.count]
 
-    def _flat(self, field: str, dtype: np.dtype) -> np.ndarray:
-        name = self._name(field)
-        if name is None:
-            raise DataError(f"{NAMES[field][0]} is missing", found=list_names(self.values), expected=str(NAMES[field]))
-        value = self.values[name]
+    def optional(self, field: str, width: int | None = None) -> np.ndarray | None:
+        """Returns an array, None if the record has none."""
+        return None if self._name(field) is None else self.array(field, width)
+
+    def _flat(self, field: str) -> np.ndarray:
+        name, value = self._value(field)
+        dtype = np.dtype("<i8" if field in IDS else "<f4")
         if isinstance(value, (str, bytes)):
             return _base64_array(value, name, dtype)
         array = np.asarray(value)
@@ -131,25 +137,24 @@ class Fields:
         return array.reshape(-1)
 
 
-def regions_from_fields(values: Any, image_id: str, feature_size: int) -> Regions:
+def regions_from_fields(values: Any, image_id: str, feature_size: int, exact: bool = False) -> Regions:
     """Converts a record of fields to regions.
 
     If the record states fewer boxes than it holds (MMF appends those that non-maximum suppression rejected), the first
-    ones count. Class ids have no background class. Class probabilities with 1,601 columns have background as column 0.
-    Without ids and confidences, the most likely class other than background and its probability are used.
+    ones count; with `exact` this is an error. Class ids have no background class. Class probabilities with 1,601
+    columns have background as column 0. Without ids and confidences, the most likely class other than background and
+    its probability are used.
     """
-    fields = Fields(values)
+    fields = Fields(values, exact)
     width, height = fields.number("width"), fields.number("height")
     boxes, features = fields.array("boxes", 4), fields.array("features", feature_size)
-    if boxes is None or features is None:
-        raise DataError("features is missing", found=list_names(values))
-    class_probs = fields.array("class_probs", 0)
-    classes, scores = fields.array("classes"), fields.array("scores")
+    class_probs = fields.optional("class_probs", 0)
+    classes, scores = fields.optional("classes"), fields.optional("scores")
     if class_probs is not None and (scores is None or classes is None):
         background = class_probs.shape[1] == CLASSES_WITH_BACKGROUND or classes is None
         classes, scores = most_likely(class_probs, background)
-    attributes, attribute_scores = fields.array("attributes"), fields.array("attribute_scores")
-    attribute_probs = fields.array("attribute_probs", 0)
+    attributes, attribute_scores = fields.optional("attributes"), fields.optional("attribute_scores")
+    attribute_probs = fields.optional("attribute_probs", 0)
     if attributes is None and attribute_probs is not None:
         attributes, attribute_scores = most_likely(attribute_probs, True)
     return Regions(
@@ -186,21 +191,11 @@ def whole_number(value: Any, name: str) -> int:
     return int(text)
 
 
-def list_names(values: Mapping[Any, Any]) -> str:
-    """Lists the names of the fields, for an error."""
-    return ", ".join(sorted(str(name)[:30] for name in list(values)[:20]))
-
-
-def decode_base64(value: str | bytes, name: str) -> bytes:
-    """Decodes a base64 field to bytes."""
+def _base64_array(value: str | bytes, name: str, dtype: np.dtype) -> np.ndarray:
     try:
-        return binascii.a2b_base64(value.strip(), strict_mode=True)
+        data = binascii.a2b_base64(value.strip(), strict_mode=True)
     except (binascii.Error, ValueError) as error:
         raise DataError(f"{name} is not base64", found=str(error), hint="the record is torn or damaged") from error
-
-
-def _base64_array(value: str | bytes, name: str, dtype: np.dtype) -> np.ndarray:
-    data = decode_base64(value, name)
     if len(data) % dtype.itemsize:
         raise DataError(f"{name} has a wrong length in bytes", found=len(data), expected=f"values of {dtype.name}")
     return np.frombuffer(data, dtype)
