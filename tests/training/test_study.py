@@ -229,7 +229,7 @@ def test_a_score_that_a_task_does_not_write_is_found_with_its_first_cell(study):
 
 def test_a_recipe_that_cannot_run_is_refused_before_anything_is_trained(study):
     experiment = Experiment()
-    with pytest.raises(RecipeError, match=r"'downstream\.vqa\.training\.max_stepz'"):
+    with pytest.raises(RecipeError, match=r"cell original/seed1/vqa: unknown key 'training\.max_stepz'"):
         run_study(study("downstream.vqa.training.max_stepz=3"), experiment)
     with pytest.raises(RecipeError, match=r"known_rows\.direct\.methods=directt"):
         run_study(study("known_rows.direct.methods=[directt]"), experiment)
