@@ -8,14 +8,12 @@ import torch
 from grounded_attention import ChosenHeads, RegionTable, get_method, grounded_rows, load_recipe, supervise
 from grounded_attention.commands.main import main
 from grounded_attention.processing.phrase import read_phrase
-from grounded_attention.utils.project import find_recipe
 from tests.helpers.processing_helpers import make_processor
 
 BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]]
 KEYS = "text, start, end, sentence, boxes, regions, mask, scores, weight, image, entity, types"
 GOLD = "(gold boxes are always normalised)"
 AT = "Example 0, phrase 0:"
-RECIPE = find_recipe("scenes_vgp")
 
 
 def process(phrase=None, width=6, boxes=BOXES):
@@ -82,8 +80,7 @@ COMMANDS = {
     "trian": "there is no command 'trian'; did you mean 'train'?",
     "train scenes_vgq": "scenes_vgq: cannot be read (No such file or directory); did you mean 'scenes_vqa'? "
     "`grounded-attention train --list` lists the recipes",
-    "train scenes_vgp training.max_step=3": f"{RECIPE}: unknown key 'training.max_step'; did you mean "
-    "'training.max_steps'?",
+    "train scenes_vgp training.max_step=3": "unknown key 'training.max_step'; did you mean 'training.max_steps'?",
     "train scenes_vgp training.max_steps=many": "training.max_steps: Input should be a valid integer, found 'many'",
     "look a.png what?": "the following arguments are required: --model; see grounded-attention look --help",
     "data show nowhere": "nowhere: no such file or folder: expected data, or ORG/NAME on the Hub "
