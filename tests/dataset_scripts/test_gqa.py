@@ -2,15 +2,15 @@
 """GQA's builder and its file of predictions, on files in the official layout, and the scenes' questions."""
 
 import json
-import shutil
 
 import pytest
 
 from grounded_attention.dataset_scripts.builders.gqa import GQA, read_predictions, read_questions, write_predictions
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
-from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
+from grounded_attention.dataset_scripts.scenes.records import image_id, scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import relation_holds
 from grounded_attention.metrics.gqa_scores import gqa_scores
 
@@ -267,16 +267,3 @@ def test_splits_are_those_of_the_images(composed, scenes, tmp_path):
     for split, rows in composed.items():
         assert balanced[split]["example_id"][:] == sorted(row["example_id"] for row in rows if row["is_balanced"])
         assert all(row["example_id"].startswith("00") for row in rows)
-
-
-def test_older_scenes_that_lack_files_are_drawn_again(scenes, tmp_path):
-    older = tmp_path / "older"
-    shutil.copytree(scenes, older)
-    manifest = json.loads((older / "scenes.json").read_text())
-    del manifest["llava_conversations"]
-    (older / "scenes.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match="--force"):
-        write_scenes(older, IMAGES, 0)
-    write_scenes(older, IMAGES, 0, force=True)
-    for path in (path for path in scenes.rglob("*") if path.is_file()):
-        assert (older / path.relative_to(scenes)).read_bytes() == path.read_bytes()

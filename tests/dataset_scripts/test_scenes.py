@@ -2,7 +2,6 @@
 """The files of the scenes, read back by the builders of the real data."""
 
 import csv
-import gc
 import json
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.scenes import dataset, shapes
+from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
@@ -67,17 +66,6 @@ def test_same_seed_same_bytes_with_any_number_of_processes(tmp_path):
     assert one == two
     assert set(one) == set(other)
     assert all(one[name] != other[name] for name in one if name.endswith(("jpg", "csv", "xml", "regions-00000.arrow")))
-
-
-def test_garbage_collection_is_on_again_also_after_an_error(tmp_path, monkeypatch):
-    def fail(*arguments):
-        assert not gc.isenabled()
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(dataset.writers, "unrelated_file", fail)
-    with pytest.raises(OSError, match="full"):
-        write_scenes(tmp_path, 5, SEED)
-    assert gc.isenabled()
 
 
 def test_entities_have_the_boxes_of_the_description(rows):

@@ -14,9 +14,10 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes import probes
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
-from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
 from grounded_attention.dataset_scripts.scenes.questions import HUMANS
+from grounded_attention.dataset_scripts.scenes.records import image_id, scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import relation_holds
 from grounded_attention.dataset_scripts.scenes.writers_refcoco import object_boxes
 from grounded_attention.metrics.amber import Described, description_metrics

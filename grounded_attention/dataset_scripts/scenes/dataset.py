@@ -28,12 +28,10 @@ same seed, number of images and value of `held_out` give the same bytes, with an
 files like the real ones.
 """
 
-import gc
 import io
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -65,25 +63,20 @@ from . import (
     writers_refcoco,
     writers_vqa,
 )
+from .drawn import DrawnImage
 from .records import (
     HELD_OUT,
-    MANIFEST,
     begin,
     described,
     draw_described_scene,
     finish,
     finished_manifest,
-    image_id,
     scene_record,
     split_combinations,
     split_numbers,
 )
 from .shapes import paint
-from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS, Scene
-from .writers import CaptionedImage, SceneRecord, caption_text
-from .writers_gqa import ComposedImage
-from .writers_refcoco import ReferredImage
-from .writers_vqa import QuestionedImage
+from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS
 
 # Increase it when the same seed gives other files than before.
 VERSION = 6
@@ -91,33 +84,7 @@ MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
-# The youngest count in the manifest, of conversations of questions with boxes.
-ASKED_COUNT = "llava_conversations"
-Files = dict[str, str | bytes]
 _CHUNK = 16
-
-
-@dataclass(frozen=True)
-class DrawnImage:
-    """The contribution of one image to the files about all images."""
-
-    record: SceneRecord
-    regions: Regions
-    true_regions: Regions
-    texts: "ImageTexts"
-
-
-@dataclass(frozen=True)
-class ImageTexts:
-    """The texts about an image in every format, and sentences about a scene without an image."""
-
-    pairs: list[tuple[str, ...]]
-    captioned: CaptionedImage
-    referred: ReferredImage
-    questioned: QuestionedImage
-    composed: ComposedImage
-    parses: str
-    sentences: tuple[str, ...]
 
 
 def write_scenes(
@@ -127,28 +94,18 @@ def write_scenes(
     check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
-    manifest = _finished(root, identity, force)
+    manifest = finished_manifest(root, identity, force)
     if manifest is not None:
         return manifest
     make_folder(root)
     with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
-        manifest = _finished(root, identity, force)  # another process may have drawn them meanwhile
+        manifest = finished_manifest(root, identity, force)  # another process may have drawn them meanwhile
         return _write_new(root, identity, num_proc) if manifest is None else manifest
-
-
-def _finished(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
-    manifest = finished_manifest(root, identity, force)
-    if manifest is None or ASKED_COUNT in manifest:
-        return manifest
-    lacking, hint = "the output folder holds older scenes, which lack files", "replace them with --force"
-    refuse_if(not force, lacking, file=root, found=f"no {ASKED_COUNT} in {MANIFEST}", hint=hint)
-    return None
 
 
 def _write_new(root: Path, identity: dict[str, Any], num_proc: int) -> dict[str, Any]:
     begin(root, identity)
-    with _without_garbage_collection():
-        written = _write_all(root, identity["images"], identity["seed"], num_proc, identity[HELD_OUT])
+    written = _write_all(root, identity["images"], identity["seed"], num_proc, identity[HELD_OUT])
     manifest = {**described(identity), **written}
     if identity[HELD_OUT]:
         pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
@@ -157,84 +114,50 @@ def _write_new(root: Path, identity: dict[str, Any], num_proc: int) -> dict[str,
     return manifest
 
 
-def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
-    """Returns the questions about an image in the manner of GQA."""
-    rng = random.Random(f"{seed}/gqa/{record.number}")
-    scene = record.scene
-    drawn, entailed = compositional_questions.compose(scene, rng, record.combinations)
-    boxes = tuple(writers_refcoco.object_boxes(scene))
-    return ComposedImage(record.image_id, tuple(drawn), tuple(entailed), (scene.width, scene.height), boxes)
-
-
-def questioned_image(seed: int, record: SceneRecord) -> QuestionedImage:
-    """Returns the questions about an image in the manner of VQA, with the boxes of its objects."""
-    scene, rng = record.scene, random.Random(f"{seed}/questions/{record.number}")
-    sides = (scene.width, scene.height) * 2
-    boxes = [
-        tuple(round(edge / side, 5) for edge, side in zip(box, sides, strict=True))
-        for box in writers_refcoco.object_boxes(scene)
-    ]
-    return QuestionedImage(record.image_id, tuple(questions.ask(scene, rng, record.combinations)), tuple(boxes))
-
-
-def referred_image(seed: int, record: SceneRecord, detections: features.Detections) -> ReferredImage:
-    """Returns the referring expressions of an image, its objects, and the detector's boxes."""
-    rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
-    return ReferredImage(
-        record.number,
-        record.image_id,
-        scene.width,
-        scene.height,
-        boxes=writers_refcoco.object_boxes(scene),
-        shapes=tuple(item.shapes[0] for item in scene.objects),
-        expressions=tuple(
-            tuple(writers_refcoco.refer(scene, k, rng, record.combinations)) for k in range(len(scene.objects))
-        ),
-        detections=tuple(
-            (tuple(box), round(score, 4))
-            for box, score in zip(detections.boxes.tolist(), detections.scores.tolist(), strict=True)
-        ),
-    )
-
-
-def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False) -> DrawnImage:
-    """Writes the files of one image and returns its contribution to the common files."""
+def draw(seed: int, images: int, root: Path, held_out: bool, number: int) -> tuple[DrawnImage, Regions, Regions]:
+    """Writes the files of one image; returns what the common files need, and the regions of the detector and of the
+    true boxes.
+    """
     record = scene_record(seed, number, images, held_out)
+    scene, combinations = record.scene, record.combinations
     jpeg = io.BytesIO()
-    paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
+    paint(scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
     entities = root / "flickr30k_entities"
     (root / "flickr30k-images" / f"{record.image_id}.jpg").write_bytes(jpeg.getvalue())
     (entities / "Sentences" / f"{record.image_id}.txt").write_text(writers.sentences(record), encoding="utf-8")
     (entities / "Annotations" / f"{record.image_id}.xml").write_text(writers.annotation(record), encoding="utf-8")
-    # The features come from the stored JPEG, so that they can be recomputed from the file.
-    image = Image.open(jpeg, formats=["JPEG"])
-    detections = features.detect(record.scene, np.random.default_rng([seed, number]))
-    referred = referred_image(seed, record, detections)
-    texts = ImageTexts(
-        writers.phrase_pairs(record),
-        CaptionedImage.of(record),
-        referred,
-        questioned_image(seed, record),
-        composed_image(seed, record),
-        writers_conllu.conllu(record),
-        _corpus_sentences(seed, number, held_out),
+    rng = random.Random(f"{seed}/expressions/{number}")
+    asked = questions.ask(scene, random.Random(f"{seed}/questions/{number}"), combinations)
+    composed, entailed = compositional_questions.compose(scene, random.Random(f"{seed}/gqa/{number}"), combinations)
+    drawn = DrawnImage(
+        record,
+        boxes=writers_refcoco.object_boxes(scene),
+        detections=features.detect(scene, np.random.default_rng([seed, number])),
+        expressions=[writers_refcoco.refer(scene, place, rng, combinations) for place in range(len(scene.objects))],
+        questions=asked,
+        composed=composed,
+        entailed=entailed,
+        pairs=writers.phrase_pairs(record),
+        parses=writers_conllu.conllu(record),
+        sentences=_corpus_sentences(seed, number, held_out),
     )
-    return DrawnImage(record, *_regions(record, image, detections, np.array(referred.boxes, dtype=np.float32)), texts)
+    # The features come from the stored JPEG, so that they can be recomputed from the file.
+    return drawn, *_regions(drawn, Image.open(jpeg, formats=["JPEG"]))
 
 
-def _corpus_sentences(seed: int, number: int, held_out: bool) -> tuple[str, ...]:
+def _corpus_sentences(seed: int, number: int, held_out: bool) -> list[str]:
     """Returns the sentences about the further scene of an image, to train on; there is one for every fourth image."""
     if number % IMAGES_PER_DOCUMENT:
-        return ()
+        return []
     _, captions = draw_described_scene(f"{seed}/corpus/{number}", split_combinations("train", held_out))
-    return tuple(caption_text(caption) for caption in captions)
+    return list(map(writers.caption_text, captions))
 
 
-def _regions(
-    record: SceneRecord, image: Image.Image, detections: features.Detections, true_boxes: np.ndarray
-) -> tuple[Regions, Regions]:
+def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
-    scene, names = record.scene, [f"{item.colours[0]} {item.shapes[0]}" for item in record.scene.objects]
+    record, scene, detections = drawn.record, drawn.record.scene, drawn.detections
+    names = [f"{item.colours[0]} {item.shapes[0]}" for item in scene.objects]
+    true_boxes = np.array(drawn.boxes, dtype=np.float32)
     described = features.pixel_features(image, np.concatenate((detections.boxes, true_boxes)))
     detected = Regions(
         image_id=record.image_id,
@@ -262,52 +185,50 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     entities = root / "flickr30k_entities"
     for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
         folder.mkdir(parents=True)
-    texts: dict[int, ImageTexts] = {}
-    scenes: dict[int, Scene] = {}
-    unrelated: list[tuple[str, int]] = []
     provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(features.CLASSES)}
+    everything: list[DrawnImage] = []
     with (
         RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
         RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
         mapper(num_proc) as mapped,
     ):
-        drawn = mapped(partial(_draw_number, seed, images, root, held_out), range(images))
-        for each in with_progress(drawn, "scenes", images):
-            detected.write(each.regions)
-            true.write(each.true_regions)
-            texts[each.record.number] = each.texts
-            scenes[each.record.number] = each.record.scene
-            if each.record.unrelated is not None:
-                unrelated.append((each.record.image_id, each.record.unrelated))
-    splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
-    (entities / "UNRELATED_CAPTIONS").write_text(writers.unrelated_file(unrelated), encoding="utf-8")
-    statements_of = {
+        drawn = mapped(partial(draw, seed, images, root, held_out), range(images))
+        for image, regions, true_regions in with_progress(drawn, "scenes", images):
+            detected.write(regions)
+            true.write(true_regions)
+            everything.append(image)
+    splits = {split: [everything[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
+    stated = {
         split: statements.state_all(
             f"{seed}/statements/{split}",
-            [(image_id(n), scenes[n]) for n in numbers],
+            [(image.image_id, image.record.scene) for image in listed],
             split_combinations(split, held_out),
         )
-        for split, numbers in split_numbers(seed, images).items()
+        for split, listed in splits.items()
     }
-    composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
-    _write_files(root, {**_common_files(splits), **writers_vqa.files(statements_of), **writers_gqa.files(composed)})
-    aggregated, instructed = writers_lxmert.files(root), writers_llava.files(root, seed)
-    questioned = {split: [each.questioned for each in listed] for split, listed in splits.items()}
-    _write_files(root, {**aggregated, **instructed, **writers_llava.question_files(root, seed, questioned)})
+    _write_files(root, {**_common_files(everything, splits), **writers_vqa.files(stated), **writers_gqa.files(splits)})
+    _write_files(root, writers_lxmert.files(splits["train"], splits["val"]))
+    _write_files(root, writers_llava.files(root, seed, splits))
+
+    def counted(count_of: Callable[[DrawnImage], int]) -> dict[str, int]:
+        return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
+
+    captions = counted(lambda image: len(image.record.related_captions))
+    asked = counted(lambda image: len(image.questions))
     return {
         "splits": {split: len(listed) for split, listed in splits.items()},
-        "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
-        "unrelated_captions": len(unrelated),
+        "phrase_pairs": counted(lambda image: len(image.pairs)),
+        "unrelated_captions": sum(image.record.unrelated is not None for image in everything),
         "words": len(_words()),
-        "coco_captions": _counts(splits, lambda each: len(each.captioned.captions)),
-        "corpus_sentences": sum(_counts(splits, lambda each: len(each.sentences)).values()),
-        "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
-        "questions": _counts(splits, lambda each: len(each.questioned.questions)),
-        "statements": {split: len(made) for split, made in statements_of.items()},
-        "gqa_questions": {split: sum(len(each.drawn) for each in listed) for split, listed in composed.items()},
-        "lxmert_sentences": writers_lxmert.count_sentences(aggregated),
-        "llava_turns": writers_llava.count_turns(instructed),
-        ASKED_COUNT: {split: len(listed) for split, listed in questioned.items()},
+        "coco_captions": captions,
+        "corpus_sentences": sum(len(image.sentences) for image in everything),
+        "expressions": counted(lambda image: sum(map(len, image.expressions))),
+        "questions": asked,
+        "statements": {split: len(made) for split, made in stated.items()},
+        "gqa_questions": counted(lambda image: len(image.composed)),
+        "lxmert_sentences": writers_lxmert.count_sentences([*splits["train"], *splits["val"]]),
+        "llava_turns": {split: count + (asked[split] if split != "test" else 0) for split, count in captions.items()},
+        "llava_conversations": {split: len(listed) for split, listed in splits.items()},
     }
 
 
@@ -317,64 +238,32 @@ def _write_files(root: Path, files: Mapping[str, str | bytes]) -> None:
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
 
 
-def _common_files(splits: Mapping[str, list[ImageTexts]]) -> dict[str, str | bytes]:
+def _common_files(everything: list[DrawnImage], splits: Mapping[str, list[DrawnImage]]) -> dict[str, str | bytes]:
     """Returns the files about all images, or all images of a split, by path."""
-    everything = sorted(
-        (each for listed in splits.values() for each in listed), key=lambda each: each.captioned.number
-    )
-    files: dict[str, str | bytes] = {}
-    for split, listed in splits.items():
-        ids = (f"{each.captioned.image_id}\n" for each in listed)
-        files[f"flickr30k_entities/{split}.txt"] = "".join(ids)
-        files[f"vgp/{split}_data.csv"] = writers.pairs_file(row for each in listed for row in each.pairs)
-        files[f"parses/{split}.conllu"] = "".join(each.parses for each in listed)
-        questioned = [each.questioned for each in listed]
-        questions_name, annotations_name = writers_vqa.file_names(split)
-        files[f"vqa/{questions_name}"] = writers_vqa.questions_file(questioned)
-        if split != "test":
-            captions = writers.captions_file(each.captioned for each in listed)
-            files[f"coco/annotations/captions_{split}2014.json"] = captions
-            files[f"vqa/{annotations_name}"] = writers_vqa.annotations_file(questioned)
-    captioned = ((split, each.captioned) for split, listed in splits.items() for each in listed)
-    referred = {split: [each.referred for each in listed] for split, listed in splits.items()}
-    folder, all_referred = writers_refcoco.NAME, [each.referred for each in everything]
-    return files | {
-        "coco/dataset_coco.json": writers.karpathy_file(captioned),
-        "corpus.txt": writers.corpus_file(each.sentences for each in everything if each.sentences),
-        f"{folder}/instances.json": writers_refcoco.instances_file(all_referred),
-        f"{folder}/{writers_refcoco.REFS_FILE}": writers_refcoco.references_file(referred),
-        writers_refcoco.DETECTIONS_FILE: writers_refcoco.detections_file(all_referred),
+    files: dict[str, str | bytes] = {
+        "flickr30k_entities/UNRELATED_CAPTIONS": writers.unrelated_file(image.record for image in everything),
+        "coco/dataset_coco.json": writers.karpathy_file(splits),
+        "corpus.txt": writers.corpus_file(image.sentences for image in everything if image.sentences),
+        f"{writers_refcoco.NAME}/instances.json": writers_refcoco.instances_file(everything),
+        f"{writers_refcoco.NAME}/{writers_refcoco.REFS_FILE}": writers_refcoco.references_file(splits),
+        writers_refcoco.DETECTIONS_FILE: writers_refcoco.detections_file(everything),
         "vocab.txt": writers.vocabulary_file(_words()),
     }
+    for split, images in splits.items():
+        files[f"flickr30k_entities/{split}.txt"] = "".join(f"{image.image_id}\n" for image in images)
+        files[f"vgp/{split}_data.csv"] = writers.pairs_file(row for image in images for row in image.pairs)
+        files[f"parses/{split}.conllu"] = "".join(image.parses for image in images)
+        questions_name, annotations_name = writers_vqa.file_names(split)
+        files[f"vqa/{questions_name}"] = writers_vqa.questions_file(images)
+        if split != "test":
+            captions = writers.captions_file([image.record for image in images])
+            files[f"coco/annotations/captions_{split}2014.json"] = captions
+            files[f"vqa/{annotations_name}"] = writers_vqa.annotations_file(images)
+    return files
 
 
 def _words() -> list[str]:
     return sorted({*annotators.vocabulary(), *questions.vocabulary(), *statements.vocabulary()})
-
-
-def _counts(splits: Mapping[str, list[ImageTexts]], count_of: Callable[[ImageTexts], int]) -> dict[str, int]:
-    return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
-
-
-def _draw_number(seed: int, images: int, root: Path, held_out: bool, number: int) -> DrawnImage:
-    return draw(seed, number, images, root, held_out)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Stops the search for cycles: it goes over the texts of all images again and again, and they have none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _one_thread() -> None:
-    """Limits NumPy's matrix products to one thread: they are small, and waiting threads cost eight times the work."""
-    threadpool_limits(1)
 
 
 @contextmanager
@@ -385,7 +274,8 @@ def mapper(num_proc: int) -> Iterator[Any]:
             yield map
         return
     # New processes: forking is not safe after other libraries started threads.
-    with get_context("spawn").Pool(num_proc, _one_thread) as pool:
+    # One thread each: NumPy's matrix products are small, and waiting threads cost eight times the work.
+    with get_context("spawn").Pool(num_proc, threadpool_limits, (1,)) as pool:
         yield partial(pool.imap, chunksize=_CHUNK)
 
 

@@ -22,8 +22,8 @@ from grounded_attention.utils.whole_files import DRAFT, make_folder, write_text
 
 from . import annotators
 from .captions import Caption, caption_holds
+from .drawn import SceneRecord
 from .world import Combinations, Scene, draw_scene, holds_out
-from .writers import SceneRecord
 
 SPLITS = ("train", "val", "test")
 

@@ -8,14 +8,14 @@ the same records.
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from . import shapes
 from .captions import Caption, Entity, Mention
+from .drawn import DrawnImage, SceneRecord
 from .language import ALTERNATION, EQUIVALENCE, FORWARD_ENTAILMENT, INDEPENDENCE, REVERSE_ENTAILMENT, relation_between
-from .world import Combinations, Scene
+from .world import Scene
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNRELATED_HEADER = "# format: <imageID> <sentence number>"
@@ -29,47 +29,7 @@ LABEL_NAMES = {
 }
 STOP_WORDS = frozenset(("a", "an", "the", "of", "with", "from"))
 NOT_VISUAL_TAG = "0/notvisual"
-CHAINS_PER_IMAGE = 16
 TYPES = {"object": "other", "ground": "scene", "light": "other/scene"}
-
-
-@dataclass(frozen=True)
-class SceneRecord:
-    """One image of the data set: its number and id, its scene, its captions.
-
-    `unrelated` is the index of a caption that was written for another image, if there is one. `combinations` are those
-    that the scene and all texts about it may have.
-    """
-
-    number: int
-    image_id: str
-    scene: Scene
-    captions: tuple[Caption, ...]
-    unrelated: int | None = None
-    combinations: Combinations = Combinations.ALL
-
-    @property
-    def related_captions(self) -> list[Caption]:
-        """The captions that were written for this image."""
-        return [caption for index, caption in enumerate(self.captions) if index != self.unrelated]
-
-    def chains(self) -> dict[Entity, int]:
-        """Returns the chain id, unique in the data set, of every entity in the related captions."""
-        mentioned = (mention.entity for caption in self.related_captions for mention in caption.mentions)
-        entities = dict.fromkeys(entity for entity in mentioned if entity)
-        return {entity: self._chain(place) for place, entity in enumerate(entities)}
-
-    def foreign_chains(self) -> dict[Entity, int]:
-        """Returns chain ids for the entities of the unrelated caption; they refer to nothing in this image."""
-        if self.unrelated is None:
-            return {}
-        entities = dict.fromkeys(
-            mention.entity for mention in self.captions[self.unrelated].mentions if mention.entity
-        )
-        return {entity: self._chain(CHAINS_PER_IMAGE - 1 - place) for place, entity in enumerate(entities)}
-
-    def _chain(self, place: int) -> int:
-        return 1 + CHAINS_PER_IMAGE * self.number + place
 
 
 def sentences(record: SceneRecord) -> str:
@@ -127,9 +87,10 @@ def pairs_file(records_rows: Iterable[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def unrelated_file(records: Iterable[tuple[str, int]]) -> str:
+def unrelated_file(records: Iterable[SceneRecord]) -> str:
     """Returns the text of UNRELATED_CAPTIONS; sentences count from 1, without a newline at the end."""
-    return "\n".join((UNRELATED_HEADER, *(f"{image_id} {index + 1}" for image_id, index in records)))
+    lines = (f"{record.image_id} {record.unrelated + 1}" for record in records if record.unrelated is not None)
+    return "\n".join((UNRELATED_HEADER, *lines))
 
 
 def vocabulary_file(words: Iterable[str]) -> str:
@@ -150,9 +111,10 @@ def _pair_row(image_id: str, first: str, second: str) -> tuple[str, ...]:
 def _written_mentions(caption: Caption) -> list[tuple[Mention, str]]:
     """Returns the mentions in order with their written text: a phrase at the start of the sentence has a capital."""
     numbers = [token for token in caption.tokens if isinstance(token, int)]
+    mentions = [caption.mentions[number] for number in numbers]
     return [
-        (caption.mentions[number], capital(caption.mentions[number].text, number == caption.tokens[0]))
-        for number in numbers
+        (mention, capital(mention.text, number == caption.tokens[0]))
+        for number, mention in zip(numbers, mentions, strict=True)
     ]
 
 
@@ -191,54 +153,48 @@ CAPTION_IDS_PER_IMAGE = 8
 IMAGE_FOLDER = "flickr30k-images"
 
 
-@dataclass(frozen=True)
-class CaptionedImage:
-    """The data of an image in the COCO files: its number and id, its size in pixels, its captions."""
-
-    number: int
-    image_id: str
-    width: int
-    height: int
-    captions: tuple[str, ...]
-
-    @classmethod
-    def of(cls, record: SceneRecord) -> "CaptionedImage":
-        """Makes the image of a record, without a caption that was written for another image."""
-        captions = tuple(caption_text(caption) for caption in record.related_captions)
-        return cls(record.number, record.image_id, record.scene.width, record.scene.height, captions)
-
-    def identified_captions(self) -> list[tuple[int, str]]:
-        """Returns the captions with ids that are unique in the data set."""
-        return list(enumerate(self.captions, CAPTION_IDS_PER_IMAGE * self.number + 1))
-
-
 def caption_text(caption: Caption) -> str:
     """Returns a caption in the form of the Flickr30K format: words separated by spaces, a capital, a period."""
     return f"{capital(caption.text, True)} ."
 
 
-def captions_file(images: Iterable[CaptionedImage], year: int = 2014) -> str:
-    """Returns the text of annotations/captions_<split><year>.json."""
-    listed = list(images)
+def numbered_captions(record: SceneRecord) -> list[tuple[int, str]]:
+    """The captions of an image, without one of another image, with ids that are unique in the data set."""
+    return list(enumerate(map(caption_text, record.related_captions), CAPTION_IDS_PER_IMAGE * record.number + 1))
+
+
+def listed_images(records: Iterable[SceneRecord]) -> list[dict[str, object]]:
+    """Images as COCO's files of annotations list them."""
+    return [
+        {
+            "id": int(record.image_id),
+            "file_name": f"{record.image_id}.jpg",
+            "width": record.scene.width,
+            "height": record.scene.height,
+        }
+        for record in records
+    ]
+
+
+def captions_file(records: Sequence[SceneRecord]) -> str:
+    """Returns the text of annotations/captions_<split>2014.json."""
     content = {
-        "info": {"description": "Drawn scenes", "year": year},
-        "images": [
-            {"id": int(each.image_id), "file_name": f"{each.image_id}.jpg", "width": each.width, "height": each.height}
-            for each in listed
-        ],
+        "info": {"description": "Drawn scenes", "year": 2014},
+        "images": listed_images(records),
         "licenses": [],
         "annotations": [
-            {"image_id": int(each.image_id), "id": caption_id, "caption": text}
-            for each in listed
-            for caption_id, text in each.identified_captions()
+            {"image_id": int(record.image_id), "id": caption_id, "caption": text}
+            for record in records
+            for caption_id, text in numbered_captions(record)
         ],
     }
     return json.dumps(content) + "\n"
 
 
-def karpathy_file(images: Iterable[tuple[str, CaptionedImage]]) -> str:
-    """Returns the text of dataset_coco.json from (split, image)."""
-    return json.dumps({"images": [_karpathy_image(split, each) for split, each in images], "dataset": "coco"}) + "\n"
+def karpathy_file(splits: Mapping[str, Iterable[DrawnImage]]) -> str:
+    """Returns the text of dataset_coco.json."""
+    images = [_karpathy_image(split, each.record) for split, listed in splits.items() for each in listed]
+    return json.dumps({"images": images, "dataset": "coco"}) + "\n"
 
 
 def corpus_file(documents: Iterable[Iterable[str]]) -> str:
@@ -246,17 +202,17 @@ def corpus_file(documents: Iterable[Iterable[str]]) -> str:
     return "\n".join("".join(f"{sentence}\n" for sentence in sentences) for sentences in documents)
 
 
-def _karpathy_image(split: str, image: CaptionedImage) -> dict[str, object]:
+def _karpathy_image(split: str, record: SceneRecord) -> dict[str, object]:
     sentences = [
-        {"tokens": text.lower().split()[:-1], "raw": text, "imgid": image.number, "sentid": caption_id}
-        for caption_id, text in image.identified_captions()
+        {"tokens": text.lower().split()[:-1], "raw": text, "imgid": record.number, "sentid": caption_id}
+        for caption_id, text in numbered_captions(record)
     ]
     return {
         "filepath": IMAGE_FOLDER,
         "sentids": [sentence["sentid"] for sentence in sentences],
-        "filename": f"{image.image_id}.jpg",
-        "imgid": image.number,
+        "filename": f"{record.image_id}.jpg",
+        "imgid": record.number,
         "split": split,
         "sentences": sentences,
-        "cocoid": int(image.image_id),
+        "cocoid": int(record.image_id),
     }

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 from .annotators import RELATION_WORDS, VERBS
 from .captions import Caption
-from .writers import SceneRecord, capital
+from .drawn import SceneRecord
+from .writers import capital
 
 # The tree of each clause, an item "head:relation" (heads count from 1, 0 is the root). N is a nominal, P a place, I a
 # place in the picture itself, V "is" or "are", S "sits", "lies", ...; a place under a noun becomes `nmod`, else `obl`.

@@ -7,37 +7,23 @@ of objects, as of train and val in the real data; the reasoning program is left 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 from .compositional_questions import Question
+from .drawn import DrawnImage
 
 TRAIN_PARTS = 10
 QUESTIONS_PER_IMAGE = 100
 Records = dict[str, dict[str, object]]
 
 
-@dataclass(frozen=True)
-class ComposedImage:
-    """The id of an image, the questions about it, those that these entail, its size, and the boxes of its objects."""
-
-    image_id: str
-    drawn: tuple[Question, ...]
-    entailed: tuple[Question, ...]
-    size: tuple[int, int]
-    boxes: tuple[Sequence[float], ...]
-
-    def identified(self) -> Iterator[tuple[str, Question, bool]]:
-        """Yields id, question, and whether it is balanced; ids have leading zeros, as in the real data."""
-        for place, question in enumerate((*self.drawn, *self.entailed)):
-            yield f"{QUESTIONS_PER_IMAGE * int(self.image_id) + place:09}", question, place < len(self.drawn)
-
-    def ids(self) -> dict[str, str]:
-        """Returns text -> id of the questions."""
-        return {question.text: question_id for question_id, question, _ in self.identified()}
+def identified(image: DrawnImage) -> Iterator[tuple[str, Question, bool]]:
+    """Yields id, question, and whether it is balanced; ids have leading zeros, as in the real data."""
+    for place, question in enumerate((*image.composed, *image.entailed)):
+        yield f"{QUESTIONS_PER_IMAGE * int(image.image_id) + place:09}", question, place < len(image.composed)
 
 
-def files(images: Mapping[str, list[ComposedImage]]) -> dict[str, str | bytes]:
+def files(images: Mapping[str, list[DrawnImage]]) -> dict[str, str | bytes]:
     """Returns path and text of all files; a split without images has none."""
     splits = {"train": images["train"], "val": images["val"]}
     splits |= {"testdev": images["test"][::2], "test": images["test"][1::2]}
@@ -67,12 +53,12 @@ def _parts(records: Records) -> dict[str, str | bytes]:
     }
 
 
-def question_records(images: Iterable[ComposedImage], with_answers: bool = True) -> Records:
+def question_records(images: Iterable[DrawnImage], with_answers: bool = True) -> Records:
     """Returns question id -> record."""
     records: Records = {}
     for image in images:
-        ids = image.ids()
-        for question_id, question, balanced in image.identified():
+        ids = {question.text: question_id for question_id, question, _ in identified(image)}
+        for question_id, question, balanced in identified(image):
             record = {"question": question.text, "imageId": image.image_id, "isBalanced": balanced}
             records[question_id] = record | (_answered(question_id, question, ids) if with_answers else {})
     return records
@@ -92,12 +78,12 @@ def _answered(question_id: str, question: Question, ids: Mapping[str, str]) -> d
     }
 
 
-def _graph(image: ComposedImage) -> dict[str, object]:
+def _graph(image: DrawnImage) -> dict[str, object]:
     """The size of an image, and its objects by number."""
     corners = [dict(zip("xywh", (x1, y1, x2 - x1, y2 - y1), strict=True)) for x1, y1, x2, y2 in image.boxes]
     return {
-        "width": image.size[0],
-        "height": image.size[1],
+        "width": image.record.scene.width,
+        "height": image.record.scene.height,
         "objects": dict(zip(map(str, range(len(corners))), corners, strict=True)),
     }
 
@@ -112,12 +98,12 @@ def _marks(question: Question) -> dict[str, str]:
     return marks
 
 
-def choices(images: Iterable[ComposedImage]) -> Records:
+def choices(images: Iterable[DrawnImage]) -> Records:
     """Returns question id -> valid and plausible answers."""
     return {
         question_id: {"valid": list(question.valid), "plausible": list(question.plausible)}
         for image in images
-        for question_id, question, _ in image.identified()
+        for question_id, question, _ in identified(image)
     }
 
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Captions and questions of scenes as conversations in the format of LLaVA's instruction data, with their phrases.
 
-The texts are those of the folder's Flickr30K Entities and VQA files, which are read again; as in the real data, the
-questions of test have no answers, so its conversations have captions only. In `{split}.json` the phrases of captions
+The captions are those of the folder's Flickr30K Entities, which are read again; as in the real data, the questions of
+test have no answers, so its conversations have captions only. In `{split}.json` the phrases of captions
 have boxes. `{split}_questions.json` have the questions of an image and one caption, in any order; phrases of questions
 have boxes too, and a whole answer has those of the objects that decide it. `processor/` is a processor for a small
 LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
@@ -10,8 +10,7 @@ LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 
 
 import json
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
 from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation
-from grounded_attention.utils.bounded_files import read_json, read_text
+from grounded_attention.utils.bounded_files import read_text
 
 from .annotators import CAPTIONS_PER_SCENE
+from .drawn import DrawnImage
 from .questions import Question
-from .records import SPLITS
-from .writers_vqa import QuestionedImage, file_names, usual_answer
+from .writers_vqa import usual_answer
 
 FOLDER = "llava"
 Turn = tuple[str, str, list[dict[str, Any]]]  # prompt, answer, and phrases of either: `message` is 0 or 1
@@ -42,46 +41,41 @@ CHAT_TEMPLATE = (
 )
 
 
-def files(root: Path, seed: int) -> dict[str, str | bytes]:
+def files(root: Path, seed: int, splits: Mapping[str, Sequence[DrawnImage]]) -> dict[str, str | bytes]:
     """Returns path and text of all files."""
-    conversations = {f"{split}.json": json.dumps(_conversations(root, split, seed)) + "\n" for split in SPLITS}
-    listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
-    words = [*listed, *CAPTION_PROMPT.lower().replace(".", "").split()]
-    processor = {f"processor/{name}": text for name, text in processor_files(words, PICTURE, PATCH).items()}
-    return {f"{FOLDER}/{name}": text for name, text in {**conversations, **processor}.items()}
-
-
-def count_turns(written: Mapping[str, str | bytes]) -> dict[str, int]:
-    """Returns the number of prompts and answers of each split."""
-    conversations = {split: json.loads(written[f"{FOLDER}/{split}.json"]) for split in SPLITS}
-    return {split: sum(len(each["conversations"]) // 2 for each in images) for split, images in conversations.items()}
-
-
-def question_files(root: Path, seed: int, images: Mapping[str, Iterable[QuestionedImage]]) -> dict[str, str | bytes]:
-    """Returns path and text of the files of questions with boxes."""
     written: dict[str, str | bytes] = {}
-    for split, questioned in images.items():
+    for split, images in splits.items():
         captions = dict(_captions(root, split))
-        made = []
-        for image in questioned:
+        talks, asked = [], []
+        for image in images:
+            questions = [] if split == "test" else image.questions
+            turns = [*captions[image.image_id], *((each.text, usual_answer(each), []) for each in questions)]
+            random.Random(f"{seed}/llava/{image.image_id}").shuffle(turns)
+            talks.append(_conversation(image.image_id, turns))
             rng = random.Random(f"{seed}/llava questions/{image.image_id}")
-            turns = [] if split == "test" else [_asked(question, image) for question in image.questions]
+            turns = [_asked(question, image) for question in questions]
             turns.append(rng.choice(captions[image.image_id]))
             rng.shuffle(turns)
-            made.append(_conversation(image.image_id, turns))
-        written[f"{FOLDER}/{split}_questions.json"] = json.dumps(made) + "\n"
-    return written
+            asked.append(_conversation(image.image_id, turns))
+        written[f"{FOLDER}/{split}.json"] = json.dumps(talks) + "\n"
+        written[f"{FOLDER}/{split}_questions.json"] = json.dumps(asked) + "\n"
+    listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
+    words = [*listed, *CAPTION_PROMPT.lower().replace(".", "").split()]
+    processor = processor_files(words, PICTURE, PATCH)
+    return written | {f"{FOLDER}/processor/{name}": text for name, text in processor.items()}
 
 
-def _asked(question: Question, image: QuestionedImage) -> Turn:
+def _asked(question: Question, image: DrawnImage) -> Turn:
     """A question and its usual answer, with the boxes of its phrases and those of what decides the answer."""
     answer, places = usual_answer(question), []
     for words, objects in question.phrases:
         start = question.text.index(words)
         places.append((0, start, start + len(words), objects))
     places.append((1, 0, len(answer), question.evidence))
+    sides = (image.record.scene.width, image.record.scene.height) * 2
+    boxes = [[round(edge / side, 5) for edge, side in zip(box, sides, strict=True)] for box in image.boxes]
     phrases = [
-        {"message": side, "start": start, "end": end, "boxes": [list(image.boxes[each]) for each in objects]}
+        {"message": side, "start": start, "end": end, "boxes": [boxes[each] for each in objects]}
         for side, start, end, objects in places
         if objects
     ]
@@ -97,29 +91,6 @@ def _captions(root: Path, split: str) -> Iterator[tuple[str, list[Turn]]]:
         captions = entities.captions(split, image, unrelated, CAPTIONS_PER_SCENE)
         related = [each for each in captions if each["related"]]
         yield image, [(CAPTION_PROMPT, each["text"], _phrases(each["phrases"], boxes)) for each in related]
-
-
-def _conversations(root: Path, split: str, seed: int) -> list[dict[str, Any]]:
-    questions = _questions(root, split)
-    made = []
-    for image, turns in _captions(root, split):
-        turns += [(question, answer, []) for question, answer in questions[image]]
-        random.Random(f"{seed}/llava/{image}").shuffle(turns)
-        made.append(_conversation(image, turns))
-    return made
-
-
-def _questions(root: Path, split: str) -> dict[str, list[tuple[str, str]]]:
-    """Image id -> its questions with the answer that most people gave."""
-    questions: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    questions_name, answers_name = file_names(split)
-    if split == "test":
-        return questions
-    annotations = {each["question_id"]: each for each in read_json(root / "vqa" / answers_name)["annotations"]}
-    for each in read_json(root / "vqa" / questions_name)["questions"]:
-        answer = annotations[each["question_id"]]["multiple_choice_answer"]
-        questions[str(each["image_id"])].append((each["question"], answer))
-    return questions
 
 
 def _phrases(phrases: list[dict[str, Any]], boxes: Mapping[str, list[list[float]]]) -> list[dict[str, Any]]:

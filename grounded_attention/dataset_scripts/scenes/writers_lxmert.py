@@ -1,69 +1,55 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Captions and questions of scenes in the format of LXMERT's pre-training data: one object an image.
 
-The sentences are those of the folder's COCO, VQA and GQA files, which are read again; as in the real data, no image of
-test is in them. The real files divide their images among COCO's parts and Visual Genome. Here a tenth of the training
-images is in each of `mscoco_nominival.json` and `vgnococo.json`, whose captions have the source `vg`.
+The sentences are those of the folder's COCO, VQA and GQA files; as in the real data, no image of test is in them. The
+real files divide their images among COCO's parts and Visual Genome. Here a tenth of the training images is in each of
+`mscoco_nominival.json` and `vgnococo.json`, whose captions have the source `vg`.
 """
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grounded_attention.utils.bounded_files import read_json
-
-from .writers_vqa import file_names
+from .drawn import DrawnImage
+from .writers import numbered_captions
 
 FOLDER = "lxmert"
 # The public code's score of an answer that a human gave; at most 1.
 SCORE_OF_ONE = 0.3
 
 
-def files(root: Path) -> dict[str, str | bytes]:
+def files(train: Sequence[DrawnImage], val: Sequence[DrawnImage]) -> dict[str, str | bytes]:
     """Returns path and text of all files."""
-    train, val = (_images(root, split) for split in ("train", "val"))
-    tenth = max(1, len(train) // 10)
+    images, tenth = list(map(_image, train)), max(1, len(train) // 10)
     parts = {
-        "mscoco_train": train[: -2 * tenth],
-        "mscoco_nominival": train[-2 * tenth : -tenth],
-        "vgnococo": [_renamed(image) for image in train[-tenth:]],
-        "mscoco_minival": val,
+        "mscoco_train": images[: -2 * tenth],
+        "mscoco_nominival": images[-2 * tenth : -tenth],
+        "vgnococo": [_renamed(image) for image in images[-tenth:]],
+        "mscoco_minival": list(map(_image, val)),
     }
     return {f"{FOLDER}/{name}.json": json.dumps(images) + "\n" for name, images in parts.items()}
 
 
-def count_sentences(written: Mapping[str, str | bytes]) -> int:
-    """Returns the number of sentences in the files."""
-    images = [image for text in written.values() for image in json.loads(text)]
-    return sum(len(sentences) for image in images for sentences in image["sentf"].values())
+def count_sentences(images: Iterable[DrawnImage]) -> int:
+    """Returns the number of sentences about images."""
+    return sum(len(texts) for image in images for texts in _image(image)["sentf"].values())
 
 
-def _images(root: Path, split: str) -> list[dict[str, Any]]:
-    captions = read_json(root / "coco" / "annotations" / f"captions_{split}2014.json")
-    sentences: dict[str, dict[str, list[str]]] = {
-        str(image["id"]): {"mscoco": [], "vqa": [], "gqa": []} for image in captions["images"]
+def _image(image: DrawnImage) -> dict[str, Any]:
+    captions = [text for _, text in numbered_captions(image.record)]
+    asked, composed = [each.text for each in image.questions], [each.text for each in image.composed]
+    answers = [_scores(each.answers) for each in image.questions]
+    return {
+        "img_id": image.image_id,
+        "sentf": {"mscoco": captions, "vqa": asked, "gqa": composed},
+        "labelf": {"vqa": answers, "gqa": [{each.answer: 1.0} for each in image.composed]},
     }
-    labels: dict[str, dict[str, list[dict[str, float]]]] = {image: {"vqa": [], "gqa": []} for image in sentences}
-    for each in captions["annotations"]:
-        sentences[str(each["image_id"])]["mscoco"].append(each["caption"])
-    questions, annotations = (read_json(root / "vqa" / name) for name in file_names(split))
-    answers = {each["question_id"]: each["answers"] for each in annotations["annotations"]}
-    for each in questions["questions"]:
-        image = str(each["image_id"])
-        sentences[image]["vqa"].append(each["question"])
-        labels[image]["vqa"].append(_scores(answers[each["question_id"]]))
-    for each in read_json(root / "gqa" / f"{split}_balanced_questions.json").values():
-        sentences[each["imageId"]]["gqa"].append(each["question"])
-        labels[each["imageId"]]["gqa"].append({each["answer"]: 1.0})
-    return [{"img_id": image, "sentf": sentences[image], "labelf": labels[image]} for image in sentences]
 
 
-def _scores(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _scores(answers: Iterable[str]) -> dict[str, float]:
     """Answer -> its score."""
-    counts = Counter(each["answer"] for each in answers)
-    return {answer: min(1.0, round(SCORE_OF_ONE * number, 1)) for answer, number in counts.items()}
+    return {answer: min(1.0, round(SCORE_OF_ONE * number, 1)) for answer, number in Counter(answers).items()}
 
 
 def _renamed(image: dict[str, Any]) -> dict[str, Any]:

@@ -8,15 +8,16 @@ kind: in testA most of the objects are solids, in testB figures.
 import json
 import pickle
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from . import shapes
 from .annotators import RELATION_WORDS
 from .captions import Caption, Entity, Fact, Mention, readings
+from .drawn import DrawnImage
 from .language import SOLIDS, meaning_of, referents
 from .phrases import Content, allows, draw_habit, object_phrase
 from .world import SHAPES, Combinations, Scene, relation_holds
+from .writers import listed_images
 
 NAME, SPLIT_BY = "refcoco+", "unc"
 REFS_FILE = f"refs({SPLIT_BY}).p"
@@ -24,29 +25,6 @@ DETECTIONS_FILE = "detections/refcoco+_unc/res101_coco_minus_refer_notime_dets.j
 OBJECTS_PER_IMAGE = 8
 SENTENCES_PER_IMAGE = 24
 CATEGORIES = [{"id": number, "name": shape, "supercategory": "shape"} for number, shape in enumerate(SHAPES, start=1)]
-
-
-@dataclass(frozen=True)
-class ReferredImage:
-    """The data of an image in the RefCOCO+ files."""
-
-    number: int
-    image_id: str
-    width: int
-    height: int
-    boxes: tuple[tuple[float, ...], ...]
-    shapes: tuple[str, ...]
-    expressions: tuple[tuple[str, ...], ...]
-    detections: tuple[tuple[tuple[float, ...], float], ...]
-
-    @property
-    def test_split(self) -> str:
-        """`testA` if most objects of the image are solids, otherwise `testB`."""
-        return "testA" if 2 * sum(shape in SOLIDS for shape in self.shapes) >= len(self.shapes) else "testB"
-
-    def annotation_id(self, place: int) -> int:
-        """Returns the id of an object, unique in the data set."""
-        return OBJECTS_PER_IMAGE * self.number + place + 1
 
 
 def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
@@ -58,74 +36,81 @@ def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def instances_file(images: Iterable[ReferredImage]) -> str:
+def instances_file(images: Sequence[DrawnImage]) -> str:
     """Returns the text of instances.json."""
-    listed = list(images)
-    return _json(
+    annotations = [
         {
-            "images": [
-                {"id": int(i.image_id), "file_name": f"{i.image_id}.jpg", "width": i.width, "height": i.height}
-                for i in listed
-            ],
-            "annotations": [
-                {
-                    "id": image.annotation_id(place),
-                    "image_id": int(image.image_id),
-                    "bbox": _xywh(box),
-                    "area": round((box[2] - box[0]) * (box[3] - box[1]), 2),
-                    "category_id": SHAPES.index(shape) + 1,
-                    "iscrowd": 0,
-                }
-                for image in listed
-                for place, (box, shape) in enumerate(zip(image.boxes, image.shapes, strict=True))
-            ],
-            "categories": CATEGORIES,
+            "id": _annotation_id(image, place),
+            "image_id": int(image.image_id),
+            "bbox": _xywh(box),
+            "area": round((box[2] - box[0]) * (box[3] - box[1]), 2),
+            "category_id": _category(image, place),
+            "iscrowd": 0,
         }
-    )
+        for image in images
+        for place, box in enumerate(image.boxes)
+    ]
+    listed = listed_images(image.record for image in images)
+    return _json({"images": listed, "annotations": annotations, "categories": CATEGORIES})
 
 
-def references_file(splits: Mapping[str, Iterable[ReferredImage]]) -> bytes:
+def references_file(splits: Mapping[str, Iterable[DrawnImage]]) -> bytes:
     """Returns the content of refs(unc).p, a pickle of plain data; `splits` are train, val and test."""
     references = []
     for split, images in splits.items():
         for image in images:
-            name = image.test_split if split == "test" else split
+            name = _test_split(image) if split == "test" else split
             references += [
                 _reference(image, place, name) for place, sentences in enumerate(image.expressions) if sentences
             ]
     return pickle.dumps(references, protocol=2)
 
 
-def detections_file(images: Iterable[ReferredImage]) -> str:
+def detections_file(images: Iterable[DrawnImage]) -> str:
     """Returns the text of the file of detected boxes, in the format of MAttNet's detector."""
-    return _json(
-        [
-            {"image_id": int(image.image_id), "box": _xywh(box), "score": score, "det_id": 32 * image.number + place}
-            for image in images
-            for place, (box, score) in enumerate(image.detections)
-        ]
-    )
+    detected = []
+    for image in images:
+        boxes, scores = image.detections.boxes.tolist(), image.detections.scores.tolist()
+        for number, (box, score) in enumerate(zip(boxes, scores, strict=True), start=32 * image.record.number):
+            about = {"image_id": int(image.image_id), "box": _xywh(box)}
+            detected.append({**about, "score": round(score, 4), "det_id": number})
+    return _json(detected)
 
 
-def _reference(image: ReferredImage, place: int, split: str) -> dict[str, object]:
-    first = SENTENCES_PER_IMAGE * image.number + 3 * place
+def _reference(image: DrawnImage, place: int, split: str) -> dict[str, object]:
+    first = SENTENCES_PER_IMAGE * image.record.number + 3 * place
     sentences = [
-        {"sent_id": first + offset, "tokens": text.split(), "raw": text, "sent": text}
-        for offset, text in enumerate(image.expressions[place])
+        {"sent_id": number, "tokens": text.split(), "raw": text, "sent": text}
+        for number, text in enumerate(image.expressions[place], start=first)
     ]
     return {
-        "ref_id": image.annotation_id(place),
-        "ann_id": image.annotation_id(place),
+        "ref_id": _annotation_id(image, place),
+        "ann_id": _annotation_id(image, place),
         "image_id": int(image.image_id),
         "file_name": f"{image.image_id}_{place}.jpg",
-        "category_id": SHAPES.index(image.shapes[place]) + 1,
+        "category_id": _category(image, place),
         "split": split,
         "sent_ids": [sentence["sent_id"] for sentence in sentences],
         "sentences": sentences,
     }
 
 
-def _xywh(box: tuple[float, ...]) -> list[float]:
+def _annotation_id(image: DrawnImage, place: int) -> int:
+    """The id of an object, unique in the data set."""
+    return OBJECTS_PER_IMAGE * image.record.number + place + 1
+
+
+def _category(image: DrawnImage, place: int) -> int:
+    return SHAPES.index(image.record.scene.objects[place].shapes[0]) + 1
+
+
+def _test_split(image: DrawnImage) -> str:
+    """`testA` if most objects of the image are solids, otherwise `testB`."""
+    objects = image.record.scene.objects
+    return "testA" if 2 * sum(item.shapes[0] in SOLIDS for item in objects) >= len(objects) else "testB"
+
+
+def _xywh(box: Sequence[float]) -> list[float]:
     x1, y1, x2, y2 = box
     return [round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)]
 

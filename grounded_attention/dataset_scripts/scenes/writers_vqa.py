@@ -4,8 +4,8 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from .drawn import DrawnImage
 from .questions import Question
 from .statements import Statement
 
@@ -13,17 +13,9 @@ YEARS = {"train": "train2014", "val": "val2014", "test": "test2015"}
 QUESTIONS_PER_IMAGE = 1000
 
 
-@dataclass(frozen=True)
-class QuestionedImage:
-    """The id of an image, the questions about it, and the boxes of its objects, divided by its width and height."""
-
-    image_id: str
-    questions: tuple[Question, ...]
-    boxes: tuple[tuple[float, ...], ...] = ()
-
-    def numbered(self) -> Iterator[tuple[int, Question]]:
-        """Yields the questions with their ids, which start at 1000 times the image's id, as in the real data."""
-        return enumerate(self.questions, QUESTIONS_PER_IMAGE * int(self.image_id))
+def numbered_questions(image: DrawnImage) -> Iterator[tuple[int, Question]]:
+    """Yields the questions with their ids, which start at 1000 times the image's id, as in the real data."""
+    return enumerate(image.questions, QUESTIONS_PER_IMAGE * int(image.image_id))
 
 
 def usual_answer(question: Question) -> str:
@@ -36,17 +28,17 @@ def file_names(split: str) -> tuple[str, str]:
     return f"v2_OpenEnded_mscoco_{YEARS[split]}_questions.json", f"v2_mscoco_{YEARS[split]}_annotations.json"
 
 
-def questions_file(images: Iterable[QuestionedImage]) -> str:
+def questions_file(images: Iterable[DrawnImage]) -> str:
     """Returns the text of the file of questions of a split."""
     questions = [
         {"image_id": int(image.image_id), "question": question.text, "question_id": question_id}
         for image in images
-        for question_id, question in image.numbered()
+        for question_id, question in numbered_questions(image)
     ]
     return json.dumps({"task_type": "Open-Ended", "data_type": "scenes", "questions": questions}) + "\n"
 
 
-def annotations_file(images: Iterable[QuestionedImage]) -> str:
+def annotations_file(images: Iterable[DrawnImage]) -> str:
     """Returns the text of the file of answers of a split."""
     annotations = [
         {
@@ -61,7 +53,7 @@ def annotations_file(images: Iterable[QuestionedImage]) -> str:
             ],
         }
         for image in images
-        for question_id, question in image.numbered()
+        for question_id, question in numbered_questions(image)
     ]
     return json.dumps({"data_type": "scenes", "annotations": annotations}) + "\n"
 
