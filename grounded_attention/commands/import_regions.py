@@ -32,15 +32,14 @@ examples:
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_manifest
+from grounded_attention.dataset_scripts.regions.files import read_manifest
 from grounded_attention.dataset_scripts.regions.readers import (
     FEATURE_SIZE,
     READERS,
@@ -50,32 +49,18 @@ from grounded_attention.dataset_scripts.regions.readers import (
     source_records,
     source_size,
 )
-from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
+from grounded_attention.dataset_scripts.regions.writer import (
+    MAX_PROBLEMS,
+    RegionTableWriter,
+    finished_table,
+    skip_or_refuse,
+)
 from grounded_attention.utils.quiet import is_quiet
 
 from .command_line import Program
 from .number_options import Positive
 
 FORMATS = ("auto", *sorted(READERS))
-
-# The count of skipped rows is exact; the list in the summary ends here.
-LISTED = 1000
-
-
-@dataclass
-class ImportSummary:
-    """An import: rows read, images written, rows skipped, and up to 1,000 messages about skipped rows."""
-
-    rows: int = 0
-    images: int = 0
-    skipped: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def skip(self, error: DataError) -> None:
-        """Counts a skipped row."""
-        self.skipped += 1
-        if len(self.problems) < LISTED:
-            self.problems.append(str(error))
 
 
 def import_regions(
@@ -96,13 +81,13 @@ def import_regions(
         format, _ = recognise(sources[0])
     provenance = _provenance(sources, format, feature_size, detector)
     folder = Path(output)
-    if resume and (folder / MANIFEST).exists() and (finished := read_manifest(folder))["provenance"] == provenance:
+    if resume and (finished := finished_table(folder, provenance)) is not None:
         return finished
-    records = _numbered(sources, format, feature_size)
+    records = (record for source in sources for record in source_records(source, format, feature_size))
     with RegionTableWriter(output, provenance, resume=resume) as writer:
         total = sum(source["bytes"] for source in provenance["sources"])
         with tqdm(total=total, unit="B", unit_scale=True, disable=not progress, desc="regions") as bar:
-            writer.summary = asdict(_copy(records, writer, on_error, bar))
+            writer.summary = _copy(records, writer, on_error, bar)
         if not writer.written:
             first = next(iter(writer.summary["problems"]), "the files are empty")
             raise DataError("no usable row", expected=f"the format {format}", hint=f"the first problem: {first}")
@@ -116,41 +101,30 @@ def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector
     return {"sources": files, "format": format, "feature_size": feature_size, "detector": detector}
 
 
-def _numbered(sources: Sequence[Any], format: str, feature_size: int) -> Iterator[tuple[int, SourceRecord]]:
-    """The records of all files with a number that runs from 1 over all files."""
-    rows = (record for source in sources for record in source_records(source, format, feature_size))
-    return enumerate(rows, start=1)
+def _copy(records: Iterable[SourceRecord], writer: RegionTableWriter, on_error: str, bar: tqdm) -> dict[str, Any]:
+    """Writes the records that the table does not contain yet; rows skipped before an interruption are read again.
 
-
-def _copy(
-    records: Iterator[tuple[int, SourceRecord]], writer: RegionTableWriter, on_error: str, bar: tqdm
-) -> ImportSummary:
-    """Writes the records that the table does not contain yet; rows skipped before an interruption are read again."""
-    summary = ImportSummary()
+    Rows are numbered from 1 over all files.
+    """
     known = {row: image_id for image_id, row in writer.written.items()}
-    for number, record in records:
-        summary.rows += 1
-        if number in known:
-            _check_unchanged(record, known[number])
+    problems: list[str] = []
+    rows = 0
+    for record in records:
+        rows += 1
+        if rows in known:
+            _check_unchanged(record, known[rows])
         else:
-            _copy_record(number, record, writer, None if on_error == "refuse" else summary)
+            try:
+                regions = record.read()
+                with record.located():
+                    writer.write(regions, source_row=rows)
+            except DataError as error:
+                hint = "run again with --on-error skip (and --resume if rows were written)"
+                skip_or_refuse(error, on_error, problems, hint)
         bar.update(record.size)
-        bar.set_postfix(images=len(writer.written), skipped=summary.skipped, refresh=False)
-    summary.images = len(writer.written)
-    return summary
-
-
-def _copy_record(number: int, record: SourceRecord, writer: RegionTableWriter, summary: ImportSummary | None) -> None:
-    """Writes one record. A damaged record is added to `summary`; without a summary it ends the import."""
-    try:
-        regions = record.read()
-        with record.located():
-            writer.write(regions, source_row=number)
-    except DataError as error:
-        if summary is None:
-            hint = "to skip such rows, run again with --on-error skip (and --resume if rows were written)"
-            raise DataError(str(error), hint=hint) from error
-        summary.skip(error)
+        bar.set_postfix(images=len(writer.written), skipped=len(problems), refresh=False)
+    counts = {"rows": rows, "images": len(writer.written), "skipped": len(problems)}
+    return {**counts, "problems": problems[:MAX_PROBLEMS]}
 
 
 def _check_unchanged(record: SourceRecord, image_id: str) -> None:

@@ -196,7 +196,7 @@ def test_resume_notices_another_source(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 2: the source changed.*found '321486', expected image 147295"):
         run(source, tmp_path / "regions", resume=True, on_error="skip")
     write_tsv(source, rows)
-    with pytest.raises(DataError, match="the unfinished table has another source"):
+    with pytest.raises(DataError, match="the unfinished table in this folder has another source"):
         run(source, tmp_path / "regions", resume=True)
 
 

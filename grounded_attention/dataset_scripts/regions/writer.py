@@ -3,6 +3,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -11,16 +12,52 @@ import numpy as np
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
-from grounded_attention.dataset_scripts.files.manifests import refuse_strays
+from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
 
-from .files import INDEX, KIND, MANIFEST, PARTIAL, SHARDS, add_digest, digest_text, lock_file, shard_name
+from .files import (
+    INDEX,
+    KIND,
+    MANIFEST,
+    PARTIAL,
+    SHARDS,
+    add_digest,
+    digest_text,
+    lock_file,
+    read_manifest,
+    shard_name,
+)
 from .index import write_index
 from .rows import Regions, make_batch, row_widths, validate_regions
 from .shards import Shard
 
 SHARD_BYTES = 64 << 20
+# People read the summary: the count of what was skipped is exact, the list has at most this many.
+MAX_PROBLEMS = 1000
+
+
+def finished_table(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of the finished table of a source, None if there is none; one of another source is an error."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = read_manifest(folder)
+    _check_source(manifest["provenance"], provenance, folder, "finished")
+    return manifest
+
+
+def _check_source(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path, state: str) -> None:
+    if there != wanted:
+        problem = f"the {state} table in this folder has another source; it differs in"
+        hint = "use the same source and options, choose another folder, or remove this one"
+        raise DataError(f"{problem} {describe_changes(there, wanted)}", file=folder, hint=hint)
+
+
+def skip_or_refuse(error: DataError, on_error: str, problems: list[str], hint: str) -> None:
+    """Adds the problem of an image to those that are skipped, or raises it, as `--on-error` says."""
+    if on_error == "refuse":
+        raise DataError(str(error), hint=f"to skip such images, {hint}") from error
+    problems.append(str(error))
 
 
 class ShardWriter:
@@ -145,12 +182,7 @@ class RegionTableWriter(ShardWriter):
         lock = lock_file(partial)
         for draft in path.glob(f"{SHARDS}.*{DRAFT}"):  # of a killed process
             draft.unlink()
-        begun = KIND.read(partial)["provenance"]
-        if begun != self.provenance:
-            expected, hint = repr(self.provenance), "resume with the same source and options, or remove the folder"
-            raise DataError(
-                "the unfinished table has another source", file=partial, found=begun, expected=expected, hint=hint
-            )
+        _check_source(KIND.read(partial)["provenance"], self.provenance, path, "unfinished")
         return lock
 
     def finish(self) -> None:
