@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 # What an image processor may make of a picture; those of transformers stay below a tenth of it by default.
-LONGEST_SIDE, MOST_PIXELS = 2**15, 2**28
+LONGEST_SIDE = 2**15
+MOST_PIXELS = 2**28
 # Packages that processors of these models need, in the extra `vlm`; some only for videos, but they load all parts.
 PROCESSOR_PACKAGES = ("torchvision", "num2words")
 
@@ -101,7 +102,9 @@ class VisionLanguageFamily:
         from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
         model_class: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[self.config_class(model_type)]
-        return model_class[0] if isinstance(model_class, tuple) else model_class
+        if isinstance(model_class, tuple):
+            return model_class[0]
+        return model_class
 
 
 VLM = VisionLanguageFamily()

@@ -31,7 +31,8 @@ class AlignmentHead(nn.Module):
 
     def __init__(self, config: Any):
         super().__init__()
-        size, text_size = config.alignment_size or config.pooled_hidden_size, config.text_hidden_size
+        size = config.alignment_size or config.pooled_hidden_size
+        text_size = config.text_hidden_size
         # CODEPATH: the level "phrase" has it, the level "token" reads the states of single tokens.
         self.phrase_encoder: PhraseEncoder | None = None
         if config.alignment_level == "phrase":

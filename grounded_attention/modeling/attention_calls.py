@@ -7,7 +7,9 @@ Supervision, audits and figures loop over these calls, so they do not depend on 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-SEQUENCE, TEXT, REGIONS = "sequence", "text", "regions"
+SEQUENCE = "sequence"
+TEXT = "text"
+REGIONS = "regions"
 
 # Direction -> the stream of its queries and the stream of its keys.
 DIRECTION_STREAMS = {"text_to_region": (TEXT, REGIONS), "region_to_text": (REGIONS, TEXT)}

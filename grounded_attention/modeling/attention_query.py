@@ -42,8 +42,10 @@ def attend_query_rows(
     if first is None or not (attention_layers is None or module.layer_idx in attention_layers):
         return output, None
     rows, columns = first
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    query_rows, key_columns = _at_positions(query, rows), _at_positions(key, columns)
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
+    query_rows = _at_positions(query, rows)
+    key_columns = _at_positions(key, columns)
     scores = (query_rows * scaling @ key_columns.transpose(2, 3)).float()
     return output, scores.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE).softmax(-1)
 

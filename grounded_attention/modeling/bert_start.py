@@ -67,7 +67,8 @@ class BertStart:
         ):
             names = ", ".join(sorted(info["unexpected_keys"])[:2]) or "no other names"
             raise ValueError(f"{name} has no {lost[0]} ({len(lost)} weights of BERT in all), but {names}")
-        weights, copied = self.state_dict(), set()
+        weights = self.state_dict()
+        copied = set()
         wanted = set(weights) if only is None else only
         prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
         for key, value in bert.state_dict().items():
@@ -75,7 +76,8 @@ class BertStart:
             if key in info["missing_keys"] or target not in wanted:
                 continue
             # "Belongs together" is class 0 in BERT, and class 1 here, as in VL-BERT's targets.
-            value = value.flip(0) if "seq_relationship" in key else value
+            if "seq_relationship" in key:
+                value = value.flip(0)
             # A family may have more token types than BERT.
             weights[target][: value.shape[0]].copy_(value)
             copied.add(target)
@@ -89,7 +91,9 @@ class BertStart:
         """
         if not getattr(self.config, "pools_as_bert", True) and (".pooler." in name or "seq_relationship" in name):
             return ""
-        return prefix + name.removeprefix("bert.") if name.startswith("bert.") else name
+        if name.startswith("bert."):
+            return prefix + name.removeprefix("bert.")
+        return name
 
     def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:
         """Sets the `wanted` weights that start as copies of other BERT weights. Returns their names."""

@@ -13,7 +13,9 @@ from ..processing.phrase import Phrase, read_phrase
 from ..utils.whole_words import find_words, whole_words
 
 SPACY_MODEL = "en_core_web_sm"
-GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
+GIVEN = "given"
+BY_SPACY = f"noun phrases by spaCy ({SPACY_MODEL})"
+BY_WORDS = "each content word"
 
 # English words that do not describe anything visible.
 FUNCTION_WORDS = frozenset(
@@ -38,11 +40,14 @@ KINDS = (
 def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
     """Finds the phrases of an English caption."""
     if wanted is not None:
-        phrases, way = _locate(caption, [wanted] if isinstance(wanted, str) else wanted), GIVEN
+        phrases = _locate(caption, [wanted] if isinstance(wanted, str) else wanted)
+        way = GIVEN
     elif _has_spacy():
-        phrases, way = _noun_phrases(caption), BY_SPACY
+        phrases = _noun_phrases(caption)
+        way = BY_SPACY
     else:
-        phrases, way = content_words(caption), BY_WORDS
+        phrases = content_words(caption)
+        way = BY_WORDS
     if not phrases:
         raise ValueError(f"caption {caption!r} has no phrases ({way}); expected a caption that describes the image")
     return phrases, way
@@ -98,7 +103,8 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
 
 def nearest_words(tokenizer: Any, word: str, most: int = 2) -> list[str]:
     """The known words nearest in spelling or else, for shapes and colours, in meaning; best first, perhaps none."""
-    known, word = {entry.lower() for entry in tokenizer.get_vocab() if entry.isalpha()}, word.lower()
+    known = {entry.lower() for entry in tokenizer.get_vocab() if entry.isalpha()}
+    word = word.lower()
     if close := get_close_matches(word, sorted(known), most, cutoff=0.75):
         return close
     one = word.removesuffix("s")

@@ -192,7 +192,8 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, BertSizesConfig):
     @property
     def attention_calls(self) -> tuple[AttentionCall, ...]:
         """All attention calls in the order of execution: the items of `attentions` in a model's output."""
-        heads, cross = self.num_attention_heads, self.grounding_calls
+        heads = self.num_attention_heads
+        cross = self.grounding_calls
 
         def own(stream: str, number: int) -> AttentionCall:
             return AttentionCall(f"{stream} {number}", stream, stream, heads)

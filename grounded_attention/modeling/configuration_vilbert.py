@@ -182,7 +182,9 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     @property
     def pooled_hidden_size(self) -> int:
         """Width of the pooled state."""
-        return self.bi_hidden_size if self.pooler_size is None else self.pooler_size
+        if self.pooler_size is None:
+            return self.bi_hidden_size
+        return self.pooler_size
 
     @property
     def pools_as_bert(self) -> bool:
@@ -237,7 +239,8 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
                 f"{len(self.v_biattention_id)}; each co-attention needs one of both."
             )
         for name, layers in (("t_biattention_id", "num_hidden_layers"), ("v_biattention_id", "v_num_hidden_layers")):
-            ids, last = list(getattr(self, name)), getattr(self, layers)
+            ids = list(getattr(self, name))
+            last = getattr(self, layers)
             if ids != sorted(ids) or any(not 0 <= layer <= last for layer in ids):
                 raise ValueError(
                     f"{name} is {ids}; expected increasing numbers of layers from 0 to {layers} ({last})."

@@ -119,7 +119,9 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:
         """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
-        return () if self.bypass_transformer else super().grounding_calls
+        if self.bypass_transformer:
+            return ()
+        return super().grounding_calls
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "VisualBERTConfig"]

@@ -154,7 +154,9 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     @property
     def answer_width(self) -> int | None:
         """Hidden size of the answer head; `None` if it has a single layer."""
-        return (self.answer_hidden_size or self.hidden_size) if self.answer_head == "2fc" else None
+        if self.answer_head == "2fc":
+            return self.answer_hidden_size or self.hidden_size
+        return None
 
     @property
     def region_targets(self) -> RegionTargets:
@@ -164,7 +166,9 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     @property
     def visual_width(self) -> int:
         """`visual_size`, or `hidden_size` if `visual_size` is not given."""
-        return self.hidden_size if self.visual_size is None else self.visual_size
+        if self.visual_size is None:
+            return self.hidden_size
+        return self.visual_size
 
     @property
     def max_text_length(self) -> int:

@@ -46,7 +46,8 @@ def not_finite(model: torch.nn.Module) -> list[str]:
 
 def is_finite(weight: object) -> bool:
     """Whether a tensor has no NaN and no infinity, without a copy of it; True for integers and for no numbers."""
-    weight = weight.to_local() if hasattr(weight, "to_local") else weight
+    if hasattr(weight, "to_local"):
+        weight = weight.to_local()
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
         return True
     low, high = torch.aminmax(weight)  # both are NaN if one value is

@@ -43,7 +43,9 @@ class GroundingItem:
 def image_size(image: Image.Image | None, size: Any) -> tuple[int, int] | None:
     """Width and height in pixels: `size`, or the size of the image. `ValueError` if they differ."""
     if size is None:
-        return None if image is None else image.size
+        if image is None:
+            return None
+        return image.size
     width, height = (int(value) for value in size)
     if image is not None and image.size != (width, height):
         raise ValueError(f"image_size is ({width}, {height}), but the image has the size {image.size}")
@@ -83,7 +85,8 @@ def read_caption(item: Any, known: Sequence[str]) -> str:
     """The caption of an input. `ValueError` if the input is no dictionary with these keys, or has no caption."""
     if not isinstance(item, Mapping):
         raise ValueError(f"found {type(item).__name__}, expected an image with a caption, or a dictionary")
-    unknown, caption = sorted(set(item) - set(known)), item.get("caption")
+    unknown = sorted(set(item) - set(known))
+    caption = item.get("caption")
     if unknown:
         raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(known)}")
     if not isinstance(caption, str) or not caption.strip():

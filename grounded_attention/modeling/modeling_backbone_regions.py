@@ -176,7 +176,9 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
 
 def _choose_auto_class(config: Any) -> Any:
     """`AutoModel` for complete models, which include the last norm; `AutoBackbone` for the other configurations."""
-    return AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+    if type(config) in MODEL_MAPPING:
+        return AutoModel
+    return AutoBackbone
 
 
 def _check_reads_images(config: PreTrainedConfig, name: str) -> None:
@@ -199,7 +201,9 @@ def _run(backbone: Any, pixel_values: torch.Tensor) -> torch.Tensor:
         options["interpolate_pos_encoding"] = True
     outputs = backbone(pixel_values=pixel_values.to(backbone.dtype), **options)
     maps = getattr(outputs, "feature_maps", None)
-    return maps[-1] if maps else outputs.last_hidden_state
+    if maps:
+        return maps[-1]
+    return outputs.last_hidden_state
 
 
 def _to_map(states: torch.Tensor, config: PreTrainedConfig, pixel_values: torch.Tensor, stride: int) -> torch.Tensor:
@@ -244,9 +248,12 @@ def _measure(backbone: Any, name: str) -> tuple[int, int]:
 def _find_stride(states: torch.Tensor, config: PreTrainedConfig, side: int) -> int | None:
     if states.dim() == 4:
         height, width = states.shape[-2:]
-        return round(side / height) if height == width else None
+        if height == width:
+            return round(side / height)
+        return None
     patch = getattr(config, "patch_size", None)
-    patch = patch[0] if isinstance(patch, (list, tuple)) else patch
+    if isinstance(patch, (list, tuple)):
+        patch = patch[0]
     if states.dim() != 3 or not isinstance(patch, int):
         return None
     # Models with several stages halve the grid of patches between the stages.

@@ -107,8 +107,10 @@ class LXMERTCrossLayer(GradientCheckpointingLayer):
         super().__init__()
         self.visual_attention = LXMERTCrossBlock(config, layer_idx)
         self.lang_self_att, self.visn_self_att = (StreamAttentionBlock(config, layer_idx) for _ in range(2))
-        self.lang_inter, self.visn_inter = BertIntermediate(config), BertIntermediate(config)
-        self.lang_output, self.visn_output = BertOutput(config), BertOutput(config)
+        self.lang_inter = BertIntermediate(config)
+        self.visn_inter = BertIntermediate(config)
+        self.lang_output = BertOutput(config)
+        self.visn_output = BertOutput(config)
 
     def forward(
         self,
@@ -119,7 +121,9 @@ class LXMERTCrossLayer(GradientCheckpointingLayer):
         requests: Mapping[Any, Any],
     ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
         """New states of text and regions, and the reports of the four calls; see [`TwoStreams.run_cross`]."""
-        states, attended, reports = {TEXT: text, REGIONS: regions}, {}, []
+        states = {TEXT: text, REGIONS: regions}
+        attended = {}
+        reports = []
         for queries, keys in ((TEXT, REGIONS), (REGIONS, TEXT)):
             call = (queries, keys)
             places = {"query_packing": packing[queries], "key_packing": packing[keys]}
@@ -157,7 +161,8 @@ class LXMERTEncoder(nn.Module):
             layers: Any = self.layer if stream == TEXT else self.r_layers
             layers.requires_grad_(False)
             return
-        side, last = "lang" if stream == TEXT else "visn", self.x_layers[-1]
+        side = "lang" if stream == TEXT else "visn"
+        last = self.x_layers[-1]
         for part in ("self_att", "inter", "output"):
             getattr(last, f"{side}_{part}").requires_grad_(False)
 
@@ -241,13 +246,15 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
-        visual, width = (region_features, region_boxes, region_attention_mask), self.config.visual_feat_dim
+        visual = (region_features, region_boxes, region_attention_mask)
+        width = self.config.visual_feat_dim
         check_two_stream_regions(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*visual, inputs_embeds, width)
 
         text_mask = torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
-        text_mask = text_mask if attention_mask is None else attention_mask.bool()
+        if attention_mask is not None:
+            text_mask = attention_mask.bool()
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(text_mask, dtype=torch.long)
         text = self.embeddings(inputs_embeds, text_mask, token_type_ids)
@@ -259,7 +266,8 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
             image = image + sine_encoding(regions.boxes, image.shape[-1]).to(dtype)
         streams = TwoStreams(self.config, text, image, text_mask, regions.mask, grounding_queries, drop_unread(kwargs))
         self.encoder(streams)
-        text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
+        text_states = streams.unpacked(TEXT)
+        region_states = streams.unpacked(REGIONS)
         return TwoStreamModelOutput(
             last_hidden_state=text_states,
             pooler_output=self.pool(get_first_state(text_states, text_mask), region_states),
@@ -362,7 +370,8 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """Resizes the word embeddings, and the bias of the masked words, which is not part of their decoder."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
-        bias, size = self.cls.predictions.bias, self.config.vocab_size
+        bias = self.cls.predictions.bias
+        size = self.config.vocab_size
         resized = F.pad(bias.data, (0, size - len(bias)))
         self.cls.predictions.bias = nn.Parameter(resized)
         return embeddings
@@ -395,7 +404,8 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | LXMERTPreTrainingOutput:
-        texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
+        texts = (input_ids, attention_mask, token_type_ids)
+        shown = hide_regions(region_features, masked_regions)
         inputs = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds)
         outputs = self.lxmert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         logits, losses = self._predict(outputs, attention_mask, region_attention_mask, labels, text_only)
@@ -426,7 +436,8 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         logits, losses = score_words(self.cls.predictions, *words)
         predicted = {"mlm_logits": logits, "relationship_logits": self.cls.seq_relationship(outputs.pooler_output)}
         if self.obj_predict_head is not None:
-            head, packed = self.obj_predict_head, find_packing(region_attention_mask, self.config.unpad)
+            head = self.obj_predict_head
+            packed = find_packing(region_attention_mask, self.config.unpad)
             states = apply_packed(head.transform, packed, outputs.region_hidden_state)
             names = {"obj": "region_logits", "attr": "attribute_logits", "feat": "predicted_features"}
             predicted |= {names[key]: apply_packed(layer, packed, states) for key, layer in head.decoder_dict.items()}
@@ -438,7 +449,8 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         self, predictions: Mapping[str, Any], targets: Mapping[str, Any], predicted: Any, features: Any, mask: Any
     ) -> list[Loss]:
         """The losses of the given targets of regions."""
-        losses, released = [], self.config.visual_loss == "released"
+        losses = []
+        released = self.config.visual_loss == "released"
         normalizer = self.config.visual_loss_normalizer if released else None
         for name, logits in (("region_labels", "region_logits"), ("attribute_labels", "attribute_logits")):
             labels, weights = targets[name]

@@ -171,7 +171,9 @@ class ViLBertRegionAttention(StreamAttention):
 
 def _spread(row: torch.Tensor, packing: Any) -> torch.Tensor:
     """A value (B, 1, D) for each row at its valid columns."""
-    return row if packing is None else packing.pack(row.expand(-1, packing.length, -1))
+    if packing is None:
+        return row
+    return packing.pack(row.expand(-1, packing.length, -1))
 
 
 class ViLBertRegionAttentionBlock(StreamAttentionBlock):
@@ -192,7 +194,8 @@ class ViLBertCrossProjections(nn.Module):
 
     def __init__(self, config: ViLBertConfig, layer_idx: int):
         super().__init__()
-        self.config, self.layer_idx = config, layer_idx
+        self.config = config
+        self.layer_idx = layer_idx
         self.num_attention_heads = config.bi_num_attention_heads
         for number, size in ((1, config.v_hidden_size), (2, config.hidden_size)):
             for name in ("query", "key", "value"):
@@ -207,9 +210,11 @@ class ViLBertCrossProjections(nn.Module):
         requests: Mapping[Any, Any],
     ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
         """Contexts of text and regions, and the reports of both directions; see [`TwoStreams.run_cross`]."""
-        states, numbers = {TEXT: text, REGIONS: regions}, {TEXT: 2, REGIONS: 1}
+        states = {TEXT: text, REGIONS: regions}
+        numbers = {TEXT: 2, REGIONS: 1}
         dropout = {TEXT: self.config.v_attention_probs_dropout_prob, REGIONS: self.config.attention_probs_dropout_prob}
-        contexts, reports = {}, []
+        contexts = {}
+        reports = []
         for call, request in requests.items():
             queries, keys = call
             contexts[queries], report = attend(
@@ -248,8 +253,10 @@ class ViLBertCrossLayer(GradientCheckpointingLayer):
         self.biattention = ViLBertCrossProjections(config, layer_idx)
         self.biOutput = ViLBertCrossOutput(config)
         region_config = region_sizes(config)
-        self.v_intermediate, self.v_output = BertIntermediate(region_config), BertOutput(region_config)
-        self.t_intermediate, self.t_output = BertIntermediate(config), BertOutput(config)
+        self.v_intermediate = BertIntermediate(region_config)
+        self.v_output = BertOutput(region_config)
+        self.t_intermediate = BertIntermediate(config)
+        self.t_output = BertOutput(config)
 
     def forward(
         self, text: torch.Tensor, regions: torch.Tensor, **kwargs: Any
@@ -276,7 +283,8 @@ class ViLBertEncoder(nn.Module):
     def __init__(self, config: ViLBertConfig):
         super().__init__()
         self.config = config
-        regions, count = region_sizes(config), len(config.t_biattention_id)
+        regions = region_sizes(config)
+        count = len(config.t_biattention_id)
         self.layer = nn.ModuleList(StreamLayer(config, index) for index in range(config.num_hidden_layers))
         self.v_layer = nn.ModuleList(ViLBertRegionLayer(regions, index) for index in range(config.v_num_hidden_layers))
         self.c_layer = nn.ModuleList(ViLBertCrossLayer(config, index) for index in range(count))
@@ -306,7 +314,8 @@ class ViLBertEncoder(nn.Module):
 
     def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
-        config, calls = self.config, iter(self.config.attention_calls)
+        config = self.config
+        calls = iter(self.config.attention_calls)
         layers: Any = {TEXT: self.layer, REGIONS: self.v_layer}
         fixed = {TEXT: config.fixed_t_layer, REGIONS: config.fixed_v_layer}
         for stream, number in config.schedule:
@@ -401,7 +410,8 @@ class ViLBertModel(ViLBertPreTrainedModel):
         regions = take_region_inputs(*visual, inputs_embeds, self.config.v_feature_size)
 
         text_mask = torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
-        text_mask = text_mask if attention_mask is None else attention_mask.bool()
+        if attention_mask is not None:
+            text_mask = attention_mask.bool()
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(text_mask, dtype=torch.long)
         text = self.embeddings(inputs_embeds, text_mask, token_type_ids, task_ids)
@@ -410,7 +420,8 @@ class ViLBertModel(ViLBertPreTrainedModel):
         image = self.v_embeddings(regions.features, regions.boxes)
         streams = TwoStreams(self.config, text, image, columns, regions.mask, grounding_queries, drop_unread(kwargs))
         self.encoder(streams, columns)
-        text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
+        text_states = streams.unpacked(TEXT)
+        region_states = streams.unpacked(REGIONS)
         pooled = {}
         if self.t_pooler is not None and self.v_pooler is not None:
             pooled["text_pooler_output"] = self.t_pooler(get_first_state(text_states[:, :text_length], text_mask))
@@ -436,7 +447,8 @@ class ViLBertModel(ViLBertPreTrainedModel):
             raise ValueError(
                 "task_ids are missing: config.task_specific_tokens is True; give the task's number of each row."
             )
-        task_ids = task_ids.reshape(-1) if task_ids.numel() == batch_size else task_ids
+        if task_ids.numel() == batch_size:
+            task_ids = task_ids.reshape(-1)
         check_shape("task_ids", task_ids, (batch_size,))
         return task_ids
 
@@ -512,7 +524,8 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
-        texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
+        texts = (input_ids, attention_mask, token_type_ids)
+        shown = hide_regions(region_features, masked_regions)
         inputs = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds, task_ids)
         outputs = self.vilbert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         targets = {
@@ -752,7 +765,8 @@ class ViLBertForMultiTask(WordHead, ViLBertPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | ViLBertMultiTaskOutput:
-        texts, regions = (input_ids, attention_mask, token_type_ids), (region_features, region_boxes)
+        texts = (input_ids, attention_mask, token_type_ids)
+        regions = (region_features, region_boxes)
         inputs = (*texts, *regions, region_attention_mask, inputs_embeds, task_ids)
         outputs = self.vilbert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         pooled = self.dropout(outputs.pooler_output)

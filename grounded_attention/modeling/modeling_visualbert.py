@@ -260,7 +260,9 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
 
         if region_features is None:
             region_features = inputs_embeds.new_zeros(batch_size, 0, self.config.visual_embedding_dim)
-            region_attention_mask, region_token_type_ids, image_text_alignment = None, None, None
+            region_attention_mask = None
+            region_token_type_ids = None
+            image_text_alignment = None
         num_regions = region_features.shape[1]
         if image_text_alignment is not None:
             _check_alignment(image_text_alignment, (batch_size, num_regions), text_length)
@@ -379,7 +381,8 @@ class VisualBERTForPreTraining(WordHead, PhraseHeads, VisualBERTPreTrainedModel)
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
-        texts, regions = (input_ids, attention_mask, token_type_ids), (region_features, region_boxes)
+        texts = (input_ids, attention_mask, token_type_ids)
+        regions = (region_features, region_boxes)
         inputs = (*texts, *regions, region_attention_mask, inputs_embeds, region_token_type_ids, image_text_alignment)
         outputs = self.visual_bert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         return predict_hidden(

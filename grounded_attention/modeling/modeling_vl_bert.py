@@ -118,7 +118,8 @@ def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
     """Sinusoidal embedding (..., 8 * dim) of boxes (..., 4) (public code; section 3.2 of the paper for `"corner"`)."""
     boxes = boxes.float()
     if form == "center":
-        top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
+        top_left = boxes[..., :2]
+        bottom_right = boxes[..., 2:]
         boxes = torch.cat([(top_left + bottom_right) / 2, bottom_right - top_left], dim=-1)
     wavelengths = 1000.0 ** (torch.arange(dim, device=boxes.device, dtype=torch.float32) / dim)
     angles = (100.0 * boxes)[..., None] / wavelengths  # (..., 4, dim)
@@ -419,7 +420,8 @@ class VLBertModel(VLBertPreTrainedModel):
             region_attention_mask = torch.ones(batch_size, num_regions, device=device, dtype=torch.bool)
         if token_type_ids is None:
             token_type_ids = torch.zeros(batch_size, text_length, device=device, dtype=torch.long)
-        text_mask, region_mask = attention_mask.bool(), region_attention_mask.bool()
+        text_mask = attention_mask.bool()
+        region_mask = region_attention_mask.bool()
 
         end_mask = torch.ones_like(text_mask[:, :1])
         columns = torch.cat([text_mask, region_mask, end_mask], dim=1)
@@ -497,7 +499,8 @@ class VLBertModel(VLBertPreTrainedModel):
             region_attention_mask = torch.ones(region_boxes.shape[:2], device=region_boxes.device, dtype=torch.bool)
         # Text-only rows have no image.
         rows = region_attention_mask.bool().any(dim=1).nonzero().squeeze(1)
-        pixel_values, image_sizes = pixel_values[rows], image_sizes[rows]
+        pixel_values = pixel_values[rows]
+        image_sizes = image_sizes[rows]
         height, width = pixel_values.shape[2:]
         if (image_sizes > image_sizes.new_tensor([width, height])).any() or (image_sizes < 1).any():
             raise ValueError(
@@ -702,9 +705,11 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
                 region_features = self.vl_bert._compute_region_features(
                     pixel_values, image_sizes, region_boxes, region_attention_mask
                 )
-                pixel_values, image_sizes = None, None
+                pixel_values = None
+                image_sizes = None
             region_features = torch.where(masked[..., None], self.region_mask_embedding(row), region_features)
-        word, masked_word = self.vl_bert.embeddings.region_embedding(row), self.masked_region_embedding(row)
+        word = self.vl_bert.embeddings.region_embedding(row)
+        masked_word = self.masked_region_embedding(row)
         return {
             "region_features": region_features,
             "region_boxes": region_boxes,
@@ -788,7 +793,8 @@ class VLBertForVisualQuestionAnswering(AnsweringTask, VLBertPreTrainedModel):
             ValueError: if `config.answers` is not set, an answer has no word piece, or the width of the head's last
                 layer differs from that of the word embeddings.
         """
-        answers, classifier = self.config.answers, self.answer_head.classifier
+        answers = self.config.answers
+        classifier = self.answer_head.classifier
         words: Any = self.get_input_embeddings().weight
         if answers == [f"LABEL_{index}" for index in range(len(answers))]:
             raise ValueError("config.answers are placeholders (LABEL_0, ...); set config.answers first.")

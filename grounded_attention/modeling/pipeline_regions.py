@@ -70,7 +70,8 @@ class RegionSource:
         extra = [name for name in ("boxes", "features", "scores", "labels") if inputs.get(name) is not None]
         if extra:
             raise ValueError(f"{', '.join(extra)} given together with regions, which already contain them")
-        record, image = inputs["regions"], inputs.get("image")
+        record = inputs["regions"]
+        image = inputs.get("image")
         if not hasattr(record, "boxes") or not hasattr(record, "width"):
             expected = "a record with boxes, width and height, such as RegionTable.open(folder)[image_id]"
             raise ValueError(f"regions is of type {type(record).__name__}, expected {expected}")
@@ -93,7 +94,8 @@ class RegionSource:
 
     def _take_regions(self, item: GroundingItem, inputs: Mapping[str, Any]) -> None:
         """Sets the given boxes, or the image for the detector."""
-        boxes, features = inputs.get("boxes"), inputs.get("features")
+        boxes = inputs.get("boxes")
+        features = inputs.get("features")
         if boxes is None:
             orphans = [name for name in ("features", "scores", "labels") if inputs.get(name) is not None]
             if orphans:
@@ -116,7 +118,9 @@ class RegionSource:
     def _open(self, image: Any) -> Image.Image | None:
         if is_url(image):
             return self.processor.open_image(download_image(image), f"image {image}")
-        return None if image is None else self.processor.open_image(image)
+        if image is None:
+            return None
+        return self.processor.open_image(image)
 
     # Of a batch
 
@@ -126,7 +130,9 @@ class RegionSource:
         if lacking:
             extracted = self.extractor.extract([item.image for item in lacking])
             for item, regions in zip(lacking, extracted, strict=True):
-                item.boxes, item.features, item.scores = regions.boxes, regions.features, regions.scores.tolist()
+                item.boxes = regions.boxes
+                item.features = regions.features
+                item.scores = regions.scores.tolist()
                 item.labels = [regions.label(index) or None for index in range(len(regions))]
         lacking = [item for item in items if item.features is None]
         if lacking and not self.reads_pixels:
@@ -139,7 +145,8 @@ class RegionSource:
         extractor = self._make_extractor(records, max_regions=max(100, *(len(item.known_boxes) for item in items)))
         self._check_source(extractor)
         for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
-            item.boxes, item.features = regions.boxes, regions.features
+            item.boxes = regions.boxes
+            item.features = regions.features
 
 
 def _size_of_copy(image: Any, size: tuple[int, int]) -> tuple[int, int]:

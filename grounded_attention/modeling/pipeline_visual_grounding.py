@@ -35,11 +35,14 @@ def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int |
     """The layers to read attention from, counted from 0: the requested layer, or the upper half. In the first layers
     the words do not contain their context yet, so these layers cannot distinguish two objects with the same name.
     """
-    layers, heads = len(layer_names(calls)), min((call.num_heads for call in calls), default=0)
+    layers = len(layer_names(calls))
+    heads = min((call.num_heads for call in calls), default=0)
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
         if value is not None and not 0 <= value < count:
             raise ValueError(f"{name} {value}: the model has the {name}s 0 to {count - 1}")
-    return [layer] if layer is not None else list(range(layers // 2, layers))
+    if layer is not None:
+        return [layer]
+    return list(range(layers // 2, layers))
 
 
 class VisualGroundingPipeline(RegionSource, Pipeline):
@@ -259,7 +262,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         words: str = "mean",
     ) -> dict[str, Any]:
         """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
-        items, calls = input_tensors["items"], self.model.config.grounding_calls
+        items = input_tensors["items"]
+        calls = self.model.config.grounding_calls
         for pair in heads or ():
             choose_layers(calls, *pair)
         layers = sorted({chosen for chosen, _ in heads}) if heads else choose_layers(calls, layer, head)
@@ -301,7 +305,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     def _attention(self, batch: Any, layers: Sequence[int], chosen: Sequence[tuple[int, int]] | None) -> torch.Tensor:
         """(B, P, R) float32: mean over a phrase's tokens and the chosen heads, or all heads of the layers."""
-        regions, mask = batch["region_candidate_mask"].bool(), batch["phrase_mask"].float()
+        regions = batch["region_candidate_mask"].bool()
+        mask = batch["phrase_mask"].float()
         rows = torch.arange(mask.shape[2], device=mask.device).expand(len(mask), -1)
         columns = torch.arange(regions.shape[1], device=mask.device).expand_as(regions).masked_fill(~regions, -1)
         model = self.model.base_model
@@ -331,9 +336,12 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
     ) -> list[dict[str, Any]]:
         """The regions of each phrase, see `__call__`."""
         entry = model_outputs["items"]
-        entry = entry[0] if isinstance(entry, list) else entry
-        item, weights = entry["item"], entry["weights"].numpy()
-        edges, corners = ("xmin", "ymin", "xmax", "ymax"), item.pixels.tolist()
+        if isinstance(entry, list):
+            entry = entry[0]
+        item = entry["item"]
+        weights = entry["weights"].numpy()
+        edges = ("xmin", "ymin", "xmax", "ymax")
+        corners = item.pixels.tolist()
         return [
             {
                 "text": phrase.text,

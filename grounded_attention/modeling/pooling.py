@@ -25,7 +25,9 @@ class StatePooler(nn.Module):
 
 def fuse_pooled(fusion_method: str, text: torch.Tensor, regions: torch.Tensor) -> torch.Tensor:
     """The product (`"mul"`) or the sum (`"sum"`) of two pooled states (B, F)."""
-    return text * regions if fusion_method == "mul" else text + regions
+    if fusion_method == "mul":
+        return text * regions
+    return text + regions
 
 
 class TextFirstPooling:
@@ -36,7 +38,8 @@ class TextFirstPooling:
     def make_poolers(self, wanted: bool) -> None:
         """Adds the poolers; both are `None` if they are not `wanted`."""
         config = self.config
-        size, activation = config.pooled_hidden_size, config.pooler_act
+        size = config.pooled_hidden_size
+        activation = config.pooler_act
         self.pooler: Any = StatePooler(config.text_hidden_size, size, activation) if wanted else None
         self.region_pooler: Any = None
         # CODEPATH: "text" in the original checkpoints, "mul" in the controlled ones of VOLTA.

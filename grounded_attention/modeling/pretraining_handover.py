@@ -78,7 +78,9 @@ class PretrainingHandover:
         info["handover"] = _describe(model, name, source, info, filled)
         if bert is not None or not cls._is_base_class() or _misfits(model, info):
             logger.warning(info["handover"])
-        return (model, info) if wants_info else model
+        if wants_info:
+            return (model, info)
+        return model
 
     @classmethod
     def _find_source(cls, name: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -90,7 +92,8 @@ class PretrainingHandover:
             fields, _ = cls.config_class.get_config_dict(name, **where)
         except (OSError, TypeError, ValueError):  # no configuration: transformers raises the error
             return None
-        model_type, wanted = fields.get("model_type"), cls.config_class.model_type
+        model_type = fields.get("model_type")
+        wanted = cls.config_class.model_type
         if model_type not in (None, wanted):
             hint = f" (for a BERT model use {cls.__name__}.from_bert)" if model_type == "bert" else ""
             raise ValueError(f"{name} is a checkpoint of the family '{model_type}'; expected '{wanted}'{hint}.")
@@ -167,7 +170,8 @@ class PretrainingHandover:
         if any(key.startswith(self._heads_to_adapt) for key in info["unexpected_keys"]):
             where = {key: kwargs[key] for key in _PLACE if key in kwargs}
             model = source.from_pretrained(name, **where)
-            config, weights = model.config, model.state_dict()
+            config = model.config
+            weights = model.state_dict()
             heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
         adapted = self._adapt_pretraining_weights(heads, config)
         if not all(map(self._is_of_base, adapted)):
@@ -259,7 +263,9 @@ def _misfits(model: Any, info: Mapping[str, Any]) -> bool:
 
 def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], filled: Mapping[str, set[str]]) -> str:
     """One line with the taken, new and left weights."""
-    weights, new, left = set(model.state_dict()), _find_new(info), set(info["unexpected_keys"])
+    weights = set(model.state_dict())
+    new = _find_new(info)
+    left = set(info["unexpected_keys"])
     taken = weights.difference(model.all_tied_weights_keys, new, *filled.values())
     moved = {} if source is None else _moved_heads(model, taken)
     parts = [f"took {len(taken)} tensors", *(f"{here} from {there}" for there, here in moved.items())]
@@ -282,7 +288,8 @@ def _moved_heads(model: Any, taken: set[str]) -> dict[str, str]:
 
 def _shorten(names: set[str], among: set[str]) -> str:
     """`names` in alphabetical order; a module replaces its weights if all its names in `among` are in `names`."""
-    others, short = among - names, set()
+    others = among - names
+    short = set()
     for name in names:
         parts = name.split(".")
         modules = (".".join(parts[:count]) for count in range(1, len(parts)))

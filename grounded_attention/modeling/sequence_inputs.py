@@ -54,7 +54,9 @@ def embed_words(
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
     note = "; a model for multiple choice takes several texts for each image"
     check_shape("input_ids", input_ids, ("batch_size", "text_length"), note)
-    return word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+    if inputs_embeds is None:
+        return word_embeddings(input_ids)
+    return inputs_embeds
 
 
 def check_text(
@@ -175,7 +177,9 @@ class Choices(NamedTuple):
         """An input of the base model, with one row per choice; what is not of texts or regions does not change."""
         if name in _CHOICE_TEXTS:
             return self.flatten(name, value)
-        return self.repeat(value, _CHOICE_REGIONS[name]) if name in _CHOICE_REGIONS else value
+        if name in _CHOICE_REGIONS:
+            return self.repeat(value, _CHOICE_REGIONS[name])
+        return value
 
     def flatten(self, name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
         """Reshapes a text input (B, C, T, ...) to (B * C, T, ...)."""

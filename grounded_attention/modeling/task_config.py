@@ -27,13 +27,17 @@ def _check_number(name: str, value: Any, signed: bool) -> None:
     if name.endswith("_layer"):  # a number of a layer, which families compare with their layers
         return
     if name.endswith(COUNTS):
-        fits, expected = value >= 1, "positive"
+        fits = value >= 1
+        expected = "positive"
     elif "dropout" in name:
-        fits, expected = 0 <= value <= 1, "from 0 to 1"
+        fits = 0 <= value <= 1
+        expected = "from 0 to 1"
     elif signed:
-        fits, expected = math.isfinite(value), "finite"
+        fits = math.isfinite(value)
+        expected = "finite"
     else:
-        fits, expected = 0 <= value < math.inf, "finite and 0 or more"
+        fits = 0 <= value < math.inf
+        expected = "finite and 0 or more"
     if not fits:
         raise ValueError(f"{name} must be {expected}, found {value}.")
 
@@ -288,7 +292,9 @@ class TextFirstPooledConfig:
     @property
     def pooled_hidden_size(self) -> int:
         """Width of the pooled state."""
-        return self.hidden_size if self.pooler_size is None else self.pooler_size
+        if self.pooler_size is None:
+            return self.hidden_size
+        return self.pooler_size
 
     @property
     def pools_as_bert(self) -> bool:

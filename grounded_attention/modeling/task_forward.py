@@ -66,9 +66,11 @@ def predict_hidden(
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """Pre-training: masked words and, with these heads, masked regions and whether caption and image match."""
-    states, targets = outputs.text_hidden_state, region_targets or {}
+    states = outputs.text_hidden_state
+    targets = region_targets or {}
     mlm_logits, losses = score_words(word_head, states, attention_mask, labels, text_only, unpad)
-    region_logits, relationship_logits = None, None
+    region_logits = None
+    relationship_logits = None
     if region_head is not None:
         wanted = _predicted_regions(targets) if region_head.training else None
         check_shape("targets of regions", wanted, outputs.region_hidden_state.shape[:2])
@@ -119,10 +121,13 @@ def score_words(
 
 def _predicted_regions(targets: Mapping[str, Any]) -> torch.Tensor | None:
     """The regions (B, R) with a target; `None` without targets."""
-    labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
+    labels = targets.get("region_labels")
+    probs = targets.get("region_label_probs")
     if labels is not None:
         return labels != UNLABELLED
-    return targets.get("predicted_regions") if probs is None else is_distribution(probs)
+    if probs is None:
+        return targets.get("predicted_regions")
+    return is_distribution(probs)
 
 
 def task_output(outputs: Any, loss: torch.Tensor | None, logits: torch.Tensor, **others: Any) -> TaskOutput:
@@ -182,7 +187,9 @@ def leave_untrained(*modules: nn.Module | None) -> None:
 def repeat_tasks(inputs: Mapping[str, Any], times: int) -> dict[str, Any]:
     """Inputs of a base model of which `task_ids`, one value per row, is that of `times` rows of each example."""
     tasks = inputs.get("task_ids")
-    return dict(inputs) if tasks is None else {**inputs, "task_ids": tasks.reshape(-1).repeat_interleave(times)}
+    if tasks is None:
+        return dict(inputs)
+    return {**inputs, "task_ids": tasks.reshape(-1).repeat_interleave(times)}
 
 
 class WordHead:
@@ -236,7 +243,8 @@ class VGPTask(Task, VGPHeads):
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
         inputs = {"inputs_embeds": inputs_embeds, "grounding_queries": grounding_queries, **kwargs}
         outputs, boxes = self.encode_for_vgp(self.base_model, *sequence, **inputs)
-        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
+        labels = (identification_labels, vgp_labels)
+        aligned = (alignment_phrases, alignment_pairs)
         return self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
 
 
@@ -477,7 +485,8 @@ class GroundingTask(Task, AlignmentScorer):
     ) -> tuple | TaskOutput:
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
         outputs = self.encode(*sequence, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
-        text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
+        text_states = outputs.text_hidden_state
+        region_states = outputs.region_hidden_state
         if phrase_mask is None:
             raise ValueError("phrase_mask is missing: give the tokens of each phrase, as the processor does.")
         check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
@@ -522,7 +531,8 @@ def split_images(
         )
     check_shape("region_token_type_ids", region_token_type_ids, tuple(region_features.shape[:2]))
     mask = torch.ones_like(region_token_type_ids, dtype=torch.bool)
-    mask = mask if region_attention_mask is None else region_attention_mask.bool()
+    if region_attention_mask is not None:
+        mask = region_attention_mask.bool()
     images = torch.arange(2, device=mask.device)[:, None]
     own = mask[:, None] & (region_token_type_ids[:, None] == images)  # (B, 2, R)
     features = region_features[:, None].expand(-1, 2, -1, -1)

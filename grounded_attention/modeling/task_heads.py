@@ -23,7 +23,8 @@ NO_CANDIDATE = -10000.0
 
 def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
     """Max-pooling of token states over each phrase (VGP paper, equation 2)."""
-    tokens, states = phrase_mask.bool(), text_states[:, None]
+    tokens = phrase_mask.bool()
+    states = text_states[:, None]
     # Reading the length of the longest phrase would let a GPU wait, and break the graph of a compiled model.
     if tokens.is_cpu and not torch.compiler.is_compiling():
         states, tokens = _gather_tokens(text_states, tokens)
@@ -81,7 +82,8 @@ class GroundingHead(nn.Module):
     def __init__(self, config: Any):
         super().__init__()
         self.widths = [config.text_hidden_size, config.region_hidden_size]
-        input_size, hidden_size = sum(self.widths), config.grounding_hidden_size
+        input_size = sum(self.widths)
+        hidden_size = config.grounding_hidden_size
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
         self.classifier = nn.Linear(hidden_size or input_size, 1)
@@ -206,7 +208,8 @@ class VGPHeads(PhraseHeads):
     def make_vgp_heads(self) -> None:
         """Adds the heads of the configuration."""
         config = self.config
-        text_size, dropout = config.text_hidden_size, config.classifier_dropout
+        text_size = config.text_hidden_size
+        dropout = config.classifier_dropout
         pooled = config.identification_pooling == "pooled"
         self.identification_head = ClassificationHead(
             config.pooled_hidden_size if pooled else text_size,
@@ -259,7 +262,8 @@ class VGPHeads(PhraseHeads):
         text_states = outputs.text_hidden_state
         caption_state = self._get_caption_state(text_states, outputs.pooler_output, attention_mask)
         identification_logits = self.identification_head(caption_state)
-        vgp_logits, phrase_states = None, None
+        vgp_logits = None
+        phrase_states = None
         if phrase_mask is not None:
             phrase_states = pool_phrases(text_states, phrase_mask)
             if phrase_pairs is not None:

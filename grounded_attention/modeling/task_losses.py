@@ -61,7 +61,8 @@ def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 
 def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
     """Loss of soft answer targets, summed over answers and rows, counted over rows."""
-    logits, targets = logits.float(), targets.float()
+    logits = logits.float()
+    targets = targets.float()
     if form == "cross_entropy":
         totals = targets.sum(dim=-1, keepdim=True)
         return soft_cross_entropy_sum(logits, targets / totals.masked_fill(totals == 0, 1.0))
@@ -112,7 +113,8 @@ def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
     30 % from the same image (ViLBERT public code). Every region is drawn with the same probability, with replacement.
     """
     batch_size, num_regions = mask.shape
-    across, within = int(0.7 * num_negative), int(0.3 * num_negative)
+    across = int(0.7 * num_negative)
+    within = int(0.3 * num_negative)
     image = torch.arange(batch_size, device=mask.device).repeat_interleave(num_regions)
     valid = mask.bool().flatten()
     other_image = valid & (image[:, None] != image)
@@ -137,7 +139,9 @@ def contrast_sum(
     over regions (ViLBERT public code, "NCE").
     """
     wanted = wanted.bool()
-    prediction, own, others = predicted[wanted].float(), features[wanted].float(), negatives[wanted]
+    prediction = predicted[wanted].float()
+    own = features[wanted].float()
+    others = negatives[wanted]
     candidates = torch.cat([own[:, None], features.flatten(0, 1).float()[others.clamp(min=0)]], dim=1)
     scores = torch.einsum("nd,nkd->nk", prediction, candidates)
     hidden = F.pad(others < 0, (1, 0), value=False)
@@ -156,7 +160,8 @@ def region_classes_sum(
     losses = F.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="none"
     ).view(labels.shape)
-    losses = losses if weights is None else losses * weights
+    if weights is not None:
+        losses = losses * weights
     return _over_regions(losses, labels != UNLABELLED, mask, normalizer)
 
 
@@ -181,18 +186,23 @@ def _over_regions(
     """Sum over the wanted regions; counted over these, or over all regions with a factor."""
     valid = torch.ones_like(wanted) if mask is None else mask.bool()
     total = losses.masked_fill(~(wanted & valid), 0.0).sum()
-    return (total, (wanted & valid).sum()) if normalizer is None else (total * normalizer, valid.sum())
+    if normalizer is None:
+        return (total, (wanted & valid).sum())
+    return (total * normalizer, valid.sum())
 
 
 def region_class_loss(logits: torch.Tensor, targets: Mapping[str, Any], of_probabilities: Any) -> Loss | None:
     """The loss of the classes of masked regions; `None` without their targets."""
-    labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
+    labels = targets.get("region_labels")
+    probs = targets.get("region_label_probs")
     if labels is not None and probs is not None:
         raise ValueError("Give region_labels or region_label_probs, not both.")
     check_shape("region_labels", labels, tuple(logits.shape[:2]))
     check_shape("region_label_probs", probs, tuple(logits.shape))
     loss, target = (of_probabilities, probs) if labels is None else (cross_entropy_sum, labels)
-    return None if target is None else loss(logits, target)
+    if target is None:
+        return None
+    return loss(logits, target)
 
 
 def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:

@@ -125,7 +125,9 @@ class TwoStreams:
 
     def _pack(self, stream: str, states: torch.Tensor) -> torch.Tensor:
         packing = self.packing[stream]
-        return states if packing is None else packing.pack(states)
+        if packing is None:
+            return states
+        return packing.pack(states)
 
     def request(self, call: AttentionCall) -> dict[str, Any]:
         """The arguments that tell the attention function what a call reports."""
@@ -143,7 +145,8 @@ class TwoStreams:
     def run_layer(self, layer: nn.Module, call: AttentionCall, **kwargs: Any) -> None:
         """Runs a layer of one stream, whose self-attention is `call`."""
         stream = call.query_stream
-        mask, packing = self.masks[stream, stream], self.packing[stream]
+        mask = self.masks[stream, stream]
+        packing = self.packing[stream]
         states, report = layer(self.states[stream], mask, packing, **self.request(call), **kwargs)
         self.update({stream: states}, [report])
 
@@ -169,22 +172,30 @@ class TwoStreams:
     def unpacked(self, stream: str) -> torch.Tensor:
         """The states of a stream in the padded shape."""
         packing = self.packing[stream]
-        return self.states[stream] if packing is None else packing.unpack(self.states[stream])
+        if packing is None:
+            return self.states[stream]
+        return packing.unpack(self.states[stream])
 
     @property
     def hidden_states(self) -> tuple[torch.Tensor, ...] | None:
         """States of the text after the embeddings and each layer, if they are recorded."""
-        return tuple(self.history[TEXT]) if self.records_states else None
+        if self.records_states:
+            return tuple(self.history[TEXT])
+        return None
 
     @property
     def region_hidden_states(self) -> tuple[torch.Tensor, ...] | None:
         """States of the regions after the embeddings and each layer, if they are recorded."""
-        return tuple(self.history[REGIONS]) if self.records_states else None
+        if self.records_states:
+            return tuple(self.history[REGIONS])
+        return None
 
     @property
     def attentions(self) -> tuple[Any, ...] | None:
         """The reports of the attention calls in the order of execution, if they are recorded."""
-        return tuple(self.reports) if self.records_attention else None
+        if self.records_attention:
+            return tuple(self.reports)
+        return None
 
 
 def show_one_column(mask: torch.Tensor) -> torch.Tensor:
@@ -247,7 +258,8 @@ def take_region_inputs(
         features, boxes = (inputs_embeds.new_zeros(batch_size, 1, size) for size in (width, 4))
         return RegionInputs(features, boxes, torch.zeros_like(features[..., 0], dtype=torch.bool))
     mask = torch.ones_like(region_features[..., 0], dtype=torch.bool)
-    mask = mask if region_attention_mask is None else region_attention_mask.bool()
+    if region_attention_mask is not None:
+        mask = region_attention_mask.bool()
     return RegionInputs(region_features, region_boxes, mask)
 
 

@@ -40,7 +40,9 @@ class Packing(NamedTuple):
         """`unpack` of states that are packed; others, and `None`, unchanged."""
         # Padded states have B rows, or more columns than are valid.
         is_packed = states is not None and states.shape[:2] == (1, len(self.places))
-        return self.unpack(states) if states is not None and is_packed else states
+        if states is not None and is_packed:
+            return self.unpack(states)
+        return states
 
 
 def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
@@ -50,7 +52,9 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
     if mask is None or not wanted or exporting():
         return None
     places = mask.bool().flatten().nonzero().squeeze(1)
-    return None if len(places) == mask.numel() else Packing(places, *mask.shape)
+    if len(places) == mask.numel():
+        return None
+    return Packing(places, *mask.shape)
 
 
 def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None, *states: Any) -> torch.Tensor:
@@ -66,11 +70,14 @@ def unpack_recorded(forward: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(forward)
     def wrapper(self: Any, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
         outputs = forward(self, *args, return_dict=True, **kwargs)
-        packing, states = getattr(outputs, _PACKING), outputs.get("hidden_states")
+        packing = getattr(outputs, _PACKING)
+        states = outputs.get("hidden_states")
         if packing is not None and states is not None:
             outputs["hidden_states"] = tuple(map(packing.unpack_packed, states))
         wanted = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
-        return outputs if wanted else outputs.to_tuple()
+        if wanted:
+            return outputs
+        return outputs.to_tuple()
 
     return wrapper
 
@@ -173,7 +180,9 @@ class StreamAttention(nn.Module):
         is_cross_attention (`bool`, *optional*, defaults to `False`): whether keys are those of the other stream.
         """
         super().__init__()
-        self.config, self.layer_idx, self.is_cross_attention = config, layer_idx, is_cross_attention
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_cross_attention = is_cross_attention
         self.num_attention_heads = config.num_attention_heads
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
@@ -223,4 +232,6 @@ class UnpaddedEncoder(nn.Module):
         states = hidden_states if packing is None else packing.pack(hidden_states)
         for layer in self.layer:
             states = layer(states, attention_mask, packing, **kwargs)
-        return states if packing is None else packing.unpack(states)
+        if packing is None:
+            return states
+        return packing.unpack(states)

@@ -114,7 +114,8 @@ class BoxDialect:
         """Writes a box (x1, y1, x2, y2), divided by width and height of the image, clipped to it."""
         clipped = [min(max(float(value), 0.0), 1.0) for value in box]
         middle = [sum(clipped[place::2]) / 2 for place in (0, 1)]
-        written, edges = {}, [*self._edges(), *self._edges()[:2]]
+        written = {}
+        edges = [*self._edges(), *self._edges()[:2]]
         for name, value, (start, size) in zip(_NAMES, [*clipped, *middle], edges, strict=True):
             exact = start + value * size
             if self.number.endswith("d"):
@@ -160,14 +161,18 @@ class BoxDialect:
             return [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
         else:
             numbers = self._find_point(answer)
-        return self._shares([float(number) for number in numbers]) if len(numbers) > 1 else None
+        if len(numbers) > 1:
+            return self._shares([float(number) for number in numbers])
+        return None
 
     def _find_point(self, answer: str) -> list[str]:
         """x and y of the first point."""
         if named := re.search(_NAMED_POINT, answer):
             return [*named.groups()]
         match = next((place for form in _POINT_FORMS if (place := re.search(form, answer))), None)
-        return [*match.groups()][:: -1 if self._flipped else 1] if match else []
+        if match:
+            return [*match.groups()][:: -1 if self._flipped else 1]
+        return []
 
     @property
     def _flipped(self) -> bool:
@@ -205,13 +210,15 @@ class BoxDialect:
             values = [float(number) for number in re.findall(r"\d+", run)]
             count = 4 if len(values) == 4 else 8  # two corners, or the four of each quadrilateral
             for start in range(0, len(values) - count + 1, count):
-                xs, ys = values[start : start + count : 2], values[start + 1 : start + count : 2]
+                xs = values[start : start + count : 2]
+                ys = values[start + 1 : start + count : 2]
                 yield BoxDialect()._corners([min(xs), min(ys), max(xs), max(ys)])
         for token, order, middle, steps in _TOKENS:
             if groups := re.findall(token * 4, answer):
                 scale = BoxDialect(scale=steps)
                 if self.box.startswith(token.partition("(")[0] + "{x1}"):  # DocTags has the tokens of Florence-2
-                    scale, middle = replace(self, box=""), self.middle
+                    scale = replace(self, box="")
+                    middle = self.middle
                 yield from (scale._corners([float(group[at]) + middle for at in order]) for group in groups)
                 return
         by_key = bool(self.y_first_key) and re.search(rf"\b{self.y_first_key}\b", answer) is not None
@@ -223,7 +230,9 @@ class BoxDialect:
     def _corners(self, numbers: Sequence[float]) -> list[float] | None:
         shares = self._shares(numbers)
         (x1, x2), (y1, y2) = sorted(shares[::2]), sorted(shares[1::2])
-        return [x1, y1, x2, y2] if x1 < x2 and y1 < y2 else None
+        if x1 < x2 and y1 < y2:
+            return [x1, y1, x2, y2]
+        return None
 
     def _shares(self, numbers: Sequence[float]) -> list[float]:
         limits = self.bounds
@@ -252,7 +261,9 @@ def _clean(text: str) -> str:
 def _parted(brackets: re.Match[str]) -> str:
     """[x, y, x, y; x, y, x, y] as two boxes."""
     parts = brackets[0].split(";")
-    return "],[".join(parts) if all(len(re.findall(_NUMBER, part)) == 4 for part in parts) else brackets[0]
+    if all(len(re.findall(_NUMBER, part)) == 4 for part in parts):
+        return "],[".join(parts)
+    return brackets[0]
 
 
 def _find_numbers(text: str) -> Iterator[tuple[Sequence[str], bool]]:
@@ -276,7 +287,8 @@ def _find_numbers(text: str) -> Iterator[tuple[Sequence[str], bool]]:
 
 _JSON_PROMPT = "Locate {text} in this image and output the bbox coordinates in JSON format."
 _REGION_PROMPT = "Please provide the bounding box coordinate of the region this sentence describes: "
-_ITEM, _FENCE = '\t{"bbox_2d": {box}, "label": {json}}', "```json\n[\n{items}\n]\n```"
+_ITEM = '\t{"bbox_2d": {box}, "label": {json}}'
+_FENCE = "```json\n[\n{items}\n]\n```"
 _QWEN_3 = BoxDialect(_JSON_PROMPT, item=_ITEM, answer=_FENCE, join=",\n")
 
 # By the authors' cards and code, or their answers to users. `plain` is for families without a documented form.
@@ -404,7 +416,9 @@ BOX_DIALECTS: dict[str, BoxDialect] = {
 def fit_dialect(dialect: BoxDialect, settings: ImageSettings | None) -> BoxDialect:
     """The dialect for one image, or without one (whose boxes in pixels are then to 1000)."""
     if settings is None:
-        return replace(dialect, limits=(1000, 1000)) if dialect.scale == "pixels" else dialect
+        if dialect.scale == "pixels":
+            return replace(dialect, limits=(1000, 1000))
+        return dialect
     if dialect.scale == "pixels":
         rows, columns = qwen_size(settings)
         return replace(dialect, limits=(columns, rows))

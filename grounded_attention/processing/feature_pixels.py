@@ -33,7 +33,8 @@ class BackbonePixels:
         shortest_edge: int,
         rescale_factor: float = 1 / 255,
     ) -> None:
-        self.image_mean, self.image_std = list(image_mean), list(image_std)
+        self.image_mean = list(image_mean)
+        self.image_std = list(image_std)
         self.shortest_edge = shortest_edge
         self.rescale_factor = rescale_factor
 

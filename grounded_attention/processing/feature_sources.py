@@ -13,7 +13,9 @@ def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | Non
         return {key: str(features[key]) for key in ("name", "weights") if features.get(key)}
     detector = known.get("detector")
     name = detector if isinstance(detector, str) else known.get("source")
-    return {"name": name} if isinstance(name, str) and name else None
+    if isinstance(name, str) and name:
+        return {"name": name}
+    return None
 
 
 def feature_mismatch(source: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:

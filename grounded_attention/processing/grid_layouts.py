@@ -27,11 +27,13 @@ from .videos import Video
 
 def _llava_frame(settings: ImageSettings) -> tuple[ImageFrame, int, int]:
     """What the vision tower of LLaVA sees, and its rows and columns of patches."""
-    frame, patch = settings.frame, settings.processor.patch_size
+    frame = settings.frame
+    patch = settings.processor.patch_size
     if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
         frame = pad_to_square(frame)
     frame = center_crop(settings, frame)
-    rows, columns = frame.height // patch, frame.width // patch
+    rows = frame.height // patch
+    columns = frame.width // patch
     return frame.crop(0, 0, columns * patch, rows * patch), rows, columns
 
 
@@ -54,9 +56,12 @@ def square(settings: ImageSettings) -> ImageLayout:
 
 def qwen_size(settings: ImageSettings) -> tuple[int, int]:
     """Height and width of the image after its resize to full patches."""
-    height, width, size = settings.height, settings.width, settings.edges("size")
+    height = settings.height
+    width = settings.width
+    size = settings.edges("size")
     if settings.get("do_resize"):
-        factor, frames = settings.get("patch_size") * settings.get("merge_size"), settings.get("temporal_patch_size")
+        factor = settings.get("patch_size") * settings.get("merge_size")
+        frames = settings.get("temporal_patch_size")
         resize = settings.upstream("smart_resize")
         known = {
             "factor": factor,
@@ -99,7 +104,8 @@ def qwen_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageL
 
 def qwen3_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
     processor = settings.processor
-    start, end = processor.vision_start_token, processor.vision_end_token
+    start = processor.vision_start_token
+    end = processor.vision_end_token
     steps = zip(video.steps(settings.get("temporal_patch_size")), qwen_frames(settings, video, grid), strict=True)
     return [[f"<{time:.1f} seconds>{start}", *layout, end] for (_, time), layout in steps]
 
@@ -112,22 +118,28 @@ def hunyuan_vl(settings: ImageSettings) -> ImageLayout:
 
 
 def emu3(settings: ImageSettings) -> ImageLayout:
-    processor, images = settings.processor, settings.processor.image_processor
+    processor = settings.processor
+    images = settings.processor.image_processor
     size = (images.spatial_factor, images.min_pixels, images.max_pixels)
     height, width = settings.upstream("smart_resize")(settings.height, settings.width, *size)
-    rows, columns = height // processor.downsample_ratio, width // processor.downsample_ratio
+    rows = height // processor.downsample_ratio
+    columns = width // processor.downsample_ratio
     start = f"{processor.image_start_token}{rows}*{columns}{processor.fake_token_around_image}"
     grid = ended_rows(settings.frame.grid(rows, columns), rows)
     return [start, grid, f"{processor.eof_token}{processor.image_end_token}"]
 
 
 def apertus(settings: ImageSettings) -> ImageLayout:
-    processor, factor, size = settings.processor, settings.get("spatial_factor"), settings.get("size")
-    height, width = settings.height, settings.width
+    processor = settings.processor
+    factor = settings.get("spatial_factor")
+    size = settings.get("size")
+    height = settings.height
+    width = settings.width
     if settings.get("do_resize"):
         limits = (size["min_pixels"], size["max_pixels"])
         height, width = settings.upstream("smart_resize")(height, width, factor, *limits)
-    rows, columns = height // factor, width // factor
+    rows = height // factor
+    columns = width // factor
     start = f"{processor.boi_token}{rows}*{columns}{processor.image_wrapper_token}"
     return [start, lines(settings.frame.grid(rows, columns), rows, processor.eol_token, processor.eoi_token)]
 
@@ -140,12 +152,14 @@ def pp_chart2table(settings: ImageSettings) -> ImageLayout:
 def pixtral(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
     patch = processor.patch_size * processor.spatial_merge_size
-    longest, resize = settings.edges("size")["longest_edge"], settings.upstream("get_resize_output_image_size")
+    longest = settings.edges("size")["longest_edge"]
+    resize = settings.upstream("get_resize_output_image_size")
     shape = np.broadcast_to(np.uint8(0), (settings.height, settings.width, 3))  # the function reads the shape alone
     alone = hasattr(processor, "effective_patch_size")  # LightOnOCR, which may cut patches that are not merged
     unit = settings.get("patch_size") if alone else patch
     height, width = resize(shape, size=(longest, longest), patch_size=(unit, unit))
-    rows, columns = height // patch, width // patch
+    rows = height // patch
+    columns = width // patch
     grid = settings.frame.resize(width, height).crop(0, 0, columns * patch, rows * patch).grid(rows, columns)
     if alone:
         return [grid]
@@ -153,7 +167,8 @@ def pixtral(settings: ImageSettings) -> ImageLayout:
 
 
 def gemma4(settings: ImageSettings) -> ImageLayout:
-    patch, pool = settings.get("patch_size"), settings.get("pooling_kernel_size")
+    patch = settings.get("patch_size")
+    pool = settings.get("pooling_kernel_size")
     limits = {"max_patches": settings.get("max_soft_tokens") * pool**2, "pooling_kernel_size": pool}
     resize = settings.upstream("get_aspect_ratio_preserving_size")
     height, width = resize(settings.height, settings.width, patch_size=patch, **limits)
@@ -161,18 +176,21 @@ def gemma4(settings: ImageSettings) -> ImageLayout:
 
 
 def deepseek_vl(settings: ImageSettings) -> ImageLayout:
-    side, frame = settings.square(settings.processor.num_image_tokens), settings.frame
+    side = settings.square(settings.processor.num_image_tokens)
+    frame = settings.frame
     if settings.get("do_resize"):
         size = settings.edges("high_res_size") or settings.edges("size")  # the smaller one is made from the larger
         scale = size["height"] / max(frame.width, frame.height)
         edges = (max(round(edge * scale), settings.get("min_size")) for edge in (frame.width, frame.height))
         frame = frame.resize(*edges)
-    frame = pad_to_square(frame) if settings.get("do_pad", True) else frame
+    if settings.get("do_pad", True):
+        frame = pad_to_square(frame)
     return [frame.grid(side, side)]
 
 
 def kimi_k25(settings: ImageSettings) -> ImageLayout:
-    patch, merge = settings.get("patch_size"), settings.get("merge_size")
+    patch = settings.get("patch_size")
+    merge = settings.get("merge_size")
     names = {"max_patches": settings.get("max_patches"), "max_size_per_side": settings.get("size")["max_height"]}
     resize = settings.upstream("navit_resize")
     resized, padded = resize(settings.height, settings.width, patch_size=patch, merge_kernel_size=merge, **names)
@@ -181,8 +199,10 @@ def kimi_k25(settings: ImageSettings) -> ImageLayout:
 
 
 def nemotron_h_omni(settings: ImageSettings) -> ImageLayout:
-    patch, merge = settings.get("patch_size"), round(1 / settings.get("downsample_ratio"))
-    least, most = settings.get("min_num_patches"), settings.get("max_num_patches")
+    patch = settings.get("patch_size")
+    merge = round(1 / settings.get("downsample_ratio"))
+    least = settings.get("min_num_patches")
+    most = settings.get("max_num_patches")
     room = (settings.get("max_model_len") - 4) * merge**2
     limits = (least, max(least, min(room, most or room)))
     shape = (settings.height, settings.width)
@@ -192,7 +212,9 @@ def nemotron_h_omni(settings: ImageSettings) -> ImageLayout:
 
 def inkling(settings: ImageSettings) -> ImageLayout:
     """Tokens of equal squares of pixels, the last ones padded at the right and below."""
-    size, frame, factor = settings.edges("size"), settings.frame, settings.get("rescale_image_frac")
+    size = settings.edges("size")
+    frame = settings.frame
+    factor = settings.get("rescale_image_frac")
     if factor is not None:
         long = max(frame.width, frame.height)
         most = max(long, settings.get("rescale_image_max_upscaled_long_edge", math.inf))
@@ -200,5 +222,6 @@ def inkling(settings: ImageSettings) -> ImageLayout:
         frame = frame.resize(*(math.floor(edge * ratio + 0.5) for edge in (frame.width, frame.height)))
     # The first version has one more column, without pixels, where the width is full.
     full = hasattr(settings.processor.image_processor, "rescale_image_frac")
-    rows, columns = math.ceil(frame.height / size["height"]), math.ceil((frame.width + full) / size["width"])
+    rows = math.ceil(frame.height / size["height"])
+    columns = math.ceil((frame.width + full) / size["width"])
     return [frame.crop(0, 0, columns * size["width"], rows * size["height"]).grid(rows, columns)]

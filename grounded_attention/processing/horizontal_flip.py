@@ -66,7 +66,9 @@ def _other(word: str) -> str:
     other = OTHER_SIDE[word.lower()]
     if word.isupper():
         return other.upper()
-    return other.capitalize() if word == word.capitalize() else other
+    if word == word.capitalize():
+        return other.capitalize()
+    return other
 
 
 def _move(position: int, words: Sequence[tuple[int, int, int]], is_end: bool) -> int:

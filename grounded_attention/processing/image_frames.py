@@ -29,8 +29,10 @@ class ImageFrame:
     def crop(self, left: int, top: int, width: int, height: int) -> "ImageFrame":
         """Cuts a rectangle out of the picture; outside of the picture is padding."""
         x1, y1, x2, y2 = self.box
-        step_x, step_y = (x2 - x1) / self.width, (y2 - y1) / self.height
-        x1, y1 = x1 + left * step_x, y1 + top * step_y
+        step_x = (x2 - x1) / self.width
+        step_y = (y2 - y1) / self.height
+        x1 = x1 + left * step_x
+        y1 = y1 + top * step_y
         return ImageFrame(width, height, (x1, y1, x1 + width * step_x, y1 + height * step_y))
 
     def center_crop(self, width: int, height: int) -> "ImageFrame":
@@ -39,7 +41,8 @@ class ImageFrame:
 
     def tiles(self, rows: int, columns: int) -> list["ImageFrame"]:
         """Divides the picture into equal parts, row by row (`list[ImageFrame]`)."""
-        width, height = self.width // columns, self.height // rows
+        width = self.width // columns
+        height = self.height // rows
         return [self.crop(j * width, i * height, width, height) for i in range(rows) for j in range(columns)]
 
     def grid(self, rows: int, columns: int) -> np.ndarray:
@@ -49,7 +52,8 @@ class ImageFrame:
     def cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Computes the boxes of patches in the original image."""
         x1, y1, x2, y2 = self.box
-        xs, ys = x1 + columns * (x2 - x1), y1 + rows * (y2 - y1)
+        xs = x1 + columns * (x2 - x1)
+        ys = y1 + rows * (y2 - y1)
         boxes = np.empty((len(rows), len(columns), 4))
         boxes[..., 0::2], boxes[..., 1::2] = xs[None], ys[:, None]
         boxes = boxes.reshape(-1, 4).clip(0.0, 1.0)

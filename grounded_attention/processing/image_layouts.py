@@ -43,8 +43,11 @@ class ImageSettings:
     def get(self, name: str, default: Any = None) -> Any:
         """Returns a setting of the image processor (None counts as missing)."""
         value = self.given.get(name)
-        value = getattr(getattr(self.processor, self.part), name, None) if value is None else value
-        return default if value is None else value
+        if value is None:
+            value = getattr(getattr(self.processor, self.part), name, None)
+        if value is None:
+            return default
+        return value
 
     def edges(self, name: str) -> dict[str, int]:
         """Returns a size setting as a plain dictionary of its edges (`dict[str, int]`)."""

@@ -114,12 +114,16 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         Returns:
             `tuple[int, int]`: New width and height in pixels.
         """
-        shorter, longer = min(width, height), max(width, height)
-        target, limit = self.size["shortest_edge"], self.size["longest_edge"]
+        shorter = min(width, height)
+        longer = max(width, height)
+        target = self.size["shortest_edge"]
+        limit = self.size["longest_edge"]
         if target * longer > limit * shorter:
             target = max(1, limit * shorter // longer)
         other = min(limit, target * longer // shorter)
-        return (target, other) if width < height else (other, target)
+        if width < height:
+            return (target, other)
+        return (other, target)
 
     def pixels(self, picture: Image.Image) -> np.ndarray:
         """Converts one RGB picture, resized and normalised, to (3, h, w) float32 in the order blue, green, red."""

@@ -98,7 +98,9 @@ class ImageTokenFamily:
 
     def arrange(self, images: Sequence[Sequence[Any]]) -> Sequence[Any]:
         """Returns the images of each text as the processor takes them."""
-        return images if self.nested else [image for each in images for image in each]
+        if self.nested:
+            return images
+        return [image for each in images for image in each]
 
 
 _PAN_AND_SCAN = {
@@ -314,7 +316,8 @@ def image_layouts(
             layout = family.layout(ImageSettings(processor, settings, width, height, len(sizes) == 1, image))
             start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
         except (AttributeError, KeyError, TypeError) as error:
-            name, installed = type(processor).__name__, transformers.__version__
+            name = type(processor).__name__
+            installed = transformers.__version__
             wrong = f"{name} does not lay out images as {family.processor} does ({error}); give another model type."
             same = family.processor in {cls.__name__ for cls in type(processor).__mro__}
             if same and version.parse(installed) < version.parse(NEWEST_TRANSFORMERS):

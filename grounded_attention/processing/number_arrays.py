@@ -13,7 +13,8 @@ def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()
-            value = value.float() if "bfloat16" in str(value.dtype) else value
+            if "bfloat16" in str(value.dtype):
+                value = value.float()
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(

@@ -102,12 +102,15 @@ class PatchGroundingProcessor:
     @property
     def picture_tokens(self) -> list[str]:
         """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too."""
-        image, video = self.family.image_token(self.processor), getattr(self.processor, "video_token", None)
+        image = self.family.image_token(self.processor)
+        video = getattr(self.processor, "video_token", None)
         if self.family.frames is None or video is None:
             return [image]
         # A tokenizer without the token would give that of unknown words.
         known = self.tokenizer.convert_tokens_to_ids(video) not in (None, self.tokenizer.unk_token_id)
-        return [image, video] if known else [image]
+        if known:
+            return [image, video]
+        return [image]
 
     def frame_steps(self, video: Video) -> list[tuple[range, float]]:
         """The frames of a video that the model reads together, and when; each step is an image of `region_image`."""
@@ -232,9 +235,11 @@ class PatchGroundingProcessor:
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, grids) for i in range(len(prompts))]
         data = region_arrays([each.image_tokens for each in sequences])
         encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
-        counts, shape = np.array([each.images for each in sequences]), data["region_positions"].shape
+        counts = np.array([each.images for each in sequences])
+        shape = data["region_positions"].shape
         cover = partial(mark_covered, threshold=self.coverage_threshold)
-        tokens, every = data["region_attention_mask"].sum(axis=1), np.tile(np.arange(shape[1]), (shape[0], 1))
+        tokens = data["region_attention_mask"].sum(axis=1)
+        every = np.tile(np.arange(shape[1]), (shape[0], 1))
         regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], cover)
         match = partial(match_coverage, threshold=self.coverage_threshold)
         parts = [each.prompt.parts for each in sequences]
@@ -271,7 +276,8 @@ class PatchGroundingProcessor:
             )
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image | Video]) -> Prompt:
-        token, is_video = self.placeholder, [isinstance(picture, Video) for picture in pictures]
+        token = self.placeholder
+        is_video = [isinstance(picture, Video) for picture in pictures]
         if len(self.picture_tokens) == 1 and any(is_video):
             known = ", ".join(kind for kind, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None)
             raise ValueError(f"{name}: videos of this type of model are not read, only of {known}; give images.")
@@ -372,11 +378,14 @@ class PatchGroundingProcessor:
 
     def _expand(self, prompt: Prompt, layouts: list[list[ImageLayout]]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""
-        expanded, segments, place = "", [], 0
+        expanded = ""
+        segments = []
+        place = 0
         if self.family.starts_prompt:
             start = self.tokenizer.bos_token or self.tokenizer.eos_token
             expanded = "" if prompt.text.startswith(start) else start
-        end, after = self.family.prompt_end(self.processor), self.family.after_images(self.processor)
+        end = self.family.prompt_end(self.processor)
+        after = self.family.after_images(self.processor)
         for number, found in enumerate([*self._places.finditer(prompt.text), None]):
             part = prompt.text[place : None if found is None else found.start()]
             segments.append((len(expanded), len(expanded) + len(part), place))

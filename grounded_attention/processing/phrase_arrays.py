@@ -113,7 +113,8 @@ def phrase_arrays(
     shape = (len(counts), max(counts, default=0), length)
     mask, truncated, empty = phrase_tokens(flat, shape, encoded, columns)
     absent = truncated | empty
-    data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
+    data = {"phrase_mask": mask}
+    flags = {TRUNCATED: truncated, NO_TOKEN: empty}
     if regions is not None:
         gold, lost, scores = ground_phrases(flat, regions, match, _image_of(flat, images, bool(regions.cover)))
         data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
@@ -183,7 +184,8 @@ def _image_of(flat: FlatPhrases, images: np.ndarray, required: bool) -> np.ndarr
     """Returns the image of the boxes of each phrase, (F,) int64, -1 for any; (B,) `images` are those of an example."""
     images_of = np.full(len(flat.records), -1, dtype=np.int64)
     for index, record in enumerate(flat.records):
-        image, count = record.image, images[flat.example[index]]
+        image = record.image
+        count = images[flat.example[index]]
         if record.regions is not None or (image is None and not (required and count > 1 and record.boxes is not None)):
             continue
         if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:

@@ -422,7 +422,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
 
     def _position_arrays(self, data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Makes the positions of text columns and region columns in the sequence of the model; -1 for padding."""
-        text, regions = data["attention_mask"], data.get("region_attention_mask")
+        text = data["attention_mask"]
+        regions = data.get("region_attention_mask")
         positions = {"text_positions": np.where(text > 0, np.arange(text.shape[1]), -1)}
         if regions is not None:
             start = text.shape[1] * self.one_sequence

@@ -51,10 +51,12 @@ def stack_boxes(
 
 
 def _check_shape(example: int, boxes: Any, count: int) -> np.ndarray:
-    array = (
-        np.zeros((0, 4), dtype=np.float32) if boxes is None else to_array(boxes, f"Example {example}: region_boxes")
-    )
-    array = array.reshape(0, 4) if array.size == 0 else array
+    if boxes is None:
+        array = np.zeros((0, 4), dtype=np.float32)
+    else:
+        array = to_array(boxes, f"Example {example}: region_boxes")
+    if array.size == 0:
+        array = array.reshape(0, 4)
     if array.shape != (count, 4):
         raise ValueError(
             f"Example {example}: boxes of shape {array.shape} for {count} regions, expected ({count}, 4): "
@@ -111,7 +113,8 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
 
 def box_iou(first: Tensor, second: Tensor) -> Tensor:
     """Computes the intersection over union (IoU) of boxes; boxes without area overlap nothing."""
-    first, second = first[..., :, None, :], second[..., None, :, :]
+    first = first[..., :, None, :]
+    second = second[..., None, :, :]
     sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
     intersection = sides.clamp(min=0).prod(-1)
     union = _area(first) + _area(second) - intersection

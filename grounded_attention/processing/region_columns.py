@@ -47,7 +47,8 @@ def check_regions(inputs: Mapping[str, Any], has_image: np.ndarray | None, width
     """Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them.
     `inputs` has the arguments of the processor's call, and an example has up to `images` images.
     """
-    features, boxes = None, inputs["region_boxes"]
+    features = None
+    boxes = inputs["region_boxes"]
     if has_image is None:
         values = enumerate(inputs["region_features"])
         features = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in values]

@@ -226,12 +226,15 @@ class GridBoxes:
                 for column in range(side)
             ]
         )
-        ones, zeros = torch.ones(len(cells)), torch.zeros(len(cells), dtype=torch.long)
+        ones = torch.ones(len(cells))
+        zeros = torch.zeros(len(cells), dtype=torch.long)
         return [Detections(cells * torch.tensor([*image.size, *image.size]), ones, zeros) for image in images]
 
 
 def _or_default(value: Any, default: list[Any]) -> Any:
-    return default if value is None else value
+    if value is None:
+        return default
+    return value
 
 
 def _check_given_boxes(boxes: Tensor, size: tuple[int, int], image_id: str) -> None:
@@ -270,7 +273,9 @@ def dictionary_digest(content: Mapping[str, Any]) -> str:
 def _without_ignored_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _without_ignored_keys(item) for key, item in value.items() if key not in IGNORED_CONFIG_KEYS}
-    return [_without_ignored_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_without_ignored_keys(item) for item in value]
+    return value
 
 
 def weights_digest(model: torch.nn.Module) -> str:

@@ -38,7 +38,9 @@ class DetectedRegions:
     def label(self, region: int) -> str:
         """Returns the label of a region; empty if the detector has no labels."""
         index = int(self.classes[region])
-        return self.label_names[index] if index < len(self.label_names) else ""
+        if index < len(self.label_names):
+            return self.label_names[index]
+        return ""
 
 
 class RegionExtractor:
@@ -126,7 +128,9 @@ class RegionExtractor:
     @property
     def feature_size(self) -> int | None:
         """D, the number of feature values of a region; None without a feature model."""
-        return None if self.features is None else self.features.config.feature_size
+        if self.features is None:
+            return None
+        return self.features.config.feature_size
 
     def extract(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[DetectedRegions]:
         """Extracts the regions of each image, in the order of the images."""
@@ -178,7 +182,8 @@ class RegionExtractor:
         """Selects boxes inside the image; returns the whole image if there is none."""
         boxes, usable = clip_boxes(detected.boxes, width, height)
         if self.detector.selected:  # others count these boxes, so that none may be dropped
-            boxes, usable = widen_boxes(detected.boxes, width, height), torch.ones_like(usable)
+            boxes = widen_boxes(detected.boxes, width, height)
+            usable = torch.ones_like(usable)
         detected = Detections(boxes, detected.scores, detected.classes, detected.class_probs)[usable]
         if not len(detected):
             return _whole_image_region(detected, width, height)
@@ -192,7 +197,8 @@ class RegionExtractor:
         if self.features is None:
             return [None] * len(images)
         inputs = self.feature_processor(images=images, return_tensors="pt")
-        device, dtype = self.features.device, self.features.dtype
+        device = self.features.device
+        dtype = self.features.dtype
         sizes = inputs["image_sizes"].to(torch.float32).repeat(1, 2)
         padded = torch.nn.utils.rnn.pad_sequence(boxes, batch_first=True) * sizes[:, None]
         counts = torch.tensor([len(rows) for rows in boxes])
@@ -207,7 +213,9 @@ class RegionExtractor:
 
 
 def _to_numpy(values: Tensor | None) -> np.ndarray | None:
-    return None if values is None else values.numpy()
+    if values is None:
+        return None
+    return values.numpy()
 
 
 def _whole_image_region(template: Detections, width: int, height: int) -> Detections:

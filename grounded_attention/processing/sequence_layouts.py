@@ -159,7 +159,8 @@ def kept_lengths(lengths: np.ndarray, budget: np.ndarray, strategy: str) -> np.n
     names = ("only_first", "only_second")[: len(lengths)]
     if strategy not in names:
         raise ValueError(f"Unknown truncation {strategy!r}; expected one of longest_first, {', '.join(names)}.")
-    cut, kept = names.index(strategy), lengths.copy()
+    cut = names.index(strategy)
+    kept = lengths.copy()
     room = budget - (lengths.sum(axis=0) - lengths[cut])
     if (room < 0).any():
         example = int(np.argmax(room < 0))
@@ -175,8 +176,10 @@ def kept_lengths(lengths: np.ndarray, budget: np.ndarray, strategy: str) -> np.n
 def _cut_longest_first(lengths: np.ndarray, budget: np.ndarray) -> np.ndarray:
     if len(lengths) == 1:
         return np.minimum(lengths, budget)
-    short, long = lengths.argmin(axis=0), 1 - lengths.argmin(axis=0)
-    batch, kept = np.arange(lengths.shape[1]), lengths.copy()
+    short = lengths.argmin(axis=0)
+    long = 1 - lengths.argmin(axis=0)
+    batch = np.arange(lengths.shape[1])
+    kept = lengths.copy()
     fits = lengths.sum(axis=0) <= budget
     kept[short, batch] = np.where(fits, lengths[short, batch], np.minimum(lengths[short, batch], budget // 2))
     kept[long, batch] = np.minimum(lengths[long, batch], budget - kept[short, batch])
@@ -199,7 +202,8 @@ def arrange_columns(
     shape = (kept.shape[1], -(-width // multiple_of) * multiple_of)
     ids = np.full(shape, tokenizer.pad_token_id, dtype=np.int64)
     types = np.zeros(shape, dtype=np.int64)
-    first, end = np.zeros_like(kept), np.zeros(len(specials), dtype=np.int64)
+    first = np.zeros_like(kept)
+    end = np.zeros(len(specials), dtype=np.int64)
     answers = np.full(len(specials), -1, dtype=np.int64)
     for layout in dict.fromkeys(layouts):
         rows = np.array([i for i, other in enumerate(layouts) if other == layout])

@@ -55,5 +55,6 @@ def find_tagged(
     covered &= np.arange(covered.shape[1]) < columns.kept[flat.text, flat.example][:, None]
     pair, token = np.nonzero(covered[tag_of])
     tag = tag_of[pair]
-    example, region = flat.example[tag], np.concatenate([*indices, np.zeros(0, np.int64)])[pair]
+    example = flat.example[tag]
+    region = np.concatenate([*indices, np.zeros(0, np.int64)])[pair]
     return example, columns.first[flat.text[tag], example] + token, regions.columns[example, region]

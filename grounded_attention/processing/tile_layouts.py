@@ -21,7 +21,8 @@ from .image_layouts import (
 
 def _unpadded(settings: ImageSettings, rows: int, columns: int) -> tuple[slice, slice]:
     """The rows and columns of patches that stay when the model removes the padding of a canvas."""
-    width, height = settings.width, settings.height
+    width = settings.width
+    height = settings.height
     if width / height > columns / rows:
         cut = (rows - int(round(height * (columns / width), 7))) // 2
         return slice(cut, rows - cut), slice(0, columns)
@@ -104,7 +105,9 @@ def _idefics3_tiles(settings: ImageSettings) -> tuple[int, int]:
     """Rows and columns of tiles, (0, 0) for an image that is not split."""
     if not settings.get("do_image_splitting"):
         return 0, 0
-    height, width, tile = settings.height, settings.width, settings.edges("max_image_size")["longest_edge"]
+    height = settings.height
+    width = settings.width
+    tile = settings.edges("max_image_size")["longest_edge"]
     if settings.get("do_resize"):
         shape = np.broadcast_to(np.uint8(0), (3, height, width))  # the function reads the shape alone
         longest = settings.edges("size")["longest_edge"]
@@ -116,12 +119,15 @@ def _idefics3_tiles(settings: ImageSettings) -> tuple[int, int]:
     else:
         rows = math.ceil(height / tile)
         columns = math.ceil(int(rows * tile * aspect) / tile)
-    return (rows, columns) if max(rows, columns) > 1 else (0, 0)
+    if max(rows, columns) > 1:
+        return (rows, columns)
+    return (0, 0)
 
 
 def idefics3(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
-    side, around = settings.square(processor.image_seq_len), processor.fake_image_token
+    side = settings.square(processor.image_seq_len)
+    around = processor.fake_image_token
     whole = getattr(processor, "global_image_tag", None) or processor.global_image_token
     rows, columns = _idefics3_tiles(settings)
     tiles = [*_tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n"), "\n"] if rows else []
@@ -129,7 +135,8 @@ def idefics3(settings: ImageSettings) -> ImageLayout:
 
 
 def granite_docling(settings: ImageSettings) -> ImageLayout:
-    processor, around = settings.processor, settings.processor.fake_image_token
+    processor = settings.processor
+    around = settings.processor.fake_image_token
     side = settings.square(processor.image_seq_len * (4 if settings.get("fine_route") else 1))
     rows, columns = processor.image_processor.get_tile_grid(settings.height, settings.width, dict(settings.given))
     whole = [f"\n{around}{processor.global_image_tag}", settings.frame.grid(side, side), around]
@@ -139,8 +146,10 @@ def granite_docling(settings: ImageSettings) -> ImageLayout:
 
 def _pan_and_scan(settings: ImageSettings) -> list[ImageFrame]:
     """The crops of a long image (Gemma 3)."""
-    frame, smallest = settings.frame, settings.get("pan_and_scan_min_crop_size")
-    long, short = max(frame.width, frame.height), min(frame.width, frame.height)
+    frame = settings.frame
+    smallest = settings.get("pan_and_scan_min_crop_size")
+    long = max(frame.width, frame.height)
+    short = min(frame.width, frame.height)
     if not settings.get("do_pan_and_scan") or long / short < settings.get("pan_and_scan_min_ratio_to_activate"):
         return []
     count = min(math.floor(long / smallest), math.floor(long / short + 0.5))
@@ -170,7 +179,9 @@ def gemma3(settings: ImageSettings) -> ImageLayout:
 
 def _optimal_tiles(settings: ImageSettings) -> tuple[int, int]:
     """Rows and columns of tiles that fit the shape of the image best, (0, 0) if one tile is enough."""
-    size, shape, most = settings.edges("size"), (settings.height, settings.width), settings.get("max_patches")
+    size = settings.edges("size")
+    shape = (settings.height, settings.width)
+    most = settings.get("max_patches")
     if not settings.get("crop_to_patches") or most <= 1:
         return 0, 0
     if settings.get("use_covering_area_grid"):  # Ovis 2
@@ -179,7 +190,9 @@ def _optimal_tiles(settings: ImageSettings) -> tuple[int, int]:
     else:
         rule = settings.upstream("get_optimal_tiled_canvas")
         columns, rows = rule(shape, (size["height"], size["width"]), settings.get("min_patches"), most)
-    return (rows, columns) if rows * columns > 1 else (0, 0)
+    if rows * columns > 1:
+        return (rows, columns)
+    return (0, 0)
 
 
 def internvl(settings: ImageSettings) -> ImageLayout:
@@ -189,8 +202,11 @@ def internvl(settings: ImageSettings) -> ImageLayout:
 
 
 def unlimited_ocr(settings: ImageSettings) -> ImageLayout:
-    processor, frame, cropped = settings.processor, settings.frame, settings.get("crop_to_patches")
-    tile, size = settings.get("tile_size"), max(settings.edges("size").values())
+    processor = settings.processor
+    frame = settings.frame
+    cropped = settings.get("crop_to_patches")
+    tile = settings.get("tile_size")
+    size = max(settings.edges("size").values())
     inner, side = (math.ceil(edge // processor.patch_size / processor.downsample_ratio) for edge in (tile, size))
     layout: ImageLayout = []
     if cropped and max(frame.width, frame.height) > tile:
@@ -212,7 +228,8 @@ def aya_vision(settings: ImageSettings) -> ImageLayout:
 
 
 def cohere2_vision(settings: ImageSettings) -> ImageLayout:
-    side, end = settings.processor.patch_size, settings.processor.img_line_break_token
+    side = settings.processor.patch_size
+    end = settings.processor.img_line_break_token
     tiles = _tiles(settings.frame, *_optimal_tiles(settings), side, "", end, end)
     return [*tiles, settings.frame.grid(side, side), end]
 
@@ -224,9 +241,12 @@ def ovis2(settings: ImageSettings) -> ImageLayout:
 
 
 def llama4(settings: ImageSettings) -> ImageLayout:
-    size, whole = settings.get("size"), bool(settings.get("resize_to_max_canvas"))
-    tile, shape = settings.edges("size")["height"], (settings.height, settings.width)
-    patch, ratio = settings.processor.patch_size, settings.processor.downsample_ratio
+    size = settings.get("size")
+    whole = bool(settings.get("resize_to_max_canvas"))
+    tile = settings.edges("size")["height"]
+    shape = (settings.height, settings.width)
+    patch = settings.processor.patch_size
+    ratio = settings.processor.downsample_ratio
     side = settings.square((tile // patch) ** 2 // ratio)
     known = settings.upstream("find_supported_resolutions")(
         max_num_chunks=settings.get("max_patches"), patch_size=size
@@ -236,7 +256,8 @@ def llama4(settings: ImageSettings) -> ImageLayout:
     most = (height, width) if whole else (min(max(shape[0], tile), height), min(max(shape[1], tile), width))
     resized = settings.upstream("get_max_res_without_distortion")(shape, most)
     frame = settings.frame.resize(max(int(resized[1]), 1), max(int(resized[0]), 1)).crop(0, 0, width, height)
-    rows, columns = height // tile, width // tile
+    rows = height // tile
+    columns = width // tile
     tiles: ImageLayout = []
     if rows * columns > 1:
         tiles = _tiles(frame, rows, columns, side, "", "<|tile_x_separator|>", "<|tile_y_separator|>")
@@ -245,8 +266,10 @@ def llama4(settings: ImageSettings) -> ImageLayout:
 
 
 def perception_lm(settings: ImageSettings) -> ImageLayout:
-    processor, tile = settings.processor, settings.get("tile_size")
-    side, shape = tile // processor.patch_size // processor.pooling_ratio, (settings.width, settings.height, tile)
+    processor = settings.processor
+    tile = settings.get("tile_size")
+    side = tile // processor.patch_size // processor.pooling_ratio
+    shape = (settings.width, settings.height, tile)
     tiles: ImageLayout = []
     if settings.get("vision_input_type") == "thumb+tile":
         images = processor.image_processor
@@ -256,7 +279,8 @@ def perception_lm(settings: ImageSettings) -> ImageLayout:
 
 
 def lfm2_vl(settings: ImageSettings) -> ImageLayout:
-    processor, images = settings.processor, settings.processor.image_processor
+    processor = settings.processor
+    images = settings.processor.image_processor
     tile, patch, merge = (settings.get(name) for name in ("tile_size", "encoder_patch_size", "downsample_factor"))
     shape = {"height": settings.height, "width": settings.width}
     limits = {
@@ -282,12 +306,12 @@ def lfm2_vl(settings: ImageSettings) -> ImageLayout:
 
 
 def minicpmv(settings: ImageSettings) -> ImageLayout:
-    processor, images = settings.processor, settings.processor.image_processor
-    resolution, mode = settings.get("scale_resolution"), settings.get("downsample_mode")
-    shape, rule = (
-        (settings.height, settings.width),
-        {"patch_size": settings.get("patch_size"), "downsample_mode": mode},
-    )
+    processor = settings.processor
+    images = settings.processor.image_processor
+    resolution = settings.get("scale_resolution")
+    mode = settings.get("downsample_mode")
+    shape = (settings.height, settings.width)
+    rule = {"patch_size": settings.get("patch_size"), "downsample_mode": mode}
     token = rule["patch_size"] * (2 if mode == "4x" else 4)
     grid = None
     if settings.get("slice_mode"):
@@ -302,18 +326,23 @@ def minicpmv(settings: ImageSettings) -> ImageLayout:
         rows, columns = grid
         height, width = images.get_refine_size(shape, grid, resolution, allow_upscale=True, **rule)
         side = (height // rows // token, width // columns // token)
-        start, end = processor.slice_start_token, processor.slice_end_token
+        start = processor.slice_start_token
+        end = processor.slice_end_token
         layout += [*_tiles(settings.frame, rows, columns, side, start, end, f"{end}\n")[:-1], end]
     return layout
 
 
 def molmo2(settings: ImageSettings) -> ImageLayout:
     """The whole image, then crops that overlap; a token reads a window of patches, which are fewer at the border."""
-    processor, patch, pool = settings.processor, settings.get("patch_size"), settings.get("pooling_size")
-    crop, rule = settings.edges("size")["height"], settings.upstream("compute_crop_geometry")
+    processor = settings.processor
+    patch = settings.get("patch_size")
+    pool = settings.get("pooling_size")
+    crop = settings.edges("size")["height"]
+    rule = settings.upstream("compute_crop_geometry")
     limits = {name: settings.get(name) for name in ("max_crops", "overlap_margins")}
     canvas = rule(settings.height, settings.width, **limits, crop_size=crop, patch_size=patch)[2:]
-    low, high = processor.use_single_crop_col_tokens, processor.image_use_col_tokens
+    low = processor.use_single_crop_col_tokens
+    high = processor.image_use_col_tokens
     ends = ["<im_col>" if used else "" for used in (high if low is None else low, high)]
     starts = ("<low_res_im_start>" if processor.use_single_crop_start_token else "<im_start>", "<im_start>")
     layout: ImageLayout = []
@@ -329,14 +358,14 @@ def molmo2(settings: ImageSettings) -> ImageLayout:
 
 def step3p7(settings: ImageSettings) -> ImageLayout:
     """Tiles row by row, then the whole image; convolutions make a token of 4 x 4 patches."""
-    images, size, tile = (
-        settings.processor.image_processor,
-        settings.edges("size")["height"],
-        settings.get("patch_size"),
-    )
-    shape, frame = (settings.width, settings.height), settings.frame
+    images = settings.processor.image_processor
+    size = settings.edges("size")["height"]
+    tile = settings.get("patch_size")
+    shape = (settings.width, settings.height)
+    frame = settings.frame
     _, (width, height), window, columns, _, padded = images._plan_patches(*shape, size, tile)
-    frame = frame.crop(0, 0, max(shape), max(shape)) if padded else frame
+    if padded:
+        frame = frame.crop(0, 0, max(shape), max(shape))
     whole, side = (edge // (images.vision_patch_size * images.downsampler_stride) for edge in (size, tile))
     layout: ImageLayout = []
     corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)] if window else []

@@ -25,7 +25,8 @@ from tests.helpers.project_files import PACKAGE, ROOT
 SHIPPED = [ROOT / PACKAGE / name for name in ("modeling", "processing", "utils")]
 # What transformers needs or uses itself; torchvision and spaCy are used where they are installed.
 ALLOWED = {"torch", "numpy", "PIL", "transformers", "huggingface_hub", "packaging", "regex", "torchvision", "spacy"}
-MOST_FILES, MOST_LINES = 6, 4500
+MOST_FILES = 6
+MOST_NODES = 47_000  # of syntax trees: lines change with a formatter, and opened lines are read faster
 
 
 def code_of(name: str, pixels: bool = False) -> dict[str, str]:
@@ -130,9 +131,10 @@ def test_a_bundle_has_nothing_unused_or_undefined(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", REGION_MODELS)
-def test_a_region_model_has_few_files_and_lines_and_no_pixel_network(name):
+def test_a_region_model_has_few_short_files_and_no_pixel_network(name):
     files = BUNDLES[name]
-    assert len(files) <= MOST_FILES and sum(text.count("\n") for text in files.values()) <= MOST_LINES
+    assert len(files) <= MOST_FILES
+    assert sum(len(list(ast.walk(ast.parse(text)))) for text in files.values()) <= MOST_NODES
     assert not re.search(r"class FastRCNNFeatures|class BackboneRegion|roi_align", "".join(files.values()))
     assert "class FastRCNNFeatures" in "".join(BUNDLES["vl_bert with pixels"].values())
     assert len(BUNDLES["vl_bert with pixels"]) <= MOST_FILES
