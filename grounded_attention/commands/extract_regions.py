@@ -56,7 +56,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
-from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.utils.quiet import is_quiet
 
 from .command_line import Program
@@ -190,6 +189,8 @@ def load_extractor(options: Extraction, device: torch.device, candidates: Candid
     if candidates is not None and candidates.records:
         detector = GivenBoxes(candidates.records, candidates.source)
     elif options.detector is None:
+        from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+
         file = Path(str(options.boxes))
         detector = GivenBoxes(read_boxes(file), file.name)
     return made_regions.load_extractor(

@@ -270,13 +270,13 @@ def test_boxes_as_json_and_as_lines(tmp_path):
     [
         ("b.json", "{", "not JSON"),
         ("b.json", "[1, 2]", "not an object"),
-        ("b.json", '{"1": "abcd"}', "image 1: boxes are not numbers"),
+        ("b.json", '{"1": "abcd"}', "image 1: not a record of boxes: boxes: "),
         ("b.json", '{"1": {}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}', "the number of scores"),
-        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "the number of labels"),
-        ("b.jsonl", '{"boxes": []}', "line 1: not a record"),
-        ("b.jsonl", "[]", "line 1: not a record"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "labels.0"),
+        ("b.jsonl", '{"boxes": []}', "line 1: not an image id"),
+        ("b.jsonl", "[]", "line 1: not an image id"),
         ("b.jsonl", '{"image_id": 1}', "line 1: not a record of boxes"),
     ],
 )

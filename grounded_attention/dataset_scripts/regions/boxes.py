@@ -3,22 +3,33 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
-from grounded_attention.dataset_scripts.files.records import are_numbers
-from grounded_attention.dataset_scripts.files.streaming import text_lines
-from grounded_attention.utils.bounded_files import FileError, parse_json, read_json
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.dataset_scripts.files.records import MAX_FLOAT32, json_lines
+from grounded_attention.utils.bounded_files import parse_json, read_json, unique_keys
 
 _EXPECTED = (
     'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '
     "[x1, y1, x2, y2] in pixels"
 )
-_KEYS = {"boxes", "scores", "labels"}
+_Number = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]
+_Box = Annotated[list[_Number], Field(min_length=4, max_length=4)]
+
+
+class _Record(BaseModel):
+    """The boxes of one image."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    boxes: list[_Box]
+    scores: list[_Number] | None = None
+    labels: list[str] | None = None
 
 
 def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
@@ -39,75 +50,42 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
-    try:
-        pairs = read_json(path, object_pairs_hook=tuple)
-    except FileError as error:
-        raise DataError(str(error), expected=_EXPECTED) from error
-    if not isinstance(pairs, tuple):
-        raise DataError("not an object", file=path, expected=_EXPECTED)
-    for image_id, record in pairs:
-        refuse_if(not image_id, "an empty image id", file=path, expected=_EXPECTED)
+    with data_file(path, f"expected {_EXPECTED}"):
+        content = read_json(path, object_pairs_hook=unique_keys)
+    if not isinstance(content, dict) or "" in content:
+        raise DataError("not an object, or an empty image id", file=path, expected=_EXPECTED)
+    for image_id, record in content.items():
         yield f"image {image_id}", image_id, record
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
-    for number, line in text_lines(path, _EXPECTED):
-        if not line.strip():
-            continue
-        where = f"line {number}"
-        try:
-            pairs = parse_json(line, path, object_pairs_hook=tuple)
-            image_id = dict(pairs)["image_id"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError("not a record", file=path, where=where, found=line, expected=_EXPECTED) from error
+    for record in json_lines(path, _EXPECTED, partial(parse_json, object_pairs_hook=unique_keys)):
+        image_id = record.values.pop("image_id", None) if isinstance(record.values, dict) else None
         if isinstance(image_id, bool) or not isinstance(image_id, str | int) or image_id == "":
-            raise DataError("not an image id", file=path, where=where, found=image_id, expected="a text or a number")
-        yield where, str(image_id), tuple(pair for pair in pairs if pair[0] != "image_id")
-
-
-def _numbers(values: Any, depth: int) -> npt.NDArray[np.float32]:
-    """An array of finite numbers in lists of this depth. NumPy alone would convert texts and truth values too."""
-    flat = [values]
-    for _ in range(depth):
-        flat = [value for inner in flat for value in inner]
-    if not are_numbers(flat, len(flat)):
-        raise ValueError("not a finite number of 32 bits")
-    return np.asarray(values, dtype=np.float32)
+            raise record.error("not an image id", found=image_id, expected="a text or a number as image_id")
+        yield record.where, str(image_id), record.values
 
 
 def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:
-    """Returns a record with its boxes as an array. Objects are tuples of pairs, so that repeated keys are found."""
-    is_object = isinstance(record, tuple)
-    fields = dict(record) if is_object else {"boxes": record}
-    if "boxes" not in fields or set(fields) - _KEYS or (is_object and len(fields) < len(record)):
-        raise DataError("not a record of boxes", file=path, where=where, found=fields, expected=_EXPECTED)
+    """Returns a record with its boxes as an array."""
     try:
-        boxes = _numbers(fields["boxes"], 2).reshape(len(fields["boxes"]), 4)
-        scores = None if fields.get("scores") is None else _numbers(fields["scores"], 1)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError("boxes are not numbers", file=path, where=where, found=fields, expected=_EXPECTED) from error
+        read = _Record.model_validate(record if isinstance(record, dict) else {"boxes": record})
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"not a record of boxes: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise DataError(problem, file=path, where=where, found=first["input"], expected=_EXPECTED) from error
+    boxes = np.array(read.boxes, np.float32).reshape(-1, 4)
     reversed_ = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     if reversed_.any():
         found = boxes[reversed_][0].tolist()
         raise DataError("a box ends before it begins", file=path, where=where, found=found, expected=_EXPECTED)
-    labels = fields.get("labels")
-    if scores is not None and scores.shape != (len(boxes),):
-        raise DataError(
-            "the number of scores is not the number of boxes",
-            file=path,
-            where=where,
-            found=scores.shape,
-            expected=f"{len(boxes)}",
-        )
-    if labels is not None and not (
-        isinstance(labels, list) and len(labels) == len(boxes) and all(isinstance(label, str) for label in labels)
-    ):
-        raise DataError(
-            "the number of labels is not the number of boxes, or a label is not a text",
-            file=path,
-            where=where,
-            found=labels,
-            expected=f"{len(boxes)} texts",
-        )
-    checked = {"boxes": boxes, "scores": scores, "labels": labels}
-    return {name: value for name, value in checked.items() if value is not None}
+    for name, values in (("scores", read.scores), ("labels", read.labels)):
+        if values is not None and len(values) != len(boxes):
+            problem = f"the number of {name} is not the number of boxes"
+            raise DataError(problem, file=path, where=where, found=len(values), expected=f"{len(boxes)}")
+    converted: dict[str, Any] = {"boxes": boxes}
+    if read.scores is not None:
+        converted["scores"] = np.array(read.scores, np.float32)
+    if read.labels is not None:
+        converted["labels"] = read.labels
+    return converted
