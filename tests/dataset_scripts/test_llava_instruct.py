@@ -109,7 +109,7 @@ def test_errors_name_the_element(tmp_path, change, message):
     [
         ([], "0 without image"),
         (PUBLIC[1:2], "1 without image"),
-        ({"a": PUBLIC[:1], "b": PUBLIC[:1]}, "element 1: not a list of conversations"),
+        ({"a": PUBLIC[:1], "b": PUBLIC[:1]}, "element 1: not a list"),
     ],
 )
 def test_a_file_without_a_list_of_conversations_is_refused(tmp_path, content, message):

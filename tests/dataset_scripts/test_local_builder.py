@@ -41,7 +41,7 @@ class Rows(LocalBuilder):
     def _split_generators(self, dl_manager):
         return [datasets.SplitGenerator(name="train", gen_kwargs={})]
 
-    def _generate_rows(self):
+    def _generate_rows(self, report):
         yield from self.given
 
 

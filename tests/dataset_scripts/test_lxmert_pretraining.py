@@ -94,7 +94,7 @@ def test_test_images_and_listed_images_are_left_out(tmp_path):
         ([{"img_id": "7", "labelf": {}}], ["image '7'", "sentf is missing"]),
         ([image("7", labelf={}, sentf={"vg": ["\ud800"]})], ["image '7', sentf", "bad vg", "unpaired surrogates"]),
         ([image("7", labelf={"gqa": [{"\ud800": 1}]})], ["gqa 1", "bad name", "unpaired surrogates"]),
-        ({"7": [image("7")]}, ["not a list of images", "a list with one object an image"]),
+        ({"7": [image("7")]}, ["not a list", "expected a list"]),
         ([], ["no images"]),
     ],
 )

@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO, normalised_corners
+from grounded_attention.dataset_scripts.builders.local_builder import normalised_corners
+from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 
 IMAGES = [

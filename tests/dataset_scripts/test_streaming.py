@@ -9,10 +9,11 @@ import pytest
 
 from grounded_attention.dataset_scripts.builders.conceptual_captions import caption_rows
 from grounded_attention.dataset_scripts.builders.gqa import read_questions
-from grounded_attention.dataset_scripts.builders.lxmert_pretraining import image_rows, read_images
+from grounded_attention.dataset_scripts.builders.lxmert_pretraining import image_rows
 from grounded_attention.dataset_scripts.builders.text_corpus import join_lines
 from grounded_attention.dataset_scripts.files import streaming
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import listed
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 
 HINT = "get it again"
@@ -101,7 +102,7 @@ LARGE = {
     "elements": (lambda: json.dumps([WORDS] * 1000), lambda path: json_elements(path, HINT)),
     "gqa": (lambda: json.dumps({str(n): GQA_RECORD for n in range(1000)}), read_questions),
     "lxmert": (lambda: json.dumps([{"img_id": str(n), "labelf": {}, "sentf": {"vg": [WORDS]}} for n in range(1000)]),
-               lambda path: (row for n, each in enumerate(read_images(path)) for row in image_rows(str(n), each))),
+               lambda path: (row for n, each in enumerate(listed(path, "")) for row in image_rows(str(n), each))),
     "captions": (lambda: f"{WORDS}\t{URL}\n" * 1000, lambda path: caption_rows(path, "tsv", "crc32")),
     "corpus": (lambda: f"{WORDS}\n" * 1000, lambda path: join_lines(text_lines(path, ""), 0)),
 }  # fmt: skip

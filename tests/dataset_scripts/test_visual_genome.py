@@ -122,7 +122,7 @@ def test_lists_of_files_on_the_command_line(tmp_path, capsys, form):
         ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9), phrase=None)]}], "bad phrase"),
         ([{"id": 7}], "regions is missing"),
         ([], "no images"),
-        ({"regions": [1]}, "not region descriptions: found 'regions'"),
+        ({"regions": [1]}, "not a list: found 'regions'"),
     ],
 )
 def test_bad_regions(tmp_path, records, message):
@@ -138,7 +138,7 @@ def test_bad_regions(tmp_path, records, message):
         ([image(7), image(7)], "element 2: the image occurs twice"),
         ([7], "element 1: not an object"),
         ([], "no images"),
-        ({"images": [image(7)]}, "not image data: found 'images'"),
+        ({"images": [image(7)]}, "not a list: found 'images'"),
     ],
 )
 def test_bad_image_data(tmp_path, images, message):

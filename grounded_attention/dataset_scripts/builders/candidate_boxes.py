@@ -9,11 +9,11 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
-from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import listed
 from grounded_attention.utils.safe_paths import path_below
 
 from .coco_captions import ImageNames
+from .local_builder import member_records, read_size
 from .refcoco import HINT, RefCOCOConfig, read_instances
 from .vcr import VCRConfig, image_id_of, read_image_objects
 from .vcr_files import read_objects, read_questions
@@ -98,13 +98,9 @@ def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
 def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
     """Reads the images of `instances.json`."""
     names, images = ImageNames(by_stem), dict[int, RefImage]()
-    for member, index, element in json_elements(path, HINT):
-        if member != "images":
-            continue
-        record = Record(element, path, f"images, element {index + 1}", HINT)
+    for _, record in member_records(path, HINT, "images"):
         number, image_id, name = names.read(record)
-        size = record.integer("width", minimum=1), record.integer("height", minimum=1)
-        images[number] = RefImage(image_id, name, *size)
+        images[number] = RefImage(image_id, name, *read_size(record))
     refuse_if(not images, "no images", file=path, expected="an object with the list images", hint=HINT)
     return images
 
@@ -117,15 +113,12 @@ def annotated_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
 
 def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
     scored: bool | None = None
-    for member, index, element in json_elements(path, DETECTIONS_HINT):
-        record = Record(element, path, f"element {index + 1}", DETECTIONS_HINT)
-        if member is not None:
-            raise DataError("not a list of detections", file=path, found=member, hint=DETECTIONS_HINT)
+    for record in listed(path, DETECTIONS_HINT):
         box = record.box("box")
         score = record.number("score") if "score" in record.values else None
         if scored is not None and scored != (score is not None):
             raise record.error(
-                "only some detections have a score", found=element, expected="a score for all or for none"
+                "only some detections have a score", found=record.values, expected="a score for all or for none"
             )
         scored = score is not None
         yield record.integer("image_id"), box, score

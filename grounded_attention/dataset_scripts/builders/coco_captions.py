@@ -16,10 +16,9 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder
 from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, member_records, read_size
 
 IMAGE_ID_FORMATS = ("number", "file_stem")
 
@@ -72,8 +71,7 @@ Zitnick. Microsoft COCO Captions: Data Collection and Evaluation Server. arXiv:1
 Andrej Karpathy, Li Fei-Fei. Deep Visual-Semantic Alignments for Generating Image Descriptions. CVPR 2015."""
 FEATURES = {
     "image_id": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
+    **SIZE,
     "file_name": Value("string"),
     "captions": List(Value("string")),
     "caption_ids": List(Value("string")),
@@ -140,8 +138,8 @@ class CocoCaptions(LocalBuilder):
 
     INFO = ("Images with five captions or so each.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        path, report = self.config.path(split), BuildReport()
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+        path = self.config.path(split)
         by_stem = self.config.image_id_format == "file_stem"
         if self.config.name == KARPATHY:
             splits = (split, "restval") if split == "train" and self.config.merge_restval else (split,)
@@ -159,7 +157,6 @@ class CocoCaptions(LocalBuilder):
             report.add("images")
             report.add("captions", count=len(row["captions"]))
             yield row
-        self.report[str(SPLITS[split])] = report.as_dict()
 
 
 def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Row]:
@@ -169,13 +166,12 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Ro
     names = ImageNames(by_stem)
     captions: dict[int, dict[str, str]] = defaultdict(dict)
     seen: set[int] = set()
-    for member, index, element in json_elements(path, WHERE_TO_GET[OFFICIAL]):
-        record = Record(element, path, f"{member}, element {index + 1}", hint)
+    for member, record in member_records(path, hint, "images", "annotations"):
         if member == "images":
             number, image_id, name = names.read(record)
-            size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
-            images[number] = {"image_id": image_id, **size, "file_name": name}
-        elif member == "annotations":
+            width, height = read_size(record)
+            images[number] = {"image_id": image_id, "width": width, "height": height, "file_name": name}
+        else:
             caption_id, text = _new_id(record, "id", seen), record.text("caption")
             _add_caption(captions[record.integer("image_id")], caption_id, text, report)
     if not images:
@@ -191,10 +187,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
     """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file."""
     images: set[int] = set()
     seen: set[int] = set()
-    for member, index, element in json_elements(path, WHERE_TO_GET[KARPATHY]):
-        if member != "images":
-            continue
-        record = Record(element, path, f"images, element {index + 1}", WHERE_TO_GET[KARPATHY])
+    for _, record in member_records(path, WHERE_TO_GET[KARPATHY], "images"):
         number, name, split = (
             _new_id(record, "cocoid", images),
             record.non_empty_text("filename"),

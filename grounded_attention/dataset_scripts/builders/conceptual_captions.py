@@ -30,7 +30,7 @@ from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 from grounded_attention.utils.bounded_files import parse_json
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, logger, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, logger, texts
 
 HOMEPAGE = "https://ai.google.com/research/ConceptualCaptions"
 WHERE_TO_GET = f"get Conceptual Captions from {HOMEPAGE}/download"
@@ -146,8 +146,8 @@ class ConceptualCaptions(LocalBuilder):
             each.gen_kwargs["is_available"] = is_available
         return generators
 
-    def _generate_rows(self, split: str, is_available: "_ImageFilter") -> Iterator[Row]:
-        path, report = self.config.path(split), BuildReport()
+    def _generate_rows(self, split: str, is_available: "_ImageFilter", report: BuildReport) -> Iterator[Row]:
+        path = self.config.path(split)
         checksums = array("I")
         for number, row in caption_rows(path, self.config.name, self.config.id_format()):
             report.add("rows")
@@ -160,9 +160,9 @@ class ConceptualCaptions(LocalBuilder):
                     checksums.append(int(row["image_id"]))
                 caption_id = f"{split}-{number}"
                 yield {"caption_id": caption_id, **row}
-        self._finish(split, path, report, checksums)
+        self._finish(path, report, checksums)
 
-    def _finish(self, split: str, path: Path, report: BuildReport, checksums: "array[int]") -> None:
+    def _finish(self, path: Path, report: BuildReport, checksums: "array[int]") -> None:
         """Completes the report of a split after its last row."""
         refuse_if(not report.counts["rows"], "the file is empty", file=path, hint=WHERE_TO_GET)
         _, times = np.unique(np.array(checksums), return_counts=True)
@@ -171,7 +171,6 @@ class ConceptualCaptions(LocalBuilder):
         if skipped := report.counts["rows_without_image"]:
             level = logging.WARNING if skipped == report.counts["rows"] else logging.INFO
             logger.log(level, "%s: %d of %d rows skipped", path, skipped, report.counts["rows"])
-        self.report[str(SPLITS[split])] = report.as_dict()
 
 
 class _ImageFilter:

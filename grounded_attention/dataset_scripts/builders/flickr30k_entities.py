@@ -24,7 +24,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.safe_paths import path_below
 
 from .flickr30k_parsing import HOMEPAGE, WHERE_TO_GET, parse_annotation, parse_sentence, parse_unrelated, read_text
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, caption_columns, logger, phrase_column
+from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, caption_columns, logger, phrase_column
 
 LICENCE = Licence(
     "unknown",
@@ -38,8 +38,7 @@ Flickr30k Entities: Collecting Region-to-Phrase Correspondences for Richer Image
 Young, Alice Lai, Micah Hodosh, Julia Hockenmaier. From image descriptions to visual denotations. TACL 2014."""
 FEATURES = {
     "image_id": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
+    **SIZE,
     **caption_columns(),
     "phrases": phrase_column(entity=Value("string"), types=List(Value("string"))),
     "objects": List(List(Value("float32"), length=4)),
@@ -86,7 +85,7 @@ class Flickr30kEntities(LocalBuilder):
             for name, image_ids in splits.items()
         ]
 
-    def _generate_rows(self, image_ids: list[str], split: str) -> Iterator[dict[str, Any]]:
+    def _generate_rows(self, image_ids: list[str], split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
         files = EntitiesFiles.locate(self.config.data_dir)
         unrelated = files.unrelated()
         for image_id in image_ids:

@@ -17,7 +17,16 @@ from grounded_attention.dataset_scripts.files.streaming import json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
 
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, phrase_column, texts
+from .local_builder import (
+    BuildReport,
+    LocalBuilder,
+    LocalConfig,
+    named_splits,
+    normalised_corners,
+    phrase_column,
+    read_size,
+    texts,
+)
 
 BALANCED, ALL = "balanced", "all"
 # Split on disk -> whether its answers are published. "submission" has the questions of the evaluation server; it
@@ -113,8 +122,8 @@ class GQA(LocalBuilder):
 
     INFO = ("Compositional questions about images with one answer each.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, choices_file = BuildReport(), self.config.choices_file(split)
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+        choices_file = self.config.choices_file(split)
         with_choices = split in WITH_CHOICES and choices_file.is_file()
         choices = read_choices(choices_file) if with_choices else None
         graphs_file = self.config.graphs_file(split)
@@ -134,7 +143,6 @@ class GQA(LocalBuilder):
                 report.add("questions")
                 report.add("balanced", count=row["is_balanced"])
                 yield with_phrases(row)
-        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
@@ -214,13 +222,11 @@ def read_graphs(path: Path) -> Graphs:
     graphs: Graphs = {}
     for image_id, values in json_members(path, GRAPHS_HINT):
         record = Record(values, path, f"image {image_id!r}", GRAPHS_HINT)
-        width, height = record.integer("width", minimum=1), record.integer("height", minimum=1)
-        objects = record.member("objects")
+        size, objects = read_size(record), record.member("objects")
         graphs[image_id] = boxes = {}
         for name in objects.names():
-            x, y, w, h = (objects.member(name).number(side) for side in "xywh")
-            corners = (x / width, y / height, (x + w) / width, (y + h) / height)
-            boxes[name] = [min(max(edge, 0.0), 1.0) for edge in corners]
+            pixels = [objects.member(name).number(side) for side in "xywh"]
+            boxes[name], _ = normalised_corners(pixels, *size)
     return graphs
 
 

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from datasets import List
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.records import Record, are_numbers
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, phrase_column, texts
@@ -82,12 +81,9 @@ class LlavaInstruct(LocalBuilder):
 
     INFO = ("Conversations about images.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, path = BuildReport(), self.config.file(split)
-        for member, index, element in json_elements(path, HINT):
-            record = Record(element, path, f"element {index + 1}", HINT)
-            if member is not None:
-                raise record.error("not a list of conversations", found=f"an object with {member}", expected=EXPECTED)
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+        path = self.config.file(split)
+        for index, record in enumerate(listed(path, HINT)):
             row = read_conversation(record, index)
             silent = row is not None and not all(message["content"] for message in row["messages"][1::2])
             report.add("without image" if row is None else "with an empty answer" if silent else "conversations")
@@ -96,7 +92,6 @@ class LlavaInstruct(LocalBuilder):
         if not report.counts["conversations"]:
             found = f"{report.counts['without image']} without image"
             raise DataError("no conversations about images", file=path, found=found, expected=EXPECTED, hint=HINT)
-        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_conversation(record: Record, index: int) -> Row | None:

@@ -20,6 +20,8 @@ from datasets.exceptions import DatasetGenerationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.locks import require_locks
 
@@ -47,6 +49,29 @@ def caption_columns() -> dict[str, datasets.List]:
     """Columns of the texts of an image, their ids, and whether each describes it."""
     kinds = {"captions": "string", "caption_ids": "string", "related": "bool"}
     return {name: datasets.List(datasets.Value(kind)) for name, kind in kinds.items()}
+
+
+SIZE = dict.fromkeys(("width", "height"), datasets.Value("int32"))  # columns of an image's size in pixels
+
+
+def read_size(record: Record) -> tuple[int, int]:
+    """Width and height of an image."""
+    return record.integer("width", minimum=1), record.integer("height", minimum=1)
+
+
+def member_records(path: Path, hint: str, *names: str) -> Iterator[tuple[str, Record]]:
+    """The elements of these lists of a JSON object, each with the name of its list."""
+    for member, index, element in json_elements(path, hint):
+        if member in names:
+            yield str(member), Record(element, path, f"{member}, element {index + 1}", hint)
+
+
+def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
+    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1]."""
+    x, y, box_width, box_height = bbox
+    box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
+    clipped = [min(max(value, 0.0), 1.0) for value in box]
+    return clipped, clipped != box
 
 
 def phrase_column(**more: Any) -> datasets.List:
@@ -175,8 +200,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     exists after `download_and_prepare` (also when the data come from the cache) and is stored with the data as
     `report.json`.
 
-    A subclass has `_generate_rows`, with the arguments of `_generate_examples` of `datasets`. It yields rows without
-    keys; the first column of a row is its id.
+    A subclass has `_generate_rows`, with the arguments of `_generate_examples` of `datasets` and the report of the
+    split, a [`BuildReport`]. It yields rows without keys; the first column of a row is its id.
 
     Example:
 
@@ -245,12 +270,15 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def _generate_tables(self, **kwargs: Any) -> Iterator[tuple[int, pa.Table]]:
         # Many rows at a time: a GeneratorBasedBuilder spends half of the time on encoding each value by itself.
-        rows = iter(self._generate_rows(**kwargs))
-        for number in itertools.count():
-            some = list(itertools.islice(rows, ROWS))
-            if not some:
-                return
+        report = BuildReport()
+        rows = iter(self._generate_rows(report=report, **kwargs))
+        number = 0
+        while some := list(itertools.islice(rows, ROWS)):
             yield number, rows_to_table(some, self.info.features)
+            number += 1
+        if report.counts:
+            split = kwargs["split"]
+            self.report[str(self.config.SPLIT_NAMES.get(split, split))] = report.as_dict()
 
     def _prepare_split_single(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         # `datasets` hides the error of a generator behind a DatasetGenerationError. It is unwrapped here and not in
@@ -294,6 +322,7 @@ class BuildReport:
 
     def __init__(self, examples: int = 100) -> None:
         self.counts: Counter[str] = Counter()
+        self.about: dict[str, Any] = {}  # what stands beside the counts
         self.examples: dict[str, list[str]] = defaultdict(list)
         self._limit = examples
 
@@ -305,7 +334,7 @@ class BuildReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the counts, with the examples under `"examples"`."""
-        return {**self.counts, "examples": dict(self.examples)}
+        return {**self.about, **self.counts, "examples": dict(self.examples)}
 
 
 def fingerprint(paths: Iterable[Path]) -> str:

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import MissingFileError
+from grounded_attention.dataset_scripts.files.errors import MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import list_files
-from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
@@ -87,11 +86,12 @@ class LXMERTPretraining(LocalBuilder):
     INFO = ("Captions and questions about images of COCO and Visual Genome.", FEATURES, HOMEPAGE, CITATION)
     LISTS = "excluded_images"
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         excluded = self.image_lists or ()
-        report, seen = BuildReport(), set[str]()
+        seen: set[str] = set()
         for path in self.config.needed_files(split):
-            for record in read_images(path):
+            before = len(seen)
+            for record in listed(path, HINT):
                 image_id = record.non_empty_text("img_id")
                 record.add_once(image_id, seen, "the image occurs twice in the split", "unique images")
                 if image_id.startswith(TEST_IMAGES) or image_id in excluded:
@@ -105,20 +105,7 @@ class LXMERTPretraining(LocalBuilder):
                     report.add("sentences")
                     report.add("sentences_with_answers", count=bool(row["answers"]))
                     yield row
-        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
-
-
-def read_images(path: Path) -> Iterator[Record]:
-    """Reads the records of a file, one image in memory at a time."""
-    empty = True
-    expected = "a list with one object an image"
-    for member, index, element in json_elements(path, HINT):
-        empty = False
-        record = Record(element, path, f"element {index + 1}", HINT)
-        if member is not None:
-            raise record.error("not a list of images", found=f"an object with {member}", expected=expected)
-        yield record
-    Record(None, path, "the whole file", HINT).refuse_if(empty, "no images", expected=expected)
+            refuse_if(len(seen) == before, "no images", file=path, expected="a list of images", hint=HINT)
 
 
 def image_rows(image_id: str, record: Record) -> Iterator[Row]:

@@ -75,13 +75,11 @@ class NLVR2(LocalBuilder):
 
     INFO = ("Statements about two images that are true or false.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, path = BuildReport(), self.config.file(split)
-        for row in read_statements(path, self.config.image_id_format):
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+        for row in read_statements(self.config.file(split), self.config.image_id_format):
             report.add("statements")
             report.add({1: "true", 0: "false", -1: "without label"}[row["label"]])
             yield row
-        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:

@@ -14,13 +14,12 @@ from datasets import List, Value
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import image_key, image_keys, read_ids
 from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_files import MAX_SEED
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .coco_captions import LICENCE as COCO_LICENCE
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
 
 HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
 CITATION = """@inproceedings{li2023pope,
@@ -86,8 +85,8 @@ class Pope(LocalBuilder):
         CITATION,
     )
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        config, report = self.config, BuildReport()
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+        config = self.config
         path, *listed = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
         wanted = _listed_images(listed[0], images, path) if listed else set(images)
@@ -114,7 +113,6 @@ class Pope(LocalBuilder):
                         "sampling": sampling,
                         "object": name,
                     }
-        self.report[split] = report.as_dict()
 
 
 def _listed_images(path: Path, images: Mapping[str, tuple[str, object]], instances: Path) -> set[str]:
@@ -137,8 +135,7 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
     images: dict[int, tuple[str, str]] = {}
     categories: dict[int, str] = {}
     objects: list[tuple[Record, int, int]] = []
-    for member, index, element in json_elements(path, HINT):
-        record = Record(element, path, f"{member}, element {index + 1}", HINT)
+    for member, record in member_records(path, HINT, "images", "categories", "annotations"):
         if member == "images":
             number, image_id, name = names.read(record)
             images[number] = (image_id, name)
@@ -146,7 +143,7 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
             number, name = record.integer("id"), record.non_empty_text("name")
             record.refuse_if(number in categories, "the category occurs twice", found=number, expected="unique ids")
             categories[number] = name
-        elif member == "annotations":
+        else:
             objects.append((record, record.integer("image_id"), record.integer("category_id")))
     by_image: dict[str, tuple[str, set[str]]] = {image_id: (name, set()) for image_id, name in images.values()}
     for record, image, category in objects:

@@ -11,18 +11,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from datasets import Value
-
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
-from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, phrase_column, texts, whole_text
+from .local_builder import (
+    SIZE,
+    BuildReport,
+    LocalBuilder,
+    LocalConfig,
+    member_records,
+    named_splits,
+    normalised_corners,
+    phrase_column,
+    read_size,
+    texts,
+    whole_text,
+)
 
 # Data set -> the groups that published its splits; the first is the usual one.
 SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("umd", "google")}
@@ -42,8 +51,7 @@ Modeling Context in Referring Expressions. ECCV 2016. RefCOCOg: Junhua Mao, Jona
 Camburu, Alan Yuille, Kevin Murphy. Generation and Comprehension of Unambiguous Object Descriptions. CVPR 2016."""
 FEATURES = {
     **texts("example_id", "ref_id", "ann_id", "image_id", "text"),
-    "width": Value("int32"),
-    "height": Value("int32"),
+    **SIZE,
     "phrases": phrase_column(),
 }
 Row = dict[str, Any]
@@ -123,8 +131,8 @@ class RefCOCO(LocalBuilder):
     def _objects(self) -> dict[int, Row]:
         return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, seen = BuildReport(), set[str]()
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+        seen: set[str] = set()
         for ref in self._refs:
             for row in _rows(
                 ref, self._objects, self.config.instances_file, report if _is_in_split(ref, split) else BuildReport()
@@ -133,7 +141,6 @@ class RefCOCO(LocalBuilder):
                 if _is_in_split(ref, split):
                     report.add("sentences")
                     yield row
-        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_refs(path: Path) -> Iterator[Record]:
@@ -151,13 +158,11 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
     """Reads the objects of `instances.json`."""
     names, images = ImageNames(by_stem), dict[int, Row]()
     objects: dict[int, Row] = {}
-    for member, index, element in json_elements(path, HINT):
-        record = Record(element, path, f"{member}, element {index + 1}", HINT)
+    for member, record in member_records(path, HINT, "images", "annotations"):
         if member == "images":
             number, image_id, _ = names.read(record)
-            size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
-            images[number] = {"image_id": image_id, **size}
-        elif member == "annotations":
+            images[number] = {"image_id": image_id, **dict(zip(SIZE, read_size(record), strict=True))}
+        else:
             ann_id = record.integer("id")
             record.refuse_if(ann_id in objects, "the annotation occurs twice", found=ann_id, expected="unique ids")
             objects[ann_id] = {"image": record.integer("image_id"), "bbox": record.box("bbox")}
@@ -167,14 +172,6 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
             raise DataError(problem, file=path, where=f"annotation {ann_id}", found=item["image"], hint=HINT)
         item.update(images[item["image"]])
     return objects
-
-
-def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
-    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1]."""
-    x, y, box_width, box_height = bbox
-    box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
-    clipped = [min(max(value, 0.0), 1.0) for value in box]
-    return clipped, clipped != box
 
 
 def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildReport) -> Iterator[Row]:

@@ -192,15 +192,16 @@ class Rows(LocalBuilder):
             for name, split in names.items()
         ]
 
-    def _generate_rows(self, rows: GroundedRows, split: str, key: str) -> Iterator[dict[str, Any]]:
+    def _generate_rows(
+        self, rows: GroundedRows, split: str, key: str, report: BuildReport
+    ) -> Iterator[dict[str, Any]]:
         """Ids begin with `key`, the split in the source, so that they are the same under any name of it."""
-        report = BuildReport()
         if self.config.form == OWN:
             for number, row in enumerate(rows.decode(False)):
                 report.add(ROWS)
                 self._note_outside(row)
                 yield own_row(row, self.info.features, f"split {split}, row {number}")
-            self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
+            report.about["read"] = str(rows.report).splitlines()[:2]
             return
         convert = ALL_FORMS[self.config.form][1]
         files: set[str] = set()
@@ -221,8 +222,7 @@ class Rows(LocalBuilder):
         dropped = {reason: count for reason, count in rows.report.dropped.items() if reason != WITHOUT_BOXES}
         report.counts.update({f"left out: {reason}": count for reason, count in dropped.items()})
         self._states[split] = self._state_of(files)
-        read = str(rows.report).splitlines()[:2]
-        self.report[split] = {"read": read, **report.as_dict(), KEPT: self._states[split]}
+        report.about = {"read": str(rows.report).splitlines()[:2], KEPT: self._states[split]}
         if not report.counts[ROWS]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in report.counts.items() if count)
             raise DataError(

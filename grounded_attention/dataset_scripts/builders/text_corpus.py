@@ -79,8 +79,7 @@ class TextCorpus(LocalBuilder):
     BUILDER_CONFIG_CLASS = TextCorpusConfig
     BUILDER_CONFIGS = [TextCorpusConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(description="Sentences of plain text files.", features=datasets.Features(FEATURES))
+    INFO = ("Sentences of plain text files.", FEATURES, "", "")
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         requested = self.config.requested_splits(("train",))
@@ -93,8 +92,7 @@ class TextCorpus(LocalBuilder):
             for split in requested
         ]
 
-    def _generate_rows(self, paths: tuple[Path, ...], split: str) -> Iterator[dict[str, str]]:
-        report = BuildReport()
+    def _generate_rows(self, paths: tuple[Path, ...], split: str, report: BuildReport) -> Iterator[dict[str, str]]:
         root = Path(self.config.data_dir or ".")
         for path in paths:
             report.add("files")
@@ -107,7 +105,6 @@ class TextCorpus(LocalBuilder):
                 report.add("rows")
                 yield {"text_id": text_id, "text": text}
         refuse_if(not report.counts["lines"], "no text in the files", file=root, expected="one sentence a line")
-        self.report[str(SPLITS[split])] = report.as_dict()
 
 
 def join_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:

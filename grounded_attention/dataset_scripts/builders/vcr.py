@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
 from grounded_attention.utils.safe_paths import path_below
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, texts
+from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, texts
 from .vcr_files import HINT, HOMEPAGE, ImageObjects, object_words, read_objects, read_questions, render
 
 LICENCE = Licence(
@@ -39,8 +39,7 @@ TEXT = {
 }
 FEATURES = {
     **texts("example_id", "image_id", "file_name"),
-    "width": Value("int32"),
-    "height": Value("int32"),
+    **SIZE,
     "objects": List(Value("string")),
     "boxes": List(List(Value("float32"), length=4)),
     "mode": Value("string"),
@@ -109,12 +108,10 @@ class VCR(LocalBuilder):
 
     INFO = ("Questions about movie scenes with four answers and four rationales.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
-        report = BuildReport()
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         read = lru_cache(maxsize=64)(read_objects)  # questions about an image are consecutive
         for record in read_questions(self.config.questions(split)):
             yield from _rows(record, split, self.config, read, report)
-        self.report[str(SPLITS[split])] = report.as_dict()
 
 
 def _rows(

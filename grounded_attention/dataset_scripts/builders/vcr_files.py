@@ -12,6 +12,8 @@ from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.utils.bounded_files import parse_json, read_text
 from grounded_attention.utils.boxes import look_normalised
 
+from .local_builder import read_size
+
 HOMEPAGE = "https://visualcommonsense.com"
 HINT = (
     "get annotations and images through the form on https://visualcommonsense.com/download; unpack both in one folder"
@@ -49,11 +51,8 @@ def read_objects(path: Path) -> ImageObjects:
     """Reads the boxes and categories of an image's objects; ignores the fifth number, the score."""
     with data_file(path, HINT, "the file with the boxes of an image is missing"):
         record = Record(_decode(read_text(path), path), path, "image", HINT)
-    width, height, names = (
-        record.integer("width", minimum=1),
-        record.integer("height", minimum=1),
-        record.texts("names"),
-    )
+    width, height = read_size(record)
+    names = record.texts("names")
     if not all(name.strip() for name in names):
         raise record.error("bad names", found=names, expected="the category of each object")
     boxes_in_file = record.items("boxes")

@@ -201,7 +201,7 @@ class VGP(LocalBuilder):
         captions = files.captions(split, image_id, unrelated, self.config.captions_per_image)
         return [caption for caption in captions if caption["related"]]
 
-    def _generate_rows(self, jobs: list[ImageJob], split: str) -> Iterator[dict[str, Any]]:
+    def _generate_rows(self, jobs: list[ImageJob], split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
         files = EntitiesFiles.locate(self.config.data_dir)
         unrelated = files.unrelated()
         for job in jobs:

@@ -19,12 +19,20 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.image_files import list_files
-from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.boxes import look_normalised
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, phrase_column, whole_text
+from .local_builder import (
+    SIZE,
+    BuildReport,
+    LocalBuilder,
+    LocalConfig,
+    normalised_corners,
+    phrase_column,
+    read_size,
+    whole_text,
+)
 
 HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
 WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
@@ -35,8 +43,7 @@ Yannis Kalantidis, Li-Jia Li, David A. Shamma, Michael S. Bernstein, Li Fei-Fei.
 Vision Using Crowdsourced Dense Image Annotations. IJCV 2017."""
 FEATURES = {
     "image_id": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
+    **SIZE,
     "captions": List(Value("string")),
     "caption_ids": List(Value("string")),
     "phrases": phrase_column(),
@@ -92,9 +99,8 @@ class VisualGenomeRegions(LocalBuilder):
     INFO = ("Boxes in images, each with a short description.", FEATURES, HOMEPAGE, CITATION)
     LISTS = "without_coco_ids"
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         images = read_images(self.config.path(IMAGES_FILE))
-        report = BuildReport()
         excluded = self.image_lists or ()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
             if row["captions"]:
@@ -103,21 +109,16 @@ class VisualGenomeRegions(LocalBuilder):
                 yield row
             else:
                 report.add("images_without_regions", image_id)
-        self.report[str(SPLITS[split])] = report.as_dict()
 
 
 def read_images(path: Path) -> dict[int, ImageData]:
     """Reads the images of `image_data.json`."""
     images: dict[int, ImageData] = {}
-    for member, index, element in json_elements(path, WHERE_TO_GET):
-        record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
-        if member is not None:
-            raise record.error("not image data", found=member, expected="a list of images")
+    for record in listed(path, WHERE_TO_GET):
         image_id = record.integer("image_id", "id")
         record.refuse_if(image_id in images, "the image occurs twice", found=image_id)
-        width, height = record.integer("width", minimum=1), record.integer("height", minimum=1)
-        coco_id = None if element.get("coco_id") is None else str(record.integer("coco_id"))
-        images[image_id] = ImageData(width, height, coco_id)
+        coco_id = None if record.values.get("coco_id") is None else str(record.integer("coco_id"))
+        images[image_id] = ImageData(*read_size(record), coco_id)
     refuse_if(not images, "no images", file=path, expected="a list of images", hint=WHERE_TO_GET)
     return images
 
@@ -127,10 +128,7 @@ def region_rows(
 ) -> Iterator[tuple[str, Row]]:
     """Reads the rows of `region_descriptions.json`."""
     seen: set[int] = set()
-    for member, index, element in json_elements(path, WHERE_TO_GET):
-        record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
-        if member is not None:
-            raise record.error("not region descriptions", found=member, expected="a list of images with regions")
+    for record in listed(path, WHERE_TO_GET):
         image_id = record.integer("image_id", "id")
         record.add_once(image_id, seen, "the image occurs twice")
         record.refuse_if(image_id not in images, f"the image is not in {IMAGES_FILE}", found=image_id)
@@ -172,15 +170,13 @@ def _region(record: Record, region_id: int, image: ImageData, report: BuildRepor
     box = [x, y, x + width, y + height]
     if look_normalised([box], image.width, image.height):
         raise record.error("the box looks normalised", found=box, expected="x, y, width and height in pixels")
-    limits = [image.width, image.height] * 2
-    clipped = [min(max(side, 0.0), limit) for side, limit in zip(box, limits, strict=True)]
-    if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
+    sides, is_clipped = normalised_corners([x, y, width, height], image.width, image.height)
+    if sides[0] >= sides[2] or sides[1] >= sides[3]:
         report.add("regions_without_area", str(region_id))
     elif not text:
         report.add("regions_without_words", str(region_id))
     else:
-        if clipped != box:
+        if is_clipped:
             report.add("regions_clipped")
-        sides = [side / limit for side, limit in zip(clipped, limits, strict=True)]
         return {"region_id": str(region_id), "text": text, "box": sides}
     return None

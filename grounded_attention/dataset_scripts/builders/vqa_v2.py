@@ -11,12 +11,11 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record, listed
-from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.whole_files import write_text
 
 from .coco_captions import IMAGE_ID_FORMATS
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
 
 FOLDERS = ("", "vqa", "vqa_v2")
 # Split on disk -> the images of its questions, and whether its answers are published.
@@ -87,10 +86,9 @@ class VQAv2(LocalBuilder):
 
     INFO = ("Questions about images with the answers of ten humans.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         images, has_answers = SOURCES[split]
         answers = read_annotations(self.config.annotations(split)) if has_answers else None
-        report = BuildReport()
         for row in read_questions(self.config.questions(split), answers):
             if self.config.image_id_format == "file_stem":
                 row["image_id"] = f"COCO_{IMAGES_OF.get(images, images)}_{int(row['image_id']):012}"
@@ -100,16 +98,12 @@ class VQAv2(LocalBuilder):
             problem = f"answers to {len(answers)} questions that are not in the file of questions"
             path = self.config.annotations(split)
             raise DataError(problem, file=path, found=next(iter(answers)), expected="question ids of that file")
-        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
     """Reads the rows of a file of questions and removes their answers from `answers`."""
     seen: set[str] = set()
-    for member, index, element in json_elements(path, HINT):
-        if member != "questions":
-            continue
-        record = Record(element, path, f"questions, element {index + 1}", HINT)
+    for _, record in member_records(path, HINT, "questions"):
         question_id = str(record.integer("question_id"))
         record.add_once(question_id, seen, "the question occurs twice", "unique ids")
         row = {
@@ -134,10 +128,7 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
 def read_annotations(path: Path) -> dict[str, Row]:
     """Reads a file of answers."""
     annotations: dict[str, Row] = {}
-    for member, index, element in json_elements(path, HINT):
-        if member != "annotations":
-            continue
-        record = Record(element, path, f"annotations, element {index + 1}", HINT)
+    for _, record in member_records(path, HINT, "annotations"):
         question_id = str(record.integer("question_id"))
         record.refuse_if(question_id in annotations, "the question has two answers", found=question_id)
         answers = record.items("answers")
