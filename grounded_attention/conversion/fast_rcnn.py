@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grounded_attention.modeling.configuration_fast_rcnn import FastRCNNConfig
 from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFeatures
@@ -76,7 +77,7 @@ def explain_image_key(key: str) -> str | None:
     return None
 
 
-def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversion) -> None:
+def check_second_head(weights: Mapping[str, Tensor], conversion: Conversion) -> None:
     """Checks that the two copies of the last stage in an end-to-end checkpoint are equal."""
     for key, tensor in weights.items():
         if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
@@ -115,7 +116,7 @@ class FastRCNNFamily(OriginalFamily):
     model_classes = (FastRCNNFeatures,)
     public = _PUBLIC
 
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         """The only class; raises a `CheckpointError` for a VL-BERT on precomputed features."""
         if any(key.startswith("vlbert.") for key in weights) and not _is_end_to_end(weights):
             raise CheckpointError(
@@ -133,7 +134,7 @@ class FastRCNNFamily(OriginalFamily):
             return "classifier of the ResNet pre-training"
         return explain_image_key(key)
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         if _is_end_to_end(weights):
             check_second_head(weights, conversion)
             own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, read_json
 
@@ -31,7 +32,7 @@ _BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_i
 class OriginalFile:
     """The content of an original file."""
 
-    state_dict: dict[str, torch.Tensor]
+    state_dict: dict[str, Tensor]
     others: list[str] = field(default_factory=list)
     trained: int | None = None
 
@@ -84,7 +85,7 @@ def _unpack(content: Any, path: Path) -> OriginalFile:
     if adapter := _describe_adapter(content):
         raise CheckpointError(f"{path}: {adapter}")
     for key, value in content.items():
-        if not isinstance(key, str) or not isinstance(value, torch.Tensor):
+        if not isinstance(key, str) or not isinstance(value, Tensor):
             raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
     return OriginalFile(content, others, trained)
 
@@ -102,7 +103,7 @@ def _count_trained(optimizer: Any) -> int | None:
     return sum(len(names) for names in members if isinstance(names, (list, tuple))) or None
 
 
-def count_parameters(state_dict: Mapping[str, torch.Tensor]) -> int:
+def count_parameters(state_dict: Mapping[str, Tensor]) -> int:
     """The number of parameters in a state dict. Tied parameters count once, statistics of batch norm do not."""
     places = {
         (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from .errors import CheckpointError, name_some
 from .fields import ConfigFields
@@ -52,7 +53,7 @@ class Conversion:
 
     class_name: str
     keys: Mapping[str, str] = field(default_factory=dict)  # key without wrappers -> that of the file
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
     converted: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     initialised: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
 from grounded_attention.modeling.modeling_lxmert import (
@@ -66,7 +66,7 @@ class LXMERTFamily(OriginalFamily):
     wrappers = (Wrapper("lxrt_encoder.model.", "", "lxrt_encoder.model."),)
     public = ({"hidden_size": 768, "l_layers": 9, "r_layers": 5, "x_layers": 5, "num_attention_heads": 12},)
 
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         """Finds the class by the heads; the head of two images reads twice the hidden size."""
         first = weights.get("logit_fc.0.weight")
         if first is not None:
@@ -88,7 +88,7 @@ class LXMERTFamily(OriginalFamily):
             return "part of the pre-training heads, which the class of this checkpoint does not have"
         return None
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:

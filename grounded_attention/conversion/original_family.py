@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.modeling.finite_numbers import is_finite
@@ -50,7 +51,7 @@ class OriginalFamily(ABC):
     droppable: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         """The name of the class for the weights, given with keys without wrappers."""
 
     @abstractmethod
@@ -66,14 +67,14 @@ class OriginalFamily(ABC):
         return None
 
     @abstractmethod
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Checks duplicate tensors and reorders others; `weights` have keys without wrappers."""
 
     def optional(self, conversion: Conversion) -> Mapping[str, str]:
         """Our names that may be missing in a complete file -> reason. Any other missing name is an error."""
         return {}
 
-    def convert_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> Conversion:
+    def convert_state_dict(self, state_dict: Mapping[str, Tensor]) -> Conversion:
         """Renames an original state dict; every key is converted, or skipped with a reason."""
         check_family(state_dict, self.title, (self.title, *self.accepted), self.expected)
         wrappers = find_wrappers(self.wrappers, state_dict)
@@ -86,9 +87,7 @@ class OriginalFamily(ABC):
         self.finish(conversion, bare)
         return conversion
 
-    def _place(
-        self, conversion: Conversion, rules: Sequence[Rename], key: str, original: str, tensor: torch.Tensor
-    ) -> None:
+    def _place(self, conversion: Conversion, rules: Sequence[Rename], key: str, original: str, tensor: Tensor) -> None:
         reason = self.explain(key, conversion.class_name)
         names = (name for rename in rules if (name := rename(key)) is not None)
         name = None if reason else next(names, None)
@@ -101,7 +100,7 @@ class OriginalFamily(ABC):
         conversion.weights[name] = check_finite(original, tensor)
 
     def build_model(
-        self, state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
+        self, state_dict: Mapping[str, Tensor], overrides: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
         """Makes our model with original weights, others by seed 0, and a record of every tensor."""
         conversion = self.convert_state_dict(state_dict)
@@ -145,7 +144,7 @@ class OriginalFamily(ABC):
         return model, conversion
 
 
-def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
+def check_finite(key: str, tensor: Tensor) -> Tensor:
     """Converts a tensor to float32."""
     if not tensor.is_floating_point():
         raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from grounded_attention.modeling.configuration_vilbert import ViLBertConfig
 from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, ViLBertForPreTraining, ViLBertModel
@@ -78,7 +78,7 @@ class ViLBertFamily(OriginalFamily):
         },
     )
 
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         if any(key.startswith("vil_prediction.") for key in weights):
             return "ViLBertForMultiTask"
         return "ViLBertForPreTraining" if any(key.startswith("cls.") for key in weights) else "ViLBertModel"
@@ -94,7 +94,7 @@ class ViLBertFamily(OriginalFamily):
             return "a constant: 0, 1, 2, ..."
         return None
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Orders the relationship scores as here, resolves weight norm, and checks that tied tensors are equal."""
         check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
         renamed = conversion.weights

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from grounded_attention.modeling.configuration_visualbert import VisualBERTConfig
 from grounded_attention.modeling.modeling_visualbert import (
@@ -68,7 +68,7 @@ class VisualBERTFamily(OriginalFamily):
     wrappers = (Wrapper("bert.", "", "bert.bert."),)  # of AllenNLP
     public = ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},)
 
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         if any(key.startswith("flickr_attention.") for key in weights):
             return "VisualBERTForPhraseGrounding"
         classifier = next((value for key, value in weights.items() if key.startswith("classifier.")), None)
@@ -92,7 +92,7 @@ class VisualBERTFamily(OriginalFamily):
             return "part of the pre-training heads, which the class of this checkpoint does not have"
         return None
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         check_same(conversion, "cls.predictions.decoder.weight", _EMBEDDINGS + "word_embeddings.weight")
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from grounded_attention.modeling.configuration_fast_rcnn import FastRCNNConfig
 from grounded_attention.modeling.configuration_vl_bert import VLBertConfig
@@ -276,7 +277,7 @@ class VLBertFamily(OriginalFamily):
         VISION: "pixel network, which --config removes",
     }
 
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         keys = [plain_key(key) for key in original_keys]
         for prefix, class_name in _CLASS_BY_KEY.items():
             if any(key.startswith(prefix) for key in keys):
@@ -299,7 +300,7 @@ class VLBertFamily(OriginalFamily):
             return "part of a pre-training or task head, which the class of this checkpoint does not have"
         return explain_image_key(key)
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Checks options, decoder and last stage; pair features go from the public code's order to the paper's."""
         for prefix, option in _REFUSED.items():
             for key in (key for key in weights if key.startswith(prefix)):
@@ -333,7 +334,7 @@ def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]
     return heads
 
 
-def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
+def _permute_pair_features(weights: dict[str, Tensor]) -> None:
     """Reorders [e1, e2, |e1 - e2|, e1 * e2] of the public code to [e1, e2, e1 * e2, |e1 - e2|] of the paper."""
     for name in ("vgp_head.dense.weight", "vgp_head.classifier.weight"):
         if (

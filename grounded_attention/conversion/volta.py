@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields
@@ -66,7 +67,7 @@ class VoltaFamily(OriginalFamily):
     def give_fields(self) -> dict[str, Any]:
         """Our configuration fields that the file of --config gives."""
 
-    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         pretraining = any(key.startswith("cls.") for key in weights)
         name = self.model_classes[0].__name__
         return name.removesuffix("Model") + "ForPreTraining" if pretraining else name
@@ -99,7 +100,7 @@ class VoltaFamily(OriginalFamily):
         number = key.removeprefix(ENCODER).partition(".")[0]
         return number.isdigit() and int(number) in self.config.lists["shared_sublayers"]
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Checks unknown keys and both names of shared tensors; class 0 is "belongs together" there, and 1 here."""
         unknown = [
             key

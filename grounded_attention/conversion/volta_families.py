@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .errors import OverrideError
 from .fields import ConfigFields
@@ -154,7 +155,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         parts = {old: new.replace("intermediate", "inter") for old, new in FEED_FORWARD.items()}
         yield from self.map_parts(steps[2], side, parts, f"{ours}{name}_")
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Also leaves out the background of 1,601 classes, which is row 0: the classes here have none."""
         super().finish(conversion, weights)
         for part in ("weight", "bias") if self._has_background() else ():
@@ -216,7 +217,7 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
             return "predicts masked regions, for which VisualBERT has no head here"
         return super().explain(key, class_name)
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Also exchanges token types 0 and 1 of regions: all regions have 1 there, and 0 by default here."""
         super().finish(conversion, weights)
         name = "visual_bert.embeddings.visual_token_type_embeddings.weight"

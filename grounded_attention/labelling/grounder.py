@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
+from torch import Tensor
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import Phrase
@@ -94,7 +95,7 @@ class Selection:
         }
 
 
-def _check(boxes: torch.Tensor, scores: torch.Tensor, example: Example, phrase: Phrase) -> None:
+def _check(boxes: Tensor, scores: Tensor, example: Example, phrase: Phrase) -> None:
     where = f"caption {example.caption_id}, phrase {phrase.text!r}"
     if len(boxes) != len(scores):
         raise DataError(f"{len(boxes)} boxes and {len(scores)} scores", where=where, expected="one score for each box")
@@ -108,6 +109,6 @@ def _check(boxes: torch.Tensor, scores: torch.Tensor, example: Example, phrase: 
         raise DataError("the grounder gave a score outside [0, 1]", where=where, found=scores.tolist())
 
 
-def visible(boxes: torch.Tensor, width: int, height: int) -> torch.Tensor:
+def visible(boxes: Tensor, width: int, height: int) -> Tensor:
     """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool."""
     return (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < width) & (boxes[:, 1] < height) & boxes.isfinite().all(-1)

@@ -7,7 +7,7 @@ Shape letters: B batch, T text, R regions, P phrases, L tokens of the longest ph
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class PhraseEncoder(nn.Module):
@@ -17,7 +17,7 @@ class PhraseEncoder(nn.Module):
         super().__init__()
         self.lstm = nn.LSTM(config.text_hidden_size, size, batch_first=True)
 
-    def forward(self, token_states: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, token_states: Tensor, token_mask: Tensor) -> Tensor:
         """Encodes phrases, (F, L, D) -> (F, S)."""
         # In the type of its weights: under autocast, also to bfloat16, cuDNN takes float16.
         with torch.autocast(token_states.device.type, enabled=False):
@@ -44,11 +44,11 @@ class AlignmentHead(nn.Module):
 
     def forward(
         self,
-        text_states: torch.Tensor,
-        region_states: torch.Tensor,
-        alignment_phrases: torch.Tensor,
-        alignment_pairs: torch.Tensor,
-    ) -> torch.Tensor:
+        text_states: Tensor,
+        region_states: Tensor,
+        alignment_phrases: Tensor,
+        alignment_pairs: Tensor,
+    ) -> Tensor:
         """Scores the pairs, (B, N), before a sigmoid; without meaning for padded pairs."""
         phrases = self.text_dense(self._read_phrases(text_states, alignment_phrases)).relu()  # (B, P, S)
         regions = self.region_dense(region_states).relu()  # (B, R, S)
@@ -59,7 +59,7 @@ class AlignmentHead(nn.Module):
         )
         return self.classifier(phrase * region).squeeze(-1)
 
-    def _read_phrases(self, text_states: torch.Tensor, alignment_phrases: torch.Tensor) -> torch.Tensor:
+    def _read_phrases(self, text_states: Tensor, alignment_phrases: Tensor) -> Tensor:
         """One state for each phrase: (B, P, D), or (B, P, S) with the encoder."""
         width = text_states.shape[-1]
         columns = alignment_phrases.clamp(min=0).flatten(1)[..., None].expand(-1, -1, width)

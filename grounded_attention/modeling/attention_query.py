@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -22,18 +23,18 @@ LOWEST_SCORE = -1e9  # its exponential is 0
 
 def attend_query_rows(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attention_mask: Any = None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    attention_queries: Sequence[tuple[torch.Tensor, torch.Tensor] | None] = (),
+    attention_queries: Sequence[tuple[Tensor, Tensor] | None] = (),
     attention_layers: Sequence[int] | None = None,
     attention_call: Any = None,  # not used
     output_attentions: bool | None = None,  # not passed on: SDPA warns about it
     **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:
     """SDPA, and the attention of the query rows normalised over the key columns, before dropout."""
     output = ALL_ATTENTION_FUNCTIONS["sdpa"](
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
@@ -50,7 +51,7 @@ def attend_query_rows(
     return output, scores.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE).softmax(-1)
 
 
-def _at_positions(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+def _at_positions(states: Tensor, positions: Tensor) -> Tensor:
     """(B, H, N, d) at (B, Q) -> (B, H, Q, d); padding reads position 0."""
     index = positions.clamp(min=0)[:, None, :, None]
     return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))

@@ -4,6 +4,7 @@
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, BertForPreTraining, PreTrainedConfig
 
 # The fields that the shapes of BERT's tensors fix.
@@ -95,7 +96,7 @@ class BertStart:
             return prefix + name.removeprefix("bert.")
         return name
 
-    def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:
+    def _derive_from_bert(self, weights: dict[str, Tensor], prefix: str, wanted: set[str]) -> set[str]:
         """Sets the `wanted` weights that start as copies of other BERT weights. Returns their names."""
         return set()
 

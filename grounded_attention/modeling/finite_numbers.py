@@ -4,13 +4,14 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 class NotFiniteError(ValueError):
     """A score, a loss, a gradient or a weight is NaN or infinite."""
 
 
-def finite_scores(scores: torch.Tensor, what: str = "the attention of the model") -> torch.Tensor:
+def finite_scores(scores: Tensor, what: str = "the attention of the model") -> Tensor:
     """The same scores of a model, of any shape; a [`NotFiniteError`] if one is NaN or infinite.
 
     It is called wherever scores become a number, a box or a word. Steps of training have a check of their own.
@@ -48,7 +49,7 @@ def is_finite(weight: object) -> bool:
     """Whether a tensor has no NaN and no infinity, without a copy of it; True for integers and for no numbers."""
     if hasattr(weight, "to_local"):
         weight = weight.to_local()
-    if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
+    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
         return True
     low, high = torch.aminmax(weight)  # both are NaN if one value is
     return bool(torch.isfinite(low) and torch.isfinite(high))

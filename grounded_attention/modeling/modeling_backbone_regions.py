@@ -22,7 +22,7 @@ import inspect
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoBackbone, AutoConfig, AutoModel, PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
@@ -122,7 +122,7 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
         model.backbone = backbone
         return model.eval()
 
-    def get_feature_map(self, pixel_values: torch.Tensor) -> torch.Tensor:
+    def get_feature_map(self, pixel_values: Tensor) -> Tensor:
         """
         Computes the feature map from which regions are read.
 
@@ -141,9 +141,9 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
     @auto_docstring
     def forward(
         self,
-        pixel_values: torch.Tensor,
-        region_boxes: torch.Tensor,
-        region_attention_mask: torch.Tensor | None = None,
+        pixel_values: Tensor,
+        region_boxes: Tensor,
+        region_attention_mask: Tensor | None = None,
         **kwargs,
     ) -> FastRCNNOutput:
         r"""
@@ -194,7 +194,7 @@ def _check_reads_images(config: PreTrainedConfig, name: str) -> None:
         )
 
 
-def _run(backbone: Any, pixel_values: torch.Tensor) -> torch.Tensor:
+def _run(backbone: Any, pixel_values: Tensor) -> Tensor:
     """The last feature map (B, C, h, w) or the tokens (B, n, C) of a backbone."""
     options = {}
     if "interpolate_pos_encoding" in inspect.signature(backbone.forward).parameters:
@@ -206,7 +206,7 @@ def _run(backbone: Any, pixel_values: torch.Tensor) -> torch.Tensor:
     return outputs.last_hidden_state
 
 
-def _to_map(states: torch.Tensor, config: PreTrainedConfig, pixel_values: torch.Tensor, stride: int) -> torch.Tensor:
+def _to_map(states: Tensor, config: PreTrainedConfig, pixel_values: Tensor, stride: int) -> Tensor:
     """Converts tokens to a map (B, C, h, w), without the tokens before the patches. Returns a map unchanged."""
     if states.dim() == 4:
         return states
@@ -245,7 +245,7 @@ def _measure(backbone: Any, name: str) -> tuple[int, int]:
     return states.shape[1 if states.dim() == 4 else 2], stride
 
 
-def _find_stride(states: torch.Tensor, config: PreTrainedConfig, side: int) -> int | None:
+def _find_stride(states: Tensor, config: PreTrainedConfig, side: int) -> int | None:
     if states.dim() == 4:
         height, width = states.shape[-2:]
         if height == width:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
@@ -54,7 +54,7 @@ class FastRCNNOutput(ModelOutput):
     One feature per region, zeros for padded regions.
     """
 
-    region_features: torch.Tensor | None = None
+    region_features: Tensor | None = None
 
 
 class FastRCNNFrozenBatchNorm(nn.Module):
@@ -69,7 +69,7 @@ class FastRCNNFrozenBatchNorm(nn.Module):
         self.running_mean = nn.Buffer(torch.zeros(num_channels))
         self.running_var = nn.Buffer(torch.ones(num_channels))
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         scale = self.weight.float() * (self.running_var.float() + self.eps).rsqrt()
         shift = self.bias.float() - self.running_mean.float() * scale
         scale, shift = (channel.to(hidden_states.dtype)[:, None, None] for channel in (scale, shift))
@@ -105,7 +105,7 @@ class FastRCNNStage(nn.Sequential):
             blocks.append(FastRCNNBlock(config, width, width, 1, dilation))
         super().__init__(*blocks)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         checkpointing = self.training and torch.is_grad_enabled() and self[0].gradient_checkpointing
         # Reentrant checkpointing gives no gradient to layers whose input has none, such as a frozen stage's output.
         if checkpointing and any(parameter.requires_grad for parameter in self.parameters()):
@@ -185,7 +185,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
         for stage in [self.embedder, *self.stages, self.head][: self.config.frozen_stages]:
             stage.requires_grad_(False)
 
-    def get_feature_map(self, pixel_values: torch.Tensor) -> torch.Tensor:
+    def get_feature_map(self, pixel_values: Tensor) -> Tensor:
         """
         Computes the feature map from which regions are read.
 
@@ -200,9 +200,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
             hidden_states = stage(hidden_states)
         return hidden_states
 
-    def get_region_features(
-        self, feature_map: torch.Tensor, boxes: torch.Tensor, batch_index: torch.Tensor
-    ) -> torch.Tensor:
+    def get_region_features(self, feature_map: Tensor, boxes: Tensor, batch_index: Tensor) -> Tensor:
         """
         Computes the features of regions from a feature map.
 
@@ -231,9 +229,9 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
     @auto_docstring
     def forward(
         self,
-        pixel_values: torch.Tensor,
-        region_boxes: torch.Tensor,
-        region_attention_mask: torch.Tensor | None = None,
+        pixel_values: Tensor,
+        region_boxes: Tensor,
+        region_attention_mask: Tensor | None = None,
         **kwargs,
     ) -> FastRCNNOutput:
         r"""
@@ -260,9 +258,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
         return FastRCNNOutput(region_features=region_features)
 
 
-def check_regions(
-    pixel_values: torch.Tensor, region_boxes: torch.Tensor, region_attention_mask: torch.Tensor | None
-) -> None:
+def check_regions(pixel_values: Tensor, region_boxes: Tensor, region_attention_mask: Tensor | None) -> None:
     """Raises `ValueError` if boxes or mask do not fit the images, or a box (except padding) is not finite."""
     batch_size = len(pixel_values)
     if region_boxes.dim() != 3 or region_boxes.shape[0] != batch_size or region_boxes.shape[-1] != 4:

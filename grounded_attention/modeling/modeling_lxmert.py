@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -81,8 +81,8 @@ class LXMERTEmbeddings(LxmertEmbeddings):
     """The embeddings of words. Row 0 of every table gets no gradient, as in the public code."""
 
     def forward(  # type: ignore[override]
-        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
-    ) -> torch.Tensor:
+        self, inputs_embeds: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+    ) -> Tensor:
         """Embeds the text: (B, T, D)."""
         # The rank of a token among the tokens of its row, for left and right padding.
         position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -114,12 +114,12 @@ class LXMERTCrossLayer(GradientCheckpointingLayer):
 
     def forward(
         self,
-        text: torch.Tensor,
-        regions: torch.Tensor,
+        text: Tensor,
+        regions: Tensor,
         masks: Mapping[Any, Any],
         packing: Mapping[str, Any],
         requests: Mapping[Any, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+    ) -> tuple[Tensor, Tensor, list[Any]]:
         """New states of text and regions, and the reports of the four calls; see [`TwoStreams.run_cross`]."""
         states = {TEXT: text, REGIONS: regions}
         attended = {}
@@ -233,14 +233,14 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
     @auto_docstring(custom_args=REGION_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TwoStreamModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -310,9 +310,9 @@ class LXMERTPreTrainingOutput(PreTrainingOutput):
         pairs. `None` without that head or pairs.
     """
 
-    attribute_logits: torch.Tensor | None = None
-    predicted_features: torch.Tensor | None = None
-    answer_logits: torch.Tensor | None = None
+    attribute_logits: Tensor | None = None
+    predicted_features: Tensor | None = None
+    answer_logits: Tensor | None = None
 
 
 _TARGET_ARGS = """
@@ -380,28 +380,28 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
     @auto_docstring(custom_args=REGION_ARGS + PRETRAINING_ARGS + _TARGET_ARGS + PHRASE_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        masked_regions: torch.Tensor | None = None,
-        predicted_regions: torch.Tensor | None = None,
-        region_feature_targets: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        text_only: torch.Tensor | None = None,
-        region_labels: torch.Tensor | None = None,
-        region_label_weights: torch.Tensor | None = None,
-        attribute_labels: torch.Tensor | None = None,
-        attribute_label_weights: torch.Tensor | None = None,
-        relationship_labels: torch.Tensor | None = None,
-        answer_labels: torch.Tensor | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        masked_regions: Tensor | None = None,
+        predicted_regions: Tensor | None = None,
+        region_feature_targets: Tensor | None = None,
+        labels: Tensor | None = None,
+        text_only: Tensor | None = None,
+        region_labels: Tensor | None = None,
+        region_label_weights: Tensor | None = None,
+        attribute_labels: Tensor | None = None,
+        attribute_label_weights: Tensor | None = None,
+        relationship_labels: Tensor | None = None,
+        answer_labels: Tensor | None = None,
+        phrase_mask: Tensor | None = None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | LXMERTPreTrainingOutput:
         texts = (input_ids, attention_mask, token_type_ids)
@@ -520,7 +520,7 @@ class LXMERTForVisualQuestionAnswering(PooledAnsweringTask, LXMERTPreTrainedMode
         self.post_init()
 
     @torch.no_grad()
-    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
+    def _adapt_pretraining_weights(self, source: Mapping[str, Tensor], config: Any = None) -> set[str]:
         """
         Starts the head from the answer head of pre-training: its first layers, and the rows of the same answers. Rows
         of other answers are zero (public code). Without `qa_answers` only the first layers are taken.

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
@@ -106,11 +106,11 @@ class ViLBertTextEmbeddings(BertEmbeddings):
 
     def forward(  # type: ignore[override]
         self,
-        inputs_embeds: torch.Tensor,
-        attention_mask: torch.Tensor,
-        token_type_ids: torch.Tensor,
-        task_ids: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        inputs_embeds: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        task_ids: Tensor | None = None,
+    ) -> Tensor:
         """Embeds the text: (B, T, D), or (B, T + 1, D) with a task token."""
         # The rank of a token among the tokens of its row, for left and right padding.
         position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -132,7 +132,7 @@ class ViLBertImageEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.spatial_encoding = config.spatial_encoding
 
-    def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
+    def forward(self, region_features: Tensor, region_boxes: Tensor) -> Tensor:
         """Embeds features (B, R, v_feature_size) and boxes (B, R, 4): (B, R, E)."""
         dtype = self.image_embeddings.weight.dtype
         locations = locate_boxes(region_boxes, 5)
@@ -156,8 +156,8 @@ class ViLBertRegionAttention(StreamAttention):
             self.dyLinear_k = nn.Linear(config.text_hidden_size, config.hidden_size)
 
     def forward(
-        self, states: torch.Tensor, others: torch.Tensor, mask: Any = None, *, mean_text: Any = None, **kwargs: Any
-    ) -> tuple[torch.Tensor, Any]:
+        self, states: Tensor, others: Tensor, mask: Any = None, *, mean_text: Any = None, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
         """Context of the regions, and the report; `mean_text` (B, 1, D)."""
         if mean_text is None:
             return super().forward(states, others, mask, **kwargs)
@@ -169,7 +169,7 @@ class ViLBertRegionAttention(StreamAttention):
         return attend(self, query, key, self.value(states), mask, self.config.attention_probs_dropout_prob, **kwargs)
 
 
-def _spread(row: torch.Tensor, packing: Any) -> torch.Tensor:
+def _spread(row: Tensor, packing: Any) -> Tensor:
     """A value (B, 1, D) for each row at its valid columns."""
     if packing is None:
         return row
@@ -203,12 +203,12 @@ class ViLBertCrossProjections(nn.Module):
 
     def forward(
         self,
-        text: torch.Tensor,
-        regions: torch.Tensor,
+        text: Tensor,
+        regions: Tensor,
         masks: Mapping[Any, Any],
         packing: Mapping[str, Any],
         requests: Mapping[Any, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+    ) -> tuple[Tensor, Tensor, list[Any]]:
         """Contexts of text and regions, and the reports of both directions; see [`TwoStreams.run_cross`]."""
         states = {TEXT: text, REGIONS: regions}
         numbers = {TEXT: 2, REGIONS: 1}
@@ -258,9 +258,7 @@ class ViLBertCrossLayer(GradientCheckpointingLayer):
         self.t_intermediate = BertIntermediate(config)
         self.t_output = BertOutput(config)
 
-    def forward(
-        self, text: torch.Tensor, regions: torch.Tensor, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+    def forward(self, text: Tensor, regions: Tensor, **kwargs: Any) -> tuple[Tensor, Tensor, list[Any]]:
         """New states of text and regions, and the reports; see [`TwoStreams.run_cross`]."""
         text_context, region_context, reports = self.biattention(text, regions, **kwargs)
         output = self.biOutput
@@ -312,7 +310,7 @@ class ViLBertEncoder(nn.Module):
         for part in parts:
             part.requires_grad_(False)
 
-    def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
+    def forward(self, streams: TwoStreams, text_mask: Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
         config = self.config
         calls = iter(self.config.attention_calls)
@@ -332,7 +330,7 @@ class ViLBertEncoder(nn.Module):
                 streams.run_layer(layers[stream][number], call, **kwargs)
 
 
-def _mean_text(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _mean_text(states: Tensor, mask: Tensor) -> Tensor:
     """The mean state (B, 1, D) of the text."""
     weights = mask.to(states.dtype)[..., None]
     return (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
@@ -388,15 +386,15 @@ class ViLBertModel(ViLBertPreTrainedModel):
     @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        task_ids: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TwoStreamModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -438,7 +436,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
             **pooled,
         )
 
-    def _check_task(self, task_ids: torch.Tensor | None, batch_size: int) -> torch.Tensor | None:
+    def _check_task(self, task_ids: Tensor | None, batch_size: int) -> Tensor | None:
         """The task of each row (B,), or `None` without task tokens."""
         # CODEPATH: 12-in-1 checkpoints with task tokens need it.
         if not self.config.task_specific_tokens:
@@ -462,7 +460,7 @@ class ViLBertRegionHead(nn.Module):
         features = config.visual_target != "classes"
         self.decoder = nn.Linear(config.v_hidden_size, config.v_feature_size if features else config.v_target_size)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
+    def forward(self, states: Tensor) -> Tensor:
         return self.decoder(self.transform(states))
 
 
@@ -501,27 +499,27 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
     @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS + PHRASE_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        masked_regions: torch.Tensor | None = None,
-        predicted_regions: torch.Tensor | None = None,
-        region_feature_targets: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        text_only: torch.Tensor | None = None,
-        region_labels: torch.Tensor | None = None,
-        region_label_probs: torch.Tensor | None = None,
-        negative_regions: torch.Tensor | None = None,
-        relationship_labels: torch.Tensor | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        task_ids: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        masked_regions: Tensor | None = None,
+        predicted_regions: Tensor | None = None,
+        region_feature_targets: Tensor | None = None,
+        labels: Tensor | None = None,
+        text_only: Tensor | None = None,
+        region_labels: Tensor | None = None,
+        region_label_probs: Tensor | None = None,
+        negative_regions: Tensor | None = None,
+        relationship_labels: Tensor | None = None,
+        phrase_mask: Tensor | None = None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         texts = (input_ids, attention_mask, token_type_ids)
@@ -554,7 +552,7 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
             unpad=self.config.unpad,
         )
 
-    def _score_relationship(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_relationship(self, pooled: Tensor) -> Tensor:
         return self.cls.bi_seq_relationship(self.cls.dropout(pooled))
 
 
@@ -593,7 +591,7 @@ class ViLBertForReferringExpression(ReferringTask, ViLBertPreTrainedModel):
         self.vilbert.encoder.leave_end_untrained(TEXT)
         self.post_init()
 
-    def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
+    def _score_regions(self, states: Tensor) -> Tensor:
         return self.vision_logit(self.dropout(states))
 
 
@@ -613,7 +611,7 @@ class ViLBertForVisualQuestionAnswering(PooledAnsweringTask, ViLBertPreTrainedMo
         self.vil_prediction = TwoLayerHead(size, 2 * size, len(config.answers), config.answer_head)
         self.post_init()
 
-    def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_answers(self, pooled: Tensor) -> Tensor:
         return self.vil_prediction(self.dropout(pooled))
 
 
@@ -633,7 +631,7 @@ class ViLBertForMultipleChoice(ChoosingTask, ViLBertPreTrainedModel):
         self.vil_logit = nn.Linear(config.pooled_hidden_size, 1)
         self.post_init()
 
-    def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_choices(self, pooled: Tensor) -> Tensor:
         return self.vil_logit(self.dropout(pooled))
 
 
@@ -655,7 +653,7 @@ class ViLBertForVisualReasoning(ReasoningTask, ViLBertPreTrainedModel):
         self.vil_binary_prediction = TwoLayerHead(size, size, 2)
         self.post_init()
 
-    def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_classes(self, pooled: Tensor) -> Tensor:
         return self.vil_binary_prediction(self.dropout(pooled))
 
 
@@ -704,17 +702,17 @@ class ViLBertMultiTaskOutput(ModelOutput):
         Scores of the detector classes for every region.
     """
 
-    answer_logits: torch.Tensor | None = None
-    gqa_logits: torch.Tensor | None = None
-    choice_logits: torch.Tensor | None = None
-    reasoning_logits: torch.Tensor | None = None
-    entailment_logits: torch.Tensor | None = None
-    referring_logits: torch.Tensor | None = None
-    token_logits: torch.Tensor | None = None
-    mlm_logits: torch.Tensor | None = None
-    region_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    answer_logits: Tensor | None = None
+    gqa_logits: Tensor | None = None
+    choice_logits: Tensor | None = None
+    reasoning_logits: Tensor | None = None
+    entailment_logits: Tensor | None = None
+    referring_logits: Tensor | None = None
+    token_logits: Tensor | None = None
+    mlm_logits: Tensor | None = None
+    region_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -754,15 +752,15 @@ class ViLBertForMultiTask(WordHead, ViLBertPreTrainedModel):
     @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        task_ids: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | ViLBertMultiTaskOutput:
         texts = (input_ids, attention_mask, token_type_ids)
@@ -770,7 +768,7 @@ class ViLBertForMultiTask(WordHead, ViLBertPreTrainedModel):
         inputs = (*texts, *regions, region_attention_mask, inputs_embeds, task_ids)
         outputs = self.vilbert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         pooled = self.dropout(outputs.pooler_output)
-        only_here: dict[str, torch.Tensor] = {}
+        only_here: dict[str, Tensor] = {}
         if self.vil_prediction_gqa is not None:
             only_here["gqa_logits"] = self.vil_prediction_gqa(pooled)
             only_here["entailment_logits"] = self.vil_tri_prediction(pooled)

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
@@ -95,14 +95,14 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
 
     def forward(  # type: ignore[override]
         self,
-        inputs_embeds: torch.Tensor,
-        attention_mask: torch.Tensor,
-        token_type_ids: torch.Tensor,
-        region_features: torch.Tensor,
-        region_token_type_ids: torch.Tensor,
-        image_text_alignment: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        inputs_embeds: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        region_features: Tensor,
+        region_token_type_ids: Tensor,
+        image_text_alignment: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+    ) -> Tensor:
         """Embeds the sequence, shape (B, N, D)."""
         # The rank of a token among the tokens of its row, for left and right padding.
         position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -118,7 +118,7 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
             regions = regions + sine_encoding(region_boxes, regions.shape[-1]).to(regions.dtype)
         return self.dropout(self.LayerNorm(torch.cat([text, regions], dim=1)))
 
-    def mean_positions(self, image_text_alignment: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+    def mean_positions(self, image_text_alignment: Tensor, position_ids: Tensor) -> Tensor:
         """Mean position embedding of the words aligned with each region, zeros for none: (B, R, D)."""
         aligned = image_text_alignment >= 0  # (B, R, A)
         columns = image_text_alignment.clamp(min=0).flatten(1)
@@ -137,7 +137,7 @@ class VisualBERTPhraseScorer(nn.Module):
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, phrase_states: torch.Tensor, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, phrase_states: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         """Log of the mean weight of phrases (B, P, D) on the columns (B, N, D) of `mask` (B, N): (B, P, N)."""
         query, key = (
             layer(inputs).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -158,7 +158,7 @@ class VisualBERTClassifier:
         self.dropout = nn.Dropout(self.config.classifier_dropout)
         self.cls = nn.Linear(size, num_labels)
 
-    def classify(self, states: torch.Tensor) -> torch.Tensor:
+    def classify(self, states: Tensor) -> Tensor:
         """Scores (B, num_labels) of states (B, size)."""
         return self.cls(self.dropout(states))
 
@@ -194,7 +194,7 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
                 init.copy_(module.visual_token_type_embeddings.weight, module.token_type_embeddings.weight)
                 init.copy_(module.visual_position_embeddings.weight, module.position_embeddings.weight)
 
-    def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:
+    def _derive_from_bert(self, weights: dict[str, Tensor], prefix: str, wanted: set[str]) -> set[str]:
         """Token types and positions of the regions start as copies of those of the text."""
         copied = set()
         # CODEPATH: True in all public checkpoints, which started from BERT this way.
@@ -233,16 +233,16 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
     @auto_docstring(custom_args=REGION_ARGS + _FAMILY_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        region_token_type_ids: Tensor | None = None,
+        image_text_alignment: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | GroundedModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -304,9 +304,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         )
         return keep_packing(outputs, packing)
 
-    def _encode(
-        self, embeddings: torch.Tensor, columns: torch.Tensor, packing: Packing | None, **kwargs: Any
-    ) -> torch.Tensor:
+    def _encode(self, embeddings: Tensor, columns: Tensor, packing: Packing | None, **kwargs: Any) -> Tensor:
         """The encoder's states for the valid columns of `columns` (B, N)."""
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
         return self.encoder(embeddings, mask, packing, **kwargs)
@@ -329,7 +327,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
 
-def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int], text_length: int) -> None:
+def _check_alignment(image_text_alignment: Tensor, shape: tuple[int, int], text_length: int) -> None:
     check_shape("image_text_alignment", image_text_alignment, (*shape, "num_words"))
     if not torch.compiler.is_compiling() and (image_text_alignment >= text_length).any():
         raise ValueError(
@@ -364,21 +362,21 @@ class VisualBERTForPreTraining(WordHead, PhraseHeads, VisualBERTPreTrainedModel)
     @auto_docstring(custom_args=REGION_ARGS + _FAMILY_ARGS + PRETRAINING_ARGS + PHRASE_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        relationship_labels: torch.Tensor | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        region_token_type_ids: Tensor | None = None,
+        image_text_alignment: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        labels: Tensor | None = None,
+        relationship_labels: Tensor | None = None,
+        phrase_mask: Tensor | None = None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         texts = (input_ids, attention_mask, token_type_ids)
@@ -444,7 +442,7 @@ class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, AnsweringTask, 
         leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
 
-    def _find_answers(self, text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    def _find_answers(self, text_states: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The column of the second-to-last token of each row, before `[SEP]` (public code)."""
         batch_size, text_length = text_states.shape[:2]
         if attention_mask is None:
@@ -520,8 +518,8 @@ class VisualBERTForPhraseGrounding(WordHead, GroundingTask, VisualBERTPreTrained
         self.post_init()
 
     def _score_pairs(  # type: ignore[override]
-        self, phrase_states: torch.Tensor, outputs: Any, text_mask: torch.Tensor, region_mask: torch.Tensor
-    ) -> torch.Tensor:
+        self, phrase_states: Tensor, outputs: Any, text_mask: Tensor, region_mask: Tensor
+    ) -> Tensor:
         """Scores (B, P, R) of the regions for phrases (B, P, D)."""
         # CODEPATH: as above.
         if self.config.phrase_scorer == "single_head":

@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
@@ -96,13 +96,13 @@ class VLBertModelOutput(ModelOutput):
         The END column of `last_hidden_state`.
     """
 
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    text_hidden_state: torch.Tensor | None = None
-    region_hidden_state: torch.Tensor | None = None
-    end_hidden_state: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    text_hidden_state: Tensor | None = None
+    region_hidden_state: Tensor | None = None
+    end_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 _PIXEL_ARGS = """
@@ -114,7 +114,7 @@ _PIXEL_ARGS = """
         """
 
 
-def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
+def embed_coordinates(boxes: Tensor, dim: int, form: str) -> Tensor:
     """Sinusoidal embedding (..., 8 * dim) of boxes (..., 4) (public code; section 3.2 of the paper for `"corner"`)."""
     boxes = boxes.float()
     if form == "center":
@@ -126,14 +126,12 @@ def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
-def scale_boxes(region_boxes: torch.Tensor, image_sizes: torch.Tensor) -> torch.Tensor:
+def scale_boxes(region_boxes: Tensor, image_sizes: Tensor) -> Tensor:
     """Converts normalised boxes to pixels of the padded canvas. Each image is in the top left corner of the canvas."""
     return region_boxes.float() * image_sizes[:, None].repeat(1, 1, 2)
 
 
-def mask_region_pixels(
-    pixel_values: torch.Tensor, pixel_boxes: torch.Tensor, masked_regions: torch.Tensor
-) -> torch.Tensor:
+def mask_region_pixels(pixel_values: Tensor, pixel_boxes: Tensor, masked_regions: Tensor) -> Tensor:
     """Sets the pixels of masked boxes to zero, the mean colour (VL-BERT public code, `MASK_RAW_PIXELS`)."""
     left, top, right, bottom = (pixel_boxes + _PIXEL_TOLERANCE).floor()[..., None].unbind(dim=2)  # (B, R, 1) each
     rows, columns = (torch.arange(size, device=pixel_boxes.device) for size in pixel_values.shape[2:])
@@ -153,7 +151,7 @@ class VLBertRegionEncoder(nn.Module):
         self.dropout = nn.Dropout(config.region_dropout)
         self.projection = nn.Linear(8 * config.coordinate_dim + config.region_feature_size, config.visual_width)
 
-    def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
+    def forward(self, region_features: Tensor, region_boxes: Tensor) -> Tensor:
         dtype = self.projection.weight.dtype
         coordinates = embed_coordinates(region_boxes, self.coordinate_dim, self.coordinate_embedding)
         inputs = torch.cat([coordinates.to(dtype), region_features.to(dtype)], dim=-1)
@@ -176,7 +174,7 @@ class VLBertVisualScale(nn.Module):
         self.scale_init = scale_init
         self.weight = nn.Parameter(torch.ones(()))
 
-    def forward(self, visual_embeds: torch.Tensor) -> torch.Tensor:
+    def forward(self, visual_embeds: Tensor) -> Tensor:
         return visual_embeds * self.weight
 
 
@@ -196,7 +194,7 @@ class VLBertVisualAdapter(nn.Module):
         else:
             self.norm = VLBertVisualScale(scale_init)
 
-    def forward(self, visual_embeds: torch.Tensor) -> torch.Tensor:
+    def forward(self, visual_embeds: Tensor) -> Tensor:
         if self.projection is not None:
             visual_embeds = self.projection(visual_embeds)
         return self.norm(visual_embeds)
@@ -226,14 +224,14 @@ class VLBertEmbeddings(nn.Module):
 
     def forward(
         self,
-        inputs_embeds: torch.Tensor,
-        attention_mask: torch.Tensor,
-        token_type_ids: torch.Tensor,
-        text_visual_embeds: torch.Tensor,
-        region_visual_embeds: torch.Tensor,
-        region_linguistic_embeds: torch.Tensor,
-        region_boxes: torch.Tensor,
-    ) -> torch.Tensor:
+        inputs_embeds: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor,
+        text_visual_embeds: Tensor,
+        region_visual_embeds: Tensor,
+        region_linguistic_embeds: Tensor,
+        region_boxes: Tensor,
+    ) -> Tensor:
         """Embeds the sequence, shape (B, N, D)."""
         batch_size, num_regions = region_visual_embeds.shape[:2]
         text = inputs_embeds + self.text_visual(text_visual_embeds)
@@ -249,7 +247,7 @@ class VLBertEmbeddings(nn.Module):
         embeddings = embeddings + self.position_embeddings(self.create_position_ids(attention_mask, num_regions))
         return self.dropout(self.LayerNorm(embeddings))
 
-    def get_visual_context(self, region_visual_embeds: torch.Tensor, region_mask: torch.Tensor) -> torch.Tensor:
+    def get_visual_context(self, region_visual_embeds: Tensor, region_mask: Tensor) -> Tensor:
         """Per row the embedding of the whole image (the first attended region), or the text-only one: (B, 1, V)."""
         text_only = self.text_only_visual_embedding(region_mask.new_zeros(region_mask.shape[0], 1, dtype=torch.long))
         if region_mask.shape[1] == 0:
@@ -257,7 +255,7 @@ class VLBertEmbeddings(nn.Module):
         first = region_mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, region_visual_embeds.shape[-1])
         return torch.where(region_mask.any(1)[:, None, None], region_visual_embeds.gather(1, first), text_only)
 
-    def create_position_ids(self, attention_mask: torch.Tensor, num_regions: int) -> torch.Tensor:
+    def create_position_ids(self, attention_mask: Tensor, num_regions: int) -> Tensor:
         """The rank of a text token among the L tokens of its row, L for every region, L + 1 for END: (B, N)."""
         ranks = attention_mask.long().cumsum(dim=1)
         lengths = ranks[:, -1:]
@@ -273,7 +271,7 @@ class VLBertMLMHead(nn.Module):
         self.transform = BertPredictionHeadTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return self.decoder(self.transform(hidden_states))
 
 
@@ -286,7 +284,7 @@ class VLBertRegionHead(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.classifier = nn.Linear(config.hidden_size, num_labels)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return self.classifier(self.activation(self.dense(hidden_states)))
 
 
@@ -299,7 +297,7 @@ class VLBertAnswerHead(nn.Module):
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, len(config.answers))
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return self.classifier(self.dropout(self.transform(hidden_states)))
 
 
@@ -383,18 +381,18 @@ class VLBertModel(VLBertPreTrainedModel):
     )
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        image_sizes: torch.Tensor | None = None,
-        token_regions: torch.Tensor | None = None,
-        region_linguistic_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        image_sizes: Tensor | None = None,
+        token_regions: Tensor | None = None,
+        region_linguistic_embeds: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VLBertModelOutput:
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
@@ -468,11 +466,11 @@ class VLBertModel(VLBertPreTrainedModel):
 
     def get_region_features(
         self,
-        pixel_values: torch.Tensor,
-        image_sizes: torch.Tensor,
-        region_boxes: torch.Tensor,
-        region_attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        pixel_values: Tensor,
+        image_sizes: Tensor,
+        region_boxes: Tensor,
+        region_attention_mask: Tensor | None = None,
+    ) -> Tensor:
         """
         Computes region features from images with the pixel network of the model; zeros for padded regions.
 
@@ -492,8 +490,8 @@ class VLBertModel(VLBertPreTrainedModel):
         return self._compute_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
 
     def _compute_region_features(
-        self, pixel_values: Any, image_sizes: Any, region_boxes: Any, region_attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
+        self, pixel_values: Any, image_sizes: Any, region_boxes: Any, region_attention_mask: Tensor | None
+    ) -> Tensor:
         """[`get_region_features`] of inputs that `check_regions` has checked."""
         if region_attention_mask is None:
             region_attention_mask = torch.ones(region_boxes.shape[:2], device=region_boxes.device, dtype=torch.bool)
@@ -543,7 +541,7 @@ def _check_combination(region_features, region_boxes, region_attention_mask, pix
         raise ValueError(f"{present} are given without region_boxes; a region needs both.")
 
 
-def _check_token_regions(token_regions: torch.Tensor, shape: tuple[int, int], region_mask: torch.Tensor) -> None:
+def _check_token_regions(token_regions: Tensor, shape: tuple[int, int], region_mask: Tensor) -> None:
     """Raises `ValueError` for indices outside the valid regions of `region_mask` (B, R)."""
     check_shape("token_regions", token_regions, shape)
     num_regions = region_mask.shape[1]
@@ -556,9 +554,7 @@ def _check_token_regions(token_regions: torch.Tensor, shape: tuple[int, int], re
         )
 
 
-def _see_regions(
-    text_visual_embeds: torch.Tensor, region_visual_embeds: torch.Tensor, token_regions: torch.Tensor
-) -> torch.Tensor:
+def _see_regions(text_visual_embeds: Tensor, region_visual_embeds: Tensor, token_regions: Tensor) -> Tensor:
     """Visual parts (B, T, V) of the text: those of `token_regions` (VL-BERT public code, the tags of VCR)."""
     if region_visual_embeds.shape[1] == 0:
         return text_visual_embeds
@@ -619,25 +615,25 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
     )
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        image_sizes: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        masked_regions: torch.Tensor | None = None,
-        text_only: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        region_labels: torch.Tensor | None = None,
-        region_label_probs: torch.Tensor | None = None,
-        relationship_labels: torch.Tensor | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        image_sizes: Tensor | None = None,
+        grounding_queries: dict[str, tuple[Tensor, Tensor]] | None = None,
+        masked_regions: Tensor | None = None,
+        text_only: Tensor | None = None,
+        labels: Tensor | None = None,
+        region_labels: Tensor | None = None,
+        region_label_probs: Tensor | None = None,
+        relationship_labels: Tensor | None = None,
+        phrase_mask: Tensor | None = None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         regions: dict[str, Any] = {
@@ -676,7 +672,7 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
 
     def _mask_regions(
         self,
-        masked_regions: torch.Tensor,
+        masked_regions: Tensor,
         region_features: Any,
         region_boxes: Any,
         region_attention_mask: Any,
@@ -836,7 +832,7 @@ class VLBertForMultipleChoice(ChoosingTask, VLBertPreTrainedModel):
         self.post_init()
 
     @torch.no_grad()
-    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
+    def _adapt_pretraining_weights(self, source: Mapping[str, Tensor], config: Any = None) -> set[str]:
         """Copies token type 0 to type 1 (the choice); choice scores start as the difference of relationship scores."""
         types: Any = self.vl_bert.embeddings.token_type_embeddings.weight
         types[1] = types[0]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
@@ -303,7 +304,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             self.processor.max_regions = limit
         return batch.to(self.device)
 
-    def _attention(self, batch: Any, layers: Sequence[int], chosen: Sequence[tuple[int, int]] | None) -> torch.Tensor:
+    def _attention(self, batch: Any, layers: Sequence[int], chosen: Sequence[tuple[int, int]] | None) -> Tensor:
         """(B, P, R) float32: mean over a phrase's tokens and the chosen heads, or all heads of the layers."""
         regions = batch["region_candidate_mask"].bool()
         mask = batch["phrase_mask"].float()

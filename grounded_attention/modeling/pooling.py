@@ -6,8 +6,7 @@ Shape letters: B batch, D text width, E region width, F pooled width.
 
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 
@@ -19,11 +18,11 @@ class StatePooler(nn.Module):
         self.dense = nn.Linear(input_size, output_size)
         self.activation = ACT2FN[activation]
 
-    def forward(self, state: torch.Tensor) -> torch.Tensor:
+    def forward(self, state: Tensor) -> Tensor:
         return self.activation(self.dense(state))
 
 
-def fuse_pooled(fusion_method: str, text: torch.Tensor, regions: torch.Tensor) -> torch.Tensor:
+def fuse_pooled(fusion_method: str, text: Tensor, regions: Tensor) -> Tensor:
     """The product (`"mul"`) or the sum (`"sum"`) of two pooled states (B, F)."""
     if fusion_method == "mul":
         return text * regions
@@ -46,7 +45,7 @@ class TextFirstPooling:
         if wanted and config.fusion_method != "text":
             self.region_pooler = StatePooler(config.region_hidden_size, size, activation)
 
-    def pool(self, text: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor | None:
+    def pool(self, text: Tensor, region_states: Tensor) -> Tensor | None:
         """The pooled state (B, F), or `None` without poolers."""
         if self.pooler is None:
             return None

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers.utils import logging
 
 # The logger of loading in transformers, so that its verbosity and handlers apply here too.
@@ -165,7 +166,7 @@ class PretrainingHandover:
 
     def _adapt_weights(self, name: Any, source: Any, info: dict[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
         """Calls `_adapt_pretraining_weights` with the heads of `_heads_to_adapt`."""
-        heads: dict[str, torch.Tensor] = {}
+        heads: dict[str, Tensor] = {}
         config = None
         if any(key.startswith(self._heads_to_adapt) for key in info["unexpected_keys"]):
             where = {key: kwargs[key] for key in _PLACE if key in kwargs}
@@ -178,7 +179,7 @@ class PretrainingHandover:
             info["unexpected_keys"] -= heads.keys()  # now part of a head of this model
         return adapted
 
-    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
+    def _adapt_pretraining_weights(self, source: Mapping[str, Tensor], config: Any = None) -> set[str]:
         """Sets weights that are computed, not copied, from the weights of another class."""
         return set()
 

@@ -4,6 +4,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 try:
     from torchvision.ops import roi_align as _imported_roi_align
@@ -18,13 +19,13 @@ _CHUNK_NUMBERS = 2**24
 
 
 def roi_align(
-    features: torch.Tensor,
-    boxes: torch.Tensor,
-    batch_index: torch.Tensor,
+    features: Tensor,
+    boxes: Tensor,
+    batch_index: Tensor,
     output_size: int,
     spatial_scale: float,
     sampling_ratio: int,
-) -> torch.Tensor:
+) -> Tensor:
     """
     Reads a grid of cells from feature maps for every box. A cell is the mean of bilinear samples (Mask R-CNN, section
     3), without the half-pixel shift of later versions (`aligned=False` in torchvision).
@@ -49,25 +50,25 @@ def roi_align(
 
 
 def _roi_align_torchvision(
-    features: torch.Tensor,
-    boxes: torch.Tensor,
-    batch_index: torch.Tensor,
+    features: Tensor,
+    boxes: Tensor,
+    batch_index: Tensor,
     output_size: int,
     spatial_scale: float,
     sampling_ratio: int,
-) -> torch.Tensor:
+) -> Tensor:
     rois = torch.cat([batch_index.to(boxes.dtype)[:, None], boxes], dim=1)
     return _torchvision_roi_align(features, rois, output_size, spatial_scale, sampling_ratio, aligned=False)
 
 
 def roi_align_torch(
-    features: torch.Tensor,
-    boxes: torch.Tensor,
-    batch_index: torch.Tensor,
+    features: Tensor,
+    boxes: Tensor,
+    batch_index: Tensor,
     output_size: int,
     spatial_scale: float,
     sampling_ratio: int,
-) -> torch.Tensor:
+) -> Tensor:
     """[`roi_align`] in plain torch, for float32 or float64."""
     height, width = features.shape[-2:]
     with torch.no_grad():
@@ -88,9 +89,7 @@ def roi_align_torch(
     return output
 
 
-def _interpolation(
-    start: torch.Tensor, size: torch.Tensor, cells: int, output_size: int, sampling_ratio: int
-) -> torch.Tensor:
+def _interpolation(start: Tensor, size: Tensor, cells: int, output_size: int, sampling_ratio: int) -> Tensor:
     """The weight of each cell of the map in each cell of the result, along one axis: (K, S, cells)."""
     count = output_size * sampling_ratio
     steps = (torch.arange(count, device=start.device, dtype=start.dtype) + 0.5) / count

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .attention_calls import DIRECTION_STREAMS
 
@@ -26,7 +26,7 @@ UNREAD_INPUTS = (
 )
 
 
-def asking_tokens(phrase_mask: torch.Tensor, words: str) -> torch.Tensor:
+def asking_tokens(phrase_mask: Tensor, words: str) -> Tensor:
     """The tokens of each phrase (..., T) that ask for it: all ("mean"), only its "last" or only its "first"."""
     if words == "mean":
         return phrase_mask
@@ -46,9 +46,7 @@ def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in UNREAD_INPUTS}
 
 
-def embed_words(
-    word_embeddings: nn.Module, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None
-) -> torch.Tensor:
+def embed_words(word_embeddings: nn.Module, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     """Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
@@ -60,9 +58,9 @@ def embed_words(
 
 
 def check_text(
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    token_type_ids: torch.Tensor | None,
+    inputs_embeds: Tensor,
+    attention_mask: Tensor | None,
+    token_type_ids: Tensor | None,
     longest: int,
     reason: str,
 ) -> None:
@@ -78,9 +76,9 @@ def check_text(
 
 
 def check_region_shapes(
-    region_features: torch.Tensor | None,
-    region_boxes: torch.Tensor | None,
-    region_attention_mask: torch.Tensor | None,
+    region_features: Tensor | None,
+    region_boxes: Tensor | None,
+    region_attention_mask: Tensor | None,
     batch_size: int,
     field: str,
     width: int,
@@ -97,7 +95,7 @@ def check_region_shapes(
     check_shape("region_attention_mask", region_attention_mask, (batch_size, num_regions))
 
 
-def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
+def check_shape(name: str, tensor: Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
     """Raises `ValueError` if the shape of a given input differs; a name in `expected` allows any size."""
     if tensor is None:
         return
@@ -107,7 +105,7 @@ def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | st
         raise ValueError(f"{name} have the shape {shape}, expected ({', '.join(map(str, expected))}){note}.")
 
 
-def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch.Tensor:
+def get_first_state(text_states: Tensor, text_mask: Tensor) -> Tensor:
     """The state (B, D) of each row's first attended token, [CLS], wherever the padding is."""
     first = text_mask.int().argmax(dim=1)
     return text_states.gather(1, first[:, None, None].expand(-1, 1, text_states.shape[-1]))[:, 0]
@@ -125,8 +123,8 @@ def check_directions(grounding_queries: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def locate_queries(
-    grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]], text_length: int
-) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    grounding_queries: dict[str, tuple[Tensor, Tensor]], text_length: int
+) -> tuple[tuple[Tensor, Tensor], ...]:
     """Converts token and region indices to positions in the sequence [text][regions]."""
     check_directions(grounding_queries)
     located = []
@@ -140,7 +138,7 @@ def locate_queries(
     return tuple(located)
 
 
-def shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
+def shift_indices(indices: Tensor, start: int) -> Tensor:
     """Adds `start` to indices; negative indices do not change."""
     return torch.where(indices < 0, indices, indices + start)
 
@@ -164,7 +162,7 @@ class Choices(NamedTuple):
     text_length: int  # T
 
     @classmethod
-    def find(cls, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> "Choices":
+    def find(cls, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> "Choices":
         """The sizes of `input_ids` (B, C, T) or `inputs_embeds` (B, C, T, D); `ValueError` if both are missing."""
         check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
         check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
@@ -181,14 +179,14 @@ class Choices(NamedTuple):
             return self.repeat(value, _CHOICE_REGIONS[name])
         return value
 
-    def flatten(self, name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
+    def flatten(self, name: str, tensor: Tensor | None) -> Tensor | None:
         """Reshapes a text input (B, C, T, ...) to (B * C, T, ...)."""
         if tensor is None:
             return None
         check_shape(name, tensor, (*self, *tensor.shape[3:]))
         return tensor.flatten(0, 1)
 
-    def repeat(self, tensor: torch.Tensor | None, dimensions: int) -> torch.Tensor | None:
+    def repeat(self, tensor: Tensor | None, dimensions: int) -> Tensor | None:
         """Reshapes a region input (B, R, ...), with `dimensions` dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
         if tensor is None:
             return None
@@ -198,8 +196,8 @@ class Choices(NamedTuple):
         return tensor.flatten(0, 1)
 
     def flatten_queries(
-        self, queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None
-    ) -> dict[str, tuple[torch.Tensor, torch.Tensor]] | None:
+        self, queries: dict[str, tuple[Tensor, Tensor]] | None
+    ) -> dict[str, tuple[Tensor, Tensor]] | None:
         """Reshapes grounding queries (B, C, ...) to (B * C, ...); those of shape (B * C, ...) do not change."""
         if queries is None:
             return None

@@ -4,11 +4,12 @@
 import math
 
 import torch
+from torch import Tensor
 
 TEMPERATURE = 10000.0
 
 
-def sine_encoding(region_boxes: torch.Tensor, width: int) -> torch.Tensor:
+def sine_encoding(region_boxes: Tensor, width: int) -> Tensor:
     """Encodes the centre of boxes, y then x, as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each
     has `width / 2` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
     `10000 ** (4 i / width)`.

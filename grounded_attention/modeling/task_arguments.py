@@ -1,20 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The `forward` arguments of tasks, the same for all families: types, and docstrings for `auto_docstring`."""
 
-import torch
+from torch import Tensor
 from transformers.utils import TransformersKwargs
 
 
 class FamilyInputs(TransformersKwargs, total=False):
     """Inputs that only some families have: see the `forward` of their base models and `CHOICE_ARGS`."""
 
-    pixel_values: torch.Tensor | None
-    image_sizes: torch.Tensor | None
-    token_regions: torch.Tensor | None
-    region_token_type_ids: torch.Tensor | None
-    image_text_alignment: torch.Tensor | None
-    task_ids: torch.Tensor | None
-    region_class_labels: torch.Tensor | None
+    pixel_values: Tensor | None
+    image_sizes: Tensor | None
+    token_regions: Tensor | None
+    region_token_type_ids: Tensor | None
+    image_text_alignment: Tensor | None
+    task_ids: Tensor | None
+    region_class_labels: Tensor | None
 
 
 FAMILY_INPUTS = tuple(name for name in FamilyInputs.__annotations__ if name not in TransformersKwargs.__annotations__)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
@@ -45,8 +45,8 @@ from .task_losses import (
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import apply_packed, find_packing
 
-Head = Callable[[torch.Tensor], torch.Tensor]
-Queries = dict[str, tuple[torch.Tensor, torch.Tensor]]
+Head = Callable[[Tensor], Tensor]
+Queries = dict[str, tuple[Tensor, Tensor]]
 
 
 def predict_hidden(
@@ -55,14 +55,14 @@ def predict_hidden(
     word_head: nn.Module,
     region_head: nn.Module | None = None,
     relationship_head: Head | None = None,
-    attention_mask: torch.Tensor | None = None,
-    region_attention_mask: torch.Tensor | None = None,
-    labels: torch.Tensor | None = None,
-    text_only: torch.Tensor | None = None,
-    region_targets: Mapping[str, torch.Tensor | None] | None = None,
-    relationship_labels: torch.Tensor | None = None,
+    attention_mask: Tensor | None = None,
+    region_attention_mask: Tensor | None = None,
+    labels: Tensor | None = None,
+    text_only: Tensor | None = None,
+    region_targets: Mapping[str, Tensor | None] | None = None,
+    relationship_labels: Tensor | None = None,
     region_loss: Callable[[Any, Mapping[str, Any]], Loss | None] | None = None,
-    phrase_scores: Mapping[str, torch.Tensor | None] | None = None,
+    phrase_scores: Mapping[str, Tensor | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """Pre-training: masked words and, with these heads, masked regions and whether caption and image match."""
@@ -98,8 +98,8 @@ def predict_hidden(
 
 
 def score_words(
-    head: nn.Module, states: torch.Tensor, mask: Any, labels: Any, text_only: Any, unpad: bool
-) -> tuple[torch.Tensor, list[Loss]]:
+    head: nn.Module, states: Tensor, mask: Any, labels: Any, text_only: Any, unpad: bool
+) -> tuple[Tensor, list[Loss]]:
     """Scores (B, T, V) of the vocabulary, and the losses of masked words. With `text_only`, one mean for words with
     images and one for words of text-only rows (two data streams, VL-BERT public code). With `unpad`, training scores
     only words with a label.
@@ -119,7 +119,7 @@ def score_words(
     return logits, [cross_entropy_sum(scored, packing.pack(group)) for group in groups]  # without rows of zeros
 
 
-def _predicted_regions(targets: Mapping[str, Any]) -> torch.Tensor | None:
+def _predicted_regions(targets: Mapping[str, Any]) -> Tensor | None:
     """The regions (B, R) with a target; `None` without targets."""
     labels = targets.get("region_labels")
     probs = targets.get("region_label_probs")
@@ -130,7 +130,7 @@ def _predicted_regions(targets: Mapping[str, Any]) -> torch.Tensor | None:
     return is_distribution(probs)
 
 
-def task_output(outputs: Any, loss: torch.Tensor | None, logits: torch.Tensor, **others: Any) -> TaskOutput:
+def task_output(outputs: Any, loss: Tensor | None, logits: Tensor, **others: Any) -> TaskOutput:
     """The output of a head, with what the base model's output has of each layer."""
     layers = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
     return TaskOutput(loss=loss, logits=logits, **others, **layers)
@@ -139,8 +139,8 @@ def task_output(outputs: Any, loss: torch.Tensor | None, logits: torch.Tensor, *
 def choose_region(
     head: Head,
     outputs: Any,
-    region_attention_mask: torch.Tensor | None,
-    region_targets: torch.Tensor | None,
+    region_attention_mask: Tensor | None,
+    region_targets: Tensor | None,
     unpad: bool = False,
 ) -> TaskOutput:
     """Referring expressions: scores every region; [`NO_CANDIDATE`] for padding."""
@@ -158,7 +158,7 @@ def choose_region(
 
 
 def score_answers(
-    head: Head, outputs: Any, answer_positions: torch.Tensor | None, labels: torch.Tensor | None, form: str
+    head: Head, outputs: Any, answer_positions: Tensor | None, labels: Tensor | None, form: str
 ) -> TaskOutput:
     """Visual question answering: scores every answer, from the state of the `[MASK]` that stands for the answer."""
     text_states = outputs.text_hidden_state
@@ -169,7 +169,7 @@ def score_answers(
     return answer_output(head(text_states.gather(1, index)[:, 0]), outputs, labels, form)
 
 
-def answer_output(logits: torch.Tensor, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
+def answer_output(logits: Tensor, outputs: Any, labels: Tensor | None, form: str) -> TaskOutput:
     loss = None
     if labels is not None:
         check_shape("labels", labels, logits.shape)
@@ -223,21 +223,21 @@ class VGPTask(Task, VGPHeads):
     @auto_docstring(custom_args=REGION_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_pairs: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        identification_labels: torch.Tensor | None = None,
-        vgp_labels: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        phrase_mask: Tensor | None = None,
+        phrase_pairs: Tensor | None = None,
+        phrase_regions: Tensor | None = None,
+        identification_labels: Tensor | None = None,
+        vgp_labels: Tensor | None = None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | VGPOutput:
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
@@ -254,7 +254,7 @@ class ReferringTask(Task):
     referring_head: Any
     _packs_regions = True  # whether the head skips padded regions with `config.unpad`
 
-    def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
+    def _score_regions(self, states: Tensor) -> Tensor:
         """Region states (B, R, E) to scores (B, R, 1)."""
         return self.referring_head(states)
 
@@ -262,15 +262,15 @@ class ReferringTask(Task):
     @auto_docstring(custom_args=REGION_ARGS + REFERRING_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        region_targets: torch.Tensor | None = None,
+        region_targets: Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
@@ -284,7 +284,7 @@ class AnsweringTask(Task):
 
     answer_head: Any
 
-    def _score_answers(self, states: torch.Tensor) -> torch.Tensor:
+    def _score_answers(self, states: Tensor) -> Tensor:
         """States (B, D) to scores (B, num_labels)."""
         return self.answer_head(states)
 
@@ -292,16 +292,16 @@ class AnsweringTask(Task):
     @auto_docstring(custom_args=REGION_ARGS + ANSWER_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        answer_positions: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        answer_positions: Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
@@ -310,7 +310,7 @@ class AnsweringTask(Task):
             answer_positions = self._find_answers(outputs.text_hidden_state, attention_mask)
         return score_answers(self._score_answers, outputs, answer_positions, labels, self.config.vqa_loss)
 
-    def _find_answers(self, text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    def _find_answers(self, text_states: Tensor, attention_mask: Tensor | None) -> Tensor | None:
         """The column (B,) of the answer in each row where it is not given, if the family has a rule for it."""
         return None
 
@@ -320,7 +320,7 @@ class PooledAnsweringTask(Task):
 
     answer_head: Any
 
-    def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_answers(self, pooled: Tensor) -> Tensor:
         """Pooled states (B, F) to scores (B, num_labels)."""
         return self.answer_head(pooled)
 
@@ -328,15 +328,15 @@ class PooledAnsweringTask(Task):
     @auto_docstring(custom_args=REGION_ARGS + POOLED_ANSWER_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        labels: torch.Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
@@ -349,7 +349,7 @@ class ChoosingTask(Task):
 
     choice_head: Any
 
-    def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_choices(self, pooled: Tensor) -> Tensor:
         """Pooled states (B * C, F) to scores (B * C, 1)."""
         return self.choice_head(pooled)
 
@@ -363,15 +363,15 @@ class ChoosingTask(Task):
     @auto_docstring(custom_args=CHOICE_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        labels: torch.Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | MultipleChoiceOutput:
         choices = Choices.find(input_ids, inputs_embeds)
@@ -411,7 +411,7 @@ class ReasoningTask(Task):
     reasoning_head: Any
     _whole_image: bool
 
-    def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
+    def _score_classes(self, pooled: Tensor) -> Tensor:
         """Pooled states of both images (B, 2 F) to scores (B, 2)."""
         return self.reasoning_head(pooled)
 
@@ -419,16 +419,16 @@ class ReasoningTask(Task):
     @auto_docstring(custom_args=REGION_ARGS + TWO_IMAGE_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        region_token_type_ids: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        labels: torch.Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TaskOutput:
         inputs = {
@@ -461,7 +461,7 @@ class GroundingTask(Task, AlignmentScorer):
 
     grounding_head: Any
 
-    def _score_pairs(self, phrase_states: torch.Tensor, outputs: Any, *masks: torch.Tensor) -> torch.Tensor:
+    def _score_pairs(self, phrase_states: Tensor, outputs: Any, *masks: Tensor) -> Tensor:
         """Scores (B, P, R) of regions for phrases (B, P, D); the masks are those of text and regions."""
         return self.grounding_head(phrase_states, outputs.region_hidden_state)
 
@@ -469,18 +469,18 @@ class GroundingTask(Task, AlignmentScorer):
     @auto_docstring(custom_args=REGION_ARGS + PHRASE_GROUNDING_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        region_features: Tensor | None = None,
+        region_boxes: Tensor | None = None,
+        region_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
         grounding_queries: Queries | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        phrase_mask: Tensor | None = None,
+        phrase_regions: Tensor | None = None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
         sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
@@ -507,14 +507,14 @@ class GroundingTask(Task, AlignmentScorer):
 
 def split_images(
     *,
-    region_features: torch.Tensor | None,
-    region_boxes: torch.Tensor | None,
-    region_attention_mask: torch.Tensor | None,
-    region_token_type_ids: torch.Tensor | None,
+    region_features: Tensor | None,
+    region_boxes: Tensor | None,
+    region_attention_mask: Tensor | None,
+    region_token_type_ids: Tensor | None,
     grounding_queries: Any,
     positions: Any,
     whole_image: bool,
-    **texts: torch.Tensor | None,
+    **texts: Tensor | None,
 ) -> dict[str, Any]:
     """Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both."""
     if grounding_queries is not None or positions is not None:

@@ -8,7 +8,7 @@ E width of the regions.
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 
@@ -21,7 +21,7 @@ from .task_outputs import VGPOutput
 NO_CANDIDATE = -10000.0
 
 
-def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
+def pool_phrases(text_states: Tensor, phrase_mask: Tensor) -> Tensor:
     """Max-pooling of token states over each phrase (VGP paper, equation 2)."""
     tokens = phrase_mask.bool()
     states = text_states[:, None]
@@ -32,7 +32,7 @@ def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.
     return pooled.masked_fill(~tokens.any(dim=2, keepdim=True), 0.0)
 
 
-def _gather_tokens(text_states: torch.Tensor, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _gather_tokens(text_states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """The states (B, P, L, D) of the tokens (B, P, T) of each phrase, and (B, P, L) bool, false for padding."""
     longest = max(int(tokens.sum(-1).max()) if tokens.numel() else 0, 1)
     columns = tokens.to(torch.int8).argsort(dim=-1, descending=True, stable=True)[..., :longest]
@@ -51,7 +51,7 @@ class ClassificationHead(nn.Module):
         self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
         self.classifier = nn.Linear(hidden_size or input_size, num_labels)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         hidden_states = self.dropout(hidden_states)
         if self.dense is not None:
             hidden_states = self.dropout(self.dense(hidden_states).relu())
@@ -69,7 +69,7 @@ class TwoLayerHead(nn.Module):
         self.dropout = nn.Dropout(0.0 if kind == "gelu" else 0.5)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         hidden_states = self.activation(self.dense(hidden_states))
         if self.LayerNorm is not None:
             hidden_states = self.LayerNorm(hidden_states)
@@ -88,7 +88,7 @@ class GroundingHead(nn.Module):
         self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
         self.classifier = nn.Linear(hidden_size or input_size, 1)
 
-    def forward(self, phrase_states: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, phrase_states: Tensor, region_states: Tensor) -> Tensor:
         # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, D + E) is never built.
         first = self.classifier if self.dense is None else self.dense
         phrase_weight, region_weight = first.weight.split(self.widths, dim=1)
@@ -106,7 +106,7 @@ class BoxHead(nn.Linear):
     def __init__(self, config: Any):
         super().__init__(config.text_hidden_size, 4)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return super().forward(hidden_states).sigmoid()
 
 
@@ -120,7 +120,7 @@ class ReferringHead(nn.Module):
         self.dropout = nn.Dropout(config.referring_dropout)
         self.classifier = nn.Linear(config.region_hidden_size, 1)
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: Tensor) -> Tensor:
         return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
 
 
@@ -150,8 +150,8 @@ class AlignmentScorer:
                 init.zeros_(parameter)
 
     def score_alignment(
-        self, outputs: Any, alignment_phrases: torch.Tensor | None, alignment_pairs: torch.Tensor | None
-    ) -> torch.Tensor | None:
+        self, outputs: Any, alignment_phrases: Tensor | None, alignment_pairs: Tensor | None
+    ) -> Tensor | None:
         """Scores the pairs, `(batch_size, num_pairs)`; `None` without pairs."""
         if alignment_pairs is None and alignment_phrases is None:
             return None
@@ -185,11 +185,11 @@ class PhraseHeads(AlignmentScorer):
     def score_phrases(
         self,
         outputs: Any,
-        phrase_mask: torch.Tensor | None,
-        alignment_phrases: torch.Tensor | None,
-        alignment_pairs: torch.Tensor | None,
-        phrase_states: torch.Tensor | None = None,
-    ) -> dict[str, torch.Tensor | None]:
+        phrase_mask: Tensor | None,
+        alignment_phrases: Tensor | None,
+        alignment_pairs: Tensor | None,
+        phrase_states: Tensor | None = None,
+    ) -> dict[str, Tensor | None]:
         """Computes `grounding_logits` and `alignment_logits` of the output; `None` without their head or inputs."""
         grounding_logits = None
         if phrase_mask is not None and self.grounding_head is not None:
@@ -222,7 +222,7 @@ class VGPHeads(PhraseHeads):
         # CODEPATH: checkpoints of supervision with `box_weight` have it, the others do not.
         self.box_head = BoxHead(config) if config.box_layer is not None else None
 
-    def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
+    def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Tensor | None]:
         """Runs the encoder and the box head.
 
         With a box head the hidden states are recorded, and are therefore computed with padding. Hidden states that
@@ -249,14 +249,14 @@ class VGPHeads(PhraseHeads):
     def score_vgp(
         self,
         outputs: Any,
-        pred_boxes: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        phrase_mask: torch.Tensor | None,
-        phrase_pairs: torch.Tensor | None,
-        identification_labels: torch.Tensor | None,
-        vgp_labels: torch.Tensor | None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
+        pred_boxes: Tensor | None,
+        attention_mask: Tensor | None,
+        phrase_mask: Tensor | None,
+        phrase_pairs: Tensor | None,
+        identification_labels: Tensor | None,
+        vgp_labels: Tensor | None,
+        alignment_phrases: Tensor | None = None,
+        alignment_pairs: Tensor | None = None,
     ) -> VGPOutput:
         """Computes the output of a model with these heads: loss, logits, hidden states and attention maps."""
         text_states = outputs.text_hidden_state
@@ -286,9 +286,7 @@ class VGPHeads(PhraseHeads):
             attentions=outputs.attentions,
         )
 
-    def _get_caption_state(
-        self, text_states: torch.Tensor, pooled_output: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def _get_caption_state(self, text_states: Tensor, pooled_output: Tensor, attention_mask: Tensor | None) -> Tensor:
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
         if self.config.identification_pooling == "pooled":
             return pooled_output
@@ -296,7 +294,7 @@ class VGPHeads(PhraseHeads):
             return text_states[:, 0]
         return get_first_state(text_states, attention_mask.bool())
 
-    def _classify_pairs(self, phrase_states: torch.Tensor, phrase_pairs: torch.Tensor) -> torch.Tensor:
+    def _classify_pairs(self, phrase_states: Tensor, phrase_pairs: Tensor) -> Tensor:
         """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
         # A row of zeros before the phrases; padding (-1) selects it.
         states = nn.functional.pad(phrase_states, (0, 0, 1, 0))

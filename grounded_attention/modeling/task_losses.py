@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from .sequence_inputs import check_shape
 
-Loss = tuple[torch.Tensor, torch.Tensor]
+Loss = tuple[Tensor, Tensor]
 
 # Class index of an item without a label.
 UNLABELLED = -100
@@ -21,37 +22,37 @@ UNLABELLED = -100
 _PROBABILITY_TOLERANCE = 0.1
 
 
-def mean_of(*losses: Loss) -> torch.Tensor | None:
+def mean_of(*losses: Loss) -> Tensor | None:
     """The sum of the means of losses; a loss with count 0 adds 0, with a gradient graph. `None` without any loss."""
     if not losses:
         return None
     return torch.stack([total / count.clamp(min=1) for total, count in losses]).sum()
 
 
-def count_labels(labels: torch.Tensor) -> torch.Tensor:
+def count_labels(labels: Tensor) -> Tensor:
     """The number of labels that are class indices, ()."""
     return (labels != UNLABELLED).sum()
 
 
-def is_distribution(targets: torch.Tensor) -> torch.Tensor:
+def is_distribution(targets: Tensor) -> Tensor:
     """Finds the rows to predict: their probabilities sum to 1 within 0.1 (VL-BERT public code)."""
     return (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
 
 
-def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
+def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Loss:
     """Cross-entropy, summed and counted over the labels that are not -100."""
     total = F.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="sum")
     return total, count_labels(labels)
 
 
-def soft_cross_entropy_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
+def soft_cross_entropy_sum(logits: Tensor, targets: Tensor) -> Loss:
     """Cross-entropy with target distributions, summed and counted over the rows that have one (VL-BERT code)."""
     targets = targets.float()
     valid = is_distribution(targets)
     return -(targets * logits.float().log_softmax(-1) * valid[..., None]).sum(), valid.sum()
 
 
-def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
+def region_sum(logits: Tensor, targets: Tensor) -> Loss:
     """Binary cross-entropy, summed and counted over the regions that have a target (VL-BERT public code)."""
     targets = targets.float()
     valid = targets >= 0
@@ -59,7 +60,7 @@ def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     return losses.masked_fill(~valid, 0.0).sum(), valid.sum()
 
 
-def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
+def answer_sum(logits: Tensor, targets: Tensor, form: str) -> Loss:
     """Loss of soft answer targets, summed over answers and rows, counted over rows."""
     logits = logits.float()
     targets = targets.float()
@@ -72,7 +73,7 @@ def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
     return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum"), rows
 
 
-def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
+def choice_sum(logits: Tensor, labels: Tensor, form: str) -> Loss:
     """Loss of the right choice among several, summed and counted over the labelled rows."""
     if form == "softmax":
         return cross_entropy_sum(logits, labels)
@@ -82,7 +83,7 @@ def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
     return total / logits.shape[1], count_labels(labels)
 
 
-def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor) -> Loss:
+def grounding_divergence_sum(logits: Tensor, phrase_regions: Tensor) -> Loss:
     """Divergence between each phrase's distribution over the regions and the uniform distribution over the right
     regions, summed over the phrases and counted over the rows (VisualBERT public code). Phrases without a right region
     add 0.
@@ -93,7 +94,7 @@ def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor)
     return total, torch.tensor(len(logits))
 
 
-def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
+def divergence_sum(logits: Tensor, targets: Tensor) -> Loss:
     """Divergence from target distributions, summed and counted over the rows that have one (ViLBERT public code)."""
     targets = targets.float()
     valid = is_distribution(targets)
@@ -101,14 +102,14 @@ def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     return rows.masked_fill(~valid, 0.0).sum(), valid.sum()
 
 
-def feature_error_sum(predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor) -> Loss:
+def feature_error_sum(predicted: Tensor, features: Tensor, wanted: Tensor) -> Loss:
     """Mean squared error over the width of features, summed and counted over regions (ViLBERT public code)."""
     wanted = wanted.bool()
     rows = F.mse_loss(predicted.float(), features.float(), reduction="none").mean(-1)
     return rows.masked_fill(~wanted, 0.0).sum(), wanted.sum()
 
 
-def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
+def draw_negatives(mask: Tensor, num_negative: int) -> Tensor:
     """Draws other features for each region with the default random generator: 70 % from other images of the batch,
     30 % from the same image (ViLBERT public code). Every region is drawn with the same probability, with replacement.
     """
@@ -132,9 +133,7 @@ def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
     return torch.cat(drawn, dim=1).view(batch_size, num_regions, -1)
 
 
-def contrast_sum(
-    predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor, negatives: torch.Tensor
-) -> Loss:
+def contrast_sum(predicted: Tensor, features: Tensor, wanted: Tensor, negatives: Tensor) -> Loss:
     """Cross-entropy of a region's own feature among others, scored by products with the prediction; summed and counted
     over regions (ViLBERT public code, "NCE").
     """
@@ -150,10 +149,10 @@ def contrast_sum(
 
 
 def region_classes_sum(
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    weights: torch.Tensor | None,
-    mask: torch.Tensor | None,
+    logits: Tensor,
+    labels: Tensor,
+    weights: Tensor | None,
+    mask: Tensor | None,
     normalizer: float | None,
 ) -> Loss:
     """Weighted cross-entropy of the classes of regions (LXMERT)."""
@@ -166,10 +165,10 @@ def region_classes_sum(
 
 
 def region_features_sum(
-    predicted: torch.Tensor,
-    features: torch.Tensor,
-    wanted: torch.Tensor,
-    mask: torch.Tensor | None,
+    predicted: Tensor,
+    features: Tensor,
+    wanted: Tensor,
+    mask: Tensor | None,
     normalizer: float | None,
 ) -> Loss:
     """Error of predicted features of regions (LXMERT): the mean squared error over their width (paper), or the smooth
@@ -180,9 +179,7 @@ def region_features_sum(
     return _over_regions(losses, wanted.bool(), mask, normalizer)
 
 
-def _over_regions(
-    losses: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor | None, normalizer: float | None
-) -> Loss:
+def _over_regions(losses: Tensor, wanted: Tensor, mask: Tensor | None, normalizer: float | None) -> Loss:
     """Sum over the wanted regions; counted over these, or over all regions with a factor."""
     valid = torch.ones_like(wanted) if mask is None else mask.bool()
     total = losses.masked_fill(~(wanted & valid), 0.0).sum()
@@ -191,7 +188,7 @@ def _over_regions(
     return (total * normalizer, valid.sum())
 
 
-def region_class_loss(logits: torch.Tensor, targets: Mapping[str, Any], of_probabilities: Any) -> Loss | None:
+def region_class_loss(logits: Tensor, targets: Mapping[str, Any], of_probabilities: Any) -> Loss | None:
     """The loss of the classes of masked regions; `None` without their targets."""
     labels = targets.get("region_labels")
     probs = targets.get("region_label_probs")
@@ -205,7 +202,7 @@ def region_class_loss(logits: torch.Tensor, targets: Mapping[str, Any], of_proba
     return loss(logits, target)
 
 
-def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:
+def region_target_loss(config: Any, predicted: Tensor, targets: Mapping[str, Any]) -> Loss | None:
     """The loss of masked regions for `config.visual_target`; `None` without its targets."""
     if config.visual_target == "classes":
         return region_class_loss(predicted, targets, divergence_sum)

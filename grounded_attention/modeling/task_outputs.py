@@ -7,7 +7,7 @@ The output of every base model has `text_hidden_state`, `region_hidden_state`, `
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 from transformers.utils import ModelOutput, auto_docstring
 
 
@@ -31,12 +31,12 @@ class GroundedModelOutput(ModelOutput):
         States of the embeddings and after each layer. The text has the first columns.
     """
 
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    text_hidden_state: torch.Tensor | None = None
-    region_hidden_state: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    text_hidden_state: Tensor | None = None
+    region_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -67,9 +67,9 @@ class TwoStreamModelOutput(GroundedModelOutput):
         Pooled state of the regions, where the family has one.
     """
 
-    region_hidden_states: tuple[torch.Tensor, ...] | None = None
-    text_pooler_output: torch.Tensor | None = None
-    region_pooler_output: torch.Tensor | None = None
+    region_hidden_states: tuple[Tensor, ...] | None = None
+    text_pooler_output: Tensor | None = None
+    region_pooler_output: Tensor | None = None
 
 
 @auto_docstring(
@@ -97,14 +97,14 @@ class PreTrainingOutput(ModelOutput):
         pairs. `None` without that head or pairs.
     """
 
-    loss: torch.Tensor | None = None
-    mlm_logits: torch.Tensor | None = None
-    region_logits: torch.Tensor | None = None
-    relationship_logits: torch.Tensor | None = None
-    grounding_logits: torch.Tensor | None = None
-    alignment_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    loss: Tensor | None = None
+    mlm_logits: Tensor | None = None
+    region_logits: Tensor | None = None
+    relationship_logits: Tensor | None = None
+    grounding_logits: Tensor | None = None
+    alignment_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -132,14 +132,14 @@ class VGPOutput(ModelOutput):
         pairs. `None` without that head or pairs.
     """
 
-    loss: torch.Tensor | None = None
-    identification_logits: torch.Tensor | None = None
-    vgp_logits: torch.Tensor | None = None
-    grounding_logits: torch.Tensor | None = None
-    pred_boxes: torch.Tensor | None = None
-    alignment_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    loss: Tensor | None = None
+    identification_logits: Tensor | None = None
+    vgp_logits: Tensor | None = None
+    grounding_logits: Tensor | None = None
+    pred_boxes: Tensor | None = None
+    alignment_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -160,11 +160,11 @@ class TaskOutput(ModelOutput):
         pairs. `None` without that head or pairs.
     """
 
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    alignment_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    alignment_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -185,8 +185,8 @@ class MultipleChoiceOutput(ModelOutput):
         that head.
     """
 
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    region_class_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    region_class_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
@@ -46,8 +46,8 @@ class StreamAttentionBlock(nn.Module):
         self.output = BertSelfOutput(config)
 
     def forward(
-        self, states: torch.Tensor, mask: Any = None, packing: Packing | None = None, **kwargs: Any
-    ) -> tuple[torch.Tensor, Any]:
+        self, states: Tensor, mask: Any = None, packing: Packing | None = None, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
         """New states, and the report of the attention."""
         context, report = self.self(states, states, mask, query_packing=packing, key_packing=packing, **kwargs)
         return self.output(context, states), report
@@ -65,8 +65,8 @@ class StreamLayer(GradientCheckpointingLayer):
         self.output = BertOutput(config)
 
     def forward(
-        self, states: torch.Tensor, mask: Any = None, packing: Packing | None = None, **kwargs: Any
-    ) -> tuple[torch.Tensor, Any]:
+        self, states: Tensor, mask: Any = None, packing: Packing | None = None, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
         """Computes the layer."""
         attended, report = self.attention(states, mask, packing, **kwargs)
         return self.output(self.intermediate(attended), attended), report
@@ -82,10 +82,10 @@ class TwoStreams:
     def __init__(
         self,
         config: Any,
-        text: torch.Tensor,
-        regions: torch.Tensor,
-        text_mask: torch.Tensor,
-        region_mask: torch.Tensor,
+        text: Tensor,
+        regions: Tensor,
+        text_mask: Tensor,
+        region_mask: Tensor,
         grounding_queries: Mapping[str, Any] | None,
         kwargs: Mapping[str, Any],
     ):
@@ -117,13 +117,13 @@ class TwoStreams:
         self.lengths = {
             call: packed_lengths(mask, embedded[call[0]].shape[1])
             for call, mask in self.masks.items()
-            if call[0] != call[1] and isinstance(mask, torch.Tensor) and mask.dim() == 2
+            if call[0] != call[1] and isinstance(mask, Tensor) and mask.dim() == 2
         }
         self.states = {stream: self._pack(stream, states) for stream, states in embedded.items()}
-        self.history: dict[str, list[torch.Tensor]] = {stream: [states] for stream, states in embedded.items()}
+        self.history: dict[str, list[Tensor]] = {stream: [states] for stream, states in embedded.items()}
         self.reports: list[Any] = []
 
-    def _pack(self, stream: str, states: torch.Tensor) -> torch.Tensor:
+    def _pack(self, stream: str, states: Tensor) -> Tensor:
         packing = self.packing[stream]
         if packing is None:
             return states
@@ -161,7 +161,7 @@ class TwoStreams:
         )
         self.update({TEXT: text, REGIONS: regions}, reports)
 
-    def update(self, states: Mapping[str, torch.Tensor], reports: Sequence[Any]) -> None:
+    def update(self, states: Mapping[str, Tensor], reports: Sequence[Any]) -> None:
         """Replaces the states of streams and adds the reports of calls."""
         self.states.update(states)
         self.reports += [report for report in reports if report is not None]
@@ -169,7 +169,7 @@ class TwoStreams:
             for stream in states:
                 self.history[stream].append(self.unpacked(stream))
 
-    def unpacked(self, stream: str) -> torch.Tensor:
+    def unpacked(self, stream: str) -> Tensor:
         """The states of a stream in the padded shape."""
         packing = self.packing[stream]
         if packing is None:
@@ -177,14 +177,14 @@ class TwoStreams:
         return packing.unpack(self.states[stream])
 
     @property
-    def hidden_states(self) -> tuple[torch.Tensor, ...] | None:
+    def hidden_states(self) -> tuple[Tensor, ...] | None:
         """States of the text after the embeddings and each layer, if they are recorded."""
         if self.records_states:
             return tuple(self.history[TEXT])
         return None
 
     @property
-    def region_hidden_states(self) -> tuple[torch.Tensor, ...] | None:
+    def region_hidden_states(self) -> tuple[Tensor, ...] | None:
         """States of the regions after the embeddings and each layer, if they are recorded."""
         if self.records_states:
             return tuple(self.history[REGIONS])
@@ -198,7 +198,7 @@ class TwoStreams:
         return None
 
 
-def show_one_column(mask: torch.Tensor) -> torch.Tensor:
+def show_one_column(mask: Tensor) -> Tensor:
     """The mask (B, R), with column 0 visible in rows where none is: attention to nothing is not defined."""
     empty = ~mask.any(dim=1, keepdim=True)
     first = torch.zeros_like(mask)
@@ -216,15 +216,15 @@ def cross_calls(number: int, num_heads: int) -> tuple[AttentionCall, AttentionCa
 class RegionInputs(NamedTuple):
     """What the regions' stream embeds."""
 
-    features: torch.Tensor  # (B, R, F): at least one column
-    boxes: torch.Tensor  # (B, R, 4): corners in [0, 1]
-    mask: torch.Tensor  # (B, R): true for regions
+    features: Tensor  # (B, R, F): at least one column
+    boxes: Tensor  # (B, R, 4): corners in [0, 1]
+    mask: Tensor  # (B, R): true for regions
 
 
 def check_two_stream_regions(
-    region_features: torch.Tensor | None,
-    region_boxes: torch.Tensor | None,
-    region_attention_mask: torch.Tensor | None,
+    region_features: Tensor | None,
+    region_boxes: Tensor | None,
+    region_attention_mask: Tensor | None,
     batch_size: int,
     field: str,
     width: int,
@@ -246,10 +246,10 @@ def check_two_stream_regions(
 
 
 def take_region_inputs(
-    region_features: torch.Tensor | None,
-    region_boxes: torch.Tensor | None,
-    region_attention_mask: torch.Tensor | None,
-    inputs_embeds: torch.Tensor,
+    region_features: Tensor | None,
+    region_boxes: Tensor | None,
+    region_attention_mask: Tensor | None,
+    inputs_embeds: Tensor,
     width: int,
 ) -> RegionInputs:
     """The checked region inputs. Without regions there is one column of zeros, which the mask hides."""
@@ -263,7 +263,7 @@ def take_region_inputs(
     return RegionInputs(region_features, region_boxes, mask)
 
 
-def locate_boxes(boxes: torch.Tensor, numbers: int) -> torch.Tensor:
+def locate_boxes(boxes: Tensor, numbers: int) -> Tensor:
     """The location (B, R, numbers) of boxes (B, R, 4): their corners and, for 5 numbers, their area."""
     if numbers == 4:
         return boxes
@@ -271,7 +271,7 @@ def locate_boxes(boxes: torch.Tensor, numbers: int) -> torch.Tensor:
     return torch.stack([left, top, right, bottom, (right - left) * (bottom - top)], dim=-1)
 
 
-def hide_regions(region_features: torch.Tensor | None, masked_regions: torch.Tensor | None) -> torch.Tensor | None:
+def hide_regions(region_features: Tensor | None, masked_regions: Tensor | None) -> Tensor | None:
     """Region features (B, R, F) with zeros for masked regions (B, R), as in the public code of ViLBERT and LXMERT."""
     if region_features is None or masked_regions is None:
         return region_features

@@ -12,7 +12,7 @@ from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertLayer
 from transformers.pytorch_utils import apply_chunking_to_forward
@@ -23,20 +23,20 @@ _PACKING = "_packing"
 class Packing(NamedTuple):
     """The positions of the valid columns of a batch."""
 
-    places: torch.Tensor  # (M,): their indices in the batch flattened to `(B * N)`, ascending
+    places: Tensor  # (M,): their indices in the batch flattened to `(B * N)`, ascending
     batch_size: int  # B
     length: int  # N
 
-    def pack(self, states: torch.Tensor) -> torch.Tensor:
+    def pack(self, states: Tensor) -> Tensor:
         """The valid columns of `(B, N, ...)` as `(1, M, ...)`."""
         return states.flatten(0, 1).index_select(0, self.places)[None]
 
-    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
+    def unpack(self, packed: Tensor) -> Tensor:
         """The inverse of `pack`: `(1, M, ...)` to `(B, N, ...)`, zeros in padded columns."""
         states = packed.new_zeros(self.batch_size * self.length, *packed.shape[2:])
         return states.index_copy_(0, self.places, packed[0]).unflatten(0, (self.batch_size, self.length))
 
-    def unpack_packed(self, states: torch.Tensor | None) -> torch.Tensor | None:
+    def unpack_packed(self, states: Tensor | None) -> Tensor | None:
         """`unpack` of states that are packed; others, and `None`, unchanged."""
         # Padded states have B rows, or more columns than are valid.
         is_packed = states is not None and states.shape[:2] == (1, len(self.places))
@@ -45,7 +45,7 @@ class Packing(NamedTuple):
         return states
 
 
-def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
+def find_packing(mask: Tensor | None, wanted: bool = True) -> Packing | None:
     """Finds the packing of a mask."""
     # An exported graph has no data-dependent sizes, so it computes with padding. torch 2.6 has no `is_exporting`.
     exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -57,7 +57,7 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
     return Packing(places, *mask.shape)
 
 
-def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None, *states: Any) -> torch.Tensor:
+def apply_packed(function: Callable[..., Tensor], packing: Packing | None, *states: Any) -> Tensor:
     """Applies a function that is independent for each column to the valid columns only."""
     if packing is None:
         return function(*states)
@@ -90,14 +90,14 @@ def keep_packing(outputs: Any, packing: Packing | None) -> Any:
 
 def eager_attention_forward(
     module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Attention that returns its weights `(B, H, Q, K)`; arguments and context as in [`attend_packed_keys`]."""
     weights = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     weights = (weights if attention_mask is None else weights + attention_mask).softmax(-1)
@@ -107,15 +107,15 @@ def eager_attention_forward(
 
 def attend(
     module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     mask: Any,
     dropout: float,
     query_packing: Packing | None = None,
     key_packing: Packing | None = None,
     **kwargs: Any,
-) -> tuple[torch.Tensor, Any]:
+) -> tuple[Tensor, Any]:
     """One attention call with the back end of the configuration."""
     heads = [
         (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
@@ -144,12 +144,12 @@ def attend(
 def attend_packed_keys(
     function: Any,
     module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
     **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """FlashAttention of one stream to the other: the padded keys are removed, the queries stay."""
     batch_size, _, length, _ = query.shape
     lengths = {} if "cu_seq_lens_k" in kwargs else packed_lengths(mask, length)
@@ -159,7 +159,7 @@ def attend_packed_keys(
     return context.view(batch_size, length, *context.shape[-2:]), None
 
 
-def packed_lengths(mask: torch.Tensor, length: int) -> dict[str, Any]:
+def packed_lengths(mask: Tensor, length: int) -> dict[str, Any]:
     """FlashAttention's arguments for rows of `length` queries, and of the keys that the mask (B, K) leaves."""
     keys = mask.bool().sum(dim=1, dtype=torch.int32)
     counts = {"cu_seq_lens_q": torch.full_like(keys, length), "cu_seq_lens_k": keys}
@@ -188,9 +188,7 @@ class StreamAttention(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(
-        self, states: torch.Tensor, others: torch.Tensor, mask: Any = None, **kwargs: Any
-    ) -> tuple[torch.Tensor, Any]:
+    def forward(self, states: Tensor, others: Tensor, mask: Any = None, **kwargs: Any) -> tuple[Tensor, Any]:
         """Context of `states` from `others`, and the report; see [`attend`]."""
         projected = (self.query(states), self.key(others), self.value(others))
         return attend(self, *projected, mask, self.config.attention_probs_dropout_prob, **kwargs)
@@ -205,15 +203,15 @@ class UnpaddedLayer(BertLayer):
         attention.self = StreamAttention(config, layer_idx)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
+    ) -> Tensor:
         """Computes the layer."""
         packings = {"query_packing": packing, "key_packing": packing}
         context, _ = self.attention.self(hidden_states, hidden_states, attention_mask, **packings, **kwargs)
         attended = self.attention.output(context, hidden_states)
         return apply_chunking_to_forward(self.feed_forward_chunk, self.chunk_size_feed_forward, 1, attended)
 
-    def feed_forward_chunk(self, attended: torch.Tensor) -> torch.Tensor:
+    def feed_forward_chunk(self, attended: Tensor) -> Tensor:
         """The feed-forward block; audits replace it with one that needs less memory."""
         return self.output(self.intermediate(attended), attended)
 
@@ -226,8 +224,8 @@ class UnpaddedEncoder(nn.Module):
         self.layer = nn.ModuleList(UnpaddedLayer(config, index) for index in range(config.num_hidden_layers))
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
-    ) -> torch.Tensor:
+        self, hidden_states: Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
+    ) -> Tensor:
         """Encodes the sequence."""
         states = hidden_states if packing is None else packing.pack(hidden_states)
         for layer in self.layer:

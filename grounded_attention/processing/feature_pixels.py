@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 from transformers import AutoConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
@@ -50,7 +51,7 @@ class BackbonePixels:
             return cls([0.0] * 3, [1.0] * 3, edge, factor)
         return cls(processor.image_mean, processor.image_std, edge, factor)
 
-    def __call__(self, images: Any, return_tensors: str = "pt") -> dict[str, torch.Tensor]:
+    def __call__(self, images: Any, return_tensors: str = "pt") -> dict[str, Tensor]:
         """Converts images to tensors."""
         pixels = [self._pixels(picture) for picture in open_images(images)]
         canvas = max(array.shape[1] for array in pixels), max(array.shape[2] for array in pixels)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from grounded_attention.processing.phrase_arrays import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
@@ -36,7 +37,7 @@ def row_key(row: Mapping[str, Any]) -> str:
     return row["example_id"] if "example_id" in row else row["caption_id"]
 
 
-def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, Tensor]:
     """Loss component -> number of terms in its sum, () int64; without components that the batch does not have."""
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
@@ -105,7 +106,7 @@ class Collator(GroundingCollator):
     def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         return count_components(self.task, cast(SupervisionMethod, self.method), batch)
 
-    def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
+    def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> Tensor:
         entities = [[phrase.get("entity") for phrase in row.get("phrases") or ()] for row in rows]
         images, epoch = [row["image_id"] for row in rows], int(self._epoch)
         return control_labels(
