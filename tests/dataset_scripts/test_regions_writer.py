@@ -12,6 +12,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.dataset_scripts.regions.rows import validate_regions
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter, normalise_boxes
+from grounded_attention.utils.locks import FolderInUse
 from tests.helpers.region_samples import PROVENANCE, sample, write_table
 
 
@@ -85,7 +86,7 @@ def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path: Path) -> N
             RegionTableWriter(tmp_path / "done", PROVENANCE, resume=resume)
     writer = RegionTableWriter(tmp_path / "half", PROVENANCE)
     writer.write(sample("a"))
-    with pytest.raises(DataError, match="another process is writing"):
+    with pytest.raises(FolderInUse, match="another process is writing"):
         RegionTableWriter(tmp_path / "half", PROVENANCE, resume=True)
     writer.close()
     with pytest.raises(DataError, match=r"unfinished region table.*--resume"):
@@ -128,7 +129,7 @@ def test_a_full_disk_leaves_a_table_to_resume(tmp_path: Path, monkeypatch: pytes
             writer.write(sample("a"))
             patch.setattr("pyarrow.RecordBatchStreamWriter.write_batch", fail)
             writer.write(sample("b"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["regions-00000.arrow", "regions.partial.json"]
+    assert sorted(path.name for path in tmp_path.glob("regions*")) == ["regions-00000.arrow", "regions.partial.json"]
     with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
         assert list(writer.written) == ["a"]
         writer.write(sample("b"))

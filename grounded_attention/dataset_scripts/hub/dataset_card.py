@@ -13,7 +13,7 @@ from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.licences import Licence, scenes_command
-from grounded_attention.utils.plain_text import markdown_code, markdown_table, markdown_text, printable
+from grounded_attention.utils.plain_text import markdown_code, markdown_table, markdown_text
 from grounded_attention.utils.project import MODEL_CARDS
 
 Record = Mapping[str, Any]
@@ -41,12 +41,15 @@ def data_card(
     # The metadata have one licence for all configurations.
     strictest = max((each["licence"] for each in licences), key=lambda one: _STRICTNESS.index(one["redistribution"]))
     title = repository.split("/")[-1]
+    named = strictest["identifier"]
+    of_other: dict[str, Any] = {"license_name": "see-card", "license_link": strictest["source"] or None}
     data = DatasetCardData(
         pretty_name=title,
         tags=["grounded-attention", *tags],
         language=["en"] if infos else None,
         size_categories=[size_category(rows)],
-        **licence_metadata(strictest),
+        license=named,
+        **(of_other if named == "other" else {}),
     )
     if infos:
         DatasetInfosDict(infos).to_dataset_card_data(data)
@@ -81,57 +84,49 @@ def write_card(repository: str, records: Mapping[str, Record]) -> str:
     """The card of rows, from the records of their configurations."""
     name, first = next(iter(records.items()))
     infos = {name: DatasetInfo.from_dict({**record["info"], "config_name": name}) for name, record in records.items()}
-    counts = {name: record["info"]["splits"] for name, record in records.items()}
-    splits = [
-        (markdown_code(name), markdown_text(split), f"{facts['num_examples']:,}")
-        for name, facts_of_splits in counts.items()
-        for split, facts in facts_of_splits.items()
-    ]
+    counts = {
+        (config, split): facts["num_examples"]
+        for config, record in records.items()
+        for split, facts in record["info"]["splits"].items()
+    }
+    files: dict[str, dict[str, str]] = {}
+    for config, split in counts:
+        files.setdefault(config, {})[split] = f"{config}/{split}-*"
     return data_card(
         "rows",
         repository,
         list(records.values()),
-        rows=sum(facts["num_examples"] for facts_of_splits in counts.values() for facts in facts_of_splits.values()),
+        rows=sum(counts.values()),
         tags=[first["builder"]],
-        files={name: {split: f"{name}/{split}-*" for split in counts[name]} for name in records},
+        files=files,
         infos=infos,
         records=records,
         first=first,
         name=name,
-        split=next(iter(counts[name])),
+        split=next(iter(files[name])),
         pictures=bool({"image", "images"} & first["info"]["features"].keys()),
-        splits=splits,
-        columns=_columns(records),
+        splits=[(markdown_code(config), markdown_text(split), f"{n:,}") for (config, split), n in counts.items()],
+        columns=_columns(records, infos),
         sources={name: list(map(_source, record["sources"])) for name, record in records.items()},
         scenes_command=scenes_command,
     )
 
 
-def _columns(records: Mapping[str, Record]) -> dict[str, list[str]]:
+def _columns(records: Mapping[str, Record], infos: Mapping[str, DatasetInfo]) -> dict[str, list[str]]:
     """Description of columns -> the configurations that have them."""
     names: dict[str, list[str]] = {}
     for name, record in records.items():
-        features = [
-            (markdown_code(column), markdown_code(_format_type(kind), 4000))
-            for column, kind in record["info"]["features"].items()
-        ]
-        names.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(f"`{name}`")
+        features = (infos[name].features or {}).items()
+        types = table(
+            ("column", "type"), [(markdown_code(n), markdown_code(repr(kind), 4000)) for n, kind in features]
+        )
+        names.setdefault(f"{record['columns']}\n\n{types}", []).append(f"`{name}`")
     return names
 
 
 def _source(source: Record) -> tuple[str, ...]:
     checksum = source.get("sha256") or source["table"]
     return markdown_code(source["file"]), f"{source['files']:,}", f"{source['bytes']:,}", f"`{checksum}`"
-
-
-def licence_metadata(licence: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the metadata keys with which the Hub names a licence."""
-    named: dict[str, Any] = {"license": licence["identifier"]}
-    if licence["identifier"] == "other":
-        named |= {"license_name": "see-card"}
-        if licence["source"]:
-            named |= {"license_link": licence["source"]}
-    return named
 
 
 def licence_text(record: Record) -> str:
@@ -154,23 +149,6 @@ def size_category(rows: int) -> str:
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Formats a Markdown table."""
     return markdown_table(head, [[re.sub(r"(?<!\\)\|", r"\|", cell) for cell in row] for row in rows], len(head))
-
-
-def _format_type(feature: Any) -> str:
-    """Formats the type of a column."""
-    kind = feature.get("_type") if isinstance(feature, Mapping) else None
-    if kind == "Value":
-        return str(feature["dtype"])
-    if kind == "ClassLabel":
-        return f"class of {', '.join(printable(str(name), 100) for name in feature['names'])}"
-    if isinstance(kind, str) and "feature" in feature:
-        length = feature.get("length", -1)
-        return f"list{'' if length == -1 else f' of {length}'} of {_format_type(feature['feature'])}"
-    if isinstance(feature, Mapping):
-        return (
-            "{" + ", ".join(f"{name}: {_format_type(each)}" for name, each in feature.items() if name != "_type") + "}"
-        )
-    return str(feature)
 
 
 def _shorten_lists(value: Any) -> Any:

@@ -1,13 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
-import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind, check_file, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
@@ -60,23 +59,6 @@ def map_file(path: Path, size: int | None = None) -> pa.Buffer:
     refuse_if(not size, "the file is empty", file=path, hint=COPY_HINT)
     with pa.memory_map(str(path)) as source:
         return source.read_buffer(size)
-
-
-def lock_file(path: Path) -> IO[Any]:
-    """Opens `path` and locks it for this process until it is closed, where the file system supports locks."""
-    file = open(path, "r+", encoding="utf-8")  # network file systems lock only files that are open for writing
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise DataError("another process is writing this table", file=path.parent, hint="wait for it") from error
-    except (ImportError, OSError) as error:  # also on Windows
-        print(
-            f"warning: {path.parent}: no locks here ({error}); let only one process write this table", file=sys.stderr
-        )
-    return file
 
 
 def add_digest(total: int, digest: bytes) -> int:

@@ -4,15 +4,17 @@
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays
+from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
 
@@ -24,7 +26,6 @@ from .files import (
     SHARDS,
     add_digest,
     digest_text,
-    lock_file,
     read_manifest,
     shard_name,
 )
@@ -163,10 +164,12 @@ class RegionTableWriter(ShardWriter):
         # In the form that JSON gives it (lists for tuples), to compare it with that of a resumed table.
         self.provenance: dict[str, Any] = json.loads(json.dumps(provenance))
         self.summary: dict[str, Any] = {}
-        self._lock = self._begin(Path(path), resume)
+        self._finished = False
+        self._lock = ExitStack()
+        self._begin(Path(path), resume)
         super().__init__(Path(path), shard_bytes=shard_bytes)
 
-    def _begin(self, path: Path, resume: bool) -> IO[Any]:
+    def _begin(self, path: Path, resume: bool) -> None:
         make_folder(path)
         refuse_links(path)
         partial = path / PARTIAL
@@ -179,11 +182,10 @@ class RegionTableWriter(ShardWriter):
         elif not resume:
             hint = "continue it with --resume, or remove the folder"
             raise DataError("the folder holds an unfinished region table", file=path, hint=hint)
-        lock = lock_file(partial)
+        self._lock.enter_context(folder_lock(path, doing="is writing this table", hint="wait for it"))
         for draft in path.glob(f"{SHARDS}.*{DRAFT}"):  # of a killed process
             draft.unlink()
         _check_source(KIND.read(partial)["provenance"], self.provenance, path, "unfinished")
-        return lock
 
     def finish(self) -> None:
         """Completes the table with the shards of all processes: index, then manifest, each whole on the disk.
@@ -217,6 +219,7 @@ class RegionTableWriter(ShardWriter):
         }
         KIND.write(self.path / MANIFEST, manifest)
         (self.path / PARTIAL).unlink()
+        self._finished = True
         self._lock.close()
 
     def close(self) -> None:
@@ -233,7 +236,7 @@ class RegionTableWriter(ShardWriter):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and not self._lock.closed:
+            if kind is None and not self._finished:
                 self.finish()
         finally:
             self.close()
