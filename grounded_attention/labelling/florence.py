@@ -1,19 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Florence-2 as a grounder: it writes the places of a phrase as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoProcessor, Florence2ForConditionalGeneration
+from transformers import Florence2ForConditionalGeneration
 
 from grounded_attention.processing.region_detection import dictionary_digest, model_provenance
-from grounded_attention.processing.sequence_layouts import check_tokenizer
-from grounded_attention.utils.plain_text import first_sentences
 
-from .grounder import Candidates, Example
+from . import FLORENCE
+from .grounder import Candidates, Example, load_grounding_model
 
 TASK = "<CAPTION_TO_PHRASE_GROUNDING>"
 MAX_NEW_TOKENS = 64  # a box is four tokens
@@ -86,20 +85,9 @@ def written_probability(sequences: Tensor, logits: Sequence[Tensor], padding: in
     return ((chosen * written).sum(-1) / written.sum(-1).clamp(min=1)).exp()
 
 
-def load_florence(
-    name_or_path: str,
-    revision: str | None = None,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    batch_size: int = 8,
-    processor_options: Mapping[str, Any] | None = None,
-) -> FlorenceGrounder:
-    """Loads Florence-2 from the Hub or a folder, in transformers' format ("florence-community/Florence-2-base")."""
-    try:
-        processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
-        check_tokenizer(processor.tokenizer)
-        options: dict[str, Any] = {} if revision is None else {"revision": revision}
-        model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **options)
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
-    return FlorenceGrounder(model.to(device), processor, name_or_path, batch_size)
+def load_florence(name_or_path: str, batch_size: int = 8, **options: Any) -> FlorenceGrounder:
+    """Loads Florence-2 from the Hub or a folder, in transformers' format ("florence-community/Florence-2-base"); the
+    `options` are those of `load_grounding_model`.
+    """
+    model, processor = load_grounding_model(Florence2ForConditionalGeneration, (FLORENCE,), name_or_path, **options)
+    return FlorenceGrounder(model, processor, name_or_path, batch_size)

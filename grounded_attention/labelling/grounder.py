@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What every grounder does, and the choice of the boxes that are stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,10 +10,13 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers import AutoConfig, AutoProcessor
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.region_selection import clip_boxes, suppress
+from grounded_attention.processing.sequence_layouts import check_tokenizer
+from grounded_attention.utils.plain_text import first_sentences
 
 from . import BOXES_PER_PHRASE, NMS, THRESHOLD
 
@@ -112,3 +115,27 @@ def _check(boxes: Tensor, scores: Tensor, example: Example, phrase: Phrase) -> N
 def visible(boxes: Tensor, width: int, height: int) -> Tensor:
     """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool."""
     return (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < width) & (boxes[:, 1] < height) & boxes.isfinite().all(-1)
+
+
+def load_grounding_model(
+    model_class: Any,
+    kinds: Sequence[str],
+    name_or_path: str,
+    revision: str | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    processor_options: Mapping[str, Any] | None = None,
+) -> tuple[Any, Any]:
+    """Loads the model, of one of some `kinds`, and the processor of a grounder from the Hub or a folder."""
+    where = {"revision": revision or "main"}
+    try:
+        kind = AutoConfig.from_pretrained(name_or_path, **where).model_type
+        if kind not in kinds:
+            expected = f"expected one of {', '.join(kinds)}, or Florence-2, or a model of this project"
+            raise ValueError(f"a model of type {kind}; {expected}")
+        processor = AutoProcessor.from_pretrained(name_or_path, **where, **processor_options or {})
+        check_tokenizer(processor.tokenizer)
+        model = model_class.from_pretrained(name_or_path, dtype=dtype, **where)
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
+    return model.to(device), processor

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
+from transformers import AutoModelForZeroShotObjectDetection
 
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_digest, model_provenance
-from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.plain_text import first_sentences
 
-from .grounder import Candidates, Example, visible
+from .grounder import Candidates, Example, load_grounding_model, visible
 
 BY_TOKENS = ("grounding-dino", "mm-grounding-dino")
 BY_QUERIES = ("owlvit", "owlv2")
@@ -37,7 +36,6 @@ class ZeroShotGrounder:
 
     def __init__(self, model: Any, processor: Any, name: str = "", prompt: str = "phrases") -> None:
         kind = model.config.model_type
-        _check_kind(kind)
         if prompt == "caption" and kind not in BY_TOKENS:
             raise ValueError(f"--prompt caption needs Grounding DINO: a model of type {kind} reads single queries")
         self.model, self.processor, self.prompt = model.eval(), processor, prompt
@@ -141,12 +139,6 @@ class ZeroShotGrounder:
         return outputs, [result["boxes"] for result in results]
 
 
-def _check_kind(kind: str) -> None:
-    if kind not in (*BY_TOKENS, *BY_QUERIES):
-        known = ", ".join((*BY_TOKENS, *BY_QUERIES))
-        raise ValueError(f"a model of type {kind}; expected one of {known}, or Florence-2, or a model of this project")
-
-
 def clean(phrase: str) -> str:
     """A phrase as a query: lower case, single spaces, and no period, which would end a query of Grounding DINO."""
     return " ".join(phrase.lower().replace(".", " ").split())
@@ -168,20 +160,9 @@ def _candidates(boxes: Tensor, scores: Tensor, example: Example) -> Candidates:
     return Candidates(np.asarray(boxes[seen], dtype=np.float32), np.asarray(scores[seen], dtype=np.float32))
 
 
-def load_zero_shot(
-    name_or_path: str,
-    revision: str | None = None,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    prompt: str = "phrases",
-    processor_options: Mapping[str, Any] | None = None,
-) -> ZeroShotGrounder:
-    """Loads a zero-shot detector from the Hub or a folder."""
-    try:
-        _check_kind(AutoConfig.from_pretrained(name_or_path, revision=revision).model_type)
-        processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
-        check_tokenizer(processor.tokenizer)
-        model = AutoModelForZeroShotObjectDetection.from_pretrained(name_or_path, revision=revision, dtype=dtype)
-    except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
-    return ZeroShotGrounder(model.to(device), processor, name_or_path, prompt)
+def load_zero_shot(name_or_path: str, prompt: str = "phrases", **options: Any) -> ZeroShotGrounder:
+    """Loads a zero-shot detector from the Hub or a folder; the `options` are those of `load_grounding_model`."""
+    model, processor = load_grounding_model(
+        AutoModelForZeroShotObjectDetection, (*BY_TOKENS, *BY_QUERIES), name_or_path, **options
+    )
+    return ZeroShotGrounder(model, processor, name_or_path, prompt)
