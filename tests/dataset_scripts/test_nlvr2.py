@@ -208,8 +208,10 @@ def test_relations_and_grounds_are_decided_by_the_scenes():
 def test_a_statement_is_true_of_two_pairs_and_false_of_two():
     scenes = [(str(n), scene_record(5, n, 40).scene) for n in range(40)]
     made = [state(scenes, random.Random(seed)) for seed in range(60)]
-    assert all(sorted(each.labels) == [False, False, True, True] and len(set(each.pairs)) == 4 for each in made)
-    assert all(left != right for each in made for left, right in each.pairs)
+    for each in made:
+        pairs, labels = zip(*each.pairs, strict=True)
+        assert sorted(labels) == [False, False, True, True] and len(set(pairs)) == 4
+        assert all(left != right for left, right in pairs)
     assert state(scenes[:1], random.Random(0)) is None
 
 

@@ -57,18 +57,17 @@ def compose(
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)
         question = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
-        if question is not None and not _entails_too_much(question, combinations):
-            questions.setdefault(question.text, question)
+        if question is None:
+            continue
+        # A question may not entail one that names what `SEEN` leaves out.
+        if combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed):
+            continue
+        questions.setdefault(question.text, question)
         if len(questions) == PER_SCENE:
             break
     drawn = list(questions.values())
     followed = {each.text: each for question in drawn for each in question.entailed if each.text not in questions}
     return drawn, list(followed.values())
-
-
-def _entails_too_much(question: Question, combinations: Combinations) -> bool:
-    """Returns whether a question entails one that names what `SEEN` leaves out."""
-    return combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed)
 
 
 def _yes_no(answer: bool) -> str:
@@ -115,27 +114,6 @@ def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
     return tuple(name for name in NAMES[attribute] if name in there)
 
 
-def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
-    """Asks for an attribute of an object; the answer entails the questions that verify it."""
-    decided = _decided(scene, rng)
-    if decided is None:
-        return None
-    attribute, phrase, true, number = decided
-    verified = _verification(phrase, attribute, true, true)
-    return Question(
-        f"What {WORDS[attribute]} is {phrase}?",
-        true,
-        verified.full_answer.removeprefix("Yes, ").capitalize(),
-        (QUERY, "attr", "directOf"),
-        NAMES[attribute],
-        _names_there(scene, attribute),
-        WORDS[attribute],
-        (verified, *verified.entailed),
-        content=verified.content,
-        meant=((phrase, number),),
-    )
-
-
 def _verify_attribute(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether an object has a value of an attribute; in half of the questions it has."""
     decided = _decided(scene, rng)
@@ -147,26 +125,38 @@ def _verify_attribute(scene: Scene, rng: random.Random) -> Question | None:
     return replace(asked, meant=((phrase, number),))
 
 
-def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
-    """Asks which of two values of an attribute an object has."""
+def _ask_attribute(chooses: bool, scene: Scene, rng: random.Random) -> Question | None:
+    """Asks for an attribute of an object, or which of two values it has; the answer entails the questions that verify
+    it.
+    """
     decided = _decided(scene, rng)
     if decided is None:
         return None
     attribute, phrase, true, number = decided
-    options = [true, rng.choice([name for name in NAMES[attribute] if name != true])]
-    rng.shuffle(options)
     verified = _verification(phrase, attribute, true, true)
-    return Question(
-        f"What {WORDS[attribute]} is {phrase}, {options[0]}, {options[1]}?",
+    question = Question(
+        f"What {WORDS[attribute]} is {phrase}?",
         true,
         verified.full_answer.removeprefix("Yes, ").capitalize(),
-        (CHOOSE, "attr", "chooseAttr"),
-        tuple(options),
-        tuple(options),
+        (QUERY, "attr", "directOf"),
+        NAMES[attribute],
+        _names_there(scene, attribute),
         WORDS[attribute],
         (verified, *verified.entailed),
-        content=Content(tuple(f"{phrase} {option}" for option in options)),
+        content=verified.content,
         meant=((phrase, number),),
+    )
+    if not chooses:
+        return question
+    options = [true, rng.choice([name for name in NAMES[attribute] if name != true])]
+    rng.shuffle(options)
+    return replace(
+        question,
+        text=f"What {WORDS[attribute]} is {phrase}, {options[0]}, {options[1]}?",
+        types=(CHOOSE, "attr", "chooseAttr"),
+        valid=tuple(options),
+        plausible=tuple(options),
+        content=Content(tuple(f"{phrase} {option}" for option in options)),
     )
 
 
@@ -271,9 +261,9 @@ def _ground(scene: Scene, rng: random.Random) -> Question:
 ATTRIBUTES = ("colours", "colours", "colours", "shapes", "shapes", "sizes", "textures")
 # The kinds by weight; some fail if no phrase fits only one object, or the scene does not decide the answer.
 KINDS: tuple[Callable[[Scene, random.Random], Question | None], ...] = (
-    *[_query_attribute] * 5,
+    *[partial(_ask_attribute, False)] * 5,
     *[_verify_attribute] * 2,
-    *[_choose_attribute] * 2,
+    *[partial(_ask_attribute, True)] * 2,
     *[_verify_existence] * 2,
     *[_verify_relation] * 3,
     *[_query_related] * 2,

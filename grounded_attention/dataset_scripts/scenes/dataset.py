@@ -44,7 +44,6 @@ from threadpoolctl import threadpool_limits
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.bounded_files import MAX_PROCESSES, MAX_SEED
-from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import make_folder
 
@@ -66,14 +65,11 @@ from . import (
 from .drawn import DrawnImage
 from .records import (
     HELD_OUT,
-    begin,
-    described,
     draw_described_scene,
-    finish,
-    finished_manifest,
     scene_record,
     split_combinations,
     split_numbers,
+    write_once,
 )
 from .shapes import paint
 from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS
@@ -92,26 +88,10 @@ def write_scenes(
 ) -> dict[str, Any]:
     """Draws scenes and writes them to a folder, unless the folder already holds them."""
     check_arguments(images, seed, num_proc)
-    root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
-    manifest = finished_manifest(root, identity, force)
-    if manifest is not None:
-        return manifest
-    make_folder(root)
-    with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
-        manifest = finished_manifest(root, identity, force)  # another process may have drawn them meanwhile
-        return _write_new(root, identity, num_proc) if manifest is None else manifest
-
-
-def _write_new(root: Path, identity: dict[str, Any], num_proc: int) -> dict[str, Any]:
-    begin(root, identity)
-    written = _write_all(root, identity["images"], identity["seed"], num_proc, identity[HELD_OUT])
-    manifest = {**described(identity), **written}
-    if identity[HELD_OUT]:
-        pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
-        manifest |= {"held_out_combinations": pairs}
-    finish(root, manifest)
-    return manifest
+    return write_once(
+        Path(output), identity, force, lambda: _write_all(Path(output), images, seed, num_proc, held_out)
+    )
 
 
 def draw(seed: int, images: int, root: Path, held_out: bool, number: int) -> tuple[DrawnImage, Regions, Regions]:
@@ -213,6 +193,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     def counted(count_of: Callable[[DrawnImage], int]) -> dict[str, int]:
         return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
 
+    pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
     captions = counted(lambda image: len(image.record.related_captions))
     asked = counted(lambda image: len(image.questions))
     return {
@@ -229,6 +210,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         "lxmert_sentences": writers_lxmert.count_sentences([*splits["train"], *splits["val"]]),
         "llava_turns": {split: count + (asked[split] if split != "test" else 0) for split, count in captions.items()},
         "llava_conversations": {split: len(listed) for split, listed in splits.items()},
+        **({"held_out_combinations": pairs} if held_out else {}),
     }
 
 

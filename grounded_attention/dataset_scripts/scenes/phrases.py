@@ -22,6 +22,7 @@ WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "sizes": SIZE_WORDS,
     "colours": COLOUR_WORDS,
     "textures": TEXTURE_WORDS,
+    "shapes": NOUNS,
 }
 SINGULAR_DETERMINERS = ("a", "a", "a", "the", "the", "one")
 COUNT_DETERMINERS = {2: ("two", "the two", "a pair of", "a couple of", "both"), 3: ("three", "the three")}
@@ -82,16 +83,11 @@ def _texture_word(names: Sequence[str], rng: random.Random) -> str:
 def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random) -> str:
     """Returns a noun, plural for several objects, sometimes with a shape adjective; a broad noun without names."""
     looks = tuple(item.shapes for item in items)
-    fitting = _nouns_of(rng.choice(names)) if names else _broad_nouns(looks)
+    fitting = _words("shapes", rng.choice(names))[0] if names else _broad_nouns(looks)
     noun = rng.choice(fitting)
     adjectives = [] if names else _shape_adjectives(looks)
     adjective = rng.choice(adjectives) + " " if adjectives and rng.random() < 0.4 else ""
     return adjective + (noun if len(items) == 1 else PLURALS[noun])
-
-
-@cache
-def _nouns_of(shape: str) -> list[str]:
-    return [word for word, allowed in NOUNS.items() if allowed == (shape,)]
 
 
 @cache

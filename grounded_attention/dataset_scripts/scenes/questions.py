@@ -7,7 +7,7 @@ errors; careless ones make more. A question is about one object only if its phra
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 
@@ -44,24 +44,11 @@ Phrases = tuple[tuple[str, tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its type by its first words, the type of its answers, and the answers of ten humans.
-
-    `phrases` are words of the question and the objects they mean; `evidence` are the objects that decide the answer.
-    """
-
-    text: str
-    question_type: str
-    answer_type: str
-    answers: tuple[str, ...]
-    phrases: Phrases = ()
-    evidence: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class _QuestionDraft:
-    """A question with its true answers (several names if a look has two) and the answers that a human may give.
+    """A question, its type by its first words, the type of its answers, its true answers (several names if a look has
+    two), the answers that a human may give, and the `answers` of ten humans.
 
     `content` is what the question says with its true answers, and `asked` the words about a thing that answers add to.
+    `phrases` are words of the question and the objects they mean; `evidence` are the objects that decide the answer.
     """
 
     text: str
@@ -73,6 +60,7 @@ class _QuestionDraft:
     asked: str | None = None
     phrases: Phrases = ()
     evidence: tuple[int, ...] = ()
+    answers: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str | None:
@@ -95,9 +83,7 @@ def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinati
         draft = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
         if draft is not None and draft.text not in questions:
             answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
-            questions[draft.text] = Question(
-                draft.text, draft.question_type, draft.answer_type, answers, draft.phrases, draft.evidence
-            )
+            questions[draft.text] = replace(draft, answers=answers)
         if len(questions) == PER_SCENE:
             break
     return list(questions.values())
@@ -110,7 +96,7 @@ def vocabulary() -> list[str]:
     return sorted({*texts.split(), *answers})
 
 
-def _answer(draft: _QuestionDraft, rng: random.Random, combinations: Combinations) -> str:
+def _answer(draft: Question, rng: random.Random, combinations: Combinations) -> str:
     wrong = draft.wrong(combinations)
     # A look between two names gets one of the two.
     answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
@@ -129,10 +115,10 @@ def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tu
     return None
 
 
-def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Random], _QuestionDraft | None]:
+def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Random], Question | None]:
     """Returns a function that makes a question for one attribute of an object."""
 
-    def draft(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+    def draft(scene: Scene, rng: random.Random) -> Question | None:
         single = single_object(scene, rng, hidden_attribute)
         if single is None:
             return None
@@ -140,12 +126,12 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
         true = getattr(scene.objects[number], hidden_attribute)
         names, content = NAMES[hidden_attribute], Content((phrase, *(f"{phrase} {name}" for name in true)))
         text, meant = f"What {words} is {phrase}?", ((phrase, (number,)),)
-        return _QuestionDraft(text, f"what {words}", OTHER, true, names, content, phrase, meant, (number,))
+        return Question(text, f"what {words}", OTHER, true, names, content, phrase, meant, (number,))
 
     return draft
 
 
-def _count(scene: Scene, rng: random.Random) -> _QuestionDraft:
+def _count(scene: Scene, rng: random.Random) -> Question:
     """Asks how many objects share a shape or a colour; borderline ones count for some people."""
     if rng.random() < 0.5:
         shape = rng.choice(scene.objects).shapes[0] if rng.random() < 0.8 else rng.choice(SHAPES)
@@ -160,7 +146,7 @@ def _count(scene: Scene, rng: random.Random) -> _QuestionDraft:
     true = tuple(dict.fromkeys((str(most), str(sure))))
     near = tuple(str(number) for number in range(max(0, most - 1), most + 2))
     text, meant = f"How many {words} are there?", ((words, counted),)
-    return _QuestionDraft(text, "how many", NUMBER, true, near, phrases=meant, evidence=counted)
+    return Question(text, "how many", NUMBER, true, near, phrases=meant, evidence=counted)
 
 
 def draw_look(scene: Scene, rng: random.Random) -> str:
@@ -172,13 +158,13 @@ def draw_look(scene: Scene, rng: random.Random) -> str:
     return f"{colour} {shape}"
 
 
-def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+def _existence(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether there is an object of some colour and shape."""
     look = draw_look(scene, rng)
     true = "no" if exists(look, scene) is False else "yes"
     fitting = tuple(number for number, item in enumerate(scene.objects) if fits(item, meaning_of(look)))
     phrase, content = with_article(look), Content((look,))
-    return _QuestionDraft(
+    return Question(
         f"Is there {phrase}?",
         "is there",
         YES_NO,
@@ -190,7 +176,7 @@ def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     )
 
 
-def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether a relation holds between two objects."""
     found = related_pair(scene, rng)
     if found is None:
@@ -199,10 +185,10 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     text = f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?"
     content = Content((phrase, other), ((relation, other),))
     meant, decide = ((phrase, (first,)), (other, (second,))), (first, second)
-    return _QuestionDraft(text, "is the", YES_NO, (true,), ("yes", "no"), content, phrases=meant, evidence=decide)
+    return Question(text, "is the", YES_NO, (true,), ("yes", "no"), content, phrases=meant, evidence=decide)
 
 
-def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+def _find_related(scene: Scene, rng: random.Random) -> Question | None:
     """Asks for the shape of the only object with some relation to another."""
     related = only_related(scene, rng)
     if related is None:
@@ -211,11 +197,11 @@ def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     text = f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?"
     content, meant = Content((phrase,), ((relation, phrase),)), ((phrase, (number,)),)
     true = scene.objects[other].shapes
-    return _QuestionDraft(text, "what is", OTHER, true, SHAPES, content, phrases=meant, evidence=(other,))
+    return Question(text, "what is", OTHER, true, SHAPES, content, phrases=meant, evidence=(other,))
 
 
-def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
-    return _QuestionDraft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
+def _ground(scene: Scene, rng: random.Random) -> Question:
+    return Question("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
 
 
 def only_related(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], str, int] | None:
@@ -248,7 +234,7 @@ def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tup
 
 
 # The kinds by weight; some fail if no phrase fits only one object.
-KINDS: tuple[Callable[[Scene, random.Random], _QuestionDraft | None], ...] = (
+KINDS: tuple[Callable[[Scene, random.Random], Question | None], ...] = (
     *[_attribute("colours", "color")] * 3,
     *[_attribute("shapes", "shape")] * 2,
     _attribute("sizes", "size"),

@@ -8,6 +8,7 @@ images of test have many (`Combinations`).
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import count
@@ -16,7 +17,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.locks import LOCK
+from grounded_attention.utils.locks import LOCK, folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, write_text
 
@@ -102,7 +103,7 @@ def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
 
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
-# Whether combinations are held out; files without it are those of scenes where none are.
+# Whether combinations are held out; scenes that do not say it have none.
 HELD_OUT = "held_out"
 FOLDERS = (
     "flickr30k_entities",
@@ -143,7 +144,7 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
         raise DataError(
             "the output folder holds other scenes", file=root, found=recorded, expected=f"{identity}", hint=hint
         )
-    return described(content) if same and marker.name == MANIFEST else None
+    return content if same and marker.name == MANIFEST else None
 
 
 def _is_left_over(path: Path) -> bool:
@@ -151,16 +152,30 @@ def _is_left_over(path: Path) -> bool:
     return path.name == LOCK or (path.name.startswith((MANIFEST, PARTIAL)) and path.suffix == DRAFT)
 
 
-def described(content: dict[str, Any]) -> dict[str, Any]:
-    """Returns an identity or a manifest as it is written: without `held_out` if no combinations are."""
-    return {name: value for name, value in content.items() if name != HELD_OUT or value}
+def write_once(
+    root: Path, identity: dict[str, Any], force: bool, write: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    """Writes files of this identity to a folder, one process at a time, unless it holds them already; returns the
+    manifest: the identity and what `write` tells.
+    """
+    manifest = finished_manifest(root, identity, force)
+    if manifest is not None:
+        return manifest
+    make_folder(root)
+    with folder_lock(root, doing="draws into this folder", hint="wait for it", wait=True):
+        manifest = finished_manifest(root, identity, force)  # another process may have drawn them meanwhile
+        if manifest is None:
+            begin(root, identity)
+            manifest = {**identity, **write()}
+            finish(root, manifest)
+    return manifest
 
 
 def begin(root: Path, identity: dict[str, Any]) -> None:
     """Marks the folder as incomplete and removes the files of an earlier run."""
     make_folder(root)
     refuse_links(root)
-    write_text(root / PARTIAL, json.dumps(described(identity)) + "\n")
+    write_text(root / PARTIAL, json.dumps(identity) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
     for name in FOLDERS:
         if (root / name).exists():

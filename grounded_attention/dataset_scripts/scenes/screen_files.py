@@ -22,13 +22,12 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import with_progress
-from grounded_attention.utils.whole_files import make_folder, write_bytes, write_text
+from grounded_attention.utils.whole_files import write_bytes, write_text
 
 from . import screens, writers_llava
 from .dataset import check_arguments, mapper
-from .records import SPLITS, begin, finish, finished_manifest, split_numbers
+from .records import SPLITS, split_numbers, write_once
 from .screens import Screen
 
 VERSION = 1
@@ -44,16 +43,9 @@ def write_screens(
 ) -> dict[str, Any]:
     """Draws screens and writes them to a folder, unless the folder already holds them."""
     check_arguments(count, seed, num_proc)
-    drawn = "large screens" if large else "screens"
-    root, identity = Path(output), {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
-    make_folder(root)
-    with folder_lock(root, doing="draws these screens", hint="wait for it", wait=True):
-        manifest = finished_manifest(root, identity, force)
-        if manifest is None:
-            begin(root, identity)
-            manifest = {**identity, **_write_all(root, count, seed, num_proc, large)}
-            finish(root, manifest)
-    return manifest
+    root, drawn = Path(output), "large screens" if large else "screens"
+    identity = {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
+    return write_once(root, identity, force, lambda: _write_all(root, count, seed, num_proc, large))
 
 
 def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) -> dict[str, Any]:

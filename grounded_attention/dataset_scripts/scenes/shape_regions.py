@@ -10,7 +10,6 @@ Pictures are first scaled to the size of drawn scenes, because the features depe
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,15 +32,7 @@ class ShapeDetector:
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Any]:
         """Finds the shapes of images."""
-        return [_detections(image) for image in images]
-
-
-def _detections(image: Image.Image) -> SimpleNamespace:
-    """Returns boxes (n, 4) float32 in pixels, scores (n,) float32, classes (n,) int64."""
-    shapes = find_shapes(image)
-    classes = torch.tensor([ShapeDetector.label_names.index(colour) for colour in shapes.colours], dtype=torch.long)
-    boxes = torch.from_numpy(shapes.boxes)
-    return SimpleNamespace(boxes=boxes, scores=torch.ones(len(boxes)), classes=classes, class_probs=None)
+        return [_find_shapes(image) for image in images]
 
 
 class ScenePixels:
@@ -102,14 +93,6 @@ MIN_PATCH_SHARE = 0.2  # smallest share of a connected part for a patch of one c
 FIT_STEPS = 4
 
 
-@dataclass(frozen=True)
-class FoundShapes:
-    """The objects of a picture."""
-
-    boxes: np.ndarray
-    colours: list[str]
-
-
 def scene_size(width: int, height: int) -> tuple[int, int]:
     """Returns the size of a picture among the scenes: unchanged, or scaled to a longest side as theirs."""
     longest = max(width, height)
@@ -120,8 +103,10 @@ def scene_size(width: int, height: int) -> tuple[int, int]:
     return max(8, round(width * target / longest)), max(8, round(height * target / longest))
 
 
-def find_shapes(image: Image.Image) -> FoundShapes:
-    """Finds the objects of a picture, from left to right."""
+def _find_shapes(image: Image.Image) -> SimpleNamespace:
+    """Returns the objects of a picture, from left to right: boxes (n, 4) float32 in pixels, scores (n,) float32, and
+    classes (n,) int64, the colours.
+    """
     small = image.resize(scene_size(*image.size), Image.Resampling.BICUBIC)
     pixels = np.asarray(small.convert("RGB"), dtype=np.float64)
     paints = _nearest_paint(pixels)
@@ -130,10 +115,13 @@ def find_shapes(image: Image.Image) -> FoundShapes:
     for part in _objects(_foreground(pixels), paints):
         rows, columns = np.nonzero(part)
         corners = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]) * scale
-        shapes.append((corners, list(PAINTS)[np.bincount(paints[part]).argmax()]))
+        shapes.append((corners, int(np.bincount(paints[part]).argmax())))
     shapes.sort(key=lambda one: one[0][0])
     boxes = np.array([corners for corners, _ in shapes], dtype=np.float32).reshape(-1, 4)
-    return FoundShapes(boxes, [colour for _, colour in shapes])
+    classes = torch.tensor([colour for _, colour in shapes], dtype=torch.long)
+    return SimpleNamespace(
+        boxes=torch.from_numpy(boxes), scores=torch.ones(len(shapes)), classes=classes, class_probs=None
+    )
 
 
 def _foreground(pixels: np.ndarray) -> np.ndarray:

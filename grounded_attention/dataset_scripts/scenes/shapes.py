@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from . import shapes
 from .world import Scene, SceneObject
 
 Point = tuple[float, float]
@@ -156,14 +155,14 @@ def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
 
 def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generator) -> None:
     """Draws one object: its faces at four times the resolution, then its texture, then reduced with smoothing."""
-    x1, y1, x2, y2 = shapes.box(item)
+    x1, y1, x2, y2 = box(item)
     left, top = int(x1) - 1, int(y1) - 1
     size = ((int(x2) + 2 - left) * OVERSAMPLING, (int(y2) + 2 - top) * OVERSAMPLING)
     mixed: np.ndarray = np.mean([PAINTS[name] for name in item.colours], axis=0)
     colour = mixed * rng.uniform(0.93, 1.07) + rng.uniform(-8, 8, 3)
     patch, mask = Image.new("RGB", size, _tone(colour, 0.4)), Image.new("L", size, 0)
     pen, mask_pen = ImageDraw.Draw(patch), ImageDraw.Draw(mask)
-    for corners, lightness in shapes.faces(item):
+    for corners, lightness in faces(item):
         polygon = [((x - left) * OVERSAMPLING, (y - top) * OVERSAMPLING) for x, y in corners]
         mask_pen.polygon(polygon, fill=255 if lightness else 0)
         if lightness:

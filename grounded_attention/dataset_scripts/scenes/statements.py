@@ -45,11 +45,10 @@ Kind = Callable[[Scene, random.Random], _Draft]
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement and the image ids of pairs of scenes, with its truth for each pair."""
+    """A statement, and pairs of scenes (their image ids) with its truth for each."""
 
     text: str
-    pairs: tuple[tuple[str, str], ...]
-    labels: tuple[bool, ...]
+    pairs: list[tuple[tuple[str, str], bool]]
 
 
 def state_all(
@@ -66,8 +65,8 @@ def state(
     """Makes a statement that is true of two pairs of scenes and false of two others."""
     each = PAIRS // 2 if len(scenes) >= FEW else 1
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
-        draw = partial(_draft, rng.choice(KINDS), scenes, rng)
-        draft = draw_allowed(draw, combinations, answer=lambda draft: None)
+        kind = rng.choice(KINDS)
+        draft = draw_allowed(lambda: kind(rng.choice(scenes)[1], rng), combinations, answer=lambda draft: None)  # noqa: B023
         if draft is None:
             continue
         pairs_of: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
@@ -77,12 +76,10 @@ def state(
             if truth is not None and (left, right) not in pairs_of[truth]:
                 pairs_of[truth].append((left, right))
             if all(len(pairs) >= each for pairs in pairs_of.values()):
-                return _shuffle(draft.text, {truth: pairs[:each] for truth, pairs in pairs_of.items()}, rng)
+                chosen = [(pair, truth) for truth, pairs in pairs_of.items() for pair in pairs[:each]]
+                rng.shuffle(chosen)
+                return Statement(draft.text, chosen)
     return None
-
-
-def _draft(kind: Kind, scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> _Draft:
-    return kind(rng.choice(scenes)[1], rng)
 
 
 def vocabulary() -> list[str]:
@@ -90,12 +87,6 @@ def vocabulary() -> list[str]:
     words = "there is are a an in the one other each no and that shows of object objects . ,".split()
     grounds = " ".join(GROUND_WORDS.values()).split()
     return sorted({*words, *SIDES, *COUNTS, *IMAGE_WORDS, *grounds})
-
-
-def _shuffle(text: str, pairs_of: dict[bool, list[tuple[str, str]]], rng: random.Random) -> Statement:
-    pairs = [(pair, truth) for truth, listed in pairs_of.items() for pair in listed]
-    rng.shuffle(pairs)
-    return Statement(text, tuple(pair for pair, _ in pairs), tuple(truth for _, truth in pairs))
 
 
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
@@ -115,44 +106,34 @@ def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
 
 def _and(first: bool | None, second: bool | None) -> bool | None:
     """Returns True if both are true, False if one is false, otherwise None (undecided)."""
-    return False if first is False or second is False else None if first is None or second is None else True
+    if first is False or second is False:
+        return False
+    return None if first is None or second is None else True
 
 
 def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def _in_each(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, _ = _noun(scene, rng)
-    shows = partial(exists, noun)
-    text = f"There is {with_article(noun)} in each {rng.choice(IMAGE_WORDS)}."
-    return _Draft(text, lambda a, b: _and(shows(a), shows(b)), Content((noun,)))
+def _or(first: bool | None, second: bool | None) -> bool | None:
+    return _not(_and(_not(first), _not(second)))
 
 
-def _in_none(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, _ = _noun(scene, rng)
-    shows = partial(exists, noun)
-    text = f"No {rng.choice(IMAGE_WORDS)} shows {with_article(noun)}."
-    return _Draft(text, lambda a, b: _and(_not(shows(a)), _not(shows(b))), Content((noun,)))
+def _differ(first: bool | None, second: bool | None) -> bool | None:
+    return None if first is None or second is None else first != second
 
 
-def _in_any(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, _ = _noun(scene, rng)
-    shows = partial(exists, noun)
-    text = f"There is {with_article(rng.choice(IMAGE_WORDS))} that shows {with_article(noun)}."
-    return _Draft(text, lambda a, b: _not(_and(_not(shows(a)), _not(shows(b)))), Content((noun,)))
+def _of_noun(text: str, truth: Callable[[bool | None, bool | None], bool | None]) -> Kind:
+    """A kind of statement about one noun, whose truth follows from whether either scene shows it."""
 
+    def draw(scene: Scene, rng: random.Random) -> _Draft:
+        noun, _, _ = _noun(scene, rng)
+        picture = rng.choice(IMAGE_WORDS)
+        shows = partial(exists, noun)
+        words = {"noun": noun, "a_noun": with_article(noun), "picture": picture, "a_picture": with_article(picture)}
+        return _Draft(text.format(**words), lambda left, right: truth(shows(left), shows(right)), Content((noun,)))
 
-def _in_one_alone(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, _ = _noun(scene, rng)
-    shows = partial(exists, noun)
-
-    def holds(left: Scene, right: Scene) -> bool | None:
-        first, second = shows(left), shows(right)
-        return None if first is None or second is None else first != second
-
-    text = f"There is {with_article(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other."
-    return _Draft(text, holds, Content((noun,)))
+    return draw
 
 
 def _in_side(scene: Scene, rng: random.Random) -> _Draft:
@@ -190,7 +171,7 @@ def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
     picture, nouns = with_article(rng.choice(IMAGE_WORDS)), (with_article(first[0]), with_article(second[0]))
     text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
     content = Content((first[0], second[0]), ((relation, second[0]),))
-    return _Draft(text, lambda a, b: _not(_and(_not(within(a)), _not(within(b)))), content)
+    return _Draft(text, lambda a, b: _or(within(a), within(b)), content)
 
 
 def _grounds(scene: Scene, rng: random.Random) -> _Draft:
@@ -205,10 +186,10 @@ def _grounds(scene: Scene, rng: random.Random) -> _Draft:
 
 # The kinds by weight; some fail if there are not enough true and false pairs.
 KINDS: tuple[Kind, ...] = (
-    *[_in_each] * 2,
-    _in_none,
-    *[_in_any] * 2,
-    *[_in_one_alone] * 2,
+    *[_of_noun("There is {a_noun} in each {picture}.", _and)] * 2,
+    _of_noun("No {picture} shows {a_noun}.", lambda first, second: _not(_or(first, second))),
+    *[_of_noun("There is {a_picture} that shows {a_noun}.", _or)] * 2,
+    *[_of_noun("There is {a_noun} in one {picture} and no {noun} in the other.", _differ)] * 2,
     *[_in_side] * 2,
     *[_count_in_side] * 3,
     *[_related_in_any] * 2,

@@ -9,7 +9,7 @@ The comments of a sentence identify its caption: `image_id`, and `caption_id` in
 Entities, `<image id>#<caption, from 0>`. `text` is the caption in that builder's form.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .annotators import RELATION_WORDS, VERBS
@@ -76,21 +76,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Item:
-    """A piece of a caption with a known tree: its kind in `CLAUSES`, its words, and whether it is scenery."""
+    """A piece of a caption with a known tree: its kind in `CLAUSES`, the index of its root, whether it is scenery."""
 
     kind: str
-    nodes: tuple[Node, ...]
+    top: int
     scenery: bool = False
-
-    @property
-    def top(self) -> int:
-        """The index of its root."""
-        return next(index for index, node in enumerate(self.nodes) if node.head == index)
 
 
 def parse(caption: Caption) -> list[Node]:
     """Parses a caption."""
-    items = list(_items(caption))
+    nodes: list[Node] = []
+    items = _add_items(nodes, caption)
     before = 2 if items[0].scenery and len(items) > 1 and items[1].kind == "," else 0
     after = len(items)
     while after > before and items[after - 1].scenery:
@@ -105,7 +101,13 @@ def parse(caption: Caption) -> list[Node]:
     scenery = "nmod" if items[root].kind == "N" else "obl"
     links |= dict.fromkeys((*range(min(before, 1)), *range(after, len(items))), (root, scenery))
     links |= {1: (root, "punct")} if before else {}
-    return _join_items([*items, _word(".")], {**links, len(items): (root, "punct")})
+    for place, (above, relation) in links.items():
+        node = nodes[items[place].top]
+        adjective = {"obl": "advmod", "nmod": "amod"} if node.upos == "ADJ" else {}
+        upos = "VERB" if items[place].kind == "V" and relation == "root" else node.upos  # "there is"
+        linked = Node(node.form, upos, items[above].top, adjective.get(relation, relation))
+        nodes[items[place].top] = linked
+    return [*nodes, Node(".", "PUNCT", items[root].top, "punct")]
 
 
 def conllu(record: SceneRecord) -> str:
@@ -125,20 +127,24 @@ def _sentence(image_id: str, number: int, caption: Caption) -> str:
     return "".join(lines)
 
 
-def _items(caption: Caption) -> Iterator[Item]:
-    """Yields the nominals, places and words of a caption."""
+def _add_items(nodes: list[Node], caption: Caption) -> list[Item]:
+    """Adds the words of the nominals, places and words of a caption."""
+    items: list[Item] = []
     tokens, place = caption.tokens, 0
     while place < len(tokens):
         token = tokens[place]
         words = _place_words(tokens, place)
         if words:
             place += len(words)
-            yield _place(words, caption, tokens[place])
+            items.append(_add_place(nodes, words, caption, tokens[place]))
         elif isinstance(token, int):
-            yield Item("N", nominal(caption.mentions[token].text))
+            items.append(Item("N", _add_nominal(nodes, caption.mentions[token].text)))
         else:
-            yield _word(token)
+            kind = "S" if token in _POSTURE_VERBS else token
+            items.append(Item("V" if token in ("is", "are") else kind, len(nodes)))
+            nodes.append(Node(token, PARTS_OF_SPEECH.get(token, "VERB"), 0))
         place += 1
+    return items
 
 
 def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | None:
@@ -154,24 +160,17 @@ def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | N
     return None
 
 
-def _word(form: str) -> Item:
-    kind = "V" if form in ("is", "are") else "S" if form in _POSTURE_VERBS else form
-    return Item(kind, (Node(form, PARTS_OF_SPEECH.get(form, "VERB"), 0),))
-
-
-def nominal(text: str) -> tuple[Node, ...]:
-    """Returns the tree of a phrase: nouns with determiners, numerals and adjectives, joined by prepositions."""
-    nodes: list[Node] = []
-    start, last = 0, -1
-    words = text.split()
+def _add_nominal(nodes: list[Node], text: str) -> int:
+    """Adds the tree of a phrase, nouns with determiners, numerals and adjectives, joined by prepositions; its root."""
+    words, start = text.split(), len(nodes)
     stops = [index for index, word in enumerate(words) if word in PREPOSITIONS] + [len(words)]
+    root = above = start + stops[0] - 1
     for stop in stops:
-        head = stop - 1
-        for index in range(start, head):
-            nodes.append(_modifier(words[index], head))
-        nodes.append(Node(words[head], "NOUN", head if last < 0 else last, "root" if last < 0 else "nmod"))
-        start, last = stop, head
-    return tuple(nodes)
+        head = start + stop - 1
+        nodes += [_modifier(word, head) for word in words[len(nodes) - start : stop - 1]]
+        nodes.append(Node(words[stop - 1], "NOUN", above, "root" if head == root else "nmod"))
+        above = head
+    return root
 
 
 def _modifier(word: str, head: int) -> Node:
@@ -184,45 +183,24 @@ def _modifier(word: str, head: int) -> Node:
     return Node(word, "ADJ", head, "amod")
 
 
-def _place(words: Sequence[str], caption: Caption, token: str | int) -> Item:
-    """Returns a place: its object with a preposition, or "left", "side", "next", ... with the object below it."""
+def _add_place(nodes: list[Node], words: Sequence[str], caption: Caption, token: str | int) -> Item:
+    """Adds a place: its object with a preposition, or "left", "side", "next", ... with the object below it."""
     mention = caption.mentions[token] if isinstance(token, int) else None
-    inner = nominal(mention.text) if mention else (Node(str(token), "PRON", 0),)
-    scenery = bool(mention and mention.entity and mention.entity.kind != "object")
     kind = "I" if tuple(words) == ("in",) and mention and not mention.entity else "P"
-    top = len(words) + Item("N", inner).top
-    body = tuple(replace(node, head=node.head + len(words)) for node in inner)
+    head = len(nodes) + len(words) - 2
+    for word in words[:-2]:
+        nodes.append(Node(word, "ADP", head, "case") if word in ("to", "on") else _modifier(word, head))
+    if len(words) > 1:
+        nodes.append(Node(words[-2], "NOUN" if len(words) > 2 else "ADJ", head))
+    case = Node(words[-1], "ADP", 0, "case")
+    nodes.append(case)
+    if mention:
+        top = _add_nominal(nodes, mention.text)
+    else:
+        top = len(nodes)
+        nodes.append(Node(str(token), "PRON", 0))
+    nodes[head + 1] = replace(case, head=top)
     if len(words) == 1:
-        return Item(kind, (Node(words[0], "ADP", top, "case"), *body), scenery)
-    head = len(words) - 2
-    noun = head > 0
-    outer = [_place_modifier(word, head) for word in words[:head]]
-    outer.append(Node(words[head], "NOUN" if noun else "ADJ", head))
-    outer.append(Node(words[-1], "ADP", top, "case"))
-    under = replace(body[top - len(words)], head=head, relation="nmod" if noun else "obl")
-    return Item(
-        kind, (*outer, *(under if node.head == index else node for index, node in enumerate(body, len(words))))
-    )
-
-
-def _place_modifier(word: str, head: int) -> Node:
-    if word in ("to", "on"):
-        return Node(word, "ADP", head, "case")
-    return _modifier(word, head)
-
-
-def _join_items(items: Sequence[Item], links: dict[int, tuple[int, str]]) -> list[Node]:
-    """Joins the trees of the items to one tree."""
-    starts = [sum(len(item.nodes) for item in items[:place]) for place in range(len(items))]
-    nodes: list[Node] = []
-    for place, item in enumerate(items):
-        for index, node in enumerate(item.nodes):
-            if index != item.top:
-                nodes.append(replace(node, head=starts[place] + node.head))
-                continue
-            above, relation = links[place]
-            adjective = {"obl": "advmod", "nmod": "amod"} if node.upos == "ADJ" else {}
-            head = starts[above] + items[above].top
-            upos = "VERB" if item.kind == "V" and relation == "root" else node.upos  # "there is"
-            nodes.append(replace(node, upos=upos, head=head, relation=adjective.get(relation, relation)))
-    return nodes
+        return Item(kind, top, bool(mention and mention.entity and mention.entity.kind != "object"))
+    nodes[top] = replace(nodes[top], head=head, relation="nmod" if len(words) > 2 else "obl")
+    return Item(kind, head)

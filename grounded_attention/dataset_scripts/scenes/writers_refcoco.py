@@ -133,7 +133,8 @@ def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinati
     habit, expressions = draw_habit(rng), dict[str, None]()
     for attempt in range(ATTEMPTS):
         phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)
-        is_enough = _is_unique(scene, number, phrase) and allows(combinations, Content((phrase,)))
+        is_unique = referents(scene, meaning_of(phrase)) == [frozenset((number,))]
+        is_enough = is_unique and allows(combinations, Content((phrase,)))
         if rng.random() < RELATION_RATE or not is_enough:
             phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng, combinations) or ""
         if phrase:
@@ -141,11 +142,6 @@ def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinati
         if len(expressions) == PER_OBJECT:
             break
     return list(expressions)
-
-
-def _is_unique(scene: Scene, number: int, phrase: str) -> bool:
-    """Returns whether the phrase, read alone, is true of this object only."""
-    return referents(scene, meaning_of(phrase)) == [frozenset((number,))]
 
 
 def _related(

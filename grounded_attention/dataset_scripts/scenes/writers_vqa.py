@@ -78,6 +78,6 @@ def statements_file(name: str, statements: Iterable[Statement]) -> str:
             "identifier": f"{name}-{number}-{place}-0",
         }
         for number, statement in enumerate(statements)
-        for place, ((left, right), label) in enumerate(zip(statement.pairs, statement.labels, strict=True))
+        for place, ((left, right), label) in enumerate(statement.pairs)
     ]
     return "".join(f"{json.dumps(line)}\n" for line in lines)
