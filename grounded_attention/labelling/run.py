@@ -103,22 +103,25 @@ def label_captions(
         state.wait_for_everyone()
         if not (folder / MANIFEST).exists():
             labeller = _Labeller(phrases, grounder, image_path, selection, batch_size, on_error)
-            starts = range(0, len(rows), part_size)
-            parts = {folder / PARTS / f"{number:07d}.parquet": start for number, start in enumerate(starts)}
+            parts = {}
+            for number, start in enumerate(range(0, len(rows), part_size)):
+                parts[folder / PARTS / f"{number:07d}.parquet"] = range(start, min(start + part_size, len(rows)))
             pending = [path for path in parts if not path.exists()]
             state.wait_for_everyone()  # every process has seen the same parts
             mine = pending[state.process_index :: state.num_processes]
-            with tqdm(total=len(mine) * part_size, unit="caption", disable=not progress or not first) as bar:
+            count = sum(len(parts[path]) for path in mine)
+            with tqdm(total=count, unit="caption", disable=not progress or not first) as bar:
                 bar.set_description(
                     f"pseudo-labels ({len(parts) - len(pending):,} of {len(parts):,} parts done before)"
                 )
                 for path in mine:
-                    part = rows.select(range(parts[path], min(parts[path] + part_size, len(rows))))
-                    _write_part(path, labeller.label(part.to_list(), bar))
+                    labels = labeller.label(rows.select(parts[path]).to_list(), bar)
+                    part = pa.Table.from_pylist(list(labels), SCHEMA)
+                    with whole_file(path, durable=True) as draft:
+                        pq.write_table(part, draft)
             state.wait_for_everyone()
             if first:
-                sizes = {path: min(part_size, len(rows) - start) for path, start in parts.items()}
-                _join_parts(folder, sizes, provenance)
+                _join_parts(folder, {path: len(places) for path, places in parts.items()}, provenance)
         if first:
             (folder / KIND.partial).unlink(missing_ok=True)
             delete_folder(folder / PARTS)
@@ -141,12 +144,6 @@ def _begin(folder: Path, provenance: dict[str, Any]) -> None:
         changes = describe_changes(begun["provenance"], provenance)
         problem = f"the folder holds {state} pseudo-labels of another source; they differ in {changes}"
         raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
-
-
-def _write_part(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    part = pa.Table.from_pylist(list(rows), SCHEMA)
-    with whole_file(path, durable=True) as draft:
-        pq.write_table(part, draft)
 
 
 def _join_parts(folder: Path, sizes: Mapping[Path, int], provenance: dict[str, Any]) -> None:

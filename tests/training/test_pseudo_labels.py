@@ -11,6 +11,7 @@ import pytest
 import yaml
 from transformers import BertTokenizer
 
+from grounded_attention import grounded_rows
 from grounded_attention.commands.pseudo_ground import main
 from grounded_attention.commands.push_tables import push_labels
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -105,6 +106,9 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
         for number, phrase in enumerate(row["phrases"], 1):
             scores = ", ".join(f"{score:.2f}" for score in phrase["scores"]) or "no box"
             assert f"{number} {phrase['text']}: {scores}</figcaption>" in sheet
+    shown = list(grounded_rows(str(output / "pseudo_labels.parquet"), images=str(scenes / "flickr30k-images")))
+    labelled = [[(p["text"], p["boxes"], p["scores"]) for p in row["phrases"]] for row in table]
+    assert [[(p["text"], p["boxes"], p["scores"]) for p in row["phrases"]] for row in shown] == labelled
     before = contents(output)
     assert label(scenes, output, *options) == 0
     assert f"{phrases:,} phrases" in capsys.readouterr().out and contents(output) == before

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 
 from .annotators import RELATION_WORDS
 from .language import exists, with_article
@@ -56,7 +55,7 @@ def compose(
     questions: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)
-        question = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
+        question = draw_allowed(partial(kind, scene, rng), combinations)
         if question is None:
             continue
         # A question may not entail one that names what `SEEN` leaves out.

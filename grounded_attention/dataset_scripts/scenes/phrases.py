@@ -128,6 +128,9 @@ class _Draft(Protocol):
     @property
     def content(self) -> Content: ...
 
+    @property
+    def verdict(self) -> str | None: ...
+
 
 Draft = TypeVar("Draft", bound=_Draft)
 
@@ -144,16 +147,14 @@ def allows(combinations: Combinations, content: Content) -> bool:
     return combinations is Combinations.ALL or names_held_out(content) == (combinations is Combinations.HELD_OUT)
 
 
-def draw_allowed(
-    draw: Callable[[], Draft | None], combinations: Combinations, answer: Callable[[Draft], str | None]
-) -> Draft | None:
-    """Draws a text of one kind until it is allowed and has the answer of the first draw, so that shares stay."""
+def draw_allowed(draw: Callable[[], Draft | None], combinations: Combinations) -> Draft | None:
+    """Draws a text of one kind until it is allowed and has the verdict of the first draw, so that shares stay."""
     first = draw()
     if first is None or allows(combinations, first.content):
         return first
     for _ in range(RETRIES):
         other = draw()
-        if other is not None and allows(combinations, other.content) and answer(other) == answer(first):
+        if other is not None and allows(combinations, other.content) and other.verdict == first.verdict:
             return other
     return None
 

@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 
 from .annotators import RELATION_WORDS
 from .language import PLURALS, exists, fits, meaning_of, referents, with_article
@@ -80,7 +79,7 @@ def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinati
     questions: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)
-        draft = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
+        draft = draw_allowed(partial(kind, scene, rng), combinations)
         if draft is not None and draft.text not in questions:
             answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
             questions[draft.text] = replace(draft, answers=answers)

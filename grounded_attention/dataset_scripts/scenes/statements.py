@@ -38,6 +38,7 @@ class _Draft(NamedTuple):
     text: str
     holds: Truth
     content: Content = Content()
+    verdict: None = None
 
 
 Kind = Callable[[Scene, random.Random], _Draft]
@@ -66,7 +67,7 @@ def state(
     each = PAIRS // 2 if len(scenes) >= FEW else 1
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
         kind = rng.choice(KINDS)
-        draft = draw_allowed(lambda: kind(rng.choice(scenes)[1], rng), combinations, answer=lambda draft: None)  # noqa: B023
+        draft = draw_allowed(lambda: kind(rng.choice(scenes)[1], rng), combinations)  # noqa: B023
         if draft is None:
             continue
         pairs_of: dict[bool, list[tuple[str, str]]] = {True: [], False: []}

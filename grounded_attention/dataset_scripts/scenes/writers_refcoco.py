@@ -59,7 +59,10 @@ def references_file(splits: Mapping[str, Iterable[DrawnImage]]) -> bytes:
     references = []
     for split, images in splits.items():
         for image in images:
-            name = _test_split(image) if split == "test" else split
+            name = split
+            if split == "test":
+                solids = sum(item.shapes[0] in SOLIDS for item in image.record.scene.objects)
+                name = "testA" if 2 * solids >= len(image.boxes) else "testB"
             references += [
                 _reference(image, place, name) for place, sentences in enumerate(image.expressions) if sentences
             ]
@@ -102,12 +105,6 @@ def _annotation_id(image: DrawnImage, place: int) -> int:
 
 def _category(image: DrawnImage, place: int) -> int:
     return SHAPES.index(image.record.scene.objects[place].shapes[0]) + 1
-
-
-def _test_split(image: DrawnImage) -> str:
-    """`testA` if most objects of the image are solids, otherwise `testB`."""
-    objects = image.record.scene.objects
-    return "testA" if 2 * sum(item.shapes[0] in SOLIDS for item in objects) >= len(objects) else "testB"
 
 
 def _xywh(box: Sequence[float]) -> list[float]:
