@@ -18,7 +18,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import plain_bars
-from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
+from grounded_attention.training.loop.side_by_side import LOG, run_jobs
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
@@ -124,7 +124,7 @@ def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, fol
 
 @dataclass(frozen=True)
 class _Training:
-    """A method to train in parallel with others."""
+    """A method to train."""
 
     directory: Path
     parent: None = None
@@ -135,30 +135,23 @@ class _Training:
 
 
 def _results(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
-    """The results of all methods, trained one after another or in parallel."""
-    names = _names(recipe)
-    workers = min(recipe.workers, len(names))
-    if workers == 1:
-        results = {}
-        for name in names:
-            results[name] = _result(recipe, name, data, processor, repos.get(name))
-            say(f"method: {name}: finished")
-        return results
-    say(f"methods: {', '.join(names)}; {workers} at a time, each with a {LOG} in its folder")
-    folders = {name: Path(recipe.output_dir) / name for name in names}
-    missing = [_Training(folder) for name, folder in folders.items() if name in repos or _finished(folder) is None]
-    work = partial(_train_apart, recipe=recipe, data=data, processor=processor, repos=repos)
-    for training in run_side_by_side(missing, workers, work, is_quiet(recipe)):
-        say(f"method: {training.directory.name}: finished")
-    return {name: _finished(folder) for name, folder in folders.items()}
-
-
-def _train_apart(
-    training: _Training, recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]
-) -> None:
-    """Trains a method in a separate process; rows and regions are passed as file names."""
-    name = training.name
-    _result(recipe, name, data, processor, repos.get(name))
+    """The results of all methods, trained one after another or in parallel; rows and regions are passed as file names
+    to other processes."""
+    trainings = [_Training(Path(recipe.output_dir) / name) for name in _names(recipe)]
+    workers = min(recipe.workers, len(trainings))
+    if workers > 1:
+        names = ", ".join(training.name for training in trainings)
+        say(f"methods: {names}; {workers} at a time, each with a {LOG} in its folder")
+    work = partial(_train, recipe=recipe, data=data, processor=processor, repos=repos)
+    missing = []
+    for each in trainings:
+        if each.name in repos or _finished(each.directory) is None:
+            missing.append(each)
+        else:
+            say(f"method: {each.name}: finished before")
+    for training in run_jobs(missing, workers, work, is_quiet(recipe)):
+        say(f"method: {training.name}: finished")
+    return {training.name: _finished(training.directory) for training in trainings}
 
 
 def _names(recipe: Recipe) -> list[str]:
@@ -244,26 +237,27 @@ def _measure_before(recipe: Recipe, data: PreparedData, processor: Any) -> dict[
     return {"before": numbers}
 
 
-def _result(recipe: Recipe, name: str, data: PreparedData, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
-    """Trains one method, measures it and pushes it if it has a repository; reads the result of a finished one."""
-    hub = _make_push(recipe, name, data, repo, Path(recipe.output_dir) / name)
+def _train(
+    training: _Training, recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]
+) -> None:
+    """Trains one method and measures it, unless that is done, and pushes it if it has a repository."""
+    name, directory = training.name, training.directory
+    hub = _make_push(recipe, name, data, repos.get(name), directory)
     say(f"method: {name}")
-    result = _trained(recipe, name, data, processor, hub)
+    if _finished(directory) is None:
+        _train_method(recipe, name, data, processor, hub)
+    else:
+        say(f"  finished before: {directory}")
     if hub is not None:  # also for a finished method, because its push may have failed
         hub.finish()
-    return result
 
 
 def _make_push(recipe: Recipe, name: str, data: PreparedData, repo: HubRepo | None, directory: Path) -> HubPush | None:
     return None if repo is None else HubPush(repo, directory, partial(progress_card, recipe, name, data))
 
 
-def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub: HubPush | None) -> dict[str, Any]:
+def _train_method(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub: HubPush | None) -> None:
     directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
-    finished = _finished(directory)
-    if finished is not None:
-        say(f"  finished before: {directory}")
-        return finished
     if blind:  # the baseline without regions is trained without `preserve`
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
@@ -279,7 +273,6 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
         write_json(directory / "results.json", result)
         write_card(_described(recipe, name, trainer, processor, numbers, duration), data, directory)
     seal_folder(trainer, directory)
-    return result
 
 
 @contextmanager

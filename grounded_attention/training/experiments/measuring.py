@@ -36,7 +36,7 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
     tracks: dict[str, Any] = {**data.tracks} or {"": None}
     for track, regions in tracks.items():
         title = f"evaluate {split}" + (f", {track}" if track else "")
-        measured, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
+        measured, kept = trainer.measure_items(data.splits[split], title, regions)
         numbers |= {_on(track, name): value for name, value in measured.items()}
         items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
         if kept and trainer.is_world_process_zero():

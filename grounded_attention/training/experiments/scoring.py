@@ -130,7 +130,7 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any, heads:
     measured = [AttentionGrounding(not task.image_tokens and not heads, heads)] if grounded or heads else []
     trainer.metrics = lambda: [*task.metrics(), *measured, judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")
-    numbers, items = trainer.measure(rows, title, items=True, regions=regions)
+    numbers, items = trainer.measure_items(rows, title, regions)
     return Scored(split, track, numbers, with_scores(judge.judged, items), items)
 
 

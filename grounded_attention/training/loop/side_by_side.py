@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs trainings in parallel processes, each with its share of the threads; small models use few threads well."""
 
-import contextlib
 import os
 import re
 import sys
@@ -41,6 +40,16 @@ class Job(Protocol):
 
 
 J = TypeVar("J", bound=Job)
+
+
+def run_jobs(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
+    """Runs jobs one after another in this process, or several at a time; yields each job when it has finished."""
+    if workers > 1:
+        yield from run_side_by_side(jobs, workers, work, quiet)
+        return
+    for job in jobs:
+        work(job)
+        yield job
 
 
 def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
@@ -126,22 +135,11 @@ def _run_logged(work: Callable[[J], Any], job: J, threads: int) -> None:
     torch.set_num_threads(threads)
     threadpool_limits(threads)
     make_folder(job.directory)
-    with _output_to(job.directory / LOG):
-        work(job)
-
-
-@contextlib.contextmanager
-def _output_to(path: Path) -> Iterator[None]:
-    """Appends all output of this process, also of C libraries, to a file."""
-    kept = os.dup(1), os.dup(2)
+    with (job.directory / LOG).open("ab") as log:  # all output of this process, also of C libraries
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
     try:
-        with path.open("ab") as file:
-            for descriptor in (1, 2):
-                os.dup2(file.fileno(), descriptor)
-        yield
+        work(job)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for descriptor, old in zip((1, 2), kept, strict=True):
-            os.dup2(old, descriptor)
-            os.close(old)

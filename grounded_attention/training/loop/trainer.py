@@ -5,9 +5,8 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -183,26 +182,15 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
-        counted = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
-        terms = [component for component in self.task.losses if component.name in counted]
-        done, steps = self.state.global_step, self.state.max_steps
-        parts = {
-            each.name: (each.total(outputs, batch), each.weight if done >= each.begin * steps else 0.0)
-            for each in terms
-        }
+        counted, parts = self.counts(batch), {}
+        for each in self.task.losses:
+            if each.name in counted:
+                begun = self.state.global_step >= each.begin * self.state.max_steps
+                parts[each.name] = (each.total(outputs, batch), each.weight if begun else 0.0)
         parts |= super().components(outputs, batch)
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 
     # Logs
-
-    @cached_property
-    def _parameter_count(self) -> int:
-        return cast(PreTrainedModel, self.model).num_parameters(exclude_embeddings=True)
-
-    def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
-        """As in transformers, but the parameters are counted once: each count takes 2% of a step of a small model."""
-        tokens = inputs.get(getattr(self.model, "main_input_name", "input_ids"))
-        return 0 if tokens is None else 6 * tokens.numel() * self._parameter_count
 
     def note(self, means: Mapping[str, Tensor]) -> None:
         """Keeps them until the step is taken."""
@@ -238,27 +226,24 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
 
-    @overload
-    def measure(self, dataset: Any, description: str = ..., *, regions: Any = ...) -> dict[str, Any]: ...
-
-    @overload
-    def measure(
-        self, dataset: Any, description: str = ..., *, items: Literal[True], regions: Any = ...
-    ) -> tuple[dict[str, Any], dict[str, list]]: ...
+    def measure(self, dataset: Any, description: str = "evaluate") -> dict[str, Any]:
+        """Computes all numbers of the metrics on a data set; each example counts once with any number of processes."""
+        return self.measure_items(dataset, description)[0]
 
     @torch.no_grad()
-    def measure(
-        self, dataset: Any, description: str = "evaluate", *, items: bool = False, regions: Any = None
-    ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, list]]:
-        """Computes all numbers of the metrics on a data set; each example counts once with any number of processes.
+    def measure_items(
+        self, dataset: Any, description: str, regions: Any = None
+    ) -> tuple[dict[str, Any], dict[str, list]]:
+        """Like `measure`; also the scores of single examples.
 
         Args:
             dataset (`Any`): the rows.
-            description (`str`, *optional*, defaults to `"evaluate"`): name of the work in its bar.
-            items (`bool`, *optional*, defaults to `False`): also return the scores of single examples, in the order of
-                the data set, as one column per score (`grounded_attention.metrics.item_scores`); empty if no metric
-                keeps them.
+            description (`str`): name of the work in its bar.
             regions (`Any`, *optional*): a region table that replaces the one of training.
+
+        Returns:
+            `tuple[dict[str, Any], dict[str, list]]`: the numbers; one column for each score of examples, in the order
+            of the data set (`grounded_attention.metrics.item_scores`), empty if no metric keeps them.
         """
         model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
@@ -282,7 +267,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             self._keep_pace(model, loader, collator, dataset)
         self._name_cut_rows()
         numbers = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
-        return (numbers, _gathered_items(metrics)) if items else numbers
+        return numbers, _gathered_items(metrics)
 
     def _keep_pace(self, model: torch.nn.Module, loader: DataLoader, collator: Collator, dataset: Any) -> None:
         """Runs the batches that the first process has more than this one: all processes gather sharded weights."""

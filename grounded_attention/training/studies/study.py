@@ -16,7 +16,7 @@ from grounded_attention.training.experiments.experiment import model_named, run,
 from grounded_attention.training.experiments.output import delete_run, identity, read_json
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.loop.side_by_side import run_side_by_side
+from grounded_attention.training.loop.side_by_side import run_jobs
 from grounded_attention.training.recipes.places import check_data
 from grounded_attention.training.recipes.recipe import Preserve, Recipe, RecipeError, is_quiet
 from grounded_attention.utils.safe_paths import refuse_links
@@ -153,17 +153,12 @@ def _run_missing(
 ) -> Iterator[Cell]:
     """Runs the unfinished cells, one after another or in parallel; yields each cell when it has finished."""
     missing = [cell for cell in cells if states[cell.name] != FINISHED]
-    if study.workers == 1:
-        for cell in missing:
-            say(f"cell {cells.index(cell) + 1} of {len(cells)}: {cell.name}")
-            _run_cell(cell, experiment)
-            yield cell
-        return
     quiet = all(is_quiet(cell.recipe) for cell in missing)
-    yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
+    return run_jobs(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
 
 
 def _run_cell(cell: Cell, experiment: Experiment) -> None:
+    say(f"cell {cell.name}")
     main = PartialState().is_main_process
     if main:
         write_json(cell.directory / RECORD, {"fingerprint": cell.fingerprint})
