@@ -93,27 +93,6 @@ def supervised_implementation(model_or_config: Any) -> str:
     return SUPERVISED_IMPLEMENTATIONS[name]
 
 
-def attend_rows(
-    query: Tensor,
-    key: Tensor,
-    queries: Sequence[AttentionQuery],
-    scaling: float,
-    mask: Any,
-    share: bool,
-    causal: bool | int = False,
-    plans: RowPlans | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> tuple[AttentionPair, ...]:
-    """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map.
-
-    `softcap` limits the scores (Gemma 2); `sinks` are scores of a column without a value, one of each head (gpt-oss)
-    or (B, H, N, 1) of each row.
-    """
-    request = (queries, scaling, mask, causal, plans, share, softcap, sinks)
-    return tuple(states.pair() for states in read_rows(query, key, *request))
-
-
 def late_states(
     query: Tensor,
     key: Tensor,
@@ -125,7 +104,7 @@ def late_states(
 ) -> RowStates:
     """What the attention of rows (1, H, Q, d) at `places` is computed from; a row sees the keys up to its own.
 
-    Their queries were kept while a model generated; `columns` (1, K) and the rest are those of [`attend_rows`].
+    Their queries were kept while a model generated; `columns` (1, K) and the rest are those of [`read_rows`].
     """
     mask = mask_whole_rows(None, torch.tensor([list(places)], device=key.device), key.shape[2], True)
     padded = (columns < 0)[:, None, None]
@@ -145,7 +124,11 @@ def read_rows(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> list[RowStates]:
-    """Reads what the attention of chosen rows is computed from; see [`attend_rows`] for the arguments."""
+    """Reads what the attention of chosen rows over chosen columns (equation 6) is computed from, without a map.
+
+    `softcap` limits the scores (Gemma 2); `sinks` are scores of a column without a value, one of each head (gpt-oss)
+    or (B, H, N, 1) of each row.
+    """
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=share)
     rows = plan.rows.read(query)
     if share:

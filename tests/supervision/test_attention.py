@@ -14,8 +14,8 @@ from grounded_attention.supervision import (
     supervised_implementation,
 )
 from grounded_attention.supervision import head_mean as head_mean_file
-from grounded_attention.supervision.attention_function import attend_rows
 from grounded_attention.supervision.row_plans import RowPlans
+from tests.helpers.row_pairs import attend_rows
 from tests.helpers.supervision_models import (
     HEADS,
     LAYERS,

@@ -8,7 +8,7 @@ import torch
 from transformers import Gemma3TextConfig, Gemma3TextModel, MistralConfig, MistralModel
 
 from grounded_attention.supervision import get_method
-from grounded_attention.supervision.attention_function import attend_rows
+from tests.helpers.row_pairs import attend_rows
 from tests.helpers.supervision_models import bert, gradients
 
 LENGTH, WINDOW, WIDTH = 14, 5, 32

@@ -6,8 +6,8 @@ import torch
 
 from grounded_attention import get_method
 from grounded_attention.supervision import row_plans
-from grounded_attention.supervision.attention_function import attend_rows
 from grounded_attention.supervision.row_plans import RowPlans
+from tests.helpers.row_pairs import attend_rows
 from tests.helpers.supervision_models import LAYERS, LENGTH, PADDING, bert, embeddings, gradients
 
 

@@ -19,7 +19,6 @@ from grounded_attention.training.loop.chosen_heads import measure_heads, supervi
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_jobs
-from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
 from grounded_attention.training.recipes.places import check_places
@@ -40,7 +39,7 @@ from .output import SPLIT, START_HEADS, check_output, check_rows, open_output, r
 from .pictures import show_start
 from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
-from .trainers import TrainingTime, check_best_metric, fit, make_trainer, seal_folder
+from .trainers import check_best_metric, fit, make_trainer, seal_folder
 
 
 @dataclass(frozen=True)
@@ -171,14 +170,7 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
     if not is_complete(directory):
         method = recipe.methods[0]
         say(f"start: {recipe.task}" + ("" if method == "none" else f", method {method}"))
-        data = prepare_data(recipe)
-        hub = _make_push(recipe, START, data, repo, directory)
-        trainer = make_trainer(recipe, method, data, processor, directory, hub)
-        with model_named(START):
-            duration = fit(trainer, recipe.resume, directory)
-        if trainer.is_world_process_zero():
-            write_card(_described(recipe, START, trainer, processor, {}, duration), data, directory)
-        seal_folder(trainer, directory)
+        _train_model(recipe, START, method, prepare_data(recipe), processor, directory, hub)
     if hub is not None:
         hub.finish()
     # The checkpoint contains the configuration, except the attention back end, which is never saved.
@@ -242,36 +234,41 @@ def _train(
 ) -> None:
     """Trains one method and measures it, unless that is done, and pushes it if it has a repository."""
     name, directory = training.name, training.directory
-    hub = _make_push(recipe, name, data, repos.get(name), directory)
+    hub = HubPush(repos[name], directory) if name in repos else None
     say(f"method: {name}")
-    if _finished(directory) is None:
-        _train_method(recipe, name, data, processor, hub)
-    else:
+    if _finished(directory) is not None:
         say(f"  finished before: {directory}")
+    elif name == TEXT_ONLY:  # trained without regions and without `preserve`
+        plain = replace(recipe, preserve=Preserve())
+        _train_model(plain, name, "none", data.text_alone(), processor, directory, hub)
+    else:
+        _train_model(recipe, name, name, data, processor, directory, hub)
     if hub is not None:  # also for a finished method, because its push may have failed
         hub.finish()
 
 
-def _make_push(recipe: Recipe, name: str, data: PreparedData, repo: HubRepo | None, directory: Path) -> HubPush | None:
-    return None if repo is None else HubPush(repo, directory, partial(progress_card, recipe, name, data))
-
-
-def _train_method(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub: HubPush | None) -> None:
-    directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
-    if blind:  # the baseline without regions is trained without `preserve`
-        data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
-    trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
+def _train_model(
+    recipe: Recipe, name: str, method: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None
+) -> None:
+    """Trains a model, measures it unless it is a start, and writes its card; its folder is then complete."""
+    if hub is not None:
+        hub.card = partial(progress_card, recipe, name, data)
+    trainer = make_trainer(recipe, method, data, processor, directory, hub)
     with model_named(name):
         duration = fit(trainer, recipe.resume, directory)
-        numbers = measure_all(trainer, data, directory)
+        numbers = {} if name == START else measure_all(trainer, data, directory)
     result = {**_headline(numbers), "figures": numbers, "train_seconds": duration.seconds}
-    skipped = skipped_steps(trainer.state.log_history)
+    steps, skipped = trainer.state.global_step, skipped_steps(trainer.state.log_history)
     if skipped:
-        say(f"  {skipped} of {trainer.state.global_step} steps were left out, see `skipped_rows` in history.json")
+        say(f"  {skipped} of {steps} steps were left out, see `skipped_rows` in history.json")
         result["skipped_steps"] = skipped
     if trainer.is_world_process_zero():
-        write_json(directory / "results.json", result)
-        write_card(_described(recipe, name, trainer, processor, numbers, duration), data, directory)
+        if name != START:
+            write_json(directory / "results.json", result)
+        model: Any = trainer.accelerator.unwrap_model(trainer.model)
+        before = read_json(Path(recipe.output_dir) / BEFORE_FILE)
+        times = (duration.seconds, steps, duration.after_step)
+        write_card(Trained(recipe, name, model, processor, trainer.method, numbers, *times, before), data, directory)
     seal_folder(trainer, directory)
 
 
@@ -287,18 +284,6 @@ def model_named(name: str) -> Iterator[None]:
 def _finished(directory: Path) -> dict[str, Any] | None:
     """The result of a finished training with a complete model; `None` otherwise."""
     return read_json(directory / "results.json") if is_complete(directory) else None
-
-
-def _described(
-    recipe: Recipe, name: str, trainer: GroundingTrainer, processor: Any, numbers: Any, duration: "TrainingTime"
-) -> Trained:
-    """The input of the model card."""
-    model: Any = trainer.accelerator.unwrap_model(trainer.model)
-    steps = trainer.state.global_step
-    before = read_json(Path(recipe.output_dir) / BEFORE_FILE)
-    return Trained(
-        recipe, name, model, processor, trainer.method, numbers, duration.seconds, steps, duration.after_step, before
-    )
 
 
 def _headline(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

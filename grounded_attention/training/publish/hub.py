@@ -154,8 +154,10 @@ def on_main_process(action: Callable[[], T], expected: type[Exception] = HubErro
 class HubPush:
     """Pushes one run to its repository, from the main process; all processes must call `wait` and `finish`."""
 
-    def __init__(self, repo: HubRepo, directory: Path, card: Callable[[int], str] | None = None):
-        self.repo, self.directory, self.card = repo, directory, card
+    card: Callable[[int], str] | None = None  # of a training step, in the place of the one in its checkpoint
+
+    def __init__(self, repo: HubRepo, directory: Path):
+        self.repo, self.directory = repo, directory
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="push")
         self._running: Future | None = None
 
