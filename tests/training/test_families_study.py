@@ -22,7 +22,7 @@ VISUAL |= {"bi_num_attention_heads": 2}
 
 
 def models(study) -> dict[str, Model]:
-    return {"vl_bert": study.original.model, **{name: start.model for name, start in study.starts.items()}}
+    return {name.replace("original", "vl_bert"): start.model for name, start in study.starts.items()}
 
 
 def test_the_families_have_equal_sizes_and_the_same_training(tmp_path):
@@ -37,7 +37,7 @@ def test_the_families_have_equal_sizes_and_the_same_training(tmp_path):
     same = [study.starts[name] for name in FAMILIES[1:]]
     for start in same:
         for field in ("task", "options", "data", "training"):
-            assert getattr(start, field) == getattr(study.original, field), field
+            assert getattr(start, field) == getattr(study.starts["original"], field), field
 
 
 def tiny(scenes, output):

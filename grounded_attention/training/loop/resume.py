@@ -1,70 +1,51 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Continues a training from a checkpoint, also with other processes or other versions.
+"""Continues a training from a checkpoint, also with another number of processes.
 
-A checkpoint has what transformers leaves out: the processes and versions that wrote it, and the losses that were not
-logged yet, of each process. All its weights are taken, or none: transformers saves many vision-language models under
+A checkpoint has what transformers leaves out: the rows of a step, and the losses that were not logged yet, of each
+process. All its weights are taken, or none: transformers saves many vision-language models under
 the names of older versions, and its Trainer reads such a checkpoint by the names of today and leaves every weight as
 it is, with a warning.
 """
 
-import sys
 from collections.abc import Collection
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.whole_files import make_folder
+from grounded_attention.utils.whole_files import make_folder, write_json
 
-ENVIRONMENT = "environment.json"
-PACKAGES = ("grounded-attention", "torch", "transformers", "accelerate", "numpy")
+STEP = "step.json"  # in a checkpoint: how many rows a step has, and whether weights are sharded
 
 
 def prepare_resume(trainer: Any, checkpoint: Path) -> None:
-    """Keeps the rows of a step with another number of processes, and says which software differs."""
-    before = read_json(checkpoint / ENVIRONMENT)
+    """Keeps the rows of a step with another number of processes."""
+    before = read_json(checkpoint / STEP)
     torch.set_num_threads(before["threads"])
-    now = environment(trainer.args, trainer.is_fsdp_enabled)
-    if before["sharded"] != now["sharded"]:
+    if before["sharded"] != trainer.is_fsdp_enabled:
         raise RecipeError(
             f"{checkpoint} was written {'with' if before['sharded'] else 'without'} sharding (training.fsdp) and can "
             "only be continued so: give the number of processes that it had, or the checkpoint as model.source of a "
             "new run"
         )
-    rows = before["processes"] * before["batch"] * before["accumulation"]
-    together = now["processes"] * before["batch"]
-    if rows % together:
+    together = trainer.args.world_size * trainer.args.per_device_train_batch_size
+    if before["rows"] % together:
         raise RecipeError(
-            f"{checkpoint}: a step has {rows} rows, which {now['processes']} processes with batches of "
-            f"{before['batch']} cannot share: continue with another number of processes"
+            f"{checkpoint}: a step has {before['rows']} rows, which these processes with {together} rows at once "
+            "cannot share: continue with another number of processes"
         )
-    trainer.args.gradient_accumulation_steps = rows // together
-    changed = [f"{name} {old} -> {now[name]}" for name, old in before.items() if name in PACKAGES and old != now[name]]
-    if changed and trainer.is_world_process_zero():
-        print(f"warning: {checkpoint} was written with {', '.join(changed)}: numbers may differ", file=sys.stderr)
+    trainer.args.gradient_accumulation_steps = before["rows"] // together
 
 
-def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
-    """Describes this training."""
-    return {
-        "processes": arguments.world_size,
-        "batch": arguments.per_device_train_batch_size,
-        "accumulation": arguments.gradient_accumulation_steps,
-        "sharded": sharded,
-        "threads": torch.get_num_threads(),
-        **{name: _version(name) for name in PACKAGES},
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a copy of the files that was never installed
-        return "unknown"
+def save_step(trainer: Any, checkpoint: Path) -> None:
+    """Writes what a continued training must keep."""
+    together = trainer.args.world_size * trainer.args.per_device_train_batch_size
+    rows = together * trainer.args.gradient_accumulation_steps
+    content = {"rows": rows, "sharded": trainer.is_fsdp_enabled, "threads": torch.get_num_threads()}
+    write_json(checkpoint / STEP, content)
 
 
 FILE = "unlogged_losses_{rank}.pt"  # in a checkpoint: the sums of losses of a process since the last log

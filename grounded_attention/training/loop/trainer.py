@@ -26,7 +26,6 @@ from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import with_progress
-from grounded_attention.utils.whole_files import write_json
 
 from .checkpoint import rotate, seal
 from .data import CUT_ROWS, Collator, count_components
@@ -36,7 +35,7 @@ from .learning_rates import MAPPING, check_mapping, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import TrainingBar
-from .resume import ENVIRONMENT, environment, load_unlogged, save_unlogged
+from .resume import load_unlogged, save_step, save_unlogged
 from .trainer_mixin import GroundingTrainerMixin, logger
 
 
@@ -307,7 +306,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         save_unlogged(self, checkpoint)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            write_json(checkpoint / ENVIRONMENT, environment(self.args, self.is_fsdp_enabled))
+            save_step(self, checkpoint)
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)

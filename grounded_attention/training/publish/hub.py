@@ -32,7 +32,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import (
 )
 from grounded_attention.dataset_scripts.hub.push_commit import make_commit
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
-from grounded_attention.training.loop.resume import ENVIRONMENT
+from grounded_attention.training.loop.resume import STEP
 from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_json, read_text
@@ -48,7 +48,7 @@ LAST_CHECKPOINT = "last-checkpoint"
 # Seconds before a retry of the final push; a push during training is retried at the next save.
 WAITS = (1.0, 5.0)
 # Files of the Trainer, and scores of single examples, which are not part of a model.
-TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", ENVIRONMENT, MANIFEST)
+TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", STEP, MANIFEST)
 LEFT_OUT = (
     MANIFEST,
     "checkpoint-*/*",

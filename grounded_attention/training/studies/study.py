@@ -76,11 +76,11 @@ def plan_cells(study: Study) -> list[Cell]:
     seed begins with its own starts if the study has `start_each_seed`."""
     cells: list[Cell] = []
     starts: dict[str, Cell] = {}
-    for seed in study.seeds:
+    for seed in study.sections.seeds:
         if not starts or study.sections.start_each_seed:
             starts = _starts(study, seed if study.sections.start_each_seed else None)
             cells += starts.values()
-        for row in study.rows:
+        for row in study.sections.rows:
             parent = starts.get(study.start_of(row))
             tuning = study.tunings[row]
             if tuning is not None:
@@ -92,10 +92,10 @@ def plan_cells(study: Study) -> list[Cell]:
 
 def _starts(study: Study, seed: int | None) -> dict[str, Cell]:
     """Name -> the cell of a start that a row needs; an original from elsewhere has none."""
-    names = dict.fromkeys(study.start_of(row) for row in study.rows)
+    names = dict.fromkeys(study.start_of(row) for row in study.sections.rows)
     cells = {}
     for name in sorted(names, key=lambda name: name != ORIGINAL):
-        recipe = study.starts.get(name, study.original)
+        recipe = study.starts[name]
         folder = START if name == ORIGINAL else f"{STARTS}/{name}"
         if seed is not None:
             folder, recipe = f"{folder}/seed{seed}", replace(recipe, seed=seed)
@@ -112,7 +112,7 @@ def _cell(study: Study, stage: str, recipe: Recipe, parent: Cell | None, row: st
     elif parent is not None:
         model = replace(model, source=str(parent.checkpoint))
     else:  # a checkpoint from elsewhere may have no processor
-        original = study.original.model
+        original = study.starts[ORIGINAL].model
         processor = {**original.processor, **model.processor}
         tokenizer = model.tokenizer or original.tokenizer
         model = replace(model, source=study.checkpoint, tokenizer=tokenizer, processor=processor)
@@ -120,7 +120,7 @@ def _cell(study: Study, stage: str, recipe: Recipe, parent: Cell | None, row: st
 
 
 def _placed(study: Study, recipe: Recipe, folder: str) -> Recipe:
-    return replace(recipe, output_dir=str(study.output / folder), workers=study.workers, resume=True)
+    return replace(recipe, output_dir=str(study.output / folder), workers=study.sections.workers, resume=True)
 
 
 def run_study(study: Study, experiment: Experiment = run) -> None:
@@ -154,7 +154,7 @@ def _run_missing(
     """Runs the unfinished cells, one after another or in parallel; yields each cell when it has finished."""
     missing = [cell for cell in cells if states[cell.name] != FINISHED]
     quiet = all(is_quiet(cell.recipe) for cell in missing)
-    return run_jobs(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
+    return run_jobs(missing, study.sections.workers, partial(_run_cell, experiment=experiment), quiet)
 
 
 def _run_cell(cell: Cell, experiment: Experiment) -> None:
@@ -175,7 +175,7 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
 def check_cells(study: Study, cells: Sequence[Cell], places: bool = True) -> None:
     """Checks the recipes of the cells before any training; cells of other seeds differ only in the seed."""
     for cell in cells:
-        if cell.seed not in (None, study.seeds[0]):
+        if cell.seed not in (None, study.sections.seeds[0]):
             continue
         try:
             if places:

@@ -93,12 +93,8 @@ class Study:
     """A study: every row is trained with every seed and evaluated on every downstream task."""
 
     source: str
-    sections: Sections
-    seeds: list[int]
-    rows: list[str]  # those that run, in the order of the known rows
-    workers: int
-    original: Recipe
-    starts: dict[str, Recipe]
+    sections: Sections  # with seeds as a list, and the rows that run in the order of the known ones
+    starts: dict[str, Recipe]  # the original among them
     tunings: dict[str, Recipe | None]  # row -> its own training
     downstream: dict[str, Recipe]
     columns: list[Column]
@@ -116,7 +112,7 @@ class Study:
     @property
     def tuned_task(self) -> str:
         """The task of `fine_tuning`, which the columns of the rows' own training are about."""
-        return str(_merged(self.sections.fine_tuning, self.sections).get("task", Recipe.task))
+        return str(_content(self.sections.fine_tuning, self.sections).get("task", Recipe.task))
 
     def start_of(self, row: str) -> str:
         """The name of a row's start: `original`, or one of `starts`."""
@@ -125,7 +121,7 @@ class Study:
     def against_of(self, row: str) -> list[str]:
         """The rows that run and that a row is compared with, itself excluded."""
         against = (self.sections.known_rows[row] or {}).get("against", self.sections.against)
-        return [other for other in against if other != row and other in self.rows]
+        return [other for other in against if other != row and other in self.sections.rows]
 
 
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
@@ -139,26 +135,14 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """
     source = str(path)
     sections = _read_sections(Path(path), overrides)
-    tunings = {name: _tuning(name, row or {}, sections, source) for name, row in sections.known_rows.items()}
+    original = overlay({"task": "pretraining"}, _content(sections.original, sections, model=True))
+    starts = {ORIGINAL: _recipe(original, source, "original.")}
+    for name, start in sections.starts.items():
+        content = _content(start, sections, over=original, model=True)
+        starts[name] = _recipe(content, source, f"starts.{name}.")
+    tunings = {name: _tuning(name, row or {}, original, sections, source) for name, row in sections.known_rows.items()}
     downstream = _downstream(sections, source)
-    seeds = sections.seeds
-    study = Study(
-        source=source,
-        sections=sections,
-        seeds=list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds)),
-        rows=_rows(sections, source),
-        workers=sections.workers if shares_memory() else 1,
-        original=_recipe(_original(sections), source, "original."),
-        starts={
-            name: _recipe(_start(start, sections), source, f"starts.{name}.")
-            for name, start in sections.starts.items()
-        },
-        tunings=tunings,
-        downstream=downstream,
-        columns=[],
-    )
-    study.columns = _columns(study)
-    return study
+    return Study(source, sections, starts, tunings, downstream, _columns(sections, downstream, source))
 
 
 def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
@@ -173,6 +157,12 @@ def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
         check_names(
             [(row or {}).get("start", ORIGINAL)], [*sections.starts, ORIGINAL], f"known_rows.{name}.start=", place
         )
+    wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
+    check_names(wanted, sections.known_rows, "rows.", place)
+    sections.rows = [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
+    seeds = sections.seeds
+    sections.seeds = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    sections.workers = sections.workers if shares_memory() else 1
     return sections
 
 
@@ -197,53 +187,37 @@ def _stages(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [section for section in sections if isinstance(section, dict)]
 
 
-def _rows(sections: Sections, source: str) -> list[str]:
-    wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
-    check_names(wanted, sections.known_rows, "rows.", f"{source}: ")
-    return [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
-
-
 # Sections to recipes
 
 
-def _merged(section: Mapping[str, Any], sections: Sections, model: bool = False) -> dict[str, Any]:
-    """The recipe that a section extends, the data of the study over it, then the keys of the section."""
-    extended = section["extends"][0] if "extends" in section else {}
-    kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
-    return overlay(overlay(kept, {"data": sections.data}), _own(section))
+def _content(
+    section: Mapping[str, Any], sections: Sections, over: dict[str, Any] | None = None, model: bool = False
+) -> dict[str, Any]:
+    """The recipe that a section extends with the data of the study over it, or else `over`; then its own keys."""
+    if over is None or "extends" in section:
+        extended = section["extends"][0] if "extends" in section else {}
+        kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
+        over = overlay(kept, {"data": sections.data})
+    return overlay(over, _own(section))
 
 
 def _own(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key in STAGE_KEYS}
 
 
-def _original(sections: Sections) -> dict[str, Any]:
-    return overlay({"task": "pretraining"}, _merged(sections.original, sections, model=True))
-
-
-def _start(start: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
-    """A start in the place of the original: the recipe that it extends, or the original's, with its own keys."""
-    if "extends" in start:
-        return _merged(start, sections, model=True)
-    return overlay(_original(sections), _own(start))
-
-
-def _tuning(name: str, row: Mapping[str, Any], sections: Sections, source: str) -> Recipe | None:
+def _tuning(
+    name: str, row: Mapping[str, Any], original: Mapping[str, Any], sections: Sections, source: str
+) -> Recipe | None:
     """The recipe of a row's own training; `None` if it goes straight to the downstream tasks."""
     if not row.get("fine_tuning", bool(row)):
         return None
-    if "objectives" in row:
-        content = _continued(row, sections)
-    elif "extends" in row:
-        content = _merged(row, sections)
-    else:
-        content = overlay(_merged(sections.fine_tuning, sections), _own(row))
+    tuned = _content(sections.fine_tuning, sections)
+    content = _continued(row, original, tuned) if "objectives" in row else _content(row, sections, over=tuned)
     return _recipe(content, source, f"known_rows.{name}.")
 
 
-def _continued(row: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
+def _continued(row: Mapping[str, Any], original: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
     """The task, options and rows of the original with the paths, limits and steps of the fine-tuning."""
-    original, tuned = _original(sections), _merged(sections.fine_tuning, sections)
     data = {key: value for key, value in tuned["data"].items() if key not in ("builder", "options")}
     copied = ["text_corpus"] if "builder" in row.get("data", {}) else ["text_corpus", "builder", "options"]
     data |= {key: original["data"][key] for key in copied if key in original["data"]}
@@ -256,7 +230,7 @@ def _downstream(sections: Sections, source: str) -> dict[str, Recipe]:
     """Stage -> recipe; a task with `sizes` has a stage for each number of training rows."""
     recipes = {}
     for name, section in sections.downstream.items():
-        content = _merged(section, sections)
+        content = _content(section, sections)
         for size in section.get("sizes", ()):
             limited = content if size is None else overlay(content, {"data": {"limit": {"train": size}}})
             recipes[f"{name}@{size or 'all'}"] = _recipe(limited, source, f"downstream.{name}.")
@@ -275,13 +249,13 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
 # Columns
 
 
-def _columns(study: Study) -> list[Column]:
+def _columns(sections: Sections, tasks: Mapping[str, Recipe], source: str) -> list[Column]:
     """The columns; one of a task with sizes is one for each size."""
     columns: dict[str, Column] = {}
-    for column in study.sections.columns:
+    for column in sections.columns:
         name = column.name or " ".join(filter(None, (column.task, column.track, column.split)))
-        stages = [stage for stage in study.downstream if stage.startswith(f"{column.task}@")] or [column.task]
-        check_names(stages, [*study.downstream, FINE_TUNING], "columns.task=", f"{study.source}: ")
+        stages = [stage for stage in tasks if stage.startswith(f"{column.task}@")] or [column.task]
+        check_names(stages, [*tasks, FINE_TUNING], "columns.task=", f"{source}: ")
         for stage in stages:
             size = stage.removeprefix(column.task)
             sized = replace(column, task=stage, name=f"{name} {size}" if size else name)

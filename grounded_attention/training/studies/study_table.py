@@ -27,21 +27,21 @@ Items = Mapping[str, list]
 def study_results(study: Study, finished: Sequence["Cell"], counts: Mapping[str, int]) -> dict[str, Any]:
     """The numbers of the finished cells, in [0, 1], and their differences."""
     columns = []
-    numbers: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
+    numbers: dict[str, dict[str, Any]] = {row: {} for row in study.sections.rows}
     for column in study.columns:
         cells = [cell for cell in finished if _is_of(cell, column, study)]
-        runs: dict[str, dict[int, Items]] = {row: {} for row in study.rows}
+        runs: dict[str, dict[int, Items]] = {row: {} for row in study.sections.rows}
         for cell in cells:
             runs[str(cell.row)][int(cell.seed or 0)] = _scores(cell, column)
         columns.append(_describe(column, runs, cells))
-        for row in study.rows:
+        for row in study.sections.rows:
             if runs[row]:
                 others = {other: runs[other] for other in study.against_of(row) if runs[other]}
                 numbers[row][column.name] = _number(runs[row], others)
     return {
         "study": study.sections.study,
-        "seeds": study.seeds,
-        "rows": study.rows,
+        "seeds": study.sections.seeds,
+        "rows": study.sections.rows,
         "fewest_seeds": FEWEST_SEEDS,
         "cells": dict(counts),
         "columns": columns,
