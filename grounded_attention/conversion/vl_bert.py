@@ -69,10 +69,12 @@ def read_vl_bert_fields(conversion: Conversion, overrides: Mapping[str, Any]) ->
         # A model without a feature for masked regions masks their pixels.
         read["region_masking"] = "feature" if "region_mask_embedding.weight" in conversion.weights else "pixels"
     fields = settle_fields(read, _ASSUMED, overrides, VLBertConfig, PUBLIC)
+    width = _REGION_FEATURE_SIZE
     if vision is not None:
         fields.nested["vision_config"] = vision
+        width = make_config(FastRCNNConfig, vision).feature_size
     if "region_feature_size" not in fields.given:
-        fields.read["region_feature_size"] = _feature_width(fields)
+        fields.read["region_feature_size"] = width
     _check_projection(conversion, make_config(VLBertConfig, fields))
     return fields
 
@@ -138,13 +140,6 @@ def _read_answers(conversion: Conversion, overrides: Mapping[str, Any]) -> dict[
     if not any(name.startswith("answer_head.dense.") for name in weights):
         return {**fields, "answer_head": "1fc"}
     return {**fields, "answer_head": "2fc", "answer_hidden_size": conversion.shape("answer_head.dense.weight")[0]}
-
-
-def _feature_width(fields: ConfigFields) -> int:
-    """The width of region features: from the pixel network, or the public width."""
-    if "vision_config" in fields.nested:
-        return make_config(FastRCNNConfig, fields.nested["vision_config"]).feature_size
-    return _REGION_FEATURE_SIZE
 
 
 def _check_projection(conversion: Conversion, config: VLBertConfig) -> None:

@@ -93,12 +93,10 @@ class VoltaFamily(OriginalFamily):
         """The other name of a tensor that both streams share, for its name with `v_`; `None` for other keys."""
         first = key.replace(".v_", ".", 1)
         module = key.rpartition(".")[0]
-        is_second = key.startswith(ENCODER) and first != key and module not in self.modules
-        return first if is_second and first.rpartition(".")[0] in self.modules and self._is_shared(key) else None
-
-    def _is_shared(self, key: str) -> bool:
         number = key.removeprefix(ENCODER).partition(".")[0]
-        return number.isdigit() and int(number) in self.config.lists["shared_sublayers"]
+        is_shared = number.isdigit() and int(number) in self.config.lists["shared_sublayers"]
+        is_second = key.startswith(ENCODER) and first != key and module not in self.modules
+        return first if is_shared and is_second and first.rpartition(".")[0] in self.modules else None
 
     def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Checks unknown keys and both names of shared tensors; class 0 is "belongs together" there, and 1 here."""

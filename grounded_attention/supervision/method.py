@@ -173,7 +173,9 @@ class AttentionMethod(SupervisionMethod):
         self._chooses_directions = directions is None
         self.target = target
         self.boxes = BoxLoss(box_weight)
-        self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
+        self.pairs: tuple[tuple[int, int], ...] | None = None
+        if heads is not None and any(isinstance(head, Sequence) for head in heads):
+            self.pairs = _check_pairs(heads, layers)
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
                 f"heads={heads}: {self.name} averages heads and cannot supervise single heads: give layers instead"
@@ -282,20 +284,18 @@ class AttentionMethod(SupervisionMethod):
         return self.sum_losses(self.read_layers(outputs), self.targets(batch))
 
     def get_config_dict(self) -> dict[str, Any]:
+        heads: list[Any] | None = None if self.heads is None else list(self.heads)
+        if self.pairs is not None:
+            heads = [list(pair) for pair in self.pairs]
         return {
             "name": self.name,
             "layers": None if self.layers is None or self.pairs is not None else list(self.layers),
-            "heads": self._heads_config(),
+            "heads": heads,
             "directions": list(self.directions),
             "weights": dict(self.weights),
             "target": self.target,
             "box_weight": self.boxes.weight,
         }
-
-    def _heads_config(self) -> list[Any] | None:
-        if self.pairs is not None:
-            return [list(pair) for pair in self.pairs]
-        return None if self.heads is None else list(self.heads)
 
     def maps_losses(
         self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None
@@ -374,10 +374,6 @@ def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
 def _require_grad(nested: Any) -> bool:
     """Whether at least one tensor requires a gradient."""
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
-
-
-def _are_pairs(heads: Sequence[Any] | None) -> bool:
-    return heads is not None and any(isinstance(head, Sequence) for head in heads)
 
 
 def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:

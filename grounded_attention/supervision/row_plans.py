@@ -78,18 +78,15 @@ class RowPlans:
             if versions == [each._version for each in sources]:
                 return plan
         plan = make_plan(queries, *request)
-        if all(map(_is_constant, sources)):
+        # A source without a gradient has another version when it is written to.
+        constant = not torch.is_inference_mode_enabled()
+        for each in sources:
+            constant &= isinstance(each, Tensor) and not each.requires_grad and not each.is_inference()
+        if constant:
             if len(self._known) >= _MOST_PLANS:
                 self._known.clear()
             self._known[key] = (sources, [each._version for each in sources], plan)
         return plan
-
-
-def _is_constant(source: Any) -> bool:
-    """Whether it is a tensor without a gradient, whose version changes when it is written to."""
-    if not isinstance(source, Tensor) or source.requires_grad:
-        return False
-    return not source.is_inference() and not torch.is_inference_mode_enabled()
 
 
 def make_plan(

@@ -133,17 +133,11 @@ def _read_source(name: str) -> _Source:
                 source.outer[alias.asname or alias.name] = (getattr(node, "module", "") or "", what)
         elif any(isinstance(each, ast.ImportFrom) and each.level for each in ast.walk(node)):
             raise ValueError(f"{path}:{node.lineno}: imports a source file inside of a statement")
-        elif not (_is_docstring(node) or "__all__" in _names_of_targets(node)):
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # the docstring
+        elif not lines[node.lineno - 1].startswith("__all__"):
             source.statements.append(_read_statement(name, node, lines))
     return source
-
-
-def _names_of_targets(node: ast.stmt) -> list[str]:
-    return [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _first_line(node: Any) -> int:

@@ -83,11 +83,10 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             told = {"rows": {name: _digest(rows) for name, rows in splits.items()}}
             told |= hold_out(splits, recipe.seed) or {}
             _tell_shared(splits)
-        texts = (
-            _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
-            if data.text_corpus
-            else None
-        )
+        texts = None
+        if data.text_corpus:  # read from disk one by one; lines are joined until they have as many words
+            length = recipe.options.get("max_sequence_length") or 0
+            texts = _built(BUILDERS["text_corpus"], {"join_until": length}, data_dir=data.text_corpus)["train"]
         labels = None if data.pseudo_labels is None else PseudoLabels.open(data.pseudo_labels)
     grounded = task.phrases_on_demand and needs_grounding(recipe)
     images = data.images if data.source is None else os.sep
@@ -263,8 +262,3 @@ def _check_columns(task: Task, data: Data, rows: datasets.Dataset) -> None:
             f"data.builder {data.builder or task.builder}: its rows have no column {', '.join(missing)}, which the "
             f"task {task.name!r} needs; found {', '.join(rows.column_names)}"
         )
-
-
-def _build_texts(path: str, length: int) -> datasets.Dataset:
-    """The rows of a text corpus, read from disk one by one; lines are joined until they have `length` words."""
-    return _built(BUILDERS["text_corpus"], {"join_until": length}, data_dir=path)["train"]

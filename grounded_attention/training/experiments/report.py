@@ -52,7 +52,10 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     results, output = outcome.results, Path(recipe.output_dir)
     table = _table(results)
     write_text(output / "table.md", table + "\n")
-    _curves(results, output)
+    histories = {name: _history(output / name) for name in results["methods"]}
+    logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
+    if logged:  # a run shorter than logging_steps has no entries
+        loss_curves_figure(logged, output / "loss_curves.png")
     _heads(results, output)
     examples: Mapping[str, Sequence[ExampleAttention]] = {}
     drawn = outcome.data.regions is not None and TASKS[recipe.task].always_has_phrases
@@ -100,13 +103,6 @@ def _complete_cards(results: dict[str, Any], output: Path) -> None:
         completed = with_text_only(text, results["baselines"][TEXT_ONLY]["figures"])
         if completed != text:
             write_text(card, completed)
-
-
-def _curves(results: dict[str, Any], output: Path) -> None:
-    histories = {name: _history(output / name) for name in results["methods"]}
-    logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
-    if logged:  # a run shorter than logging_steps has no entries
-        loss_curves_figure(logged, output / "loss_curves.png")
 
 
 def _history(directory: Path) -> list[dict[str, Any]]:

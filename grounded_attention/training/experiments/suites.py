@@ -8,7 +8,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -163,7 +162,8 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     # AMBER looks for inventions: there the answer no is the positive one.
     rows = made.as_dataset("train")
     if suite == HALLUCINATION and is_amber(root):
-        return Probe(name, rows, os.sep, NO, amber_descriptions(root, images), partial(_amber_tools, root))
+        asked = amber_descriptions(root, images)
+        return Probe(name, rows, os.sep, NO, asked, lambda: (*load_word_tools(), *amber_words(root)))
     return Probe(name, rows, os.sep)
 
 
@@ -192,10 +192,6 @@ def _limited(rows: datasets.Dataset, settings: Settings) -> datasets.Dataset:
     drawn = [*dict.fromkeys(rows.shuffle(seed=settings.seed)[column])]
     kept = {*drawn[: settings.limit]}
     return rows.select([place for place, key in enumerate(keys) if key in kept])
-
-
-def _amber_tools(root: Path) -> tuple[Any, ...]:
-    return (*load_word_tools(), *amber_words(root))
 
 
 def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:

@@ -3,7 +3,6 @@
 
 import pickle
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +10,7 @@ from transformers import PreTrainedModel, set_seed
 
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
-from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
+from grounded_attention.supervision import GroundingAlignment, supervise
 from grounded_attention.supervision.soft_attention import tell_anchor
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
@@ -46,7 +45,15 @@ def make_trainer(
         method.prepare(model)
     _check_fit(model, processor, recipe, data)
     tell_anchor(method, processor.tokenizer)
-    measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
+    grounded = _has_annotated_phrases(task, data)
+    aligned = [part for part in method.parts if isinstance(part, GroundingAlignment)]
+
+    def metrics() -> list[Any]:
+        measured = list(task.metrics())
+        if grounded:  # rollout over thousands of image tokens takes too much memory
+            measured += [AttentionGrounding(rollout=not task.image_tokens), *map(AlignmentAccuracy, aligned)]
+        return measured
+
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model)
@@ -62,7 +69,7 @@ def make_trainer(
             processing_class=getattr(processor, "processor", processor),
             task=task,
             method=method,
-            metrics=lambda: [*task.metrics(), *measures()],
+            metrics=metrics,
             attention_weight=recipe.supervision.weight,
             preservation=preservation,
             hub=hub,
@@ -93,12 +100,6 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
         annotated = annotated and all(any(map(len, rows["phrases"])) for rows in measured)
     seen = data.images if task.image_tokens else data.regions
     return seen is not None and task.can_have_phrases and annotated
-
-
-def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
-    """The metrics of the grounding of phrases. Rollout over thousands of image tokens takes too much memory."""
-    heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
-    return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
 
 
 def _check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:

@@ -31,7 +31,9 @@ def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
 def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[str, float]) -> None:
     """Moves the weights that a pattern matches to a new parameter group, which differs only in its learning rate."""
     named = [(WRAPPERS.sub("", name), weight) for name, weight in model.named_parameters()]
-    patterns = {id(weight): _pattern(name, mapping) for name, weight in named}
+    patterns = {
+        id(weight): next((pattern for pattern in mapping if re.search(pattern, name)), None) for name, weight in named
+    }
     taken = set()
     for group in list(optimizer.param_groups):
         for pattern, rate in mapping.items():
@@ -43,10 +45,6 @@ def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[
     for pattern in mapping:
         if pattern not in taken:
             _refuse(pattern, [name for name, weight in named if weight.requires_grad])
-
-
-def _pattern(name: str, mapping: Mapping[str, float]) -> str | None:
-    return next((pattern for pattern in mapping if re.search(pattern, name)), None)
 
 
 def _refuse(pattern: str, names: list[str]) -> None:

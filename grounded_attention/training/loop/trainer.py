@@ -266,7 +266,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             self._keep_pace(model, loader, collator, dataset)
         self._name_cut_rows()
         numbers = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
-        return numbers, _gathered_items(metrics)
+        items: dict[str, list] = {}
+        for metric in metrics:
+            items |= metric.items() if hasattr(metric, "items") else {}
+        return numbers, interleave(gather_object([items]))
 
     def _keep_pace(self, model: torch.nn.Module, loader: DataLoader, collator: Collator, dataset: Any) -> None:
         """Runs the batches that the first process has more than this one: all processes gather sharded weights."""
@@ -320,13 +323,6 @@ def _merged(metric: Metric) -> dict[str, Tensor]:
         for key, value in state.items():
             merged[key] = merged[key] + value if key in merged else value
     return merged
-
-
-def _gathered_items(metrics: list[Metric]) -> dict[str, list]:
-    """The items of every metric that keeps items, from all processes."""
-    kept = [metric.items() for metric in metrics if hasattr(metric, "items")]
-    shares = gather_object([{name: values for items in kept for name, values in items.items()}])
-    return interleave(shares)
 
 
 class _Continuation(TrainerCallback):

@@ -239,7 +239,9 @@ def _is_of_files(key: str, value: Any) -> bool:
 
 def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: str) -> Recipe:
     """The recipe of the first training: the `start` section plus the keys that it shares with the outer recipe."""
-    _check_start(start, source)
+    if not isinstance(start, dict):
+        raise RecipeError(f"{source}: start must be a section of keys, found {start!r}")
+    check_names(start, START_KEYS, "start.", f"{source}: ")
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
     built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
     check_one_method(built, source, "start.")
@@ -253,12 +255,6 @@ def check_one_method(recipe: Recipe, source: str, prefix: str) -> None:
     """Checks that a recipe trains one model."""
     if len(recipe.methods) != 1:
         raise RecipeError(f"{source}: {prefix}methods must contain exactly one method, found {recipe.methods!r}")
-
-
-def _check_start(start: Any, source: str) -> None:
-    if not isinstance(start, dict):
-        raise RecipeError(f"{source}: start must be a section of keys, found {start!r}")
-    check_names(start, START_KEYS, "start.", f"{source}: ")
 
 
 @lru_cache(maxsize=32)
