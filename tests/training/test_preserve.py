@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.start_model import check_preserve
+from grounded_attention.training.experiments.checks import check_preserve
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.recipes.recipe import Preserve, Recipe, RecipeError
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes

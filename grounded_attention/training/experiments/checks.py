@@ -7,12 +7,12 @@ from grounded_attention.supervision.registry import METHODS, make_method
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads
 from grounded_attention.training.recipes.methods import recipe_method
+from grounded_attention.training.recipes.model_family import is_vision_language
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 
 from .arguments import check_options, check_training
 from .models import check_model
 from .prepared_data import PreparedData, builder_options
-from .start_model import check_preserve
 
 SPLITS = {str(split) for name in BUILDERS for split in BUILDERS[name].BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()}
 
@@ -58,6 +58,20 @@ def _check_grounded(recipe: Recipe, task: Task, prefix: str) -> None:
             f"method {grounded[0]!r} supervises the grounding in regions, but {key} is null: give it, or use method "
             "'none'"
         )
+
+
+def check_preserve(recipe: Recipe) -> None:
+    """Checks the `preserve` section."""
+    if not recipe.preserve.distillation:
+        return
+    if is_vision_language(recipe.model):
+        raise RecipeError("preserve is not for vision-language models: remove it, or train an adapter (model.adapter)")
+    if recipe.model.adapter:
+        raise RecipeError("preserve compares with the start, which model.adapter keeps: remove one of them")
+    if recipe.start is None and recipe.model.source is None:
+        raise RecipeError("preserve needs a start model: give a start section, or a checkpoint as model.source")
+    if recipe.training.get("fsdp"):
+        raise RecipeError("preserve needs whole parameters in every process: remove training.fsdp")
 
 
 def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> None:

@@ -2,7 +2,8 @@
 """Makes the Trainer of one method of a recipe."""
 
 import pickle
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from grounded_attention.supervision import GroundingAlignment, supervise
 from grounded_attention.supervision.soft_attention import tell_anchor
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
+from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
@@ -23,10 +25,9 @@ from grounded_attention.utils.whole_files import write_json
 
 from .arguments import training_arguments
 from .measuring import measured_splits
-from .models import check_pixels, check_width, fit_tokenizer, make_model
+from .models import check_pixels, check_width, fit_tokenizer, load_model, make_model
 from .pictures import track_pictures
 from .prepared_data import PreparedData
-from .start_model import make_preservation
 
 
 def make_trainer(
@@ -56,7 +57,7 @@ def make_trainer(
 
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
-    preservation = make_preservation(recipe, model)
+    preservation = _preservation(recipe, model)
     with recipe_key_errors("training"):
         trainer = GroundingTrainer(
             model,
@@ -76,6 +77,16 @@ def make_trainer(
         )
     track_pictures(trainer, recipe, data, directory.name)
     return trainer
+
+
+def _preservation(recipe: Recipe, model: PreTrainedModel) -> Preservation | None:
+    """Makes the loss of the `preserve` section. The start must be trained (`model.source` is set)."""
+    weight = recipe.preserve.distillation
+    if not weight:
+        return None
+    # With the configuration of the model, because its heads and fields may differ from those of the checkpoint.
+    start, _ = load_model(type(model), replace(recipe.model, config={}), config=deepcopy(model.config))
+    return Preservation(weight, start, TASKS[recipe.task].model_inputs)
 
 
 def check_best_metric(trainer: GroundingTrainer, key: str) -> None:

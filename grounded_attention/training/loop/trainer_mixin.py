@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Attention supervision in a training loop of your own, in any Trainer of transformers, and in TRL's SFTTrainer."""
 
-import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -106,8 +105,8 @@ class GroundingTrainerMixin(SavedWeights):
     Options of an `SFTConfig` that do not reach the collator are refused; `max_length` cuts the ends of sequences.
 
     Raises:
-        ValueError: if there is no collator, the Trainer takes none or would drop the columns of phrases, an option
-            has no effect, or the model cannot be supervised.
+        ValueError: if there is no collator, the Trainer would drop the columns of phrases, an option has no effect,
+            or the model cannot be supervised.
     """
 
     # Whether the Trainer drops the `attentions` of the outputs, so that hooks read the reports.
@@ -123,14 +122,6 @@ class GroundingTrainerMixin(SavedWeights):
             raise ValueError(f"give the mixin first: class {cls.__name__}(GroundingTrainerMixin, {name})")
 
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
-        known = inspect.signature(super().__init__).parameters
-        if "data_collator" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-            bases = type(self).__mro__
-            raise ValueError(
-                f"{bases[bases.index(SavedWeights) + 1].__name__} takes no data_collator, so its batches have no "
-                "phrases: use Trainer, SFTTrainer, GroundedGRPOTrainer or GroundedDPOTrainer, or add grounding_loss "
-                "to the loss of a loop of your own"
-            )
         if kwargs.get("data_collator") is None and len(args) < 3:
             raise ValueError("the batches have no phrases: give data_collator=GroundingCollator(processor)")
         config: Any = getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "accelerator_config", None)
