@@ -21,7 +21,7 @@ STUDIES = [path for path in sorted(RECIPES.glob("*/*.yaml")) if "study" in read_
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in STUDIES if load_study(path).original.data.scenes], ids=lambda p: p.name
+    "path", [path for path in STUDIES if load_study(path).starts["original"].data.scenes], ids=lambda p: p.name
 )
 def test_studies_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch):
     study = load_study(path)
