@@ -59,7 +59,7 @@ def convert_checkpoint(
                 config = find_volta_config(checkpoint)
                 overrides |= read_overrides(config)
             converter = make_volta_converter(family, overrides)
-        model, conversion = converter.convert_file(file, overrides)
+        model, conversion = converter.build_model(file.state_dict, overrides)
     except OverrideError as error:
         place = checkpoint if config is None else f"{checkpoint} with --config {config}"
         raise OverrideError(f"{place}: {error}") from error

@@ -14,7 +14,6 @@ from .errors import CheckpointError, OverrideError
 _PROPERTIES = ("answers", "num_labels")
 
 COUNTED = "counted in the keys; the file does not show whether its last layers are missing"
-BY_OPTIMIZER = "counted in the keys; the optimizer in the file has as many parameters as the file"
 
 Config = TypeVar("Config", bound=PreTrainedConfig)
 

@@ -4,7 +4,7 @@
 import re
 import warnings
 import zipfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,8 @@ from .keys import plain_key
 # What torch names of a pickle that it refuses.
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 _WEIGHTS_SUFFIX = ".safetensors"
-# Names under which training code saves weights and optimizer, among them those of Lightning and DeepSpeed.
+# Names under which training code saves weights, among them those of Lightning and DeepSpeed.
 WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
-OPTIMIZERS = ("optimizer", "optimizer_state_dict")
-# Tensors that are not parameters.
-_BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_ids")
 
 
 @dataclass
@@ -34,7 +31,6 @@ class OriginalFile:
 
     state_dict: dict[str, Tensor]
     others: list[str] = field(default_factory=list)
-    trained: int | None = None
 
 
 def read_checkpoint(path: Path) -> OriginalFile:
@@ -72,13 +68,10 @@ def _refuse_compressed(path: Path) -> None:
 
 def _unpack(content: Any, path: Path) -> OriginalFile:
     others: list[str] = []
-    trained = None
     while held := _inner_dictionaries(content):
         if len(held) > 1:
             raise CheckpointError(f"{path}: weights under {name_some(held)}; keep one of them in the file.")
         others = sorted({*others, *(str(name) for name in content if name != held[0])})
-        counts = [_count_trained(content.get(name)) for name in OPTIMIZERS]
-        trained = next((count for count in counts if count is not None), trained)
         content = content[held[0]]
     if not isinstance(content, dict) or not content:
         raise CheckpointError(f"{path}: contains a {type(content).__name__} without weights, expected a state dict.")
@@ -87,30 +80,12 @@ def _unpack(content: Any, path: Path) -> OriginalFile:
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
             raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
-    return OriginalFile(content, others, trained)
+    return OriginalFile(content, others)
 
 
 def _inner_dictionaries(content: Any) -> list[str]:
     """The names of `WEIGHTS` under which a dictionary has another one."""
     return [n for n in WEIGHTS if isinstance(content, dict) and isinstance(content.get(n), dict) and content[n]]
-
-
-def _count_trained(optimizer: Any) -> int | None:
-    groups = optimizer.get("param_groups") if isinstance(optimizer, Mapping) else None
-    if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
-        return None
-    members = [group.get("params") for group in groups]
-    return sum(len(names) for names in members if isinstance(names, (list, tuple))) or None
-
-
-def count_parameters(state_dict: Mapping[str, Tensor]) -> int:
-    """The number of parameters in a state dict. Tied parameters count once, statistics of batch norm do not."""
-    places = {
-        (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))
-        for key, tensor in state_dict.items()
-        if not key.endswith(_BUFFERS)
-    }
-    return len(places)
 
 
 def _describe_directory(path: Path) -> str:

@@ -18,8 +18,8 @@ from grounded_attention.modeling.finite_numbers import is_finite
 from grounded_attention.utils.progress import with_progress
 
 from .errors import CheckpointError, OverrideError, name_some
-from .fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
-from .file import OriginalFile, check_family, count_parameters
+from .fields import ConfigFields, make_config
+from .file import check_family
 from .keys import Conversion, Rename, Wrapper, find_wrappers, strip_wrappers
 
 UNKNOWN = "unknown key, which the public code does not have"
@@ -126,22 +126,6 @@ class OriginalFamily(ABC):
                 raise OverrideError(
                     f"cannot make a model of this configuration ({type(error).__name__}: {error})."
                 ) from error
-
-    def convert_file(
-        self, file: OriginalFile, overrides: Mapping[str, Any] | None = None
-    ) -> tuple[PreTrainedModel, Conversion]:
-        """Like `build_model`, for a file; its optimizer, if any, gives the expected number of parameters."""
-        model, conversion = self.build_model(file.state_dict, overrides)
-        held = count_parameters(file.state_dict)
-        if file.trained is not None and file.trained > held:
-            raise CheckpointError(
-                f"the optimizer in the file has {file.trained} parameters, its state_dict only {held}: "
-                f"{file.trained - held} tensors are missing; it is damaged or incomplete."
-            )
-        if file.trained == held:
-            notes = conversion.fields.notes
-            notes |= {name: BY_OPTIMIZER for name, note in notes.items() if note == COUNTED}
-        return model, conversion
 
 
 def check_finite(key: str, tensor: Tensor) -> Tensor:

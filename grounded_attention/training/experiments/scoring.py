@@ -29,8 +29,9 @@ from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.progress import with_progress
 
 from .arguments import training_arguments
-from .models import check_pixels, check_width, fit_tokenizer, load_model, make_processor
+from .models import load_model, make_processor
 from .prepared_data import PreparedData
+from .trainers import check_fit
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
         raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
-    fit_tokenizer(model, processor)
-    if data.images is not None or data.regions is not None:
-        check_pixels(model, data.images)
-    for name, table in tables(data).items():
-        if data.images is None:
-            check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
+    check_fit(model, processor, recipe, data)
     task = task.configure(data.options, model.config)
     supervise(model)
     return GroundingTrainer(

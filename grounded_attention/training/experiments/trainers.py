@@ -44,7 +44,7 @@ def make_trainer(
     supervise(model)
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
-    _check_fit(model, processor, recipe, data)
+    check_fit(model, processor, recipe, data)
     tell_anchor(method, processor.tokenizer)
     grounded = _has_annotated_phrases(task, data)
     aligned = [part for part in method.parts if isinstance(part, GroundingAlignment)]
@@ -113,15 +113,16 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
     return seen is not None and task.can_have_phrases and annotated
 
 
-def _check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+def check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+    """Checks that a model and its processor can read the data, and lets the processor cut texts where both end."""
     fit_tokenizer(model, processor)
-    if data.images is not None or data.regions is not None:  # otherwise the model reads text only
+    tables: dict[str, Any] = {f"data.tracks.{name}": table for name, table in data.tracks.items()}
+    if data.regions is not None:
+        tables[str(recipe.data.regions)] = data.regions
+    if data.images is not None or tables:  # otherwise the model reads text only
         check_pixels(model, data.images)
-    if data.images is not None or data.regions is None:
-        return
-    check_width(model, processor, str(recipe.data.regions), data.regions.feature_size)
-    for name, table in data.tracks.items():
-        check_width(model, processor, f"data.tracks.{name}", table.feature_size)
+    for name, table in tables.items() if data.images is None else ():
+        check_width(model, processor, name, table.feature_size)
 
 
 @dataclass(frozen=True)
