@@ -24,7 +24,6 @@ from grounded_attention.tasks.caption_rows import to_rows
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.joins import join_labels
-from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.stub_grounder import contents
 from tests.helpers.tiny_detectors import save_detector
@@ -221,7 +220,6 @@ def recipe_of(scenes, tmp_path, labels, *overrides):
 
 def test_a_recipe_opens_the_labels_and_the_collator_joins_them(scenes, labels, tmp_path):
     recipe = recipe_of(scenes, tmp_path, labels)
-    check_places(recipe)
     data = prepare_data(recipe)
     seen = []
 
@@ -292,8 +290,8 @@ def test_labels_whose_provenance_has_no_licence_are_not_pushed(labels):
 
 
 def test_labels_that_cannot_be_opened(scenes, labels, tmp_path):
-    with pytest.raises(RecipeError, match=r"data\.pseudo_labels nowhere: no such file or folder; make them with"):
-        check_places(recipe_of(scenes, tmp_path, "nowhere"))
+    with pytest.raises(DataError, match=r"nowhere: no pseudo-labels here: .*make them with"):
+        prepare_data(recipe_of(scenes, tmp_path, "nowhere"))
     recipe = recipe_of(scenes, tmp_path, labels, "data.builder=vqa_v2", "task=vqa", "options={}")
     with pytest.raises(RecipeError, match=r"data\.pseudo_labels: the rows have no column caption_id"):
         prepare_data(recipe)

@@ -325,7 +325,7 @@ def test_a_cell_that_was_refused_before_it_began_is_missing(study):
 
 def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path, capsys):
     gone = f"data.data_dir={tmp_path / 'gone'}"
-    with pytest.raises(RecipeError, match=r"study.yaml: cell start: data.data_dir .*gone: no such file or folder"):
+    with pytest.raises(RecipeError, match=r"study.yaml: cell start: data.data_dir .*gone: no such folder"):
         run_study(study(gone), Experiment())
     assert not (tmp_path / "run").exists()
     run_study(study(gone, "plan=true"), Experiment())

@@ -21,7 +21,6 @@ from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_jobs
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
-from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import (
     Model,
     Preserve,
@@ -54,7 +53,6 @@ def run(recipe: Recipe) -> Outcome:
     """Trains and evaluates the methods of a recipe; writes all files to `output_dir`."""
     join_processes(recipe.training)
     plain_bars(is_quiet(recipe))
-    check_places(recipe)
     check(recipe)
     check_output(recipe)
     drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; missing files are generated now)"

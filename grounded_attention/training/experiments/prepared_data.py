@@ -241,7 +241,7 @@ def _built(
     builder_class: type[LocalBuilder], options: Mapping[str, Any], num_proc: int = 1, **places: Any
 ) -> dict[str, datasets.Dataset]:
     check_names(options, builder_options(builder_class), "data.options.")
-    with recipe_key_errors("data.options"):
+    with recipe_key_errors("data"):
         builder = builder_class(**places, **options)
     builder.download_and_prepare(num_proc=num_proc)
     for split, info in builder.info.splits.items():

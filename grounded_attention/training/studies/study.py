@@ -11,13 +11,13 @@ from typing import Any
 
 from accelerate import PartialState
 
+from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import model_named, run, say
 from grounded_attention.training.experiments.output import delete_run, identity, read_json
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_jobs
-from grounded_attention.training.recipes.places import check_data
 from grounded_attention.training.recipes.recipe import Preserve, Recipe, RecipeError, is_quiet
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_json, write_text
@@ -177,9 +177,11 @@ def check_cells(study: Study, cells: Sequence[Cell], places: bool = True) -> Non
     for cell in cells:
         if cell.seed not in (None, study.sections.seeds[0]):
             continue
+        data = cell.recipe.data
+        absent = data.scenes is None and not is_on_hub(data.data_dir) and not Path(data.data_dir).exists()
         try:
-            if places:
-                check_data(cell.recipe.data, "data.")
+            if places and absent:
+                raise RecipeError(f"data.data_dir {data.data_dir}: no such folder; docs/real_data.md lists its files")
             check(_checkable(cell))
         except RecipeError as error:
             raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
