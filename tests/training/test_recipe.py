@@ -169,8 +169,7 @@ def test_a_limit_of_a_split_that_no_data_set_has_is_refused(key):
 @pytest.mark.parametrize(
     ("key", "nearest"),
     [
-        ("supervision.options.indirect.wieght", "supervision.options.indirect.weight"),  # not a method of this recipe
-        ("start.supervision.options.direct.layer", "start.supervision.options.direct.layers"),
+        ("supervision.options.indirect.wieght", "supervision.options.indirect.weight"),
         ("data.options.negative", "data.options.negatives"),
         ("start.data.options.split", "start.data.options.splits"),
     ],

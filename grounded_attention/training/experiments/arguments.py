@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.tasks import Task
-from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
+from grounded_attention.training.loop.learning_rates import MAPPING
 from grounded_attention.training.loop.length_batches import LENGTH
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
 from grounded_attention.utils.process_group import shares_memory
-from grounded_attention.utils.schema import section, validate
+from grounded_attention.utils.schema import Weight, section, validate
 
 # Arguments that do nothing here -> what to do instead.
 WITHOUT_EFFECT = {
@@ -67,7 +67,8 @@ def _training_section() -> Any:
         plain = kinds - {type(None)} in ({int}, {float}, {bool}, {str})
         fields[name] = hint if plain else Any
     # fsdp may also be words; the Trainer looks for words in `debug`.
-    return section({**fields, "fsdp": bool | str | None, "debug": str | list | None})
+    fields |= {"fsdp": bool | str | None, "debug": str | list | None, MAPPING: dict[str, Weight] | None}
+    return section(fields)
 
 
 def check_training(training: Mapping[str, Any], prefix: str) -> None:
@@ -75,7 +76,6 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
     for name in WITHOUT_EFFECT.keys() & {name for name, value in training.items() if value is not None}:
         raise RecipeError(f"{prefix}{name} has no effect here: {WITHOUT_EFFECT[name]}")
     validate(_training_section(), dict(training), prefix, error=RecipeError)
-    check_mapping(training.get(MAPPING), prefix + MAPPING)
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:

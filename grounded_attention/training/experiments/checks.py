@@ -3,7 +3,7 @@
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.hub.tables import is_on_hub
-from grounded_attention.supervision.registry import METHODS, make_method
+from grounded_attention.supervision.registry import METHODS
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads
 from grounded_attention.training.recipes.methods import recipe_method
@@ -28,8 +28,6 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         check(recipe.start, "start.")
     check_model(recipe.model, task.head)
     check_names(recipe.supervision.options, METHODS, f"{prefix}supervision.options.")
-    for name, options in recipe.supervision.options.items():  # also of methods that only other recipes run
-        make_method(name, options, f"{prefix}supervision.options.{name}.", RecipeError)
     check_names(data.options, builder_options(BUILDERS[data.builder or task.builder]), f"{prefix}data.options.")
     if data.source is None and not is_on_hub(data.data_dir):
         check_names(data.limit, SPLITS, f"{prefix}data.limit.")

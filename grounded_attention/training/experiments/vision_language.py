@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The vision-language models of transformers in a recipe: configuration, processor, weights, adapters."""
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Mapping
@@ -56,9 +55,6 @@ def check_vision_language(model: Model) -> None:
             raise RecipeError("model.tokenizer is empty: give the directory or Hub id of the model's processor")
     known = list(inspect.signature(PatchGroundingProcessor).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
-    for pattern in model.freeze:
-        with recipe_key_errors(f"model.freeze: {pattern!r} is not a regular expression"):
-            _compile(pattern)
 
 
 def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> None:
@@ -173,14 +169,12 @@ def language_layers(model: PreTrainedModel) -> str:
     return next(f"{name}.layers" for name, module in model.named_modules() if module is language_model)
 
 
-def _compile(pattern: Any) -> re.Pattern:
-    return re.compile(VISION if pattern == "vision" else pattern)
-
-
 def _freeze(model: PreTrainedModel, patterns: list) -> PreTrainedModel:
     """Turns off the gradients of the weights that a pattern matches."""
     for pattern in patterns:
-        weights = [weight for name, weight in model.named_parameters() if _compile(pattern).search(name)]
+        with recipe_key_errors(f"model.freeze: {pattern!r} is not a regular expression"):
+            compiled = re.compile(VISION if pattern == "vision" else pattern)
+        weights = [weight for name, weight in model.named_parameters() if compiled.search(name)]
         if not weights:
             raise RecipeError(f"model.freeze: {pattern!r} matches no weight of {type(model).__name__}")
         for weight in weights:
@@ -200,17 +194,10 @@ def check_adapter(model: Model) -> None:
         )
     if not model.adapter:
         return
-    check_names(model.adapter, [LORA], "model.adapter.")
     if not model.source:
         raise RecipeError("model.adapter changes the weights of a checkpoint: give model.source, or remove it")
     if model.freeze:
         raise RecipeError("model.freeze has no effect with model.adapter, which trains the adapter alone: remove it")
-    options = model.adapter[LORA]
-    if not isinstance(options, Mapping):
-        raise RecipeError(f"model.adapter.{LORA} must be a section of options of LoraConfig, found {options!r}")
-    with recipe_key_errors("model.adapter"):
-        known = [field.name for field in dataclasses.fields(import_peft().LoraConfig)]
-    check_names(options, known, f"model.adapter.{LORA}.")
 
 
 def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, whole: Iterable[str] = ()) -> Any:

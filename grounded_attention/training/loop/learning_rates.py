@@ -8,24 +8,11 @@ from collections.abc import Mapping
 from torch import nn
 from torch.optim import Optimizer
 
-from grounded_attention.training.recipes.recipe import RecipeError, recipe_key_errors
+from grounded_attention.training.recipes.recipe import RecipeError
 
 MAPPING = "learning_rate_mapping"
 # Parts that DataParallel, torch.compile, FSDP and activation checkpointing add to the names of weights.
 WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-
-
-def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
-    """Checks a `learning_rate_mapping`."""
-    if mapping is None:
-        return
-    if not isinstance(mapping, Mapping):
-        raise RecipeError(f"{key} must map regular expressions to learning rates, found {mapping!r}")
-    for pattern, rate in mapping.items():
-        with recipe_key_errors(f"{key}: {pattern!r} is not a regular expression"):
-            re.compile(pattern)
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < float("inf"):
-            raise RecipeError(f"{key}.{pattern} must be a learning rate of 0 or more, found {rate!r}")
 
 
 def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[str, float]) -> None:

@@ -31,7 +31,7 @@ from .checkpoint import rotate, seal
 from .data import CUT_ROWS, Collator, count_components
 from .finite_steps import FiniteTrainer, spread_nan
 from .grounding_collator import COUNTS
-from .learning_rates import MAPPING, check_mapping, map_learning_rates
+from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import TrainingBar
@@ -46,10 +46,6 @@ class GroundingTrainingArguments(TrainingArguments):
     learning_rate_mapping: dict[str, float] | None = None
     skip_nonfinite_batches: bool = False
     refuse_long_texts: bool = False
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_mapping(self.learning_rate_mapping, MAPPING)
 
 
 class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):

@@ -39,6 +39,7 @@ from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Pro
 HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
 BuilderName = Annotated[str, Of(tuple(BUILDERS))]
 FamilyName = Annotated[str, Of(tuple(FAMILIES))]
+Adapter = Annotated[dict[str, Any], Of(schema.section({"lora": dict[str, Any]}))]  # the options of PEFT's LoraConfig
 
 
 class RecipeError(ValueError):
@@ -103,7 +104,7 @@ class Model(Section):
     tokenizer: str | None = None
     tokens: list[str] = field(default_factory=list)
     processor: dict[str, Any] = field(default_factory=dict)
-    adapter: dict[str, Any] = field(default_factory=dict)
+    adapter: Adapter = field(default_factory=dict)
     freeze: list[str] = field(default_factory=list)
 
     def __post_init__(self):
