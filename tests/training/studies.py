@@ -30,7 +30,11 @@ def content(output, **sections):
             "original": None,
             "none": {"methods": ["none"]},
             "direct": {"methods": ["direct"], "supervision": {"weight": 3.0}},
-            "continued": {"objectives": "original", "training": {"learning_rate": 0.5}},
+            "continued": {
+                "task": "pretraining",
+                "options": {"relationship": False},
+                "training": {"learning_rate": 0.5},
+            },
         },
         "downstream": {
             "vqa": {"task": "vqa", "training": {"use_cpu": True}},

@@ -158,7 +158,7 @@ def test_a_plan_writes_nothing(study, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_continued_has_the_originals_objectives_and_the_fine_tunings_steps(study):
+def test_a_row_of_another_task_has_the_steps_of_the_fine_tuning(study):
     cells = {cell.name: cell.recipe for cell in plan_cells(study("rows=all"))}
     found = cells["continued/seed1/fine_tuning"]
     assert (found.task, found.methods, found.options) == ("pretraining", ["none"], {"relationship": False})
@@ -196,7 +196,6 @@ def test_an_original_from_elsewhere_is_not_trained(study):
         ("rows=[dirct]", ["'rows.dirct'", "'rows.direct'"]),
         ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
         ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must contain exactly one method"]),
-        ("known_rows.continued.objectives=others", ["objectives", "'others'"]),
         ("downstream.vqa.task=vqaa", ["downstream.vqa.task", "vqaa", "'vqa'"]),
         ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
         ("original.extends=other.yaml", ["original.extends", "other.yaml"]),
@@ -270,7 +269,7 @@ def tiny_study(scenes, output):
         "known_rows": {
             "original": None,
             "direct": {"methods": ["direct"]},
-            "continued": {"objectives": "original"},
+            "continued": {"task": "pretraining", "options": original["options"]},
             "read": {"methods": ["none"], "start": "text"},
         },
         "rows": ["original", "direct"],

@@ -34,7 +34,6 @@ STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "pre
 _STAGE: dict[str, Any] = dict.fromkeys(STAGE_KEYS, Any) | {"data": dict[str, Any], "extends": tuple[dict[str, Any]]}
 _ROW = {
     **_STAGE,
-    "objectives": Literal["original"],
     "fine_tuning": bool,
     "start": str,
     "against": list[str],
@@ -140,7 +139,11 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     for name, start in sections.starts.items():
         content = _content(start, sections, over=original, model=True)
         starts[name] = _recipe(content, source, f"starts.{name}.")
-    tunings = {name: _tuning(name, row or {}, original, sections, source) for name, row in sections.known_rows.items()}
+    tuned, tunings = _content(sections.fine_tuning, sections), dict[str, Recipe | None]()
+    for name, row in sections.known_rows.items():
+        tunings[name] = None  # straight to the downstream tasks
+        if row and row.get("fine_tuning", True):
+            tunings[name] = _recipe(_content(row, sections, over=tuned), source, f"known_rows.{name}.")
     downstream = _downstream(sections, source)
     return Study(source, sections, starts, tunings, downstream, _columns(sections, downstream, source))
 
@@ -198,32 +201,7 @@ def _content(
         extended = section["extends"][0] if "extends" in section else {}
         kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
         over = overlay(kept, {"data": sections.data})
-    return overlay(over, _own(section))
-
-
-def _own(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in section.items() if key in STAGE_KEYS}
-
-
-def _tuning(
-    name: str, row: Mapping[str, Any], original: Mapping[str, Any], sections: Sections, source: str
-) -> Recipe | None:
-    """The recipe of a row's own training; `None` if it goes straight to the downstream tasks."""
-    if not row.get("fine_tuning", bool(row)):
-        return None
-    tuned = _content(sections.fine_tuning, sections)
-    content = _continued(row, original, tuned) if "objectives" in row else _content(row, sections, over=tuned)
-    return _recipe(content, source, f"known_rows.{name}.")
-
-
-def _continued(row: Mapping[str, Any], original: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, Any]:
-    """The task, options and rows of the original with the paths, limits and steps of the fine-tuning."""
-    data = {key: value for key, value in tuned["data"].items() if key not in ("builder", "options")}
-    copied = ["text_corpus"] if "builder" in row.get("data", {}) else ["text_corpus", "builder", "options"]
-    data |= {key: original["data"][key] for key in copied if key in original["data"]}
-    content: dict[str, Any] = {key: original[key] for key in ("task", "options") if key in original}
-    content |= {"data": data, "training": tuned.get("training", {})}
-    return overlay(content, _own(row))
+    return overlay(over, {key: value for key, value in section.items() if key in STAGE_KEYS})
 
 
 def _downstream(sections: Sections, source: str) -> dict[str, Recipe]:
