@@ -187,8 +187,6 @@ def read_run(folder: Path, remedy: str) -> Recipe:
     if not _is_recipe(content):
         raise ValueError(f"{path}: not the recipe of a run, expected keys such as task and methods; {remedy}")
     content = {key: value for key, value in content.items() if key in OF_RUN}
-    if isinstance(content.get("data"), dict):  # unset keys of other versions are left out
-        content["data"] = {key: value for key, value in content["data"].items() if value is not None}
     recipe = build(Recipe, content, str(path), "")
     for name in recipe.methods:
         path_below(folder, name)
