@@ -62,6 +62,12 @@ def validate(kind: Any, content: Any, key: str = "", source: str = "", error: ty
         raise error((source and f"{source}: ") + _explain(wrong, kind, content, key)) from None
 
 
+def plain_content(section: Any) -> dict[str, Any]:
+    """The keys of a section that differ from the defaults, as plain values."""
+    content: dict[str, Any] = _adapter(type(section)).dump_python(section, exclude_defaults=True, warnings=False)
+    return content
+
+
 def make(kind: type, options: Mapping[str, Any], key: str, error: type[ValueError] = ValueError) -> Any:
     """Makes an object of a class with keyword arguments that its annotated signature allows."""
     try:
