@@ -13,8 +13,6 @@ from grounded_attention.commands import heads, heads_run
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.training.experiments.output import read_run
-from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.tiny_scenes import run_train, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
 
@@ -47,19 +45,6 @@ def test_images_that_moved_with_the_data_are_found(finished, tmp_path):
     run = heads_run.find_run(heads.build_parser().parse_args(["--run", str(output), "--data-dir", str(moved)]))
     image = next((scenes / "flickr30k-images").iterdir())
     assert run.picture_path(image.stem) == moved / "flickr30k-images" / image.name
-
-
-def test_a_run_of_a_version_with_another_key_that_was_not_set_is_read(finished, tmp_path):
-    _, output = finished
-    recipe = json.loads((output / "recipe.json").read_text())
-    for value in (None, 3):
-        recipe["data"]["of_another_version"] = value
-        (tmp_path / "recipe.json").write_text(json.dumps(recipe))
-        if value is None:
-            assert read_run(tmp_path, "") == read_run(output, "")
-        else:
-            with pytest.raises(RecipeError, match="of_another_version"):
-                read_run(tmp_path, "")
 
 
 def test_the_folder_has_the_page_and_the_numbers_of_all_models(finished):
