@@ -64,7 +64,8 @@ def validate(kind: Any, content: Any, key: str = "", source: str = "", error: ty
 
 def plain_content(section: Any) -> dict[str, Any]:
     """The keys of a section that differ from the defaults, as plain values."""
-    content: dict[str, Any] = _adapter(type(section)).dump_python(section, exclude_defaults=True, warnings=False)
+    kind: Any = type(section)
+    content: dict[str, Any] = _adapter(kind).dump_python(section, exclude_defaults=True, warnings=False)
     return content
 
 

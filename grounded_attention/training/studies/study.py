@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -135,7 +135,10 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
     with only_process(study.output):
         _clear(study, cells, states)
         try:
-            for cell in _run_missing(study, cells, states, experiment):
+            missing = [cell for cell in cells if states[cell.name] != FINISHED]
+            quiet = all(is_quiet(cell.recipe) for cell in missing)
+            work = partial(_run_cell, experiment=experiment)
+            for cell in run_jobs(missing, study.sections.workers, work, quiet):
                 check_scores(study, cell)
                 states[cell.name] = FINISHED
                 say(f"{cell.name}: finished; {_progress(study, states)}")
@@ -146,15 +149,6 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
 def _progress(study: Study, states: Mapping[str, str]) -> str:
     finished = [*states.values()].count(FINISHED)
     return f"{study.output}: {finished} of {len(states)} cells finished"
-
-
-def _run_missing(
-    study: Study, cells: Sequence[Cell], states: Mapping[str, str], experiment: Experiment
-) -> Iterator[Cell]:
-    """Runs the unfinished cells, one after another or in parallel; yields each cell when it has finished."""
-    missing = [cell for cell in cells if states[cell.name] != FINISHED]
-    quiet = all(is_quiet(cell.recipe) for cell in missing)
-    return run_jobs(missing, study.sections.workers, partial(_run_cell, experiment=experiment), quiet)
 
 
 def _run_cell(cell: Cell, experiment: Experiment) -> None:
