@@ -7,4 +7,3 @@ VALIDATION, TEST = "validation", "test"
 USUAL_SPLITS = ("train", "validation")
 REGIONS = "regions"  # default folder of the region table inside --data-dir
 HEADS_LIMIT = 1000  # Localization Heads chooses on this many examples.
-BESIDE_MODEL = ""  # `--evaluate` without a file

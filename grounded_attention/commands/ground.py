@@ -195,7 +195,7 @@ def choose_attention(pipe: VisualGroundingPipeline, heads: Any) -> tuple[dict[st
         layers = choose_layers(pipe.model.config.grounding_calls, heads, None)
         where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
         return {"layer": heads}, f"{where}, mean over heads", {"layers": layers, "head": None}
-    chosen = ChosenHeads(tuple(heads), source="--heads") if isinstance(heads, list) else ChosenHeads.from_file(heads)
+    chosen = ChosenHeads.named(heads)
     chosen.check(pipe.model)
     return {"heads": chosen.heads, "words": chosen.settings.words}, *name_chosen(chosen)
 

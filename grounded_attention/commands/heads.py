@@ -57,20 +57,18 @@ examples:
       --data-dir data/scenes --images data/scenes/flickr30k-images --split testA
 """
 
-import argparse
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.heads import FILE, RANKS, SAME_SPLIT, WORDS
+from grounded_attention.heads import RANKS, SAME_SPLIT, WORDS
 
-from .choices import BESIDE_MODEL, VALIDATION
-from .command_line import make_main, make_parser
+from .choices import VALIDATION
+from .command_line import Program
 from .models import ModelOptions
 from .number_options import Count, Positive, Seed
-from .signatures import add_arguments
 from .user_errors import explain_error
 
 # The options of --run; the others are those of its recipe.
@@ -92,65 +90,7 @@ OF_A_CHOICE = (
 )
 
 
-def check_options(options: argparse.Namespace) -> None:
-    """Checks the options before anything is loaded."""
-    if (options.run is None) == (options.model is None):
-        raise ValueError("give either --model or --run")
-    if options.run is not None:
-        unwanted = _given(options, {*vars(options)} - {*OF_A_RUN, "json", "quiet"})
-        if unwanted:
-            raise ValueError(f"{', '.join(unwanted)}: not with --run, whose recipe says what its models read")
-        return
-    if options.data is None:
-        raise ValueError("--data is missing: rows with boxes to measure --model on")
-    if options.rows is not None:
-        raise ValueError("--rows: only with --run")
-    for name in ("model", "against"):
-        if getattr(options, name) == "":
-            raise ValueError(f"--{name} is empty: give the folder or the Hub name of a checkpoint")
-    if options.data in BUILDERS:
-        if options.data_dir is None:
-            raise ValueError(f"--data {options.data} needs --data-dir, a folder")
-    elif options.options:
-        raise ValueError(f"{options.options[0]}: only with a data set of `data build`, not with --data {options.data}")
-    if options.images is not None and not Path(options.images).is_dir():
-        raise ValueError(f"--images {options.images}: no such folder")
-    if options.explore and options.images is None and options.data in BUILDERS:
-        raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
-    if options.evaluate is not None:
-        unwanted = _given(options, OF_A_CHOICE)
-        if unwanted:
-            raise ValueError(f"{', '.join(unwanted)}: not with --evaluate, whose file says how the heads were chosen")
-    elif options.choose_on == options.split:
-        raise ValueError(
-            f"--choose-on {options.choose_on} is also the reported split; to choose heads on the reported split, give "
-            f"--choose-on {SAME_SPLIT}"
-        )
-
-
-def _given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Those of the options that are not at their default, as they are written."""
-    parser = build_parser()
-    changed = [name for name in names if (getattr(options, name) or None) != (parser.get_default(name) or None)]
-    return [f"--{name.replace('_', '-')}" for name in sorted(changed)]
-
-
-def _work(options: argparse.Namespace) -> str | None:
-    options.split, options.choose_on = (
-        VALIDATION if name == "val" else name for name in (options.split, options.choose_on)
-    )
-    check_options(options)
-    if options.run is not None:
-        from . import heads_run
-
-        return heads_run.work(options)
-    from .heads_work import work
-
-    options.explore = options.explore or 0
-    return work(options)
-
-
-@dataclass(frozen=True)
+@dataclass
 class Heads:
     """What is measured.
 
@@ -183,6 +123,7 @@ class Heads:
         seed (N): seed of random heads in the ablation, and of the halves of --data
         rows (N): of a run: rows to compare maps on (default: 200)
         explore (N): show N images on heads.html (default: 0; of a run 4)
+        evaluate (FILE_OR_MODEL): measure the heads that this file, or heads.json of this model, names; choose none
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
         publish (ORG/NAME): open a pull request that adds heads.json to this atlas, a data set
         output (DIR): output folder (default: a folder in runs/heads, heads in RUN)
@@ -213,23 +154,71 @@ class Heads:
     seed: Seed = 0
     rows: Count | None = None
     explore: Count | None = None
+    evaluate: str | None = None
     card: str | None = None
     publish: str | None = None
     output: str | None = None
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("grounded-attention heads", __doc__)
-    parser.add_argument(
-        "options", nargs="*", metavar="key=value", help="options of the data builder, see docs/data.md"
-    )
-    add_arguments(parser, Heads)
-    add_arguments(parser, ModelOptions)
-    parser.set_defaults(**vars(Heads()), **vars(ModelOptions()))
-    told = f"measure the heads of this file, or of {FILE} beside the model, instead of choosing"
-    parser.add_argument("--evaluate", nargs="?", const=BESIDE_MODEL, metavar="FILE", help=told)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    return parser
+def check_options(options: Heads, loading: ModelOptions, builder_options: list[str]) -> None:
+    """Checks the options before anything is loaded."""
+    if (options.run is None) == (options.model is None):
+        raise ValueError("give either --model or --run")
+    if options.run is not None:
+        known = {**vars(options), **vars(loading)}
+        _refuse(options, loading, {*known} - {*OF_A_RUN}, "not with --run, whose recipe says what its models read")
+        return
+    if options.data is None:
+        raise ValueError("--data is missing: rows with boxes to measure --model on")
+    if options.data in BUILDERS:
+        if options.data_dir is None:
+            raise ValueError(f"--data {options.data} needs --data-dir, a folder")
+    elif builder_options:
+        raise ValueError(f"{builder_options[0]}: only with a data set of `data build`, not with --data {options.data}")
+    if options.images is not None and not Path(options.images).is_dir():
+        raise ValueError(f"--images {options.images}: no such folder")
+    if options.explore and options.images is None and options.data in BUILDERS:
+        raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
+    _refuse(options, loading, ["rows"], "only with --run")
+    if options.evaluate is not None:
+        _refuse(options, loading, OF_A_CHOICE, "not with --evaluate, whose file says how the heads were chosen")
+    elif options.choose_on == options.split:
+        raise ValueError(
+            f"--choose-on {options.choose_on} is also the reported split; to choose heads on the reported split, give "
+            f"--choose-on {SAME_SPLIT}"
+        )
 
 
-main = make_main(build_parser, _work, explain_error=explain_error, intermixed=True)
+def _refuse(options: Heads, loading: ModelOptions, names: Iterable[str], why: str) -> None:
+    """Refuses options of these names that are not at their default."""
+    given, defaults = ({**vars(each), **vars(how)} for each, how in ((options, loading), (Heads(), ModelOptions())))
+    changed = sorted(name for name in names if (given[name] or None) != (defaults[name] or None))
+    if changed:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+        raise ValueError(f"{named}: {why}")
+
+
+def heads(
+    options: list[str] = [],  # noqa: B006
+    *,
+    measured: Heads,
+    loading: ModelOptions,
+) -> tuple[Any, str] | None:
+    """Measures heads.
+
+    Args:
+        options (key=value): options of the data builder, see docs/data.md
+    """
+    measured.split = {"val": VALIDATION}.get(measured.split, measured.split)
+    measured.choose_on = VALIDATION if measured.choose_on == "val" else measured.choose_on
+    check_options(measured, loading, options)
+    if measured.run is not None:
+        from . import heads_run
+
+        return heads_run.work(measured, loading)
+    from .heads_work import work
+
+    return work(measured, loading, options)
+
+
+main = Program("heads", heads, explain_error)

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Loads the models of `grounded-attention heads`: those that read regions, and vision-language models."""
 
-import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,48 +21,39 @@ from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS
+from .heads import Heads
 from .models import ModelOptions
 
 # Config field of transformers' models that gives the width of a region feature.
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
 SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
-# Options for one kind of model, with their defaults.
-OF_REGIONS = {"tokenizer": None, "regions": None}
-OF_TOKENS = {"instruction": None, "dtype": "float32"}
 
 
-@dataclass
-class Loaded:
-    """A model, without its task head if it reads regions, and the processor that makes its inputs."""
-
-    name: str
-    model: Any
-    processor: Any
-
-
-def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
-    """Loads a model and its processor."""
+def load(path: str, options: Heads, loading: ModelOptions, regions: RegionTable | None) -> tuple[Any, Any]:
+    """Loads a model, without its task head if it reads regions, and the processor that makes its inputs."""
     if regions is not None:
-        return Loaded(name, *load_reader(path, options.tokenizer, regions, words=bool(options.ablate)))
-    return Loaded(name, *ModelOptions(options.device, options.dtype).load(path))
+        return load_reader(path, options.tokenizer, regions, words=bool(options.ablate))
+    model, processor = loading.load(path)
+    return model, processor
 
 
-def find_regions(options: argparse.Namespace) -> RegionTable | None:
+def find_regions(options: Heads, loading: ModelOptions) -> RegionTable | None:
     """The region table that the models read; `None` for vision-language models, whose regions are image tokens."""
-    tokens = reads_image_tokens(options.model)
-    wrong = [
-        name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
-    ]
-    if wrong:
+    model = str(options.model)
+    tokens = reads_image_tokens(model)
+    if tokens:
+        wrong = {"tokenizer": options.tokenizer, "regions": options.regions}
+    else:
+        wrong = {"instruction": options.instruction, "dtype": loading.dtype.replace("float32", "")}
+    if unwanted := [f"--{name}" for name, value in wrong.items() if value]:
         kind = "models that read regions" if tokens else "vision-language models"
-        unwanted = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise ValueError(f"{unwanted}: only for {kind}, and --model {options.model} is not one; remove it")
+        raise ValueError(f"{', '.join(unwanted)}: only for {kind}, and --model {model} is not one; remove it")
     if not tokens:
         if options.regions is None and options.data_dir is None:
-            raise ValueError(f"--model {options.model} reads regions: give their table with --regions")
-        return RegionTable.open(options.regions or Path(options.data_dir, REGIONS))
+            raise ValueError(f"--model {model} reads regions: give their table with --regions")
+        return RegionTable.open(options.regions or Path(str(options.data_dir), REGIONS))
     if options.images is None and options.data in BUILDERS:
-        raise ValueError(f"--model {options.model}: the model reads images; give their folder with --images")
+        raise ValueError(f"--model {model}: the model reads images; give their folder with --images")
     return None
 
 
@@ -102,7 +91,17 @@ def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTab
     wanted = getattr(config, FEATURE_SIZE[config.model_type])
     spatial = config.model_type == "visual_bert" and wanted == width + SPATIAL
     _check_width(wanted - SPATIAL * spatial, regions)
-    words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
+    try:
+        words = AutoTokenizer.from_pretrained(tokenizer or path)
+        check_tokenizer(words, "the audit")
+    except (OSError, ValueError) as error:
+        hint = "" if tokenizer else "; give one with --tokenizer"
+        raise ValueError(f"no tokenizer in {tokenizer or path}{hint}") from error
+    if len(words) > config.vocab_size:
+        raise ValueError(
+            f"the tokenizer {tokenizer or path} has {len(words)} tokens, but the vocabulary of the model has "
+            f"{config.vocab_size}"
+        )
     return VisualBERTProcessor(words, region_feature_size=width, spatial_features=spatial)
 
 
@@ -110,16 +109,3 @@ def _check_width(wanted: int, regions: RegionTable) -> None:
     if wanted != regions.feature_size:
         found = f"--regions {regions.path} has {regions.feature_size}"
         raise ValueError(f"the model reads {wanted} values per region, but {found}")
-
-
-def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
-    try:
-        words = AutoTokenizer.from_pretrained(path)
-        check_tokenizer(words, "the audit")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"no tokenizer in {path}{hint}") from error
-    if len(words) > vocabulary:
-        raise ValueError(
-            f"the tokenizer {path} has {len(words)} tokens, but the vocabulary of the model has {vocabulary}"
-        )
-    return words

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`grounded-attention heads --run`: measures the heads of all models of a run and writes one page."""
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -59,9 +58,11 @@ from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
+from .heads import Heads
 from .heads_models import load
 from .heads_work import one_of_each_image, put_in_card, rows_of_builder, write_files
 from .key_values import options_of
+from .models import ModelOptions
 
 PARSES, PAGE = "parses", "heads.html"
 MOST_LAYERS = 4
@@ -170,17 +171,16 @@ def measure_method(
     relate: Relate | None,
     regions: Any,
     explored: Sequence[AuditExample],
-    options: argparse.Namespace,
+    options: Heads,
+    loading: ModelOptions,
 ) -> Measured:
     """Chooses the heads of one model on one split, reports them on the other, and captures attention in examples."""
     source, (chosen_on, reported) = str(run.folder / name), run.splits
     data = BUILDER if run.own is None else run.place
-    ablate = options.ablate or 0
-    settings = argparse.Namespace(**{**vars(options), "model": source, "ablate": ablate})
-    loaded = load(source, name, settings, regions)
+    model, processor = load(source, options, loading, regions)
     ranking = rank_heads(
-        loaded.model,
-        loaded.processor,
+        model,
+        processor,
         examples[chosen_on],
         run.picture,
         report=examples[reported],
@@ -188,22 +188,22 @@ def measure_method(
         count=options.top_k,
         words=options.words or ("mean" if run.reads_tokens else DEFAULT_WORD),
         instruction=run.instruction,
-        ablate=ablate,
+        ablate=options.ablate or 0,
         seed=run.seed,
         relate=relate,
         progress=True,
         about={"model": name, "data": data, "split": reported, "choose_on": chosen_on, "regions": run.region_name},
     )
     read = (explored, regions, run.picture, run.instruction)
-    return Measured(ranking, capture_examples(loaded.model, loaded.processor, *read))
+    return Measured(ranking, capture_examples(model, processor, *read))
 
 
 # Input and measurement
 
 
-def find_run(options: argparse.Namespace) -> Run:
+def find_run(options: Heads, cpu: bool = True) -> Run:
     """Finds the run and checks that its models are complete."""
-    folder = Path(options.run)
+    folder = Path(str(options.run))
     remedy = "make it with `make train`, or with train.py and another recipe"
     recipe = read_run(folder, remedy)
     data = replace(recipe.data, scenes=None)
@@ -220,13 +220,13 @@ def find_run(options: argparse.Namespace) -> Run:
             raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
         read_config(str(folder / name), TASKS[recipe.task])
     instruction = task_options.caption_prompt if TASKS[recipe.task].image_tokens else None
-    own = None if data.source is None else _own_rows(recipe, folder, options)
+    own = None if data.source is None else _own_rows(recipe, folder, cpu)
     return Run(folder, recipe.task, methods, data, recipe.seed, instruction, own)
 
 
-def _own_rows(recipe: Recipe, folder: Path, options: argparse.Namespace) -> OwnRows:
+def _own_rows(recipe: Recipe, folder: Path, cpu: bool) -> OwnRows:
     """The rows of `data.source`, if they are still those of the run."""
-    training = {"per_device_eval_batch_size": BATCH, "use_cpu": options.device == "cpu", "disable_tqdm": True}
+    training = {"per_device_eval_batch_size": BATCH, "use_cpu": cpu, "disable_tqdm": True}
     recipe = replace(recipe, training=training)
     with redirect_stdout(sys.stderr):  # how rows were read
         data = prepare_data(recipe)
@@ -303,7 +303,7 @@ def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Pertur
     return measure_perturbation(recipe, source, data, split, about=about)
 
 
-def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured], str]:
+def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, Measured], str]:
     """Everything on the page: method -> results of its model; and a note about the relations."""
     table = open_regions(run.data.regions) if run.own is None else run.own.data.regions
     regions, reported = None if run.reads_tokens else table, run.splits[1]
@@ -312,11 +312,11 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
     if relate is None:
         print(f"relations {note}", file=sys.stderr)
     explored = to_explore(run, examples[reported], SHOWN if options.explore is None else options.explore)
-    compared = perturbation_rows(run, ROWS if options.rows is None else options.rows, options.device == "cpu")
+    compared = perturbation_rows(run, ROWS if options.rows is None else options.rows, loading.device == "cpu")
     methods: dict[str, Measured] = {}
     for name in run.methods:
         print(f"heads: {name}", file=sys.stderr)
-        methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
+        methods[name] = measure_method(run, name, examples, relate, regions, explored, options, loading)
         if not run.reads_tokens and len(methods[name].table.entities) < 2:
             raise ValueError(
                 f"{run.place}, split {reported}: no phrase has a region of {run.region_name} on a box; no "
@@ -450,22 +450,20 @@ def _best_method(methods: Mapping[str, Measured]) -> str:
     return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 
 
-def work(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print."""
+def work(options: Heads, loading: ModelOptions) -> tuple[Any, str]:
+    """Measures the models of a run, and writes the page and its folder."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available())
-    run = find_run(options)
+    PartialState(cpu=loading.device == "cpu" or not torch.cuda.is_available())
+    run = find_run(options, loading.device == "cpu")
     folder = Path(options.output or run.folder / "heads")
-    methods, relations = measure(options, run)
+    methods, relations = measure(options, loading, run)
     print("pictures and page", file=sys.stderr)
     for warning in write(run, methods, folder, relations):
         print(warning, file=sys.stderr)
     content = _json(run, methods, folder / PAGE)
     write_text(folder / "heads_run.json", to_json(content, indent=1) + "\n")
-    if options.json:
-        return to_json(content)
-    return (
+    return content, (
         f"{_table(methods, run.splits)}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
         "  grounded-attention ground --help    # what a model looks at in your image\n"

@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Measures, chooses or evaluates heads and writes the files of `grounded-attention heads`."""
 
-import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,10 +49,12 @@ from grounded_attention.training.publish.adapter_card import complete_adapter_ca
 from grounded_attention.utils.plain_text import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
-from .choices import BESIDE_MODEL, HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
-from .heads_models import Loaded, find_regions, load
+from .choices import HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
+from .heads import Heads
+from .heads_models import find_regions, load
 from .image_options import check_pictures, folder_pictures
 from .key_values import parse_options
+from .models import ModelOptions
 from .rows_options import open_rows
 
 SPACY = "spacy"
@@ -65,33 +66,37 @@ NAME_PARTS = 2
 # Input
 
 
+@dataclass
+class Examples:
+    """The texts with phrases of each split, their pictures, and what the reported ones are."""
+
+    of_splits: list[list[AuditExample]]
+    pictures: Any
+    split: str
+
+
 def load_examples(
-    options: argparse.Namespace, splits: Sequence[str], regions: RegionTable | None
-) -> list[list[AuditExample]]:
+    options: Heads, splits: Sequence[str], builder_options: Sequence[str], regions: RegionTable | None
+) -> Examples:
     """Loads the texts and phrases of each split, and checks that every image has regions, or a picture."""
-    if options.data not in BUILDERS:
+    name = str(options.data)
+    if name not in BUILDERS:
         return _examples_of_rows(options, splits)
-    builder_class = BUILDERS[options.data]
-    builder_options = parse_options(builder_class, options.options)
+    builder_class = BUILDERS[name]
+    settings = parse_options(builder_class, builder_options)
     if options.config is not None:
         if options.config not in builder_class.builder_configs:
             known = ", ".join(builder_class.builder_configs)
-            raise DataError(f"{options.data} has no such --config", found=options.config, expected=known)
-        builder_options["config_name"] = options.config
-    try:
-        parts = rows_of_builder(options.data, options.data_dir, splits, options.limit, builder_options)
-    except (OSError, ValueError) as error:
-        if options.chosen_by_default and f"'{options.choose_on}'" in str(error):
-            hint = f"by default heads are chosen on this split; give another one with --choose-on, or {SAME_SPLIT}"
-            raise ValueError(f"{error}; {hint}") from error
-        raise
-    examples_of_splits = [list(grounded_examples(part)) for part in parts]
+            raise DataError(f"{name} has no such --config", found=options.config, expected=known)
+        settings["config_name"] = options.config
+    parts = rows_of_builder(name, str(options.data_dir), splits, options.limit, settings)
+    examples = [list(grounded_examples(part)) for part in parts]
     if regions is not None:
         check_regions(parts, regions)
-        return examples_of_splits
-    for examples in examples_of_splits:
-        check_pictures(options.images, (example.image_id for example in examples))
-    return examples_of_splits
+    else:
+        for each in examples:
+            check_pictures(str(options.images), (example.image_id for example in each))
+    return Examples(examples, None if options.images is None else folder_pictures(options.images), options.split)
 
 
 def rows_of_builder(
@@ -119,36 +124,33 @@ def one_of_each_image(
     return list(of_image.values())
 
 
-def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
+def _examples_of_rows(options: Heads, splits: Sequence[str]) -> Examples:
     """Those of rows as people have them; where one of two usual splits is missing, the images of the other are divided
-    by the seed. Their pictures are in `options.pictures`."""
+    by the seed."""
     if options.config is not None:
         raise ValueError(f"--config is for builders; of rows on the Hub give --data {options.data}:{options.config}")
-    rows = open_rows(options.data, options).decode(False)
-    there = [name for name in splits if _has(rows, name)]
+    rows = open_rows(str(options.data), options).decode(False)
+    known = {split_name(name) for name in rows.splits}
+    there = [name for name in splits if split_name(name) in known]
     for name in splits:
         if name not in (*there, *USUAL_SPLITS):
             rows.of_split(name)  # an error that names those that are there
-    options.pictures, limit = {}, options.limit or None
+    pictures: dict[str, Any] = {}
+    limit = options.limit or None
     if there == list(splits) or len(splits) == 1:
         parts = [rows.of_split(name) for name in there] or [rows]
-        return [_collect(part.first(limit), options.pictures) for part in parts]
+        return Examples([_collect(part.first(limit), pictures) for part in parts], pictures, options.split)
     part = rows.of_split(there[0]) if there else rows
-    sides: list[list[AuditExample]] = [[], []]
     first: dict[str, str] = {}
-    examples = _collect(part.first(limit and 2 * limit), options.pictures, first)
-    images = sorted(
-        {_first_of(each.image_id, first) for each in examples}, key=lambda id: image_order(id, options.seed)
-    )
+    examples = _collect(part.first(limit and 2 * limit), pictures, first)
+    groups = {_first_of(each.image_id, first) for each in examples}
+    images = sorted(groups, key=lambda id: image_order(id, options.seed))
     reported = {*images[: len(images) // 2]}
+    sides: list[list[AuditExample]] = [[], []]
     for example in examples:
         sides[_first_of(example.image_id, first) in reported].append(example)
-    options.divided = f"half of the images of {there[0] if there else 'all rows'} by seed {options.seed}"
-    return [side[:limit] for side in sides]
-
-
-def _has(rows: Any, name: str) -> bool:
-    return split_name(name) in map(split_name, rows.splits)
+    divided = f"half of the images of {there[0] if there else 'all rows'} by seed {options.seed}"
+    return Examples([side[:limit] for side in sides], pictures, divided)
 
 
 def _collect(rows: Any, pictures: dict[str, Any], first: dict[str, str] | None = None) -> list[AuditExample]:
@@ -177,10 +179,9 @@ def _first_of(name: str, first: Mapping[str, str]) -> str:
     return name
 
 
-def complete_options(options: argparse.Namespace, tokens: bool) -> None:
+def complete_options(options: Heads, tokens: bool) -> None:
     """Fills in the defaults that depend on the kind of model."""
-    options.chosen_by_default = options.choose_on is None and options.evaluate is None
-    if options.chosen_by_default:
+    if options.choose_on is None and options.evaluate is None:
         options.choose_on = "train" if tokens else VALIDATION if options.split != VALIDATION else TEST
     options.words = options.words or ("mean" if tokens else DEFAULT_WORD)
     options.limit = options.limit if options.limit is not None else (HEADS_LIMIT if tokens else 0)
@@ -188,125 +189,118 @@ def complete_options(options: argparse.Namespace, tokens: bool) -> None:
         PromptSettings(options.words, options.instruction)  # refuses a wrong combination before anything is loaded
 
 
-def work(options: argparse.Namespace) -> str | None:
-    """Runs the command; returns the text to print, or `None` in every process but the main one."""
+def work(options: Heads, loading: ModelOptions, builder_options: Sequence[str]) -> tuple[Any, str] | None:
+    """Runs the command; `None` in every process but the main one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    state = PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available())
-    find_device(None if options.device == EVERYWHERE else options.device, state)
-    regions = find_regions(options)
+    state = PartialState(cpu=loading.device == "cpu" or not torch.cuda.is_available())
+    find_device(None if loading.device == EVERYWHERE else loading.device, state)
+    regions = find_regions(options, loading)
     complete_options(options, regions is None)
-    return rank(options, regions) if options.evaluate is None else evaluate(options, regions)
+    measured = (options, loading, builder_options, regions)
+    return rank(*measured) if options.evaluate is None else evaluate(*measured)
 
 
 # The choice
 
 
-def relate(options: argparse.Namespace) -> Relate | None:
+def relate(relations: str | None) -> Relate | None:
     """What finds words that --relations relates to phrases."""
-    if not options.relations:
+    if not relations:
         return None
 
     def parses(examples: Sequence[AuditExample]) -> Iterable[Parse]:
-        if options.relations == SPACY:
+        if relations == SPACY:
             return spacy_parses(example.caption for example in examples)
-        return read_conllu(options.relations)
+        return read_conllu(str(relations))
 
     return lambda examples: relation_examples(examples, parses(examples))
 
 
-def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None:
+def rank(
+    options: Heads, loading: ModelOptions, builder_options: Sequence[str], regions: RegionTable | None
+) -> tuple[Any, str] | None:
     """Chooses heads on one split, reports them on another, and writes the folder."""
     if options.card is not None:
         if PartialState().is_main_process:
             complete_adapter_card(Path(options.card))
         HEADS.find(options.card)
-    revision = None
-    if options.publish is not None and (revision := find_revision(*split_revision(options.model))) is None:
-        raise ValueError(f"--publish: {options.model} is no model of the Hub, so the atlas cannot name its revision")
-    paths = list(filter(None, (options.model, options.against)))
+    model, revision = str(options.model), None
+    if options.publish is not None and (revision := find_revision(*split_revision(model))) is None:
+        raise ValueError(f"--publish: {model} is no model of the Hub, so the atlas cannot name its revision")
+    paths = [model] if options.against is None else [model, options.against]
     names = short_names(paths, NAME_PARTS)
-    rules = Rules(options.words, merged=options.merged_box)
     same = options.choose_on == SAME_SPLIT
-    splits = [options.split] if same else [options.split, options.choose_on]
-    reported_on, *others = load_examples(options, splits, regions)
-    models = [load(path, name, options, regions) for path, name in zip(paths, names, strict=True)]
-    images = images_of(models, options)
-    relating, table = relate(options), cast("Mapping[str, Any] | None", regions)
+    splits = [options.split] if same else [options.split, str(options.choose_on)]
+    found = load_examples(options, splits, builder_options, regions)
+    reported_on, *others = found.of_splits
+    models = {name: load(path, options, loading, regions) for path, name in zip(paths, names, strict=True)}
+    _check_pixels(options, models)
+    table = cast("Mapping[str, Any] | None", regions)
+    relating, words = relate(options.relations), str(options.words)
+    network, processor = models[names[0]]
     ranking = rank_heads(
-        models[0].model,
-        models[0].processor,
+        network,
+        processor,
         others[0] if others else reported_on,
-        images,
+        found.pictures,
         report=None if same else reported_on,
         count=options.top_k,
         rank=options.rank,
-        words=options.words,
+        words=words,
         ablate=options.ablate,
         batch_size=options.batch_size,
         seed=options.seed,
         merged_box=options.merged_box,
-        progress=not options.quiet,
-        about={**about(options, models[0], regions), "choose_on": options.choose_on},
+        progress=True,
+        about={**about(options, names[0], network, found, regions), "choose_on": options.choose_on},
         regions=table,
         instruction=options.instruction,
         relate=relating,
     )
     changes = None
-    if options.against is not None:
-        other, read = models[1], (table, rules, options.instruction, options.batch_size)
-        measurement = Measurement(other.model, other.processor, images, *read, for_choice=True)
+    for name in names[1:]:
+        rules, (other, processor) = Rules(words, merged=options.merged_box), models[name]
+        read = (table, rules, options.instruction, options.batch_size)
+        measurement = Measurement(other, processor, found.pictures, *read, for_choice=True)
         related = () if relating is None else relating(reported_on)
-        passed: dict[str, Any] = {"relations": related, "progress": not options.quiet}
-        before = measurement.score(reported_on, "before", maps=Maps(measurement.tokens), **passed)
-        before.about.update(about(options, other, regions))
-        changes = compare(before, ranking.reported_on, (names[1], names[0]))
+        maps = Maps(measurement.tokens)
+        before = measurement.score(reported_on, "before", relations=related, progress=True, maps=maps)
+        before.about.update(about(options, name, other, found, regions))
+        changes = compare(before, ranking.reported_on, (name, names[0]))
     if not PartialState().is_main_process:
         return None
-    shown = explore(models, reported_on, regions, options) if options.explore else {}
-    folder = write(ranking, changes, shown, options)
+    shown = {}
+    if options.explore:
+        # The first text with phrases of each of the first images.
+        explored: Any = (one_of_each_image(reported_on, options.explore), regions, found.pictures, options.instruction)
+        shown = {name: capture_examples(*pair, *explored) for name, pair in models.items()}
+    folder = write(ranking, changes, shown, output_folder(options))
     if options.card is not None:
         put_in_card(ranking, changes, options.card, folder)
     if options.publish is not None:
-        address = publish_heads(folder, options.model, revision or "", options.publish)
+        address = publish_heads(folder, model, revision or "", options.publish)
         print(f"pull request: {address}", file=sys.stderr)
-    return _json(ranking, changes, folder) if options.json else _summary(ranking, changes, folder)
+    return _result(ranking, changes, folder)
 
 
-def images_of(models: Sequence[Loaded], options: argparse.Namespace) -> Any:
-    """The pictures by image id; an empty mapping for models that need none."""
-    if options.data not in BUILDERS:
-        return options.pictures
-    if options.images is not None:
-        return folder_pictures(options.images)
-    for loaded in models:
-        if reads_pixels(loaded.model):
-            raise ValueError(
-                f"--model {loaded.name}: the model reads pixels; give the folder of the images with --images"
-            )
-    return {}
+def _check_pixels(options: Heads, models: Mapping[str, tuple[Any, Any]]) -> None:
+    for name, (model, _) in models.items():
+        if reads_pixels(model) and options.images is None and options.data in BUILDERS:
+            raise ValueError(f"--model {name}: the model reads pixels; give the folder of the images with --images")
 
 
-def about(options: argparse.Namespace, loaded: Loaded, regions: RegionTable | None) -> dict[str, Any]:
+def about(options: Heads, name: str, model: Any, found: Examples, regions: RegionTable | None) -> dict[str, Any]:
     """What the files say about model and data."""
     return {
-        "model": loaded.name,
-        "revision": getattr(loaded.model.config, "_commit_hash", None),
-        "model_type": loaded.model.config.model_type,
+        "model": name,
+        "revision": getattr(model.config, "_commit_hash", None),
+        "model_type": model.config.model_type,
         "data": " ".join(filter(None, (options.data, options.config))),
-        "split": getattr(options, "divided", options.split),
+        "split": found.split,
         "limit": options.limit,
         "regions": "image tokens" if regions is None else str(regions.path),
     }
-
-
-def explore(
-    models: Sequence[Loaded], examples: Sequence[AuditExample], regions: Any, options: argparse.Namespace
-) -> dict[str, list[ExampleAttention]]:
-    """The attention of all heads of each model in a few texts: the first with phrases, of each of the first images."""
-    first, pictures = one_of_each_image(examples, options.explore), images_of(models, options)
-    read = (first, regions, pictures, options.instruction)
-    return {loaded.name: capture_examples(loaded.model, loaded.processor, *read) for loaded in models}
 
 
 # Output
@@ -316,10 +310,10 @@ def write(
     ranking: HeadRanking,
     changes: Changes | None,
     shown: Mapping[str, Sequence[ExampleAttention]],
-    options: argparse.Namespace,
+    folder: Path,
 ) -> Path:
-    """Writes all files to the folder --output and returns the folder."""
-    folder = write_files(ranking, changes, output_folder(options))
+    """Writes all files to a folder and returns it."""
+    write_files(ranking, changes, folder)
     if shown:
         tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
         models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
@@ -343,9 +337,9 @@ def write_files(ranking: HeadRanking, changes: Changes | None, folder: Path) -> 
     return folder
 
 
-def output_folder(options: argparse.Namespace) -> Path:
+def output_folder(options: Heads) -> Path:
     """The folder of `--output`, or one in runs/heads with the name of the model."""
-    return Path(options.output or Path("runs", "heads", Path(options.model).name))
+    return Path(options.output or Path("runs", "heads", Path(str(options.model)).name))
 
 
 def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str, pictures: Path) -> None:
@@ -355,54 +349,46 @@ def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str, pictur
     put_heads_in_card(ranking.to_dict(), card, pictures / name, changed)
 
 
-def _json(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
+def _result(ranking: HeadRanking, changes: Changes | None, folder: Path) -> tuple[Any, str]:
     content = ranking.to_dict()
-    parts = {name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")}
-    best = [{**one, "heads_chosen_on": ranking.reported_on.choice.split} for one in content["best"]]
-    changed = {} if changes is None else {"changes": changes.to_dict()}
-    return to_json({"folder": str(folder), **parts, "best": best, **changed})
-
-
-def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
-    parts = [ranking.to_markdown(), best_table(ranking.to_dict()["best"])]
+    result = {
+        "folder": str(folder),
+        **{name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")},
+    }
+    result["best"] = [{**one, "heads_chosen_on": ranking.reported_on.choice.split} for one in content["best"]]
+    parts = [ranking.to_markdown(), best_table(content["best"])]
     if changes is not None:
+        result["changes"] = changes.to_dict()
         parts.append(changes.to_markdown())
-    parts.append(f"{folder / TABLE} has the tables; ground with {folder / FILE}")
-    return "\n".join(parts)
+    return result, "\n".join([*parts, f"{folder / TABLE} has the tables; ground with {folder / FILE}"])
 
 
 # Heads that were chosen before
 
 
-def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | None:
+def evaluate(
+    options: Heads, loading: ModelOptions, builder_options: Sequence[str], regions: RegionTable | None
+) -> tuple[Any, str] | None:
     """Measures the boxes of chosen heads on a split, and writes the folder."""
-    file = options.evaluate
-    if file != BESIDE_MODEL:
-        heads = ChosenHeads.from_file(file)
-    else:
-        heads = ChosenHeads.of_model(*split_revision(options.model))
-    (examples,) = load_examples(options, [options.split], regions)
-    loaded = load(options.model, options.model, options, regions)
-    heads.check(loaded.model)
+    heads, name = ChosenHeads.named(str(options.evaluate)), str(options.model)
+    found = load_examples(options, [options.split], builder_options, regions)
+    model, processor = load(name, options, loading, regions)
+    _check_pixels(options, {name: (model, processor)})
     scores = evaluate_heads(
-        loaded.model,
-        loaded.processor,
-        examples,
-        images_of([loaded], options),
+        model,
+        processor,
+        found.of_splits[0],
+        found.pictures,
         heads,
         regions=regions,  # type: ignore[arg-type]
         batch_size=options.batch_size,
         merged_box=options.merged_box,
-        progress=not options.quiet,
+        progress=True,
     )
     if not PartialState().is_main_process:
         return None
-    folder = output_folder(options)
-    measured = {
-        "about": {**about(options, loaded, regions), "heads": heads.source},
-        "boxes": [asdict(score) for score in scores],
-    }
-    table = boxes_table([asdict(score) for score in scores])
-    write_text(folder / "boxes.md", table + "\n")
+    folder, boxes = output_folder(options), [asdict(score) for score in scores]
+    measured = {"about": {**about(options, name, model, found, regions), "heads": heads.source}, "boxes": boxes}
+    write_text(folder / "boxes.md", boxes_table(boxes) + "\n")
     write_text(folder / "boxes.json", to_json(measured, indent=1) + "\n")
-    return to_json({"folder": str(folder), **measured}) if options.json else table
+    return {"folder": str(folder), **measured}, boxes_table(boxes)

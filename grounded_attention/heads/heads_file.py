@@ -97,6 +97,22 @@ class ChosenHeads:
             raise ValueError(f"{owner} has no {FILE}, which names its heads that ground; {MAKE}, or give heads")
         return cls.from_dict(read_json(file), f"{name}/{FILE}")
 
+    @classmethod
+    def named(cls, heads: "ChosenHeads | str | Path | Iterable[tuple[int, int]]") -> "ChosenHeads":
+        """Heads as a user gives them: pairs of layer and head, a file, a folder, or a model on the Hub that has one.
+
+        Raises:
+            ValueError: if there is no such file, or it is no ranking of heads, or the heads are no pairs.
+        """
+        if isinstance(heads, ChosenHeads):
+            return heads
+        if not isinstance(heads, str | Path):
+            return cls(read_pairs(heads), source="given")
+        if isinstance(heads, Path) or Path(heads).exists() or heads.endswith(".json"):
+            return cls.from_file(heads)
+        name, _, revision = heads.partition("@")
+        return cls.of_model(name, revision or None)
+
     def check(self, model: Any) -> None:
         """Checks that a model, or the model of a configuration, has these layers and heads.
 

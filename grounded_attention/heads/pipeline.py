@@ -21,7 +21,7 @@ from grounded_attention.utils.open_images import open_image
 
 from .boxes import GroundedBox, ground_box
 from .examples import AuditExample, make_batch
-from .heads_file import ChosenHeads, has_adapter, read_pairs
+from .heads_file import ChosenHeads, has_adapter
 from .maps import TokenGrid
 from .reading import get_observer, read_phrases
 
@@ -59,7 +59,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
                 f"{self.model.name_or_path} has an adapter here, which may change what its heads do: also give heads, "
                 "the folder or name of the adapter if heads.json is beside it"
             )
-        self.chosen = _read_heads(heads) if heads is not None else ChosenHeads.of_model(self.model)
+        self.chosen = ChosenHeads.named(heads) if heads is not None else ChosenHeads.of_model(self.model)
         self.chosen.check(self.model)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
@@ -143,16 +143,6 @@ def ground_batch(
             [ground_box(maps[:, number], candidates, grid, chosen.box_rule) for number in range(len(prompt.phrases))]
         )
     return places
-
-
-def _read_heads(heads: GivenHeads) -> ChosenHeads:
-    if isinstance(heads, ChosenHeads):
-        return heads
-    if isinstance(heads, str) and not Path(heads).exists() and Path(heads).suffix != ".json":
-        return ChosenHeads.of_model(heads)
-    if isinstance(heads, str | Path):
-        return ChosenHeads.from_file(heads)
-    return ChosenHeads(read_pairs(heads))
 
 
 VisualGroundingPipeline.others.update(dict.fromkeys(IMAGE_TOKEN_FAMILIES, PatchGroundingPipeline))

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.utils import logging
 
 from grounded_attention.heads.atlas import find_in_atlas
-from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter, read_pairs
+from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -364,15 +364,9 @@ def _choose(model: Any, heads: GivenHeads) -> ChosenHeads:
         if not chosen:
             raise ValueError(f"heads: layer {heads} has no heads; layers with heads: {', '.join(map(str, calls))}")
         return ChosenHeads(chosen, source=f"all heads of layer {heads}")
-    if isinstance(heads, str | Path):
-        heads = ChosenHeads.from_file(heads)
-    if isinstance(heads, ChosenHeads):
-        heads.check(model)
-        return heads
-    chosen = read_pairs(heads)
-    if beyond := [pair for pair in chosen if pair not in every]:
-        raise ValueError(f"heads: the model has no layer and head {beyond[0]}; layers with heads: {list(calls)}")
-    return ChosenHeads(chosen, source="given")
+    named = ChosenHeads.named(heads)
+    named.check(model)
+    return named
 
 
 def _without_labels(read: Mapping[int, Tensor], prompt: Sequenced) -> tuple[tuple[int, int], ...]:

@@ -114,8 +114,8 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
         shutil.copytree(files / "llava", files / "with_heads", dirs_exist_ok=True)
         shutil.copy(files / "ranked" / "heads.json", files / "with_heads")
         model = "with_heads"
-    given = [] if beside else [files / "ranked" / "heads.json"]
-    options = ("--split", "testA", "--output", tmp_path, "--evaluate", *given)
+    given = files / "with_heads" if beside else files / "ranked" / "heads.json"
+    options = ("--split", "testA", "--output", tmp_path, "--evaluate", given)
     assert run(files, *options, data="refcoco", model=model) == 0
     assert "centre box" in capsys.readouterr().out
     content = json.loads((tmp_path / "boxes.json").read_text())
@@ -132,8 +132,8 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
         (["--config", "refcoco++"], "refcoco", "refcoco has no such --config: found 'refcoco++'"),
         (["no=1"], "refcoco", "unknown option: found 'no=1'"),
         ([], "vqa_v2", "have no phrases with boxes; use flickr30k_entities, vgp, refcoco"),
-        (["--evaluate"], "flickr30k_entities", "has no heads.json, which names its heads that ground"),
-        (["--evaluate", "--rank", "lift"], "refcoco", "--rank: not with --evaluate"),
+        (["--evaluate", "nowhere"], "flickr30k_entities", "has no heads.json, which names its heads that ground"),
+        (["--evaluate", "heads.json", "--rank", "lift"], "refcoco", "--rank: not with --evaluate"),
         (["--evaluate", "nowhere.json"], "refcoco", "nowhere.json: no such file; make it with"),
     ],
 )
@@ -377,10 +377,9 @@ def test_pictures_of_one_row_are_on_one_side(tmp_path):
             ]
             lines.append({"images": shown, "text": "a ball", "phrases": phrases})
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = ["--model", "m", "--data", str(tmp_path / "rows.jsonl"), "--limit", "0"]
-    options = heads.build_parser().parse_args(given)
-    sides = heads_work.load_examples(options, ["train", "validation"], None)
-    seen = [{Path(options.pictures[each.image_id]).name for each in side} for side in sides]
+    options = heads.Heads(model="m", data=str(tmp_path / "rows.jsonl"), limit=0)
+    found = heads_work.load_examples(options, ["train", "validation"], [], None)
+    seen = [{Path(found.pictures[each.image_id]).name for each in side} for side in found.of_splits]
     assert not seen[0] & seen[1] and len(seen[0] | seen[1]) == 48
     # Half of the 24 pictures that are together or alone.
     assert [len({name.replace("0.", "2.").replace("1.", "2.") for name in side}) for side in seen] == [12, 12]

@@ -20,7 +20,7 @@ LIMIT = 2
 
 
 def find_run(folder):
-    return heads_run.find_run(heads.build_parser().parse_args(["--run", str(folder)]))
+    return heads_run.find_run(heads.Heads(run=str(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_images_that_moved_with_the_data_are_found(finished, tmp_path):
     scenes, output = finished
     moved = tmp_path / "moved"
     moved.symlink_to(scenes)
-    run = heads_run.find_run(heads.build_parser().parse_args(["--run", str(output), "--data-dir", str(moved)]))
+    run = heads_run.find_run(heads.Heads(run=str(output), data_dir=str(moved)))
     image = next((scenes / "flickr30k-images").iterdir())
     assert run.picture_path(image.stem) == moved / "flickr30k-images" / image.name
 
