@@ -1,18 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Shared by all commands: help from the docstring of the module, errors in one line, exit status 0 or 2.
 
-The docstring of a command states what it does and ends with a part `examples:`. Its last line is
-
-    main = make_main(build_parser, _work)
-
-where `_work(options)` does the work and returns the text to print. Only commands import this module.
+The docstring of a command states what it does and ends with a part `examples:`. Its last line makes a [`Program`] of
+its function. Only commands import this module.
 """
 
 import argparse
 import contextlib
 import errno
 import os
-import pickle
 import re
 import select
 import sys
@@ -20,12 +16,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
-from grounded_attention.utils.project import refuse_run
+from grounded_attention.utils.project import PACKAGE, refuse_run
 from grounded_attention.utils.quiet import NO_BARS
 
 from .signatures import add_arguments, call, help_of
@@ -43,19 +40,29 @@ DISK_TEXTS = (
 MODELS = ("model", "checkpoint", "directory", "vlm", "grounder")  # arguments that are models
 # What the processes of a launch say when one of them has ended.
 PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError", "Broken pipe")
-# What PyTorch and Python say when a process that they started has ended.
-WORKER_TEXTS = ("DataLoader worker (pid", "process in the process pool was terminated abruptly")
-MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 PANIC = "PanicException"  # of a library written in Rust; it is no Exception
+OF_WORKER = (
+    "a process of this command was ended from outside ({}), perhaps because the memory was full: give fewer workers, "
+    "or end other programs, then run the same command again"
+)
+MEMORY = "the memory is full ({}); give smaller sizes, or end other programs"
+# Part of the type or the text of an error of a library -> what a user is told, with the text.
+KNOWN = {
+    "Symlink loop from": "{}: a link that leads to itself; give a file or folder",
+    "UnpicklingError": "a file of saved state is damaged, or would run code and is refused ({})",
+    "SafetensorError": "a .safetensors file is damaged or cannot be written ({}); copy or make it again",
+    PANIC: "a text cannot be read ({}): the tokenizer is damaged or hostile",
+    "MemoryError": MEMORY,
+    "can't allocate memory": MEMORY,
+    "out of memory": MEMORY,
+    "DataLoader worker (pid": OF_WORKER,
+    "process in the process pool was terminated abruptly": OF_WORKER,
+}
+# In a clone some folders are links; a traceback may contain either path.
+PLACES = {PACKAGE, *(path.resolve() for path in PACKAGE.iterdir() if path.is_dir())}
+# PyTorch passes on an error of a DataLoader worker with the whole traceback as the message.
+FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
 INTERRUPTED, UNREAD = 130, 141  # exit status of an interrupted program in a shell, and of one that nobody reads
-
-
-class CommandFailed(Exception):
-    """Work that a user started rightly and that failed, such as a job; the message is one line."""
-
-    def __init__(self, message: str, status: int = 1):
-        super().__init__(message)
-        self.status = status
 
 
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
@@ -117,58 +124,57 @@ def explain_cache(error: BaseException) -> str | None:
     return None
 
 
-def explain_storage(error: BaseException) -> str | None:
-    """Formats an error of the disk, a link, or a file of weights as one line, however a library has wrapped it."""
+def explain_disk(error: BaseException) -> str | None:
+    """Formats an error of the disk as one line, however a library has wrapped it."""
     for cause in causes(error):
-        number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
+        number = cause.errno if isinstance(cause, OSError) else None
         text = " ".join(str(cause).split())
         if number in DISK_ERRORS or any(mark in text for mark in DISK_TEXTS):
             name = getattr(cause, "filename", None)
             place = f"{name}: " if name else ""
-            what = os.strerror(number) if number in DISK_ERRORS else first_sentences(text)
+            what = first_sentences(text) if number is None else os.strerror(number)
             return f"{place}the disk cannot be written or read ({what}); free space or check it, then run again"
-        if text.startswith("Symlink loop from"):  # of Python before 3.13
-            place = text.removeprefix("Symlink loop from").strip(" '")
-            return f"{place}: a link that leads to itself; give a file or folder"
-        if isinstance(cause, pickle.UnpicklingError):
-            return f"a file of saved state is damaged, or would run code and is refused ({first_sentences(text)})"
-        if type(cause).__name__ == "SafetensorError":
-            return (
-                f"a .safetensors file is damaged or cannot be written ({first_sentences(text)}); copy or make it again"
-            )
     return None
 
 
-def explain_missing(error: BaseException) -> str | None:
-    """Formats the error of an option that needs a package that is not installed; `None` for another error."""
+def explain_library(error: BaseException) -> str | None:
+    """Formats an error of a library that has one of the `KNOWN` reasons, or of a package that is not installed."""
+    for cause in causes(error):
+        said = f"{type(cause).__name__} {cause}"
+        if told := next((line for mark, line in KNOWN.items() if mark in said), None):
+            return told.format(first_sentences(cause))
+    if (
+        "WORLD_SIZE" in os.environ
+        and isinstance(error, RuntimeError)
+        and any(mark in str(error) for mark in PEER_TEXTS)
+    ):
+        return "another process of this training has ended: its own message says why; then run the same command again"
     if missing := explain_missing_extra(error.__cause__ or error):
         return missing
-    if not isinstance(error, ImportError) or error.name is not None:
+    return one_line(error) if isinstance(error, ImportError) and error.name is None else None
+
+
+def explain_error(error: BaseException) -> str | None:
+    """Formats a user error as one line: an error of the file system, or a ValueError raised in this package."""
+    if isinstance(error, OSError) and (error.errno is not None or isinstance(error, FileNotFoundError)):
+        return one_line(error)
+    if not isinstance(error, ValueError) or not _is_ours(error):
         return None
-    return one_line(error)
+    text = str(error)
+    if FROM_WORKER.match(text):
+        text = re.split(r"^(?:\w+\.)*\w+: ", text, flags=re.MULTILINE)[-1]
+    return " ".join(text.split())
 
 
-def explain_process(error: BaseException) -> str | None:
-    """Formats the error that a process gets when another process of its work has ended; `None` for another error."""
-    text = str(error) if isinstance(error, RuntimeError) else ""
-    if any(mark in text for mark in WORKER_TEXTS):
-        return (
-            f"a process of this command was ended from outside ({first_sentences(text)}), perhaps because the "
-            "memory was full: give fewer workers, or end other programs, then run the same command again"
-        )
-    if "WORLD_SIZE" in os.environ and any(mark in text for mark in PEER_TEXTS):
-        return "another process of this training has ended: its own message says why; then run the same command again"
-    return None
-
-
-def explain_memory(error: BaseException) -> str | None:
-    """Formats an error about memory or patience that ran out as one line; `None` for another error."""
-    text = " ".join(str(error).split())
-    if type(error).__name__ == PANIC:
-        return f"a text cannot be read ({first_sentences(text)}): the tokenizer is damaged or hostile"
-    if not isinstance(error, MemoryError) and not any(mark in text for mark in MEMORY_TEXTS):
-        return None
-    return f"the memory is full ({first_sentences(error)}); give smaller sizes, or end other programs"
+def _is_ours(error: BaseException) -> bool:
+    """Whether a line of this package raised the error."""
+    texts = [str(error)] if FROM_WORKER.match(str(error)) else []
+    if type(error.__cause__).__name__ == "_RemoteTraceback":  # of a process of a ProcessPoolExecutor
+        texts.append(str(error.__cause__))
+    files = re.findall(r'^ *File "([^"]+)", line', "".join(texts), flags=re.MULTILINE)
+    if not files:
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return bool(files) and any(Path(files[-1]).is_relative_to(place) for place in PLACES)
 
 
 def explain_loading(error: BaseException) -> str | None:
@@ -176,34 +182,21 @@ def explain_loading(error: BaseException) -> str | None:
     raise any type when a file has wrong values.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    last = frames[-1]
-    settings = {"generation": "generate", "image_": "preprocess"}
-    readers = [
-        name for part, name in settings.items() if os.path.join("transformers", part) in last.f_code.co_filename
-    ]
-    loading = next((frame for frame in frames if frame.f_code.co_name in ("from_pretrained", *readers)), None)
+    last, names = frames[-1], ["from_pretrained"]
+    for part, name in {"generation": "generate", "image_": "preprocess"}.items():
+        if os.path.join("transformers", part) in last.f_code.co_filename:
+            names.append(name)
+    loading = next((frame for frame in frames if frame.f_code.co_name in names), None)
     if loading is None:
         return None
-    names = [loading.f_locals.get(name) for name in ("pretrained_model_name_or_path", "source", "name", "model")]
-    names = [getattr(name, "name_or_path", name) for name in names]
-    source = next((str(name) for name in names if name is not None), "a checkpoint")
-    place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
-    text = first_sentences(error)
+    given = ("pretrained_model_name_or_path", "source", "name", "model")
+    model = next((loading.f_locals[name] for name in given if loading.f_locals.get(name) is not None), "a checkpoint")
+    place = f"{type(error).__name__} in {os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
+    source = getattr(model, "name_or_path", model)
     return (
-        f"{source}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
-        "damaged, has a wrong value, or does not fit the installed versions: compare it with a sound one"
+        f"{source}: the checkpoint cannot be loaded ({place}: {first_sentences(error)}); one of its files is damaged, has "
+        "a wrong value, or does not fit the installed versions: compare it with a sound one"
     )
-
-
-def make_main(
-    build_parser: Callable[[], argparse.ArgumentParser], work: Callable[[argparse.Namespace], str | None], **how: Any
-) -> Callable[[Sequence[str] | None], int]:
-    """The `main(arguments) -> status` of a command: 0, or 2 after a user error, one line on standard error."""
-
-    def main(arguments: Sequence[str] | None = None) -> int:
-        return run(build_parser(), work, arguments, **how)
-
-    return main
 
 
 def run(
@@ -234,9 +227,6 @@ def run(
         again = resumable(options) if callable(resumable) else resumable
         _print_error("; ".join(filter(None, ("interrupted", again))))
         return INTERRUPTED
-    except CommandFailed as error:
-        _print_error(str(error))
-        return error.status
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
             raise
@@ -244,12 +234,11 @@ def run(
             return UNREAD
         line = explain_name(error) or explain_cache(error)
         line = line or (explain_error(error) if isinstance(error, ValueError | OSError) else None)
-        line = line or explain_storage(error) or explain_memory(error)
-        line = line or explain_missing(error) or explain_process(error) or explain_loading(error)
+        line = line or explain_disk(error) or explain_library(error) or explain_loading(error)
         if line is None:
             raise
         line = re.sub(r"Repo id must .*", "no such folder, and not a name on the Hub (ORG/NAME)", line)
-        _print_error(line, of_one=explain_storage(error) is not None)
+        _print_error(line, of_one=explain_disk(error) is not None)
         return 2
     finally:
         leave_group()
@@ -322,12 +311,8 @@ def _print_error(line: str, of_one: bool = False) -> None:
     """Prints an error, of several processes in the main one only; `of_one`: the others may not have it."""
     rank, line = os.environ.get("RANK", "0"), printable(shorten_values(line))
     if rank == "0":
-        print(f"{_red('error:')} {line}", file=sys.stderr)
+        coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        mark = "\033[31merror:\033[0m" if coloured else "error:"
+        print(f"{mark} {line}", file=sys.stderr)
     elif of_one:
         print(f"process {printable(rank)}: {line}", file=sys.stderr)
-
-
-def _red(word: str) -> str:
-    """The word in red on a terminal; unchanged in files and pipes, or where NO_COLOR is set."""
-    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    return f"\033[31m{word}\033[0m" if coloured else word

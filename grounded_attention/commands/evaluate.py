@@ -43,9 +43,8 @@ examples:
 
 from typing import Any
 
-from .command_line import Program
+from .command_line import Program, explain_error
 from .evaluate_options import Evaluation
-from .user_errors import explain_error
 
 
 def evaluate(checkpoint: str | None = None, *, options: Evaluation) -> tuple[Any, str]:

@@ -66,10 +66,9 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads import RANKS, SAME_SPLIT, WORDS
 
 from .choices import VALIDATION
-from .command_line import Program
+from .command_line import Program, explain_error
 from .models import ModelOptions
 from .number_options import Count, Positive, Seed
-from .user_errors import explain_error
 
 # The options of --run; the others are those of its recipe.
 OF_A_RUN = ("run", "data_dir", "limit", "rows", "explore", "top_k", "words", "ablate", "device", "output")

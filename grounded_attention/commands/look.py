@@ -29,11 +29,10 @@ from typing import Annotated, Any
 
 from grounded_attention.lens import ROWS
 
-from .command_line import Program
+from .command_line import Program, explain_error
 from .models import ModelOptions, read_heads
 from .number_options import Count, Positive
 from .rows_options import RowSource
-from .user_errors import explain_error
 
 SHOWN = 8  # heads
 

@@ -100,8 +100,7 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 def command_parser(name: str) -> Any:
     """The parser of a command."""
-    module = import_module(module_name(name))
-    return module.main.parser() if hasattr(module.main, "parser") else module.build_parser()
+    return import_module(module_name(name)).main.parser()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,11 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .command_line import Program
+from .command_line import Program, explain_error
 from .models import ModelOptions, read_heads
 from .number_options import Count
 from .rows_options import RowSource
-from .user_errors import explain_error
 
 TOP = 3  # the most points
 

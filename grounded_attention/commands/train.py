@@ -22,8 +22,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.command_line import Program
-from grounded_attention.commands.user_errors import explain_error
+from grounded_attention.commands.command_line import Program, explain_error
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grounded_attention.commands import build_data, draw_scenes, evaluate, heads, import_regions
-from grounded_attention.commands.command_line import make_parser, run
-from grounded_attention.commands.user_errors import explain_error
+from grounded_attention.commands.command_line import explain_error, make_parser, run
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.training.experiments import experiment, report

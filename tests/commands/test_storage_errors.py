@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.command_line import explain_error, make_parser, run
 from grounded_attention.commands.number_options import (
     not_negative,
     positive,
@@ -20,7 +20,6 @@ from grounded_attention.commands.number_options import (
     seed_number,
     share,
 )
-from grounded_attention.commands.user_errors import explain_error
 
 FULL = "/dev/full"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from grounded_attention.commands.user_errors import explain_error
+from grounded_attention.commands.command_line import explain_error
 from grounded_attention.training.loop.side_by_side import LOG, _last_step, run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.warm_python import WarmProcess
