@@ -194,8 +194,8 @@ def explain_loading(error: BaseException) -> str | None:
     place = f"{type(error).__name__} in {os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
     source = getattr(model, "name_or_path", model)
     return (
-        f"{source}: the checkpoint cannot be loaded ({place}: {first_sentences(error)}); one of its files is damaged, has "
-        "a wrong value, or does not fit the installed versions: compare it with a sound one"
+        f"{source}: the checkpoint cannot be loaded ({place}: {first_sentences(error)}); one of its files is damaged, "
+        "has a wrong value, or does not fit the installed versions: compare it with a sound one"
     )
 
 

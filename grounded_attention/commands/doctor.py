@@ -14,6 +14,7 @@ import importlib.util
 import os
 import platform
 import shutil
+from pathlib import Path
 from typing import Any
 
 from grounded_attention import __version__
@@ -24,7 +25,6 @@ from .command_line import Program
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "huggingface-hub", "numpy", "pyarrow", "safetensors")
 TIMEOUT = 5.0  # seconds for the answer of the Hub
-LITTLE = 5 * 2**30  # bytes; less free disk is worth a remark
 
 
 def doctor() -> tuple[Any, str]:
@@ -35,66 +35,50 @@ def doctor() -> tuple[Any, str]:
 
 def examine() -> dict[str, Any]:
     """Collects the facts of the report."""
-    report: dict[str, Any] = {
-        "versions": {"grounded-attention": __version__, "python": platform.python_version(), **_versions()},
+    versions = {"grounded-attention": __version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "missing"
+    return {
+        "versions": versions,
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
-        "devices": [],
+        "torch": _torch(),
         "hub": _hub(),
         "disk": _disk(),
         "extras": {extra: all(map(importlib.util.find_spec, names)) for extra, names in EXTRAS.items()},
     }
-    remarks: list[str] = []
-    _look_at_torch(report, remarks)
-    if report["hub"]["reached"] is False:
-        remarks.append(f"the Hub cannot be reached ({report['hub']['error']}): scenes and local files work without it")
-    remarks += [f"{place} has {free / 2**30:.1f} GiB free" for place, free in report["disk"].items() if free < LITTLE]
-    return report | {"remarks": remarks}
 
 
-def _versions() -> dict[str, str]:
-    installed = {}
-    for name in PACKAGES:
-        try:
-            installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            installed[name] = "missing"
-    return installed
-
-
-def _look_at_torch(report: dict[str, Any], remarks: list[str]) -> None:
-    """Adds threads and devices; a torch that cannot be imported becomes a remark."""
+def _torch() -> dict[str, Any]:
+    """Threads and devices; `error`: that torch, or the torchvision beside it, cannot be imported."""
     try:
         import torch
     except (ImportError, OSError) as error:
-        remarks.append(f"torch cannot be imported ({first_sentences(error)}): install it for your machine")
-        return
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        pass  # `extras` says it
-    except (OSError, RuntimeError) as error:
-        remarks.append(f"torchvision cannot be imported ({error}): install the one for torch {torch.__version__}")
-    report["machine"]["threads"] = torch.get_num_threads()
-    if not torch.accelerator.is_available():
-        remarks.append("torch finds no GPU: the recipes on scenes are made for a CPU, the papers' recipes are not")
-        return
-    kind = torch.accelerator.current_accelerator()
+        return {"error": f"torch cannot be imported ({first_sentences(error)}): install it for your machine"}
+    found: dict[str, Any] = {"threads": torch.get_num_threads(), "devices": {}}
+    if importlib.util.find_spec("torchvision"):
+        try:
+            import torchvision  # noqa: F401
+        except (ImportError, OSError, RuntimeError) as error:
+            where = f"install the one for torch {torch.__version__}"
+            found["error"] = f"torchvision cannot be imported ({first_sentences(error)}): {where}"
     for number in range(torch.accelerator.device_count()):
-        device: dict[str, Any] = {"device": f"{kind}:{number}"}
+        name = f"{torch.accelerator.current_accelerator()}:{number}"
+        found["devices"][name] = ""
         if torch.cuda.is_available():
             properties = torch.cuda.get_device_properties(number)
-            device |= {"name": properties.name, "memory": properties.total_memory}
-        report["devices"].append(device)
+            found["devices"][name] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    return found
 
 
 def _hub() -> dict[str, Any]:
-    from huggingface_hub import constants, get_token
+    from huggingface_hub import constants, get_session, get_token
 
     about: dict[str, Any] = {"address": constants.ENDPOINT, "token": get_token() is not None, "reached": None}
     if constants.HF_HUB_OFFLINE:
         return about
-    from huggingface_hub import get_session
-
     try:
         get_session().get(constants.ENDPOINT, timeout=TIMEOUT)
     except Exception as error:  # any: the library below may change
@@ -108,34 +92,25 @@ def _disk() -> dict[str, int]:
 
     free = {}
     for place in (os.getcwd(), constants.HF_HOME):
-        below = place
-        while not os.path.isdir(below):
-            below = os.path.dirname(below)
+        below = next(folder for folder in (Path(place), *Path(place).parents) if folder.is_dir())
         free[place] = shutil.disk_usage(below).free
     return free
 
 
 def to_text(report: dict[str, Any]) -> str:
     """The report as text, one fact a line."""
-    machine, hub = report["machine"], report["hub"]
-    state = {True: "reached", False: "not reached", None: "not asked"}[hub["reached"]]
-    lines = [f"{name:20}{version}" for name, version in report["versions"].items()]
-    lines += [f"{'system':20}{machine['system']}"]
-    lines += [f"{'CPUs':20}{machine['cpus']}, torch uses {machine.get('threads', 'no')} threads"]
-    lines += [f"{'GPU':20}{_device(device)}" for device in report["devices"] or [{}]]
-    lines += [f"{'Hub':20}{hub['address']} {state}, {'a' if hub['token'] else 'no'} token"]
-    lines += [f"{'free disk':20}{free / 2**30:,.1f} GiB in {place}" for place, free in report["disk"].items()]
+    hub, torch = report["hub"], report["torch"]
+    state = {True: "reached", False: f"not reached: {hub.get('error')}", None: "not asked"}[hub["reached"]]
+    facts = [*report["versions"].items(), ("system", report["machine"]["system"])]
+    facts.append(("CPUs", f"{report['machine']['cpus']}, torch uses {torch.get('threads', 'no')} threads"))
+    facts += [("GPU", f"{name} {about}") for name, about in torch.get("devices", {}).items()] or [("GPU", "none")]
+    facts.append(("Hub", f"{hub['address']} {state}, {'a' if hub['token'] else 'no'} token"))
+    facts += [("free disk", f"{free / 2**30:,.1f} GiB in {place}") for place, free in report["disk"].items()]
     for extra, there in report["extras"].items():
         wanted = "installed" if there else f"not installed: pip install 'grounded-attention[{extra}]'"
-        lines.append(f"{'extra ' + extra:20}{wanted}")
-    return "\n".join([*lines, *(f"note: {remark}" for remark in report["remarks"])])
-
-
-def _device(device: dict[str, Any]) -> str:
-    if not device:
-        return "none"
-    memory = f", {device['memory'] / 2**30:.0f} GiB" if "memory" in device else ""
-    return f"{device['device']} {device.get('name', '')}{memory}"
+        facts.append((f"extra {extra}", wanted))
+    facts += [("note", torch["error"])] if "error" in torch else []
+    return "\n".join(f"{name:20}{fact}" for name, fact in facts)
 
 
 main = Program("doctor", doctor)

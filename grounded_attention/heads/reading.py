@@ -82,7 +82,7 @@ class InterfaceObserver(Observer):
         except ValueError as error:
             raise ValueError(
                 f"{error}; for the same reason {type(model).__name__} cannot be audited. Model types that can be "
-                f"audited without the interface: {', '.join(_HOOKED)}"
+                f"audited without the interface: {', '.join(HOOKED)}"
             ) from error
         self._known = frozenset(inspect.signature(self.model.forward).parameters)
         self._name_layers(calls)
@@ -130,10 +130,9 @@ class InterfaceObserver(Observer):
         """The entries of a batch that are inputs of the model; pixels in its precision."""
         left = {*UNREAD_INPUTS, *_POSITIONS, *(name for name in GROUNDING_KEYS if name not in self._known)}
         kept = {name: value for name, value in batch.items() if name not in left}
-        return {name: self._in_precision(value) for name, value in kept.items()}
-
-    def _in_precision(self, value: Any) -> Any:
-        return value.to(self.model.dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+        dtype = self.model.dtype
+        floating = {name for name, value in kept.items() if isinstance(value, Tensor) and value.is_floating_point()}
+        return {name: value.to(dtype) if name in floating else value for name, value in kept.items()}
 
 
 def reads_pixels(model: Any) -> bool:
@@ -230,91 +229,59 @@ def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator
             handle.remove()
 
 
-class VisualBertObserver(Observer):
-    """Observes transformers' `VisualBertModel` and its task models: sequence [text T][regions R].
+class HookedObserver(Observer):
+    """Observes transformers' VisualBERT and LXMERT, and their task models.
 
-    Regions have the visual token type 0, as in the original code, unless the batch has `region_token_type_ids`.
+    VisualBERT has one sequence [text T][regions R]. Its regions have the visual token type 0, as in the original code,
+    unless the batch has `region_token_type_ids`. Of LXMERT the cross-attention of each cross layer is read: its module
+    is called for words, then for regions; the original code always has 36 regions, here padded ones are masked.
     """
 
     def __init__(self, model: Any):
         self.model = model.base_model
-        self.layers = tuple(str(layer) for layer in range(model.config.num_hidden_layers))
+        self.crosses = model.config.model_type == "lxmert"
+        encoder = self.model.encoder
+        if self.crosses:
+            self.modules = [layer.visual_attention.att for layer in encoder.x_layers]
+        else:
+            self.modules = [layer.attention.self for layer in encoder.layer]
+        self.layers = tuple(f"{'cross ' * self.crosses}{layer}" for layer in range(len(self.modules)))
         self.heads = model.config.num_attention_heads
 
     @torch.no_grad()
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
-        text = batch["input_ids"].shape[1]
-        starts = {"text_to_region": (0, text), "region_to_text": (text, 0)}
+        text = 0 if self.crosses else batch["input_ids"].shape[1]
+        starts = {TEXT_TO_REGION: (0, text), REGION_TO_TEXT: (text, 0)}
         placed = {name: tuple(map(shift_indices, queries[name], starts[name])) for name in queries}
         read: dict[str, list[AttentionPair]] = {name: [] for name in queries}
 
         def take(call: int, maps: Tensor) -> None:
-            for name, (rows, columns) in placed.items():
-                read[name].append(from_attention_maps(maps, rows, columns))
+            for name in [DIRECTIONS[call]] if self.crosses else list(placed):
+                if name in placed:
+                    read[name].append(from_attention_maps(maps, *placed[name]))
 
         with ExitStack() as stack:
-            for layer in self.model.encoder.layer:
-                stack.enter_context(_reading(layer.attention.self, take))
+            for module in self.modules:
+                stack.enter_context(_reading(module, take))
             self.model(**self.inputs(batch), output_attentions=False)
         return {name: _stack(pairs) for name, pairs in read.items()}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """The inputs of the model, with its names."""
-        mask = batch["region_attention_mask"]
-        types = batch.get("region_token_type_ids")
+        mask, types = batch["region_attention_mask"], batch.get("region_token_type_ids")
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
+        inputs["visual_attention_mask"] = mask
+        if self.crosses:
+            return {**inputs, "visual_feats": batch["region_features"], "visual_pos": batch["region_boxes"]}
         return {
-            **_text_inputs(batch),
+            **inputs,
             "visual_embeds": batch["region_features"],
-            "visual_attention_mask": mask,
             "visual_token_type_ids": torch.zeros_like(mask, dtype=torch.long) if types is None else types,
             "image_text_alignment": batch.get("image_text_alignment"),
         }
 
 
-class LxmertObserver(Observer):
-    """Observes transformers' `LxmertModel` and its task models: the cross-attention of each cross layer, in both
-    directions.
-
-    transformers returns only the attention from words to regions, so hooks read both directions. Padded regions are
-    masked; the original code always has 36 regions and needs no mask.
-    """
-
-    def __init__(self, model: Any):
-        self.model = model.base_model
-        self.layers = tuple(f"cross {layer}" for layer in range(model.config.x_layers))
-        self.heads = model.config.num_attention_heads
-
-    @torch.no_grad()
-    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
-        read: dict[str, list[AttentionPair]] = {name: [] for name in queries}
-
-        def take(call: int, maps: Tensor) -> None:  # one module per layer is called for words, then for regions
-            name = DIRECTIONS[call]
-            if name in queries:
-                read[name].append(from_attention_maps(maps, *queries[name]))
-
-        with ExitStack() as stack:
-            for layer in self.model.encoder.x_layers:
-                stack.enter_context(_reading(layer.visual_attention.att, take))
-            self.model(**self.inputs(batch), output_attentions=False)
-        return {name: _stack(pairs) for name, pairs in read.items()}
-
-    def inputs(self, batch: Batch) -> dict[str, Any]:
-        """The inputs of the model, with its names."""
-        return {
-            **_text_inputs(batch),
-            "visual_feats": batch["region_features"],
-            "visual_pos": batch["region_boxes"],
-            "visual_attention_mask": batch["region_attention_mask"],
-        }
-
-
-def _text_inputs(batch: Batch) -> dict[str, Any]:
-    return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
-
-
-# Model type -> observer, for models that are not on the attention interface.
-_HOOKED: dict[str, Callable[[Any], Observer]] = {"visual_bert": VisualBertObserver, "lxmert": LxmertObserver}
+HOOKED = ("visual_bert", "lxmert")  # model types that are not on the attention interface
 
 
 def get_observer(model: Any) -> Observer:
@@ -323,8 +290,9 @@ def get_observer(model: Any) -> Observer:
     if kind is None:
         raise ValueError(f"{type(model).__name__} is not a model of transformers, so its attention cannot be audited")
     # The contract of a family: its config lists the attention calls, and its models accept `grounding_queries`.
-    known = FamilyObserver if hasattr(model.config, "grounding_calls") else InterfaceObserver
-    return _HOOKED.get(kind, known)(model)
+    if kind in HOOKED:
+        return HookedObserver(model)
+    return (FamilyObserver if hasattr(model.config, "grounding_calls") else InterfaceObserver)(model)
 
 
 # The attention of phrases

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from grounded_attention.modeling.task_losses import cross_entropy_sum
@@ -34,7 +33,7 @@ class AnswerLikelihood(StreamingMetric):
         """Counts one batch."""
         logits, labels = answer_tokens(outputs, batch)
         loss, right = cross_entropy_sum(logits, labels)[0], (logits.argmax(-1) == labels).sum()
-        self._add(loss=loss.cpu(), right=right.cpu(), tokens=torch.tensor(len(labels)))
+        self._add(loss=loss.cpu(), right=right.cpu(), tokens=len(labels))
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The metrics of a state; empty if no answer is known."""

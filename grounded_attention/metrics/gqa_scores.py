@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .item_scores import ItemScores, Scored
+from .item_scores import ItemScores, Scored, check_complete
 
 # The structural type of open questions; all others are binary.
 OPEN = "query"
@@ -78,9 +78,7 @@ def mean_grounding(
 ) -> float:
     """The mean of [`grounding_score`] over the balanced questions; `attention` has cells and attention of each."""
     balanced = [each for each in questions if each["is_balanced"]]
-    missing = sorted(each["example_id"] for each in balanced if each["example_id"] not in attention)
-    if missing:
-        raise ValueError(f"no attention for {len(missing)} balanced questions, such as {', '.join(missing[:3])}")
+    check_complete((each["example_id"] for each in balanced), attention, "no attention")
     if not any(len(mark["box"]) for each in balanced for mark in each.get("annotations") or ()):
         raise ValueError(
             "the file has attention, but no question has boxes: put the scene graphs into the data folder, or "
@@ -145,11 +143,11 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     right: dict[str, bool] = {}
     entailed: dict[str, Sequence[str]] = {}
     grouped = []
-    missing = []
-    for question in questions:
+    asked = list(questions)
+    check_complete((each["example_id"] for each in asked if each["is_balanced"]), predictions, "no predictions")
+    for question in asked:
         number, answer = question["example_id"], predictions.get(question["example_id"])
         if answer is None:
-            missing += [number] * question["is_balanced"]
             continue
         right[number] = answer == question["answer"]
         for name, score in question_scores(answer, question).items():
@@ -158,9 +156,6 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
             entailed[number] = question["entailed"]
             if question["global_group"]:
                 grouped.append((question["global_group"], question["answer"], answer))
-    if missing:
-        examples = ", ".join(sorted(missing)[:3])
-        raise ValueError(f"no predictions for {len(missing)} balanced questions, such as {examples}")
     means = {name: sum(scores) / len(scores) for name, scores in by_name.items()}
     return means | _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Scores of single examples and their means; paired comparisons of two models need them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,3 +96,10 @@ def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
     return {
         name: values for name, values in joined.items() if name in ID_COLUMNS or any(v is not None for v in values)
     }
+
+
+def check_complete(wanted: Iterable[Any], found: Collection[Any], what: str) -> None:
+    """Checks that there is something for each question."""
+    questions = [*wanted]
+    if missing := sorted(str(each) for each in questions if each not in found):
+        raise ValueError(f"{what} for {len(missing)} of {len(questions)} questions, such as {', '.join(missing[:3])}")

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .streaming import StreamingMetric
@@ -53,29 +52,18 @@ class ObjectHallucination(StreamingMetric):
     `hallucination_<sampling>_<metric>`, see [`hallucination_metrics`].
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._counts: dict[str, int] = {}
-
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Counts one batch."""
+        """Counts one batch: `<sampling>:<outcome>` -> () float64."""
         for sampling, gold, answer in zip(batch["sampling"], batch["answer"], batch["generated"], strict=True):
             if sampling:
-                for name, number in count_outcomes([read_yes_or_no(answer)], [gold]).items():
-                    key = f"{sampling}:{name}"
-                    self._counts[key] = self._counts.get(key, 0) + number
-
-    def state(self) -> dict[str, Tensor]:
-        """`<sampling>:<outcome>` -> () float64."""
-        return {name: torch.tensor(float(number), dtype=torch.float64) for name, number in self._counts.items()}
+                counts = count_outcomes([read_yes_or_no(answer)], [gold])
+                self._add(**{f"{sampling}:{name}": number for name, number in counts.items()})
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The metrics of a state."""
-        samplings = dict.fromkeys(key.partition(":")[0] for key in state)
-        return {
-            f"hallucination_{sampling}_{name}": value
-            for sampling in samplings
-            for name, value in hallucination_metrics(
-                {outcome: state[f"{sampling}:{outcome}"].item() for outcome in OUTCOMES}
-            ).items()
-        }
+        metrics = {}
+        for sampling in dict.fromkeys(key.partition(":")[0] for key in state):
+            counts = {outcome: state[f"{sampling}:{outcome}"].item() for outcome in OUTCOMES}
+            for name, value in hallucination_metrics(counts).items():
+                metrics[f"hallucination_{sampling}_{name}"] = value
+        return metrics

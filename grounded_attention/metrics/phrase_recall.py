@@ -52,7 +52,6 @@ class PhraseRecall(StreamingMetric):
         super().__init__()
         check_one_of(protocol, PROTOCOLS, "protocol ")
         self.protocol = protocol
-        self._counts: dict[str, float] = {}
         self._items: dict[str, list] = {column: [] for column in (*ID_COLUMNS, BY_CAPTION)}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
@@ -70,27 +69,24 @@ class PhraseRecall(StreamingMetric):
 
     def _count(self, kind: str, rank: int | None) -> None:
         names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
-        for name in ("count", *names):
-            self._counts[f"{kind}:{name}"] = self._counts.get(f"{kind}:{name}", 0) + 1
-
-    def state(self) -> dict[str, Tensor]:
-        """Number of phrases and of found phrases, of all and of each type: `<type>:<name>` -> () float64."""
-        return {key: torch.tensor(value, dtype=torch.float64) for key, value in self._counts.items()}
+        self._add(**{f"{kind}:{name}": 1 for name in ("count", *names)})
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """
         `phrase_accuracy` (recall at 1), `phrase_recall@k` and `phrase_upper_bound`, also by type, and `phrase_count`.
 
-        A phrase with two types counts for both.
+        A phrase with two types counts for both. A state has the number of phrases and of found phrases, of all and of
+        each type: `<type>:<name>` -> () float64.
         """
+        number = {key: float(value) for key, value in state.items()}
         kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
         metrics: dict[str, Any] = {}
         for kind in [ALL, *kinds] if state else []:
-            total, suffix = float(state[f"{kind}:count"]), "" if kind == ALL else f"_{kind}"
-            shares = {name: _number(state, f"{kind}:{name}") / total for name in (*_NAMES, FOUND)}
-            metrics |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
+            total, suffix = number[f"{kind}:count"], "" if kind == ALL else f"_{kind}"
+            for name in (*(f"recall@{k}" for k in RANKS), FOUND):
+                metrics[f"phrase_{name}{suffix}"] = number.get(f"{kind}:{name}", 0.0) / total
         accuracy = {"phrase_accuracy": metrics["phrase_recall@1"]} if metrics else {}
-        return {**accuracy, **metrics, "phrase_count": int(_number(state, f"{ALL}:count"))}
+        return {**accuracy, **metrics, "phrase_count": int(number.get(f"{ALL}:count", 0))}
 
     def items(self) -> dict[str, list]:
         """
@@ -98,13 +94,6 @@ class PhraseRecall(StreamingMetric):
         region is right; one entry per caption. Their mean weighs captions, `phrase_accuracy` weighs phrases.
         """
         return {name: list(values) for name, values in self._items.items()}
-
-
-_NAMES = tuple(f"recall@{k}" for k in RANKS)
-
-
-def _number(state: Mapping[str, Tensor], key: str) -> float:
-    return float(state[key]) if key in state else 0.0
 
 
 def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:

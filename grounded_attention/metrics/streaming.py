@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -18,10 +19,10 @@ class StreamingMetric:
         """What the model is asked for beside its outputs: nothing."""
         return {}
 
-    def _add(self, **counted: Tensor) -> None:
+    def _add(self, **counted: Tensor | float) -> None:
         """Adds the numbers of a batch to the sums, in float64."""
         for name, number in counted.items():
-            value = number.detach().double()
+            value = torch.as_tensor(number).detach().double()
             self._state[name] = self._state[name] + value if name in self._state else value
 
     def state(self) -> dict[str, Tensor]:

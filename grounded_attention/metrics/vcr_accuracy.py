@@ -1,8 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VCR: accuracy of answers, of rationales, and of both together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
+
+from .item_scores import check_complete
 
 
 def joint_accuracy(
@@ -22,14 +25,8 @@ def joint_accuracy(
         ValueError: if a question has no choice; the message contains the question.
     """
     for name, chosen in (("answer", answers), ("rationale", rationales)):
-        missing = sorted(map(str, labels.keys() - chosen.keys()))
-        if missing:
-            raise ValueError(f"{len(missing)} of {len(labels)} questions have no chosen {name}, such as {missing[0]}")
+        check_complete(labels, chosen, f"no chosen {name}")
     answered = [answers[question] == label[0] for question, label in labels.items()]
     explained = [rationales[question] == label[1] for question, label in labels.items()]
     both = [first and second for first, second in zip(answered, explained, strict=True)]
-    return {"q_to_a": _share(answered), "qa_to_r": _share(explained), "q_to_ar": _share(both)}
-
-
-def _share(right: Sequence[bool]) -> float:
-    return sum(right) / len(right)
+    return {"q_to_a": fmean(answered), "qa_to_r": fmean(explained), "q_to_ar": fmean(both)}

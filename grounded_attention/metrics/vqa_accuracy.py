@@ -12,6 +12,8 @@ from typing import Any
 import datasets
 import evaluate
 
+from .item_scores import check_complete
+
 # Characters that are removed or replaced with a space; ' : $ % & are kept.
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 NUMBERS = "zero one two three four five six seven eight nine ten".split()
@@ -92,11 +94,8 @@ def score_questions(
     predictions: Mapping[Any, str], references: Mapping[Any, Sequence[str]], source: str = "the predictions"
 ) -> dict[Any, float]:
     """Computes the accuracy of every question."""
-    missing, unknown = references.keys() - predictions.keys(), predictions.keys() - references.keys()
-    for kind, ids in (("has no answer to", missing), ("answers unknown", unknown)):
-        if ids:
-            examples = ", ".join(sorted(map(str, ids))[:3])
-            raise ValueError(f"{source} {kind} {len(ids)} of {len(references)} questions, such as {examples}")
+    check_complete(references, predictions, f"{source} has no answer")
+    check_complete(predictions, references, f"{source} has answers that nobody asked")
     return {question: vqa_accuracy(predictions[question], answers) for question, answers in references.items()}
 
 

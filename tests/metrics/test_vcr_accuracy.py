@@ -19,5 +19,5 @@ def test_joint_accuracy_counts_questions():
 
 
 def test_an_unanswered_question_is_named():
-    with pytest.raises(ValueError, match="1 of 2 questions have no chosen rationale, such as b"):
+    with pytest.raises(ValueError, match="no chosen rationale for 1 of 2 questions, such as b"):
         joint_accuracy({"a": 0, "b": 1}, {"a": 2}, {"a": (0, 2), "b": (1, 1)})
