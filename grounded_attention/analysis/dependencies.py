@@ -27,7 +27,9 @@ _SHOWN = 3
 
 def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse]) -> list[AuditExample]:
     """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase."""
-    index = _by_text(parses)
+    index: dict[tuple[str | None, str], Parse] = {}
+    for parse in parses:
+        index.setdefault((parse.image_id, letters(parse.text).lower()), parse)
     examples, problems, count = [], [], 0
     for example in captions:
         count += 1
@@ -45,13 +47,6 @@ def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse])
             raise ValueError(f"{message}; give parses of the captions of this data set and split")
         logger.warning("%s; they are skipped", message)
     return examples
-
-
-def _by_text(parses: Iterable[Parse]) -> dict[tuple[str | None, str], Parse]:
-    index: dict[tuple[str | None, str], Parse] = {}
-    for parse in parses:
-        index.setdefault((parse.image_id, letters(parse.text).lower()), parse)
-    return index
 
 
 def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Parse]) -> Parse:

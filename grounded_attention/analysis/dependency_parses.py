@@ -12,7 +12,9 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -70,28 +72,17 @@ def read_conllu(path: str | os.PathLike[str]) -> list[Parse]:
 
 def _joined(sentences: Iterable[Parse]) -> Iterator[Parse]:
     """Joins consecutive sentences of one caption into one parse."""
-    last: Parse | None = None
-    for parse in sentences:
-        if last is not None and parse.caption_id is not None and parse.caption_id == last.caption_id:
-            last = _append(last, parse)
-            continue
-        if last is not None:
-            yield last
-        last = parse
-    if last is not None:
-        yield last
+    numbered = enumerate(sentences)
+    for _, group in groupby(numbered, key=lambda each: each[0] if each[1].caption_id is None else each[1].caption_id):
+        yield reduce(_append, (parse for _, parse in group))
 
 
 def _append(first: Parse, second: Parse) -> Parse:
     shift = len(first.words)
-    words = (
-        ParsedWord(w.form, w.head if w.head == ROOT else w.head + shift, w.relation, w.line) for w in second.words
-    )
-    written = ((form, start + shift, end + shift) for form, start, end in second.written)
+    words = [replace(word, head=word.head if word.head == ROOT else word.head + shift) for word in second.words]
+    written = [(form, start + shift, end + shift) for form, start, end in second.written]
     text = f"{first.text} {second.text}"
-    return Parse(
-        text, (*first.words, *words), (*first.written, *written), first.source, first.image_id, first.caption_id
-    )
+    return replace(first, text=text, words=(*first.words, *words), written=(*first.written, *written))
 
 
 def _read_sentences(path: Path) -> Iterator[Parse]:
@@ -112,43 +103,39 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
     for number, row in rows:
         if len(row) != COLUMNS:
             raise _error(path, number, f"{len(row)} columns", f"{COLUMNS}, separated by tabs")
-    words = [(number, row) for number, row in rows if _WORD.fullmatch(row[0])]
-    if not words:
+    count = sum(_WORD.fullmatch(row[0]) is not None for _, row in rows)
+    if not count:
         raise _error(path, lines[0][0], "a sentence without words", "a line for each word")
-    written = list(_written(path, rows, len(words)))
-    tree = tuple(_parsed_word(path, number, row, len(words)) for number, row in words)
-    _check_tree(path, tree)
-    text = comments.get("text", "").strip() or _spaced(rows)
-    return Parse(text, tree, tuple(written), str(path), comments.get("image_id"), comments.get("caption_id"))
-
-
-def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> Iterator[tuple[str, int, int]]:
-    """Yields the written forms, with multiword tokens instead of their words. Checks the numbers of all lines."""
-    next_word, covered = 1, 0
-    for number, (name, form, *_) in rows:
+    words: list[ParsedWord] = []
+    written: list[tuple[str, int, int]] = []  # multiword tokens in place of their words
+    text, covered = "", 0  # the words that multiword tokens cover so far
+    for number, (name, form, _, _, _, _, head, relation, _, misc) in rows:
         if _EMPTY.fullmatch(name):
             continue
+        place = len(words)
         if span := _RANGE.fullmatch(name):
             first, last = map(int, span.groups())
-            if first != next_word or not first < last <= words or first <= covered:
-                raise _error(path, number, f"the multiword token {name}", f"one that starts at word {next_word}")
-            covered = last
-            yield form, first - 1, last
-        elif name != str(next_word):
-            raise _error(path, number, f"the ID {name!r:.80}", f"{next_word}: words are counted from 1")
+            if first != place + 1 or not first < last <= count or first <= covered:
+                raise _error(path, number, f"the multiword token {name}", f"one that starts at word {place + 1}")
+            covered, end = last, last
+        elif name != str(place + 1):
+            raise _error(path, number, f"the ID {name!r:.80}", f"{place + 1}: words are counted from 1")
         else:
-            if next_word > covered:
-                yield form, next_word - 1, next_word
-            next_word += 1
-
-
-def _parsed_word(path: Path, number: int, row: Sequence[str], words: int) -> ParsedWord:
-    form, head, relation = row[1], row[6], row[7]
-    if not _HEAD.fullmatch(head) or int(head) > words:
-        raise _error(path, number, f"the HEAD {head!r:.80} of {form!r:.80}", f"0 to {words}; parse the sentence first")
-    if not form or relation in ("", "_"):
-        raise _error(path, number, f"the form {form!r} with DEPREL {relation!r}", "a word and its relation")
-    return ParsedWord(form, int(head) - 1, relation, number)
+            if not _HEAD.fullmatch(head) or int(head) > count:
+                expected = f"0 to {count}; parse the sentence first"
+                raise _error(path, number, f"the HEAD {head!r:.80} of {form!r:.80}", expected)
+            if not form or relation in ("", "_"):
+                raise _error(path, number, f"the form {form!r} with DEPREL {relation!r}", "a word and its relation")
+            words.append(ParsedWord(form, int(head) - 1, relation, number))
+            if place < covered:
+                continue
+            end = place + 1
+        written.append((form, place, end))
+        text += form + ("" if "SpaceAfter=No" in misc.split("|") else " ")
+    _check_tree(path, words)
+    text = comments.get("text", "").strip() or text.strip()
+    ids = comments.get("image_id"), comments.get("caption_id")
+    return Parse(text, tuple(words), tuple(written), str(path), *ids)
 
 
 def _check_tree(path: Path, words: Sequence[ParsedWord]) -> None:
@@ -161,17 +148,6 @@ def _check_tree(path: Path, words: Sequence[ParsedWord]) -> None:
             if len(chain) > len(words):
                 raise _error(path, word.line, f"{word.form!r} in a cycle of heads", "heads that lead to a root")
         rooted.update(chain)
-
-
-def _spaced(rows: Sequence[tuple[int, list[str]]]) -> str:
-    text, covered = "", 0
-    for _, row in rows:
-        if span := _RANGE.fullmatch(row[0]):
-            covered = int(span[2])
-        elif not _WORD.fullmatch(row[0]) or int(row[0]) <= covered:
-            continue
-        text += row[1] + ("" if "SpaceAfter=No" in row[9].split("|") else " ")
-    return text.strip()
 
 
 def _error(path: Path, number: int, found: str, expected: str) -> ValueError:

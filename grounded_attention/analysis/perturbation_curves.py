@@ -147,22 +147,20 @@ def perturb(
 
 
 def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, seen: int) -> list[Tensor]:
-    """The removal order of each curve: (B, R) int64 ranks, undefined outside the candidates."""
-    drawn = torch.stack([_random(seed, seen + row, candidates.shape[1]) for row in range(len(candidates))])
+    """The removal order of each curve: (B, R) int64 ranks by decreasing value, undefined outside the candidates.
+
+    Ties keep the order of the region table (by confidence). Each example has one random draw, whatever its batch.
+    """
+    rows, regions = candidates.shape
+    drawn = [torch.from_numpy(np.random.default_rng((seed, seen + row)).random(regions)) for row in range(rows)]
     wanted = [sign * relevance for relevance in maps.values() for sign in (1, -1)]
-    return [_rank(values, candidates) for values in (*wanted, drawn.to(candidates.device))]
-
-
-def _random(seed: int, example: int, regions: int) -> Tensor:
-    """One draw per example, independent of the batches."""
-    return torch.from_numpy(np.random.default_rng((seed, example)).random(regions))
-
-
-def _rank(values: Tensor, candidates: Tensor) -> Tensor:
-    """Rank of each candidate by decreasing value; ties keep the order of the region table (by confidence)."""
-    lowest = torch.finfo(values.dtype).min
-    order = values.masked_fill(~candidates, lowest).argsort(dim=1, descending=True, stable=True)
-    return order.argsort(dim=1)
+    ranks = []
+    for values in (*wanted, torch.stack(drawn).to(candidates.device)):
+        ordered = values.masked_fill(~candidates, torch.finfo(values.dtype).min).argsort(
+            1, descending=True, stable=True
+        )
+        ranks.append(ordered.argsort(dim=1))
+    return ranks
 
 
 @torch.no_grad()

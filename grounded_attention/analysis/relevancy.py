@@ -56,7 +56,9 @@ def region_maps(
         raise ValueError("the model is in training mode, in which dropout changes its maps; call model.eval() first")
     with torch.enable_grad(), _eager(model):
         outputs = model(**inputs, output_attentions=True, return_dict=True)
-        attentions, calls = _attention_of_calls(model, outputs, inputs)
+        attentions, calls = outputs.attentions, model.config.attention_calls
+        if not attentions:
+            raise ValueError(f"{type(model).__name__} returns no attention maps: load a model of this project")
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
     with torch.no_grad():
@@ -153,27 +155,6 @@ def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
     # Examples of a batch are independent, so the gradient of the sum is the gradient of each score.
     gradients = torch.autograd.grad(score.sum(), attentions, allow_unused=True)
     return [torch.zeros_like(a) if g is None else g for a, g in zip(attentions, gradients, strict=True)]
-
-
-def _attention_of_calls(
-    model: Any, outputs: Any, inputs: Mapping[str, Any]
-) -> tuple[tuple[Tensor, ...], tuple[AttentionCall, ...]]:
-    """The attention maps of a model with the calls that they belong to."""
-    attentions = getattr(outputs, "attentions", None)
-    if not attentions or any(not isinstance(each, Tensor) or each.ndim != 4 for each in attentions):
-        raise ValueError(
-            f"{type(model).__name__} returns no attention maps: load a model of this project, with words and regions"
-        )
-    calls = getattr(getattr(model, "config", None), "attention_calls", None)
-    if calls and len(calls) == len(attentions):
-        return tuple(attentions), tuple(calls)
-    least = inputs["input_ids"].shape[1] + inputs["region_attention_mask"].shape[1]
-    if any(each.shape[2] != each.shape[3] or each.shape[3] < least for each in attentions):
-        raise ValueError(
-            f"{type(model).__name__} has no attention maps over one sequence of words and regions, and its "
-            "configuration has no attention_calls for them"
-        )
-    return tuple(attentions), one_stream_calls(len(attentions), attentions[0].shape[1])
 
 
 @contextmanager

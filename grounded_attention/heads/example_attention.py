@@ -126,25 +126,12 @@ def words_across_layers_figure(
     """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word."""
     from grounded_attention.pages.attention_pictures import method_comparison_figure
 
-    _check_choice(example, words, heads)
     rows = {}
     for layer, head in reversed(heads):
         share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
         label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
         rows[label] = [example.word_attention(word, layer, head) for word in words]
     return method_comparison_figure(example.image, example.caption, rows, path, title)
-
-
-def _check_choice(example: ExampleAttention, words: Sequence[int], heads: Sequence[tuple[int, int]]) -> None:
-    if not words or not heads:
-        raise ValueError(f"{len(words)} words and {len(heads)} heads to draw; at least one of each is needed")
-    if any(not 0 <= word < len(example.words) for word in words):
-        raise ValueError(f"found words {list(words)}; expected indices from 0 to {len(example.words) - 1}")
-    layers = len(example.layers)
-    if any(not (0 <= layer < layers and 0 <= head < example.heads) for layer, head in heads):
-        raise ValueError(
-            f"found heads {list(heads)}; the model has {layers} layers and {example.heads} heads, counted from 0"
-        )
 
 
 # Capturing

@@ -294,7 +294,7 @@ def test_models_that_cannot_be_read_are_refused():
     ("options", "message"),
     [
         ({"word": "middle"}, "word='middle' is unknown"),
-        ({"directions": ["up"]}, "directions=.*expected one or both of text_to_region, region_to_text"),
+        ({"directions": ["up"]}, "directions=.*expected some of text_to_region, region_to_text"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"iou_threshold": 0}, "iou_threshold=0"),
         ({"examples": []}, r"no phrase can be judged \(0 judged, 0 without boxes"),

@@ -218,8 +218,8 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
     [
         ({"images": None}, "give images"),
         ({"iou_threshold": 0.3}, "see coverage_threshold"),
-        ({"directions": ["region_to_text"]}, "is causal, so its image tokens cannot see"),
-        ({"directions": ["words"]}, "expected one or both of"),
+        ({"directions": ["region_to_text"]}, "is causal: images do not see later words"),
+        ({"directions": ["words"]}, "expected some of"),
         ({"images": {}}, "images has no picture of it"),
         ({"regions": {}, "instruction": "say it"}, "only for a vision-language model"),
     ],

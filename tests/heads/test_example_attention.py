@@ -11,7 +11,6 @@ from PIL import Image
 from transformers import BertTokenizer
 
 from grounded_attention.heads.example_attention import (
-    ExampleAttention,
     best_heads,
     capture_examples,
     naming_words,
@@ -128,11 +127,3 @@ def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
     labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
     share = captured.attention[0, 1, [1, 2]].sum(-1).mean()
     assert labels[-1] == f"0-1: {share:.0%} on regions" and len(labels) == 3  # the lowest layer is at the bottom
-
-
-@pytest.mark.parametrize(("words", "heads"), [([], [(0, 0)]), ([0], []), ([2], [(0, 0)]), ([0], [(0, 2)])])
-def test_words_and_heads_that_are_not_there_are_refused(tmp_path, words, heads):
-    maps = np.full((2, 2, 2, 3), 0.1)
-    plain = ExampleAttention(Image.new("RGB", (4, 3)), "a b", ((0, 1), (2, 3)), np.full((3, 4), 0.5), maps, ("0", "1"))
-    with pytest.raises(ValueError, match=r"words|heads"):
-        words_across_layers_figure(plain, words, heads, tmp_path / "a.png")

@@ -402,7 +402,7 @@ def test_forms_change_the_maps_and_the_relative_map_of_the_neutral_prompt_is_eve
             {"images": picture(), "messages": [{"role": "user", "content": "a"}], "text": "a"},
             "either text or messages",
         ),
-        ({"images": picture(), "heads": [(7, 0)]}, r"no layer and head \(7, 0\)"),
+        ({"images": picture(), "heads": [(7, 0)]}, r"layer and head \(7, 0\)"),
         ({"images": picture(), "heads": 9}, "layer 9 has no heads"),
         ({"images": picture(), "heads": []}, "heads is empty"),
         ({"images": picture(), "answer": "a <image> dog"}, "answer: a text has '<image>'"),
