@@ -156,9 +156,8 @@ def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, seen: int)
     wanted = [sign * relevance for relevance in maps.values() for sign in (1, -1)]
     ranks = []
     for values in (*wanted, torch.stack(drawn).to(candidates.device)):
-        ordered = values.masked_fill(~candidates, torch.finfo(values.dtype).min).argsort(
-            1, descending=True, stable=True
-        )
+        shown = values.masked_fill(~candidates, torch.finfo(values.dtype).min)
+        ordered = shown.argsort(dim=1, descending=True, stable=True)
         ranks.append(ordered.argsort(dim=1))
     return ranks
 
