@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,8 @@ PROBES = CardSection(
     "<!-- probes: grounded-attention evaluate --suite ... --card puts its section here -->",
     "<!-- end of the probes -->",
 )
-Numbers = Mapping[str, Mapping[str, Estimate]]
+# Probe -> measure -> `PARTS`, as in the file of a suite.
+Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
@@ -74,10 +74,14 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     if earlier:
         estimates = {probe: _compare(numbers, earlier[probe]) for probe, numbers in estimates.items()}
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(checkpoint).name}"))
-    write(estimates, settings, sources, folder, options.before)
+    numbers = {
+        probe: {name: {part: getattr(each, part) for part in PARTS} for name, each in measured.items()}
+        for probe, measured in estimates.items()
+    }
+    write(numbers, settings, sources, folder, options.before)
     if card is not None:
         PROBES.put(section(folder, checkpoint), card)
-    return _plain(estimates), f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
+    return numbers, f"{table(numbers)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
 def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> dict[str, Estimate]:
@@ -87,24 +91,28 @@ def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> d
     return made
 
 
-def _measures(numbers: Mapping[str, Estimate]) -> list[str]:
+def _measures(numbers: Mapping[str, Any]) -> list[str]:
     return [name for name in numbers if not name.endswith((BEFORE, CHANGE))]
 
 
-def table(estimates: Numbers, shown: Callable[[str], str] = str) -> str:
+def _interval(told: Mapping[str, Any], form: str = ".1%") -> str:
+    return interval_text((told["low"], told["high"]), form)
+
+
+def table(suite: Numbers, shown: Callable[[str], str] = str) -> str:
     """The numbers, a line each, beside those of before; `shown` writes names of files and groups."""
-    compared = any(len(_measures(numbers)) < len(numbers) for numbers in estimates.values())
+    compared = any(len(_measures(numbers)) < len(numbers) for numbers in suite.values())
     lines = []
-    for probe, numbers in estimates.items():
+    for probe, numbers in suite.items():
         for name in _measures(numbers):
             each, before, change = numbers[name], numbers.get(f"{name}{BEFORE}"), numbers.get(f"{name}{CHANGE}")
-            line = [shown(probe), shown(name.replace("_", " ")), f"{each.value:.1%}"]
-            lines.append([*line, interval_text((each.low, each.high)), str(each.count)])
+            line = [shown(probe), shown(name.replace("_", " ")), f"{each['value']:.1%}", _interval(each)]
+            line.append(str(each["count"]))
             if before is not None and change is not None:
-                ends = interval_text((change.low, change.high), "+.1%")
-                lines[-1] += [f"{before.value:.1%}", f"{change.value:+.1%} ({ends})"]
+                line += [f"{before['value']:.1%}", f"{change['value']:+.1%} ({_interval(change, '+.1%')})"]
             elif compared:
-                lines[-1] += ["", ""]
+                line += ["", ""]
+            lines.append(line)
     return markdown_table((*HEADER, "before", "change") if compared else HEADER, lines, 2, aligned=True)
 
 
@@ -116,11 +124,7 @@ def section(folder: Path, checkpoint: str) -> str:
         if os.path.realpath(told["checkpoint"]) != os.path.realpath(checkpoint):
             print(f"{path}: left out of the card, since its numbers are of {told['checkpoint']}", file=sys.stderr)
             continue
-        estimates = {
-            probe: {name: _estimate(each) for name, each in numbers.items()}
-            for probe, numbers in told["figures"].items()
-        }
-        parts += [f"### {told['suite'].capitalize()}", table(estimates, markdown_text)]
+        parts += [f"### {told['suite'].capitalize()}", table(told["figures"], markdown_text)]
         if told.get("before") is not None:
             parts.append(f"*before* is {markdown_text(str(told['before']))}.")
     if "### Evidence" in parts:
@@ -131,39 +135,28 @@ def section(folder: Path, checkpoint: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _estimate(told: Mapping[str, Any]) -> Estimate:
-    low, high = (nan if told[end] is None else told[end] for end in ("low", "high"))
-    return Estimate(told["value"], low, high, told["count"])
-
-
-def _plain(estimates: Numbers) -> dict[str, dict[str, dict[str, float]]]:
-    return {
-        probe: {name: {part: getattr(each, part) for part in PARTS} for name, each in numbers.items()}
-        for probe, numbers in estimates.items()
-    }
-
-
-def write(
-    estimates: Numbers, settings: Settings, sources: Sequence[str], folder: Path, before: str | None = None
-) -> None:
+def write(suite: Numbers, settings: Settings, sources: Sequence[str], folder: Path, before: str | None = None) -> None:
     """Writes the numbers; those of probes on the Hub also as the Hub reads them."""
-    about = {**asdict(settings), "before": before, "probes": list(sources), "figures": _plain(estimates)}
+    about = {**asdict(settings), "before": before, "probes": list(sources), "figures": suite}
     write_text(folder / f"suite_{settings.suite}.json", to_json(about, indent=2) + "\n")
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    entries = [
-        EvalResultEntry(
-            dataset_id=hub_name(probe)[0],
-            task_id="_".join((settings.suite, *name.replace(",", "").split())),
-            value=round(each.value, 4),
-            dataset_revision=hub_name(probe)[2],
-            date=date,
-            notes=f"95 % interval over images: {interval_text((each.low, each.high))}; {each.count} items",
-        )
-        for probe, numbers in estimates.items()
-        if probe in sources and not find_files(probe)
-        for name in _measures(numbers)
-        for each in [numbers[name]]
-    ]
+    entries = []
+    for probe in suite:
+        if probe not in sources or find_files(probe):
+            continue
+        data_set, _, revision = hub_name(probe)
+        for name in _measures(suite[probe]):
+            each = suite[probe][name]
+            entries.append(
+                EvalResultEntry(
+                    dataset_id=data_set,
+                    task_id="_".join((settings.suite, *name.replace(",", "").split())),
+                    value=round(each["value"], 4),
+                    dataset_revision=revision,
+                    date=date,
+                    notes=f"95 % interval over images: {_interval(each)}; {each['count']} items",
+                )
+            )
     if entries:
         text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
         write_text(folder / ".eval_results" / f"{settings.suite}.yaml", text)

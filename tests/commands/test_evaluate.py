@@ -153,9 +153,9 @@ def test_an_official_file_of_gqa_scores_as_the_model_that_wrote_it(files, tmp_pa
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda rows: rows[1:], "has no answer to 1 of"),
+        (lambda rows: rows[1:], "has no answer for 1 of"),
         (lambda rows: [*rows, rows[0]], "has two answers"),
-        (lambda rows: [*rows, {"question_id": 1, "answer": "no"}], "answers unknown 1 of"),
+        (lambda rows: [*rows, {"question_id": 1, "answer": "no"}], "nobody asked for 1 of"),
         (lambda rows: [], "no predictions"),
     ],
 )

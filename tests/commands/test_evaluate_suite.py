@@ -24,7 +24,6 @@ from grounded_attention.dataset_scripts.scenes.probes import evidence, foils, sc
 from grounded_attention.dataset_scripts.scenes.records import scene_record
 from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.families import FAMILIES
-from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments import suites
@@ -430,7 +429,8 @@ def test_mistakes(arguments, said, files, tmp_path, capsys):
 
 def test_a_card_has_all_groups_and_no_numbers_of_another_model(tmp_path, capsys):
     """Models of two runs have one name, and one output folder by default; a probe may have a group `before`."""
-    numbers = {f"accuracy{group}": Estimate(0.5, 0.25, 0.75, 8) for group in ("", ", before", ", after")}
+    half = {"value": 0.5, "low": 0.25, "high": 0.75, "count": 8}
+    numbers = {f"accuracy{group}": half for group in ("", ", before", ", after")}
     for run_name, suite in (("one", "composition"), ("other", "evidence")):
         evaluate_suite.write({"p": numbers}, suites.Settings(f"{run_name}/direct", suite), ["p.jsonl"], tmp_path)
     text = evaluate_suite.section(tmp_path, "./one/direct/")
@@ -443,8 +443,8 @@ def test_a_card_has_all_groups_and_no_numbers_of_another_model(tmp_path, capsys)
 
 def test_the_hub_form_of_probes_on_the_hub(tmp_path):
     found = {
-        "org/probe": {"accuracy, left of": Estimate(0.5, 0.25, 0.75, 8)},
-        "own": {"accuracy": Estimate(1, 1, 1, 2)},
+        "org/probe": {"accuracy, left of": {"value": 0.5, "low": 0.25, "high": 0.75, "count": 8}},
+        "own": {"accuracy": {"value": 1, "low": 1, "high": 1, "count": 2}},
     }
     settings = suites.Settings("model", "composition")
     evaluate_suite.write(found, settings, ["org/probe", "own.jsonl"], tmp_path)
