@@ -10,11 +10,11 @@ effects of strong heads saturate, and their slope at full strength is small, up 
 Heads that look at an object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -89,7 +89,18 @@ def ablate_heads(
     """Removes chosen heads and measures how well a vision-language model still predicts words of grounded phrases."""
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
     settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
-    texts = _PromptTexts(model, grounded_prompts(examples, settings), batch_size, (processor, images, settings))
+
+    def make(examples: Sequence[AuditExample]) -> _Words:
+        batch = make_batch(processor, examples, images, settings)
+        positions = batch["text_positions"]
+        grounded = batch["phrase_mask"].any(1) & (positions > 0)
+        ids = batch["input_ids"].gather(1, positions.clamp(min=0))
+        return _Words(inputs_on(batch, model), grounded, ids, positions)
+
+    texts = _Texts(model, grounded_prompts(examples, settings), batch_size, make, _logits_before)
+    model.eval()
+    for words in islice(texts, 1):
+        _check_causal(model, words)
     return _ablate(texts, heads, draws, seed, progress)
 
 
@@ -104,8 +115,18 @@ def ablate_region_heads(
     progress: str | None = None,
 ) -> Ablation:
     """Removes chosen heads and measures how well a pre-trained model still predicts masked words of all phrases."""
+    inputs, observer = measurement.inputs, measurement.observer
+
+    def make(examples: Sequence[AuditExample]) -> _Words:
+        batch = inputs.make(examples).inputs
+        grounded = batch["phrase_mask"].any(1).bool()
+        hidden = batch["input_ids"].masked_fill(grounded, inputs.processor.tokenizer.mask_token_id)
+        read, device = observer.inputs({**batch, "input_ids": hidden}), model_device(model)
+        read = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in read.items()}
+        return _Words(read, grounded, batch["input_ids"])
+
     prompts = grounded_prompts(examples, PromptSettings())
-    texts = _MaskedTexts(model, prompts, measurement.batch_size, (measurement.inputs, measurement.observer))
+    texts = _Texts(model, prompts, measurement.batch_size, make, _masked_logits)
     return _ablate(texts, heads, draws, seed, progress)
 
 
@@ -151,13 +172,16 @@ class _Words(NamedTuple):
 
 
 @dataclass
-class _Texts(ABC):
-    """Batches of texts with phrases, made when they are read, and how well a model predicts their grounded words."""
+class _Texts:
+    """Batches of texts with phrases, made when they are read, and how well a model predicts their grounded words:
+    `logits` gives the scores of the vocabulary for each word, (B, T, V) float32.
+    """
 
     model: Any
     examples: Sequence[AuditExample]
     size: int
-    source: Any
+    make: Callable[[Sequence[AuditExample]], _Words]
+    logits: Callable[[Any, _Words], Tensor]
 
     def __len__(self) -> int:
         return -(-len(self.examples) // self.size)
@@ -166,61 +190,22 @@ class _Texts(ABC):
         for start in range(0, len(self.examples), self.size):
             yield self.make(self.examples[start : start + self.size])
 
-    @abstractmethod
-    def make(self, examples: Sequence[AuditExample]) -> _Words:
-        """The words of a few texts."""
-
-    @abstractmethod
-    def logits(self, words: _Words) -> Tensor:
-        """(B, T, V) float32: the scores of the vocabulary for each word."""
-
     def predict(self, words: _Words) -> Tensor:
         """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
-        logs = self.logits(words).log_softmax(-1)
+        logs = self.logits(self.model, words).log_softmax(-1)
         of_words = logs.gather(-1, words.ids.to(logs.device)[..., None])[..., 0].cpu()
         return (of_words * words.grounded).sum(1).double()
 
 
-class _PromptTexts(_Texts):
-    """Each word of a prompt is predicted from those before it. `source`: processor, pictures, settings."""
-
-    def make(self, examples: Sequence[AuditExample]) -> _Words:
-        processor, images, settings = self.source
-        batch = make_batch(processor, examples, images, settings)
-        positions = batch["text_positions"]
-        grounded = batch["phrase_mask"].any(1) & (positions > 0)
-        ids = batch["input_ids"].gather(1, positions.clamp(min=0))
-        words = _Words(inputs_on(batch, self.model), grounded, ids, positions)
-        if examples[0] is self.examples[0]:
-            _check_causal(self.model, words)
-        return words
-
-    def logits(self, words: _Words) -> Tensor:
-        assert words.positions is not None
-        return _logits_before(self.model, words.inputs, words.positions)
-
-
-class _MaskedTexts(_Texts):
-    """All words of the phrases of a text are predicted at once. `source`: inputs and observer of a `Measurement`."""
-
-    def make(self, examples: Sequence[AuditExample]) -> _Words:
-        inputs, observer = self.source
-        batch = inputs.make(examples).inputs
-        grounded = batch["phrase_mask"].any(1).bool()
-        hidden = batch["input_ids"].masked_fill(grounded, inputs.processor.tokenizer.mask_token_id)
-        read = observer.inputs({**batch, "input_ids": hidden})
-        device = model_device(self.model)
-        read = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in read.items()}
-        return _Words(read, grounded, batch["input_ids"])
-
-    def logits(self, words: _Words) -> Tensor:
-        outputs = self.model(**words.inputs, return_dict=True)
-        if getattr(outputs, "mlm_logits", None) is None:
-            raise ValueError(
-                f"{type(self.model).__name__} predicts no masked words, which the ablation needs; give a pre-trained "
-                "model (its class ends in ForPreTraining), or ablate=0"
-            )
-        return outputs.mlm_logits.float()
+def _masked_logits(model: Any, words: _Words) -> Tensor:
+    """All words of the phrases of a text are predicted at once."""
+    outputs = model(**words.inputs, return_dict=True)
+    if getattr(outputs, "mlm_logits", None) is None:
+        raise ValueError(
+            f"{type(model).__name__} predicts no masked words, which the ablation needs; give a pre-trained "
+            "model (its class ends in ForPreTraining), or ablate=0"
+        )
+    return outputs.mlm_logits.float()
 
 
 @torch.no_grad()
@@ -285,8 +270,10 @@ def _recorded(
         yield outputs
 
 
-def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> Tensor:
-    """(B, T, V) float32: the logits of the token before each position; other logits would need much memory."""
+def _logits_before(model: Any, words: _Words) -> Tensor:
+    """Each word of a prompt is predicted from those before it: the logits of the token before each position alone,
+    since all would need much memory."""
+    inputs, positions = words.inputs, cast(Tensor, words.positions)
     length, before = inputs["input_ids"].shape[1], (positions - 1).clamp(min=0)
     first = int(before[positions > 0].min()) if (positions > 0).any() else 0
     outputs = model(**inputs, use_cache=False, logits_to_keep=length - first, return_dict=True)
@@ -303,18 +290,18 @@ def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> 
 @torch.no_grad()
 def _check_causal(model: Any, words: _Words) -> None:
     """Raises [`NotCausal`] if a word changes its own prediction."""
-    grounded, inputs, positions = words.grounded, words.inputs, words.positions
-    if positions is None or not grounded.any():
+    if not words.grounded.any():
         return
-    example = int(grounded.any(1).int().argmax())
-    last = int(positions[example][grounded[example]].max())
-    ids = inputs["input_ids"].clone()
-    ids[example, last] = ids[example, last - 1]
-    if torch.equal(ids, inputs["input_ids"]):
+    example, ids = int(words.grounded.any(1).int().argmax()), words.inputs["input_ids"]
+    last = int(cast(Tensor, words.positions)[example][words.grounded[example]].max())
+    other = ids.clone()
+    other[example, last] = ids[example, last - 1]
+    if torch.equal(other, ids):
         return
     place = torch.full((len(ids), 1), last)
     plain, changed = (
-        _logits_before(model, {**inputs, "input_ids": each}, place)[example] for each in (inputs["input_ids"], ids)
+        _logits_before(model, words._replace(inputs={**words.inputs, "input_ids": each}, positions=place))[example]
+        for each in (ids, other)
     )
     if not torch.allclose(plain, changed, atol=1e-2):
         raise NotCausal(
@@ -338,13 +325,11 @@ def _summarise(
         random = [drawn[:, :draws].mean(1), *one_by_one.T]
     judged = tokens > 0
     _, index = np.unique(np.array(image_ids)[judged], return_inverse=True)
-    weights = (index, tokens[judged])
-    effects = [
-        _effect(removed, values[judged], None if other is None else other[judged], *weights)
-        for removed, values, other in zip(
-            [heads, *([head] for head in heads)], [together, *single.T], random, strict=True
-        )
-    ]
+    effects = []
+    removed: list[Heads] = [heads, *([head] for head in heads)]
+    for given, values, other in zip(removed, [together, *single.T], random, strict=True):
+        drawn_values = None if other is None else other[judged]
+        effects.append(_effect(given, values[judged], drawn_values, index, tokens[judged]))
     log_likelihood = float(sums[:, 1].sum() / tokens.sum())
     images = int(index.max() + 1)
     return Ablation(log_likelihood, int(tokens.sum()), images, effects[0], tuple(effects[1:]), estimates)

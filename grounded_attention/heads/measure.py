@@ -138,18 +138,6 @@ def _check_directions(directions: Sequence[str] | None, inputs: HeadInputs, mode
 # Where heads look
 
 
-class Looks(NamedTuple):
-    """Where each head looks for M items: `right` and `share` (M, L, H), `lift` (M, L, H), 0 without a right answer.
-
-    `right`: the candidate with the most attention is a right answer. `share`: attention on all candidates. `lift`: the
-    part of it that is on right answers, over their part of the candidates.
-    """
-
-    right: np.ndarray
-    share: np.ndarray
-    lift: np.ndarray
-
-
 def is_right(scores: Tensor, gold: Tensor) -> Tensor:
     """Whether the candidate with the highest score (..., K) is a right answer; `gold` has a shape that expands."""
     return gold.expand_as(scores).gather(-1, scores.argmax(-1, keepdim=True))[..., 0]
@@ -165,18 +153,6 @@ class Pooled(NamedTuple):
     scores: Tensor
     shares: Tensor
     tokens: Tensor
-
-
-def read_looks(pooled: Pooled, items: Items) -> Looks:
-    """Where each head looks for each item; the attention of an item is the mean over its tokens."""
-    scores, shares, tokens = pooled
-    gold = torch.from_numpy(items.gold).to(scores.device)[:, None, None]  # (M, 1, 1, K)
-    seen = ~is_hidden(shares)
-    right = is_right(scores, gold) & seen
-    inside = scores.masked_fill(~gold, -torch.inf).logsumexp(-1)
-    part = torch.where(seen, (inside - shares).exp(), 0.0).cpu().numpy()
-    lift = part / np.where(items.reachable, items.chance, 1.0)[:, None, None]
-    return Looks(right.cpu().numpy(), (shares.exp() / tokens).cpu().numpy(), lift)
 
 
 def pool(pair: AttentionPair, items: Items) -> Pooled:
@@ -196,16 +172,27 @@ def pool(pair: AttentionPair, items: Items) -> Pooled:
 
 
 def item_sums(pooled: Pooled, items: Items) -> dict[str, np.ndarray]:
-    """Name -> an entry for each of the M items, which `Tally` sums, see `HeadCounts`."""
-    looks = read_looks(pooled, items)
+    """Name -> an entry for each of the M items, which `Tally` sums, see `HeadCounts`; of heads (M, L, H).
+
+    A head is right if the candidate with the most attention, the mean over the tokens of the item, is a right answer.
+    Its share is the attention on all candidates, its lift the part of that on right answers over their part of the
+    candidates, 0 without a right answer.
+    """
+    scores, shares, tokens = pooled
+    gold = torch.from_numpy(items.gold).to(scores.device)[:, None, None]  # (M, 1, 1, K)
+    seen = ~is_hidden(shares)
+    right = is_right(scores, gold) & seen
+    inside = scores.masked_fill(~gold, -torch.inf).logsumexp(-1)
+    part = torch.where(seen, (inside - shares).exp(), 0.0).cpu().numpy()
+    lift = part / np.where(items.reachable, items.chance, 1.0)[:, None, None]
     return {
         "items": np.ones(len(items), dtype=np.int64),
-        "correct": looks.right.astype(np.int64),
-        "share": looks.share.astype(np.float64),
+        "correct": right.cpu().numpy().astype(np.int64),
+        "share": (shares.exp() / tokens).cpu().numpy().astype(np.float64),
         "baseline": items.baseline.astype(np.int64),
         "chance": items.chance,
         "reachable": items.reachable.astype(np.int64),
-        "lift": looks.lift.astype(np.float64),
+        "lift": lift.astype(np.float64),
     }
 
 

@@ -20,7 +20,7 @@ from transformers import (
 from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.items import CONFIDENT, FIRST, Items
-from grounded_attention.heads.measure import Tally, audit, pool, read_looks
+from grounded_attention.heads.measure import Tally, audit, item_sums, pool
 from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.heads.table import HeadTable
@@ -347,9 +347,9 @@ def test_the_counts_keep_no_arrays_of_a_batch():
         [np.zeros((1, 4))] * items,
     )
     pair = torch.zeros(2, 1, heads, tokens, tokens).log_softmax(-1), torch.zeros(2, 1, heads, tokens)
-    looks = read_looks(pool(pair, asked), asked)
+    sums = item_sums(pool(pair, asked), asked)
     tally = Tally()
-    tally.add(asked, {"correct": looks.right.astype(int), "share": looks.share}, ["image"], [0])
+    tally.add(asked, {name: sums[name] for name in ("correct", "share")}, ["image"], [0])
     found = [sums for images in tally.groups.values() for sums in images.values()]
     kept = [array for sums in found for array in (sums["correct"], sums["share"])]
     assert len(kept) == 2 * (items + 1)
