@@ -11,6 +11,7 @@ from torch import nn
 
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, perturb
 from grounded_attention.analysis.relevancy import MAPS, ReadOut
+from grounded_attention.modeling.attention_calls import one_stream_calls
 from grounded_attention.pages.perturbation_figure import perturbation_figure
 
 pytestmark = pytest.mark.drawn_figures
@@ -35,7 +36,7 @@ class OneRegionModel(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.config = SimpleNamespace(_attn_implementation="sdpa")
+        self.config = SimpleNamespace(_attn_implementation="sdpa", attention_calls=one_stream_calls(1, 2))
         self.heads = nn.Parameter(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
         self.calls = []
 
