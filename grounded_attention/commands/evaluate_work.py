@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -65,16 +65,13 @@ def to_recipe(options: Evaluation, config: Any) -> Recipe:
 
 
 def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
-    """The recipe of the run that a checkpoint belongs to; the options say what they would, had they been given."""
+    """The recipe of the run that a checkpoint belongs to."""
     recipe = read_run(Path(checkpoint).parent, "give --task, and --data or --data-dir")
     of_rows = ("data_dir", "regions", "track", "text_only", "images", "set")
     if unused := [name for name in of_rows if getattr(options, name)]:
         raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
-    data = dataclasses.replace(recipe.data, scenes=None)
-    if options.limit is not None:
-        data.limit = {**data.limit, **dict.fromkeys(options.split, options.limit)}
-    options.task, options.seed, options.regions = recipe.task, recipe.seed, str(data.regions)
-    options.data_dir, options.images = data.source or data.data_dir, os.sep if data.source else data.images
+    limit = {} if options.limit is None else dict.fromkeys(options.split, options.limit)
+    data = dataclasses.replace(recipe.data, scenes=None, limit={**recipe.data.limit, **limit})
     training = {"per_device_eval_batch_size": options.batch_size}
     return dataclasses.replace(recipe, data=data, training=training)
 
@@ -90,8 +87,8 @@ def task_options(options: Evaluation, config: Any, grounded: bool) -> dict[str, 
     return task.prediction_options(predictions)
 
 
-def check_options(checkpoint: str | None, options: Evaluation) -> None:
-    """Checks the options before anything is loaded."""
+def check_options(checkpoint: str | None, options: Evaluation) -> Task:
+    """Checks the options before anything is loaded, and finds the task."""
     if (checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
     named = [name for name, task in TASKS.items() if getattr(task, "builder", None) == options.task]
@@ -99,24 +96,21 @@ def check_options(checkpoint: str | None, options: Evaluation) -> None:
         options.task = named[0]  # by the name of its data
     if options.task not in TASKS:
         raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
-    if options.predictions is not None and TASKS[str(options.task)].predictions is None:
+    task = TASKS[str(options.task)]
+    if options.predictions is not None and task.predictions is None:
         known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
-    if checkpoint is not None and not (
-        options.regions or options.track or options.text_only or options.images or _reads_rows(options)
-    ):
+    tables = options.regions or options.track
+    pictures = options.images or (options.data is not None and task.image_tokens)
+    if checkpoint is not None and not (tables or pictures or options.text_only):
         raise ValueError(
             "no region table: give --regions TABLE or --track NAME=TABLE, or --text-only to score without regions"
         )
-    if options.text_only and (options.regions or options.track or TASKS[str(options.task)].needs_regions):
+    if options.text_only and (tables or task.needs_regions):
         raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
     if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
-
-
-def _reads_rows(options: Evaluation) -> bool:
-    """Whether the pictures of the rows are all that a model needs."""
-    return options.data is not None and TASKS[str(options.task)].image_tokens
+    return task
 
 
 # Output
@@ -133,54 +127,46 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     return embed(open_image(paths[0])) if paths else None
 
 
-def image_table(parts: Sequence[Scored], data: PreparedData, options: Evaluation) -> dict[str, Any]:
+def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, folder: str | None) -> dict[str, Any]:
     """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
-    wanted = {image_id for part in parts for image_id in shown_images(part.judged, options.seed)}
+    wanted = {image_id for part in parts for image_id in shown_images(part.judged, recipe.seed)}
+    table = next(iter(tables(data).values()), None)
     pictures, sizes = {}, {}
     for rows in data.splits.values():
-        ids = rows["image_id"]
-        for place in {image_id: n for n, image_id in enumerate(ids) if image_id in wanted}.values():
+        for place in {image_id: n for n, image_id in enumerate(rows["image_id"]) if image_id in wanted}.values():
             row = rows[place]
-            picture = find_picture(options.images, row["image_id"], row.get("file_name"))
+            name = row["image_id"]
+            picture = find_picture(folder, name, row.get("file_name"))
             if picture is not None:
-                pictures[row["image_id"]] = picture
-            sizes[row["image_id"]] = _size(row, data)
+                pictures[name] = picture
+            sizes[name] = (row.get("width"), row.get("height"))
+            if None in sizes[name]:
+                record = table[name] if table is not None and name in table else None
+                sizes[name] = (4, 3) if record is None else (record.width, record.height)
     return {"pictures": pictures, "sizes": sizes}
 
 
-def _size(row: Mapping[str, Any], data: PreparedData) -> tuple[int, int]:
-    if row.get("width") and row.get("height"):
-        return row["width"], row["height"]
-    table = next(iter(tables(data).values()), None)
-    record = table[row["image_id"]] if table is not None and row["image_id"] in table else None
-    return (4, 3) if record is None else (record.width, record.height)
-
-
-def to_report(parts: Sequence[Scored], data: PreparedData, checkpoint: str | None, options: Evaluation) -> Report:
+def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, scored: str, options: Evaluation) -> Report:
     """The content of the report page."""
-    shown = image_table(parts, data, options)
+    given = recipe.data
+    folder = os.sep if given.source else options.images or given.images
+    shown = image_table(parts, recipe, data, folder)
     drawn, wanted = len(shown["pictures"]), len(shown["sizes"])
-    lost = 0 if options.images is None else wanted - drawn
-    remarks = [f"{lost} of {wanted} images not found."] if lost else []
-    layers: list[str] = []
-    if checkpoint:
-        layers = layer_names(find_calls(read_model_config(checkpoint)))
+    remarks = [f"{wanted - drawn} of {wanted} images not found."] if folder and drawn < wanted else []
+    layers = [] if options.predictions else layer_names(find_calls(read_model_config(scored)))
     measured = [
         Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks, layers)
         for part in parts
     ]
-    scored = str(checkpoint or options.predictions)
-    regions = "; ".join(options.track) or options.regions or "none"
-    rows = ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())
     about = [
         ("scored", scored),
-        ("task", str(options.task)),
-        ("data", str(options.data_dir)),
-        ("regions", regions),
-        ("rows", rows),
+        ("task", recipe.task),
+        ("data", given.source or given.data_dir),
+        ("regions", "; ".join(options.track) or str(given.regions or "none")),
+        ("rows", ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())),
     ]
     about += [("settings", " ".join(options.set))] if options.set else []
-    return Report(f"{options.task}: {Path(scored).name}", about, measured, **shown, seed=options.seed)
+    return Report(f"{recipe.task}: {Path(scored).name}", about, measured, **shown, seed=recipe.seed)
 
 
 def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
@@ -192,29 +178,26 @@ def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
     return by_split
 
 
-def write(parts: Sequence[Scored], data: PreparedData, checkpoint: str | None, options: Evaluation) -> Path:
+def write(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, scored: str, options: Evaluation) -> Path:
     """Writes all files to the folder --output and returns the folder."""
-    name = Path(checkpoint or Path(str(options.predictions)).stem)
-    folder = Path(options.output or Path("runs", "evaluation", f"{options.task}_{'_'.join(name.parts[-2:])}"))
-    page = build_report(to_report(parts, data, checkpoint, options))
+    name = Path(scored) if options.predictions is None else Path(Path(scored).stem)
+    folder = Path(options.output or Path("runs", "evaluation", f"{recipe.task}_{'_'.join(name.parts[-2:])}"))
+    page = build_report(to_report(parts, recipe, data, scored, options))
     about: dict[str, Any] = {
-        "scored": checkpoint or options.predictions,
-        "task": options.task,
-        "data_dir": options.data_dir,
+        "scored": scored,
+        "task": recipe.task,
+        "data_dir": recipe.data.source or recipe.data.data_dir,
     }
-    about |= {"regions": options.regions, "tracks": options.track, "set": options.set, "seed": options.seed}
-    write_json(folder / "metrics.json", {**about, "limit": options.limit, "splits": metrics(parts)})
+    about["regions"] = None if recipe.data.regions is None else str(recipe.data.regions)
+    given = {"tracks": options.track, "set": options.set, "seed": recipe.seed, "limit": options.limit}
+    write_json(folder / "metrics.json", {**about, **given, "splits": metrics(parts)})
     for part in parts:
-        _write_predictions(part, TASKS[str(options.task)], folder / f"predictions_{part.name}")
+        path = folder / f"predictions_{part.name}"
+        if not TASKS[recipe.task].export(part.items, path):
+            lines = "".join(json.dumps(one.to_dict(), ensure_ascii=False) + "\n" for one in part.judged)
+            write_text(path.with_name(path.name + ".jsonl"), lines)
     write_text(folder / "report.html", page)
     return folder
-
-
-def _write_predictions(part: Scored, task: Task, path: Path) -> None:
-    if task.export(part.items, path):
-        return
-    lines = "".join(json.dumps(one.to_dict(), ensure_ascii=False) + "\n" for one in part.judged)
-    write_text(path.with_name(path.name + ".jsonl"), lines)
 
 
 # The command
@@ -224,26 +207,23 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     """Scores the splits, and writes the files of the output folder."""
     options.split = list(dict.fromkeys("validation" if s == "val" else s for s in options.split or ["validation"]))
     logging.set_verbosity_error()
+    scored = str(checkpoint or options.predictions)
     if options.task is None:
-        recipe = run_recipe(str(checkpoint), options)
-        read_config(str(checkpoint), TASKS[recipe.task])
+        recipe = run_recipe(scored, options)
+        read_config(scored, TASKS[recipe.task])
     else:
-        check_options(checkpoint, options)
-        config = None if checkpoint is None else read_config(checkpoint, TASKS[str(options.task)])
-        recipe = to_recipe(options, config)
-        options.images, options.data_dir = (
-            (os.sep, options.data) if options.data else (options.images, options.data_dir)
-        )
+        task = check_options(checkpoint, options)
+        recipe = to_recipe(options, None if checkpoint is None else read_config(checkpoint, task))
     with redirect_stdout(sys.stderr):  # how rows were read; the result alone goes to standard output
         data = prepare_data(recipe)
     check_names(options.split, list(data.splits), "--split ")
     data.splits = {name: data.splits[name] for name in options.split}
     if options.predictions is not None:
-        path, task = Path(str(options.predictions)), TASKS[str(options.task)]
-        parts = [score_file(path, task, split, rows) for split, rows in data.splits.items()]
+        task = TASKS[recipe.task]
+        parts = [score_file(Path(scored), task, split, rows) for split, rows in data.splits.items()]
     else:
-        parts = list(score_splits(str(checkpoint), recipe, data))
-    folder = write(parts, data, checkpoint, options)
+        parts = list(score_splits(scored, recipe, data))
+    folder = write(parts, recipe, data, scored, options)
     lines = [line for part in parts for line in _lines(part)]
     return metrics(parts), "\n".join([*lines, f"written: {folder}/report.html"])
 
