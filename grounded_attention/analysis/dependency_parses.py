@@ -157,22 +157,22 @@ def _error(path: Path, number: int, found: str, expected: str) -> ValueError:
 # spaCy
 
 
-def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Parse]:
+def spacy_parses(captions: Iterable[str]) -> list[Parse]:
     """Parses captions with spaCy, each caption once."""
-    if any(importlib.util.find_spec(name) is None for name in ("spacy", model)):
+    if any(importlib.util.find_spec(name) is None for name in ("spacy", SPACY_MODEL)):
         raise ValueError(
-            f"spaCy with its model {model} is not installed; pip install '.[spacy]' && python -m spacy download "
-            f"{model}, or give parses in CoNLL-U files"
+            f"spaCy with its model {SPACY_MODEL} is not installed; pip install '.[spacy]' && python -m spacy download "
+            f"{SPACY_MODEL}, or give parses in CoNLL-U files"
         )
     import spacy
 
     texts = list(dict.fromkeys(captions))
-    return [_of_document(document, model) for document in spacy.load(model).pipe(texts)]
+    return [_of_document(document) for document in spacy.load(SPACY_MODEL).pipe(texts)]
 
 
-def _of_document(document: Any, model: str) -> Parse:
+def _of_document(document: Any) -> Parse:
     if len(document) and not document.has_annotation("DEP"):
-        raise ValueError(f"the spaCy model {model} has no dependency parser; give one that has, such as {SPACY_MODEL}")
+        raise ValueError(f"the spaCy model {SPACY_MODEL} has no dependency parser; install it again")
     kept = [token for token in document if not token.is_space]  # the head of a word is never white space
     index = {token.i: place for place, token in enumerate(kept)}
     words = tuple(
@@ -180,7 +180,7 @@ def _of_document(document: Any, model: str) -> Parse:
         for place, token in enumerate(kept)
     )
     written = tuple((word.form, place, place + 1) for place, word in enumerate(words))
-    return Parse(document.text, words, written, f"spaCy {model}")
+    return Parse(document.text, words, written, f"spaCy {SPACY_MODEL}")
 
 
 # Words and characters

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.modeling.finite_numbers import finite_outputs
 from grounded_attention.utils.whole_files import write_text
@@ -59,7 +59,7 @@ class PerturbationCurves:
         """Area under each curve by the trapezoidal rule, (C,) in [0, 1]: the mean accuracy over the removal."""
         return np.trapezoid(self.accuracy, self.fractions, axis=-1)
 
-    def summary(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> list[dict[str, Any]]:
+    def summary(self) -> list[dict[str, Any]]:
         """The areas of each map and of the random order, with bootstrap intervals over images."""
         by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
         index = {curve: place for place, curve in enumerate(self.curves)}
@@ -68,7 +68,7 @@ class PerturbationCurves:
             orders = (RANDOM, RANDOM) if name == RANDOM else (MOST, LEAST)
             most, least = (by_image[:, index[name, order]] for order in orders)
             columns = np.stack([most, least, least - most], axis=1)
-            low, high = ratio_intervals(columns, self.items, level, draws, seed)
+            low, high = ratio_intervals(columns, self.items)
             row: dict[str, Any] = {"map": name}
             for place, key in enumerate((MOST, LEAST, "gap")):
                 row[key] = float(columns[:, place].sum() / self.items.sum())

@@ -24,8 +24,6 @@ from .models import ModelOptions, read_heads
 from .number_options import Count
 from .rows_options import RowSource
 
-TOP = 3  # the most points
-
 
 def point(
     image: str | None = None,
@@ -64,7 +62,7 @@ def point(
     (network, processor), chosen = loading.load(model), read_heads(heads)
 
     def ask(image: Any, text: str | None) -> Any:
-        return point_at(network, processor, image, str(text), heads=chosen, anchor=anchor, zoom=zoom, top=TOP)
+        return point_at(network, processor, image, str(text), heads=chosen, anchor=anchor, zoom=zoom)
 
     if picture is None:
         return _measure(source, ask)
@@ -114,7 +112,7 @@ def _measure(source: RowSource, ask: Callable[[Any, str], Any]) -> tuple[Any, st
         where = [images[place] for place in chosen]
         shown = [estimate_ratio([hits[place][key] for place in chosen], None, where).percent for key in each if chosen]
         rows.append([name, str(len(chosen) or "–"), *(shown or (f"{value:.1%}" for value in each.values()))])
-    table = markdown_table(["targets", "number", "hit", "overlap", f"hit of {TOP}"], rows, aligned=True)
+    table = markdown_table(["targets", "number", "hit", "overlap", "hit of 3"], rows, aligned=True)
     note = "all: mean over targets, with 95 % intervals over images; mean of groups: each group counts the same"
     return scores, f"{table}\n\n{note}"
 

@@ -89,8 +89,8 @@ def judge_ways(
     `attention` (L, H, R); `gold`: the right regions (R,), and boxes; `regions`: boxes, candidates (R,), and the grid
     of image tokens. Heads that see no candidate find nothing. The box of chance is found by `box_scores`.
     """
-    right, gold_boxes = gold
-    boxes, candidates, grid = regions
+    gold_boxes, grid = gold[1], regions[2]
+    right, boxes, candidates = (each.to(attention.device) for each in (gold[0], *regions[:2]))
     judged = dict.fromkeys(sets, (0.0, 0.0))
     same_heads: dict[tuple, list[str]] = {}
     for name, (heads, _) in sets.items():
@@ -113,12 +113,12 @@ def judge_ways(
     return judged
 
 
-def box_scores(phrases: Sequence[MappedPhrase], seed: int = 0) -> list[BoxScore]:
+def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
     """The score of each way to ground, with intervals over images.
 
     Chance points at a random candidate, and takes the box of a phrase of another image.
     """
-    generator, images = np.random.default_rng(seed), np.array([phrase.image_id for phrase in phrases])
+    generator, images = np.random.default_rng(0), np.array([phrase.image_id for phrase in phrases])
     columns = {name: np.array([phrase.ways[name] for phrase in phrases]) for name in phrases[0].ways}
     for number, phrase in enumerate(phrases):
         others = np.flatnonzero(images != phrase.image_id)

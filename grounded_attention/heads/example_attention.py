@@ -121,7 +121,6 @@ def words_across_layers_figure(
     words: Sequence[int],
     heads: Sequence[tuple[int, int]],
     path: str | Path,
-    title: str | None = None,
 ) -> Figure:
     """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word."""
     from grounded_attention.pages.attention_pictures import method_comparison_figure
@@ -131,7 +130,7 @@ def words_across_layers_figure(
         share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
         label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
         rows[label] = [example.word_attention(word, layer, head) for word in words]
-    return method_comparison_figure(example.image, example.caption, rows, path, title)
+    return method_comparison_figure(example.image, example.caption, rows, path)
 
 
 # Capturing

@@ -325,12 +325,7 @@ class Maps:
         return {"entropy": np.stack(entropies).astype(np.float64)} if entropies else {}
 
     def _judge(self, one: _KeptMap, entropy: np.ndarray | None = None) -> None:
-        ways = {}
-        if self.sets:
-            (right, gold_boxes), (boxes, candidates, grid) = one.gold, one.regions
-            right, boxes, candidates = (value.to(one.maps.device) for value in (right, boxes, candidates))
-            given = (one.maps, (right, gold_boxes), (boxes, candidates, grid))
-            ways = judge_ways(self.sets, self.centre_size, *given)
+        ways = judge_ways(self.sets, self.centre_size, one.maps, one.gold, one.regions) if self.sets else {}
         self.phrases.append(MappedPhrase(one.image, one.gold[1], entropy, ways))
         self._batches.append(one.number)
 

@@ -13,17 +13,16 @@ import numpy as np
 from transformers.utils import logging
 
 from grounded_attention.metrics.intervals import interval_text
-from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, SAME_SPLIT
 from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
-from .boxes import BoxScore, Heads, Way, box_scores
+from .boxes import BoxScore, Way, box_scores
 from .card import boxes_table, chosen_table
 from .choosing import choose_heads, top_heads
 from .examples import AuditExample, Images
-from .heads_file import ChosenHeads, name_heads, read_pairs
+from .heads_file import ChosenHeads, name_heads
 from .items import Rules
 from .maps import BOX_RULE, BOX_RULES
 from .measure import Maps, Measurement
@@ -203,7 +202,6 @@ def rank_heads(
     ablate: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
-    iou_threshold: float = IOU_THRESHOLD,
     merged_box: bool = False,
     relate: Relate | None = None,
     progress: bool = False,
@@ -232,7 +230,7 @@ def rank_heads(
             language head, or a pre-trained model that reads regions (VLBertForPreTraining, ...).
         batch_size (`int`, *optional*): texts in a batch; by default 4, and 32 with `regions`.
         seed (`int`, *optional*, defaults to 0): seed of the random heads of the ablation.
-        iou_threshold, merged_box: which regions are right, see `audit`.
+        merged_box: which regions are right, see `audit`.
         relate (`Callable`, *optional*): makes examples of words that a dependency relates to phrases, of the examples
             of a split; they are counted too.
         progress (`bool`, *optional*, defaults to `False`): whether to show progress bars.
@@ -246,7 +244,7 @@ def rank_heads(
         ValueError: if the model's attention cannot be read, its image tokens are not known, no phrase has a box, or an
             option is not valid.
     """
-    rules = Rules(words, iou_threshold, merged_box)
+    rules = Rules(words, merged=merged_box)
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
 
     def score(examples: Sequence[AuditExample], title: str, maps: Maps) -> HeadTable:
@@ -312,42 +310,31 @@ def evaluate_heads(
     processor: Any,
     examples: Iterable[AuditExample],
     images: Images,
-    heads: Heads | ChosenHeads,
+    heads: ChosenHeads,
     *,
     regions: Mapping[str, Any] | None = None,
-    centre_size: tuple[float, float] = (0.5, 0.5),
-    words: str = "mean",
-    instruction: str | None = None,
     batch_size: int | None = None,
-    iou_threshold: float = IOU_THRESHOLD,
     merged_box: bool = False,
-    box_rule: str = BOX_RULE,
     progress: bool = False,
 ) -> list[BoxScore]:
     """Measures the boxes of heads that were chosen before: pointing game and accuracy at an IoU of 0.5.
 
     Args:
-        heads (`Heads` or `ChosenHeads`): (layer, head) pairs, counted from 0; a `ChosenHeads` also says `centre_size`,
-            `words`, `instruction` and `box_rule`, and the arguments of these names are not read.
-        centre_size (`tuple[float, float]`, *optional*, defaults to `(0.5, 0.5)`): width and height of the box in the
-            centre of every image, the baseline.
-        box_rule (`str`, *optional*, defaults to `"otsu"`): how a map becomes a box, `box_rule` of `heads.json`.
+        heads (`ChosenHeads`): (layer, head) pairs, how phrases ask them, how their map becomes a box, and the size of
+            the box in the centre of every image, the baseline; `chosen` of a ranking, or read from `heads.json`.
 
     The other arguments and the errors are those of `rank_heads`.
 
     Returns:
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
-    if isinstance(heads, ChosenHeads):
-        heads.check(model)
-        words, instruction = heads.settings.words, heads.settings.instruction
-        centre_size, box_rule, heads = heads.centre_size, heads.box_rule, heads.heads
-    heads = read_pairs(heads)
-    rules = Rules(words, iou_threshold, merged_box)
+    heads.check(model)
+    rules, instruction = Rules(heads.settings.words, merged=merged_box), heads.settings.instruction
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
-    sets: dict[str, Way] = {name_heads(heads): (list(heads), box_rule)}
-    if len(heads) > 1:
-        sets.update({name_heads([head]): ([head], box_rule) for head in heads})
-    maps = Maps(run.tokens, sets, centre_size)
+    pairs = heads.heads
+    sets: dict[str, Way] = {name_heads(pairs): (list(pairs), heads.box_rule)}
+    if len(pairs) > 1:
+        sets.update({name_heads([head]): ([head], heads.box_rule) for head in pairs})
+    maps = Maps(run.tokens, sets, heads.centre_size)
     run.score(examples, "boxes", progress=progress, maps=maps)
     return box_scores(maps.phrases)

@@ -9,7 +9,7 @@ too high. Therefore heads are chosen on one split and reported on another. `SAME
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -116,9 +116,9 @@ class HeadCounts:
         low, high = self.intervals()[:, *head].tolist()
         return Estimate(float(self.accuracy[head]), low, high, self.total)
 
-    def baseline_interval(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> Interval:
+    def baseline_interval(self) -> Interval:
         """The interval of the baseline rule; the same seed gives the same samples of images as for the heads."""
-        low, high = ratio_intervals(self.baseline[:, None], self.items, level, draws, seed)[:, 0]
+        low, high = ratio_intervals(self.baseline[:, None], self.items)[:, 0]
         return float(low), float(high)
 
     def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
@@ -163,10 +163,7 @@ class Choice:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Choice":
-        heads = {
-            name: {group: (int(pair[0]), int(pair[1])) for group, pair in groups.items()}
-            for name, groups in content["heads"].items()
-        }
+        heads = {name: {group: tuple(pair) for group, pair in each.items()} for name, each in content["heads"].items()}
         return cls(content["split"], heads)
 
 
@@ -296,11 +293,11 @@ class HeadTable:
         """The heads to report."""
         return self.chosen or choose(self, SAME_SPLIT)
 
-    def best_heads(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
+    def best_heads(self) -> list[BestHead]:
         """The chosen head of each group, with its accuracy and interval here; groups without a choice are skipped."""
         chosen = self.choice.heads
         return [
-            _best_head(kind, group, counts, chosen[kind][group], level, draws)
+            _best_head(kind, group, counts, chosen[kind][group])
             for kind, groups in self.counted.items()
             for group, counts in groups.items()
             if group in chosen.get(kind, {})
@@ -314,35 +311,25 @@ class HeadTable:
         """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
         return f"{self.layers[layer]}-{head}"
 
-    def to_pandas(self, level: float = LEVEL, draws: int = DRAWS) -> "pandas.DataFrame":
+    def to_pandas(self) -> "pandas.DataFrame":
         """One row per head and group: kind, group, layer, head, accuracy, low, high (its interval), share, active,
         and for the group: items, images, baseline, chance, upper_bound.
         """
         import pandas
 
-        return pandas.DataFrame(list(self._rows(level, draws)))
-
-    def _rows(self, level: float, draws: int) -> Iterator[dict[str, Any]]:
+        rows = []
         for kind, groups in self.counted.items():
             for group, counts in groups.items():
-                low, high = counts.intervals(level, draws)
-                for place in map(tuple, np.argwhere(self.real)):
-                    yield {
-                        "kind": kind,
-                        "group": group,
-                        "layer": self.layers[place[0]],
-                        "head": int(place[1]),
-                        "accuracy": counts.accuracy[place],
-                        "low": low[place],
-                        "high": high[place],
-                        "share": counts.mean_share[place],
-                        "active": bool(counts.active[place]),
-                        "items": counts.total,
-                        "images": len(counts.image_ids),
-                        "baseline": counts.baseline_accuracy,
-                        "chance": counts.chance_accuracy,
-                        "upper_bound": counts.upper_bound,
-                    }
+                low, high = counts.intervals()
+                for layer, head in np.argwhere(self.real).tolist():
+                    at = (layer, head)
+                    row = {"kind": kind, "group": group, "layer": self.layers[layer], "head": head}
+                    row |= {"accuracy": counts.accuracy[at], "low": low[at], "high": high[at]}
+                    row |= {"share": counts.mean_share[at], "active": bool(counts.active[at])}
+                    row |= {"items": counts.total, "images": len(counts.image_ids)}
+                    row |= {"baseline": counts.baseline_accuracy, "chance": counts.chance_accuracy}
+                    rows.append({**row, "upper_bound": counts.upper_bound})
+        return pandas.DataFrame(rows)
 
     def to_card_section(self) -> str:
         """Markdown for a model card: method, best heads with intervals, limits."""
@@ -434,18 +421,18 @@ def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> dict[str, Any]:
     return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": [low, high]}
 
 
-def _best_head(kind: str, group: str, counts: HeadCounts, pair: tuple[int, int], level: float, draws: int) -> BestHead:
-    low, high = _only(counts, pair).intervals(level, draws)[:, 0, 0]
+def _best_head(kind: str, group: str, counts: HeadCounts, pair: tuple[int, int]) -> BestHead:
+    low, high = _only(counts, pair).intervals()[:, 0, 0].tolist()
     return BestHead(
         kind,
         group,
         *pair,
         bool(counts.active[pair]),
         float(counts.accuracy[pair]),
-        (float(low), float(high)),
+        (low, high),
         float(counts.mean_share[pair]),
         counts.baseline_accuracy,
-        counts.baseline_interval(level, draws),
+        counts.baseline_interval(),
         counts.chance_accuracy,
         counts.upper_bound,
         counts.total,

@@ -22,6 +22,7 @@ from grounded_attention.utils.open_images import open_image
 from .look import GivenHeads, look
 
 ANCHOR = "<point>"
+ENLARGED, MOST_POINTS = 2, 3  # how many times a crop is enlarged; points of a result
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +69,6 @@ def point(
     heads: GivenHeads = "auto",
     anchor: str = ANCHOR,
     zoom: int = 0,
-    enlarge: int = 2,
-    top: int = 3,
-    share: float = 0.3,
 ) -> Pointed:
     """Points at what a text asks for, by the attention of the model.
 
@@ -88,9 +86,6 @@ def point(
         heads (*optional*, defaults to `"auto"`): as for [`look`]; not read if the model has the anchor.
         anchor (`str`, *optional*, defaults to `"<point>"`): the anchor token.
         zoom (`int`, *optional*, defaults to 0): how often to crop the image at the point, enlarge it and look again.
-        enlarge (`int`, *optional*, defaults to 2): how many times a crop is enlarged.
-        top (`int`, *optional*, defaults to 3): the most points.
-        share (`float`, *optional*, defaults to 0.3): the share of the map's maximum that a place needs.
 
     Returns:
         [`Pointed`]: the points.
@@ -123,16 +118,16 @@ def point(
             cells, part, source = words.cells, words.frame, lens.heads_from
         sides = (seen[2] - seen[0], seen[3] - seen[1])
         x1, y1, x2, y2 = (seen[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
-        ranked = map_points(cells, (x1, y1, x2, y2), share, score)
+        ranked = map_points(cells, (x1, y1, x2, y2), score=score)
         if not ranked:
             raise ValueError(f"{text!r}: nothing in the image is attended, so there is no point")
         if step < zoom:
             crop = zoom_box(picture.size, ranked[0][0])
             crops.append(crop)
-            shown = picture.crop(crop).resize(((crop[2] - crop[0]) * enlarge,) * 2, Image.Resampling.BICUBIC)
+            shown = picture.crop(crop).resize(((crop[2] - crop[0]) * ENLARGED,) * 2, Image.Resampling.BICUBIC)
             left, top_edge, right, bottom = (at / size for at, size in zip(crop, picture.size * 2, strict=True))
             seen = (left, top_edge, right, bottom)
-    points, scores = zip(*ranked[:top], strict=True)
+    points, scores = zip(*ranked[:MOST_POINTS], strict=True)
     return Pointed(points[0], points, scores, cells, (x1, y1, x2, y2), tuple(crops), source)
 
 

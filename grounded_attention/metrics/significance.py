@@ -73,8 +73,8 @@ class Estimate:
         return Estimate(self.value - before.value, low, high, self.count)
 
 
-def _ends(draws: npt.NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+def _ends(draws: npt.NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -106,9 +106,7 @@ class Difference:
         return self.seeds >= FEWEST_SEEDS and (self.low > 0 or self.high < 0)
 
 
-def paired_difference(
-    model: ItemScores, other: ItemScores, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
-) -> Difference:
+def paired_difference(model: ItemScores, other: ItemScores, draws: int = DRAWS, seed: int = 0) -> Difference:
     """
     Computes the mean difference of two models with its bootstrap interval, paired by seed and item, clustered by
     image.
@@ -117,7 +115,6 @@ def paired_difference(
         model (`ItemScores`): scores of the model.
         other (`ItemScores`): scores of the other model, with the same seeds and items.
         draws (`int`, *optional*, defaults to `DRAWS`): number of samples of images and seeds.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
         seed (`int`, *optional*, defaults to `0`): seed of the draws.
 
     Raises:
@@ -132,7 +129,7 @@ def paired_difference(
         )
     differences = model.scores - other.scores
     means = _resampled_means(differences, model.image_ids, draws, np.random.default_rng(seed))
-    return Difference(float(differences.mean()), *_ends(means, level), len(differences))
+    return Difference(float(differences.mean()), *_ends(means), len(differences))
 
 
 def _resampled_means(

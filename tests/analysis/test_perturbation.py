@@ -173,7 +173,7 @@ def test_back_end_is_eager_for_maps_only():
 
 def test_summary_files_and_figure(tmp_path):
     found = perturbed(about={"task": "toy"})
-    rows = {row["map"]: row for row in found.summary(draws=200)}
+    rows = {row["map"]: row for row in found.summary()}
     assert list(rows) == [*MAPS, RANDOM]
     assert rows["relevancy"]["gap"] == pytest.approx(1 - 1 / R)
     assert rows["relevancy"]["gap_low"] == pytest.approx(1 - 1 / R), "every image says the same"

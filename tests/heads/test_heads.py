@@ -254,8 +254,7 @@ def test_heads_that_see_no_candidate_find_nothing(candidates):
 def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
     model, processor = make_pair("qwen2_5_vl")
     ranking = rank_heads(model, processor, examples(3), pictures(4), report=examples(4), count=2, ablate=0)
-    chosen = {"centre_size": ranking.centre_size, "box_rule": ranking.chosen.box_rule}
-    found = evaluate_heads(model, processor, examples(4), pictures(4), ranking.heads, **chosen)
+    found = evaluate_heads(model, processor, examples(4), pictures(4), ranking.chosen)
     names = [score.name for score in found]
     assert names[1:] == [f"L{layer} H{head}" for layer, head in ranking.heads] + ["centre box", "chance"]
     by_name = {score.name: score for score in ranking.boxes}
