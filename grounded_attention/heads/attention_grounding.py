@@ -109,7 +109,7 @@ class AttentionGrounding(StreamingMetric):
             block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
             scores = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
             scores = scores.gather(2, columns.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1))
-            hits.append(_hits(scores.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold)[0])
+            hits.append(is_right(scores.masked_fill((columns < 0)[:, None], -1.0), targets.gold).double())
         return torch.stack(hits)
 
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
@@ -171,11 +171,6 @@ def token_items(targets: GroundingTargets) -> Items:
     nothing = np.zeros(len(gold), dtype=bool)
     places = place[:, None].cpu().numpy()
     return Items(targets.rows.cpu(), targets.columns.cpu(), example.cpu().numpy(), places, gold, nothing, [], [])
-
-
-def _hits(scores: Tensor, gold: Tensor) -> Tensor:
-    """Whether the highest column of each row of L layers is gold, 0 or 1; `gold` lacks the layers."""
-    return is_right(scores, gold[None]).double()
 
 
 def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ an item.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,40 +96,37 @@ class Items:
 
 
 @dataclass(frozen=True, eq=False)
-class _Grounded:
-    """A phrase in the model input: its batch row, its token indices, and the mask (R,) of regions that answer it."""
+class Query:
+    """What becomes an item: its batch row, the indices of its tokens or its region, the mask (K,) of what answers it,
+    its groups and gold boxes.
+    """
 
     example: int
-    tokens: np.ndarray
-    regions: np.ndarray
+    rows: np.ndarray
+    gold: np.ndarray
     groups: tuple[str, ...]
     boxes: np.ndarray
 
 
-def ground(batch: HeadBatch, examples: Sequence[AuditExample]) -> list[_Grounded]:
+def ground(batch: HeadBatch, examples: Sequence[AuditExample]) -> list[Query]:
     """Finds the phrases of the batch of `examples`, and their answers; a phrase cut with its text is skipped."""
     grounded = []
     for row, example in enumerate(examples):
         for number, phrase in enumerate(example.phrases):
             tokens = np.flatnonzero(batch.phrase_mask[row, number])
             if len(tokens):
-                grounded.append(_Grounded(row, tokens, batch.gold[row, number], tuple(phrase.types), phrase.boxes))
+                grounded.append(Query(row, tokens, batch.gold[row, number], tuple(phrase.types), phrase.boxes))
     return grounded
 
 
-def text_items(grounded: Sequence[_Grounded], batch: HeadBatch, word: str) -> Items:
+def text_items(grounded: Sequence[Query], batch: HeadBatch, word: str) -> Items:
     """Makes the items from words (one of `WORDS`) to regions; the baseline chooses the most confident candidate."""
     columns = _columns(batch.candidates)
     chosen = [_most_confident(row, scores) for row, scores in zip(columns.numpy(), batch.scores, strict=True)]
-    asking = np.array([batch.phrase_mask.shape[2]])  # the column that `ask_at_the_end` adds
-    return _items(
-        columns,
-        [
-            (one.example, asking if word == "prompt" else one.tokens[TOKENS[word]], one.regions, one.groups, one.boxes)
-            for one in grounded
-        ],
-        lambda example: chosen[example],
-    )
+    if word == "prompt":
+        asking = np.array([batch.phrase_mask.shape[2]])  # the column that `ask_at_the_end` adds
+        return _items(columns, [replace(one, rows=asking) for one in grounded], chosen)
+    return _items(columns, [replace(one, rows=one.rows[TOKENS[word]]) for one in grounded], chosen)
 
 
 def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
@@ -140,24 +137,19 @@ def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
     return int(candidates[0 if scores is None else np.argmax(scores[: len(candidates)])])
 
 
-def region_items(grounded: Sequence[_Grounded], batch: HeadBatch, word: str = DEFAULT_WORD) -> Items:
+def region_items(grounded: Sequence[Query], batch: HeadBatch, word: str = DEFAULT_WORD) -> Items:
     """Makes the items from regions to words; the baseline rule chooses the first word of the caption."""
     columns = _columns(batch.words)
     queried: dict[tuple[int, int], tuple[np.ndarray, list[str]]] = {}
     for one in grounded:
-        for region in np.flatnonzero(one.regions).tolist():
+        for region in np.flatnonzero(one.gold).tolist():
             tokens, groups = queried.setdefault((one.example, region), (np.zeros(columns.shape[1], dtype=bool), []))
-            tokens[one.tokens] = True
+            tokens[one.rows] = True
             groups.extend(one.groups)
-    first = [_most_confident(row, None) for row in columns.numpy()]
-    return _items(
-        columns,
-        [
-            (example, np.array([region]), tokens, tuple(groups), np.zeros((0, 4)))
-            for (example, region), (tokens, groups) in sorted(queried.items(), key=lambda item: item[0])
-        ],
-        lambda example: first[example],
-    )
+    queries = []
+    for (example, region), (tokens, groups) in sorted(queried.items(), key=lambda item: item[0]):
+        queries.append(Query(example, np.array([region]), tokens, tuple(groups), np.zeros((0, 4))))
+    return _items(columns, queries, [_most_confident(row, None) for row in columns.numpy()])
 
 
 def _columns(candidates: Tensor) -> Tensor:
@@ -165,28 +157,26 @@ def _columns(candidates: Tensor) -> Tensor:
     return torch.arange(candidates.shape[1]).expand(candidates.shape).masked_fill(~candidates, -1)
 
 
-def _items(
-    columns: Tensor,
-    queries: Sequence[tuple[int, np.ndarray, np.ndarray, tuple[str, ...], np.ndarray]],
-    rule: Callable[[int], int],
-) -> Items:
-    """Makes items of (example, query rows, gold columns, groups, boxes); a row of several items is queried once."""
+def _items(columns: Tensor, queries: Sequence[Query], choices: Sequence[int]) -> Items:
+    """Makes items; a row of several items is queried once. `choices`: what a rule chooses in each example."""
     rows: list[dict[int, int]] = [{} for _ in columns]
-    width = max((len(wanted) for _, wanted, *_ in queries), default=1)
-    places = np.full((len(queries), width), -1, dtype=np.int64)
-    for number, (example, wanted, *_) in enumerate(queries):
-        known = rows[example]
-        places[number, : len(wanted)] = [known.setdefault(row, len(known)) for row in wanted.tolist()]
+    places = np.full((len(queries), max((len(one.rows) for one in queries), default=1)), -1, dtype=np.int64)
+    for number, one in enumerate(queries):
+        known = rows[one.example]
+        places[number, : len(one.rows)] = [known.setdefault(row, len(known)) for row in one.rows.tolist()]
     padded = torch.full((len(rows), max(1, *map(len, rows))), -1, dtype=torch.int64)
     for row, known in zip(padded, rows, strict=True):
         row[: len(known)] = torch.tensor(list(known), dtype=torch.int64)
-    gold = np.array([golden for _, _, golden, *_ in queries], dtype=bool).reshape(len(queries), columns.shape[1])
-    examples = np.array([example for example, *_ in queries], dtype=np.int64)
-    choices = [rule(example) for example, *_ in queries]
-    right = [choice >= 0 and bool(golden[choice]) for choice, golden in zip(choices, gold, strict=True)]
-    groups = [tuple(dict.fromkeys(named)) for *_, named, _ in queries]
+    right = [choices[one.example] >= 0 and bool(one.gold[choices[one.example]]) for one in queries]
     return Items(
-        padded, columns, examples, places, gold, np.array(right, dtype=bool), groups, [boxes for *_, boxes in queries]
+        rows=padded,
+        columns=columns,
+        example=np.array([one.example for one in queries], dtype=np.int64),
+        places=places,
+        gold=np.array([one.gold for one in queries], dtype=bool).reshape(len(queries), columns.shape[1]),
+        baseline=np.array(right, dtype=bool),
+        groups=[tuple(dict.fromkeys(one.groups)) for one in queries],
+        boxes=[one.boxes for one in queries],
     )
 
 

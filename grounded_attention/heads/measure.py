@@ -466,11 +466,11 @@ class Measurement:
                 counted.cut[example.image_id] = (tokens, [each.words for each in phrases if each.reason == TRUNCATED])
         grounded = ground(batch, examples)
         if self.only_reachable:
-            judged = [one for one in grounded if one.regions.any()]
+            judged = [one for one in grounded if one.gold.any()]
             counted.phrases["out_of_sight"] += len(grounded) - len(judged)
             grounded = judged
         counted.phrases["judged"] += len(grounded)
-        counted.fitted += sum(bool(one.regions.any()) for one in grounded)
+        counted.fitted += sum(bool(one.gold.any()) for one in grounded)
         counted.scored += sum(scores is not None for scores in batch.scores)
         counted.unscored += sum(scores is None for scores in batch.scores)
         makers = {TEXT_TO_REGION: text_items, REGION_TO_TEXT: region_items}
