@@ -23,6 +23,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.videos import FPS, Video, open_video
 from grounded_attention.supervision.supervise import check_model, find_calls, head_layers, unwrap_model
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
 from .crop import SIDE, crop_box
@@ -31,7 +32,6 @@ from .sequences import (
     RowReader,
     Sequenced,
     add_answer,
-    generate,
     generate_and_read,
     read_means,
     read_prompt,
@@ -111,13 +111,8 @@ def look(
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
     forms = _read_form(form)
-    if rows not in ROWS:
-        raise ValueError(f"rows {rows!r:.40} is unknown; expected {' or '.join(ROWS)}")
-    check_model(model, processor)
-    model = model.eval()
-    patches = processor
-    if not isinstance(processor, PatchGroundingProcessor):
-        patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    check_one_of(rows, ROWS, "rows ")
+    model, patches = ready(model, processor)
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
     chat, pictures = read_chat(images, text, messages, video, fps)
@@ -131,6 +126,14 @@ def look(
     cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
     second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options, rows)
     return replace(lens, second=second, crop=crop)
+
+
+def ready(model: Any, processor: Any) -> tuple[Any, PatchGroundingProcessor]:
+    """The model in evaluation mode, and the processor that finds its image tokens."""
+    check_model(model, processor)
+    if not isinstance(processor, PatchGroundingProcessor):
+        processor = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    return model.eval(), processor
 
 
 def _look(
@@ -148,13 +151,10 @@ def _look(
     own = len(prompt.words)
     if which == "before":
         prompt = _words_before(prompt)
-    chosen, read = ChosenHeads((), source="attention rollout over all layers"), None
-    if "rollout" not in forms:
-        chosen = _choose(model, heads)
-    if answer is None and "rollout" in forms:
-        ids = generate(model, patches, prompt, **options)
-    elif answer is None:
-        layers = {layer for layer, _ in chosen.heads} or head_layers(model)
+    rolled, read = "rollout" in forms, None
+    chosen = ChosenHeads((), source="attention rollout over all layers") if rolled else _choose(model, heads)
+    if answer is None:
+        layers = [] if rolled else {layer for layer, _ in chosen.heads} or head_layers(model)
         ids, read = generate_and_read(model, patches, prompt, layers, **options)
     else:
         patches.check_text(answer, "answer")
@@ -168,7 +168,7 @@ def _look(
     token_images = prompt.token_images
     images, names = _shown(patches, pictures)
     rows = sorted({row for word in whole.words for row in word.rows})
-    if "rollout" in forms:
+    if rolled:
         attention = _rollout(model, whole.inputs, rows, columns)[None]
     else:
         chosen, attention = _read(model, chosen, prompt, whole.inputs, rows, read)
@@ -305,9 +305,8 @@ def _texts(chat: Any) -> list[str]:
 
 def _read_form(form: str | Sequence[str]) -> tuple[str, ...]:
     named = [name.strip() for name in form.split(",")] if isinstance(form, str) else list(form)
-    unknown = [name for name in named if name not in FORMS]
-    if unknown or not named:
-        raise ValueError(f"form {unknown[0] if unknown else form!r} is unknown; expected {', '.join(FORMS)}")
+    for name in named or [""]:
+        check_one_of(name, FORMS, "form ")
     if "rollout" in named and "relative" in named:
         raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
     return tuple(name for name in FORMS if name in named)

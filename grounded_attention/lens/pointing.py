@@ -16,10 +16,10 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.registry import get_method
 from grounded_attention.supervision.soft_attention import POINTER
-from grounded_attention.supervision.supervise import check_model, model_device, supervise, unwrap_model
+from grounded_attention.supervision.supervise import model_device, supervise, unwrap_model
 from grounded_attention.utils.open_images import open_image
 
-from .look import GivenHeads, look
+from .look import GivenHeads, look, ready
 
 ANCHOR = "<point>"
 ENLARGED, MOST_POINTS = 2, 3  # how many times a crop is enlarged; points of a result
@@ -96,11 +96,8 @@ def point(
     """
     if not text.strip():
         raise ValueError("point needs a text: say what to point at")
-    check_model(model, processor)
-    model, picture = model.eval(), open_image(image, "image")
-    patches = processor
-    if not isinstance(processor, PatchGroundingProcessor):
-        patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    model, patches = ready(model, processor)
+    picture = open_image(image, "image")
     anchored = anchor in patches.tokenizer.get_added_vocab()
     if not anchored and anchor != ANCHOR:
         raise ValueError(f"anchor {anchor!r} is no token that was added to the model")

@@ -243,11 +243,15 @@ class Lens:
             values["shares"] = [float(f"{share:.4g}") for share in shares]
             cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
-        about = {"heads": [list(head) for head in self.heads], "heads_from": self.heads_from, "form": list(self.form)}
-        about["rows"] = self.rows
-        about["images"] = list(self.names)
+        about: dict[str, Any] = {
+            "heads": [list(head) for head in self.heads],
+            "heads_from": self.heads_from,
+            "form": list(self.form),
+            "rows": self.rows,
+            "images": list(self.names),
+            "boxes": [[round(edge, 5) for edge in box] for box in self.boxes],
+        }
         again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
-        about["boxes"] = [[round(edge, 5) for edge in box] for box in self.boxes]
         return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
 
 
