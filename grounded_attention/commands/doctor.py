@@ -58,12 +58,13 @@ def _torch() -> dict[str, Any]:
     except (ImportError, OSError) as error:
         return {"error": f"torch cannot be imported ({first_sentences(error)}): install it for your machine"}
     found: dict[str, Any] = {"threads": torch.get_num_threads(), "devices": {}}
-    if importlib.util.find_spec("torchvision"):
-        try:
-            import torchvision  # noqa: F401
-        except (ImportError, OSError, RuntimeError) as error:
-            where = f"install the one for torch {torch.__version__}"
-            found["error"] = f"torchvision cannot be imported ({first_sentences(error)}): {where}"
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        pass  # `extras` says it
+    except (OSError, RuntimeError) as error:
+        where = f"install the one for torch {torch.__version__}"
+        found["error"] = f"torchvision cannot be imported ({first_sentences(error)}): {where}"
     for number in range(torch.accelerator.device_count()):
         name = f"{torch.accelerator.current_accelerator()}:{number}"
         found["devices"][name] = ""
