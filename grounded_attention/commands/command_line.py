@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import re
+import select
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -281,12 +282,16 @@ def is_unread() -> bool:
     """Whether the reader of the output, such as `head`, has enough; what else is printed is then dropped."""
     try:
         sys.stdout.flush()
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        broken = bool(pipe.poll(0))
     except BrokenPipeError:
+        broken = True
+    except (OSError, ValueError, AttributeError):  # no file, or a system without `poll`
+        return False
+    if broken:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    except (OSError, ValueError):  # no file
-        pass
-    return False
+    return broken
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS
-from .heads import Heads
+from .heads_options import Heads
 from .models import ModelOptions
 
 # Config field of transformers' models that gives the width of a region feature.

@@ -50,8 +50,8 @@ from grounded_attention.utils.plain_text import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .choices import HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
-from .heads import Heads
 from .heads_models import find_regions, load
+from .heads_options import Heads
 from .image_options import check_pictures, folder_pictures
 from .key_values import parse_options
 from .models import ModelOptions

@@ -117,5 +117,5 @@ def test_missing_and_unknown_questions_are_refused():
     references = {"7": ["yes"] * 10, "8": ["no"] * 10}
     with pytest.raises(ValueError, match=r"answers\.json has no answer for 1 of 2 questions, such as 8"):
         score_questions({"7": "yes"}, references, source="answers.json")
-    with pytest.raises(ValueError, match="nobody asked for 1 of 2 questions, such as 9"):
+    with pytest.raises(ValueError, match="nobody asked for 1 of 3 questions, such as 9"):
         score_questions({"7": "yes", "8": "no", "9": "no"}, references)
