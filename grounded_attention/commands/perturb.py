@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Measures how faithful relevancy maps are, for `grounded-attention evaluate --perturb`."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from grounded_attention.pages.perturbation_figure import perturbation_figure
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
+from grounded_attention.utils.plain_text import markdown_table
 
 from .evaluate_options import Evaluation
 from .evaluate_work import to_recipe
@@ -42,16 +42,8 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     curves.save(folder)
     perturbation_figure(curves, folder / "perturbation.png", f"{options.task}, {split}")
     rows, accuracy = curves.summary(), float(curves.accuracy[0, 0])
-    text = f"accuracy with all regions {accuracy:.4f}\n{_table(rows)}\nwritten: {folder}"
-    return {"accuracy": accuracy, "areas": rows}, text
-
-
-COLUMNS = ("most", "least", "gap")
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    lines = [f"{'area of':12}{'most first':>24}{'least first':>24}{'gap':>24}"]
-    for row in rows:
-        cells = [area_text(row, name) for name in COLUMNS]
-        lines.append(f"{row['map']:12}" + "".join(f"{cell:>24}" for cell in cells))
-    return "\n".join(lines)
+    areas = [(row["map"], *(area_text(row, name) for name in ("most", "least", "gap"))) for row in rows]
+    table = markdown_table(("area of", "most first", "least first", "gap"), areas, aligned=True)
+    return {"accuracy": accuracy, "areas": rows}, (
+        f"accuracy with all regions {accuracy:.4f}\n{table}\nwritten: {folder}"
+    )
