@@ -3,7 +3,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,15 +115,13 @@ def best_table(best: Sequence[Mapping[str, Any]]) -> str:
     relations = [one for one in best if one["kind"] == "relations"]
     common = sorted(relations, key=lambda one: (-one["items"], one["group"]))[:MOST_RELATIONS]
     shown = [one for one in best if one["kind"] != "relations" or one in common]
-    rows = [tuple(map(markdown_text, best_row(one))) for one in shown]
-    return markdown_table(BEST_COLUMNS, rows, 2)
+    return markdown_table(BEST_COLUMNS, [best_row(one, markdown_text) for one in shown], 2)
 
 
-def best_row(best: Mapping[str, Any]) -> tuple[str, ...]:
-    """The texts of `BEST_COLUMNS` for a head of `best` in `heads.json`."""
-    group = "" if best["group"] == "all" else f", {best['group']}"
-    reachable = best["upper_bound"]
-    head = f"{best['layer']}-{best['head']}"
+def best_row(best: Mapping[str, Any], shown: Callable[[str], str] = str) -> tuple[str, ...]:
+    """The texts of `BEST_COLUMNS` for a head of `best` in `heads.json`; `shown` writes names of groups and layers."""
+    group = "" if best["group"] == "all" else f", {shown(best['group'])}"
+    head, reachable = shown(f"{best['layer']}-{best['head']}"), best["upper_bound"]
     return (
         NAMES.get(best["kind"], best["kind"]) + group,
         head if best["active"] else f"{head} (not active)",
