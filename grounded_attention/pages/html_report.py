@@ -43,9 +43,10 @@ MEANINGS = {
     "text_to_region_tokens": "number of grounded words",
 }
 ENDINGS = {"count": "number of items"}
-BASELINES = ("majority", "chance")
 MOST_KINDS = 40
 BASELINE_NAMES = {"majority": "one answer always", "chance": "chance"}
+NUMBER_HEAD = ("metric", "meaning", "", "", *BASELINE_NAMES.values(), "count")
+NO_NUMBERS = "No numbers, because the gold answers are unknown."
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,12 @@ def build_report(report: Report) -> str:
 
 def _part(part: Measured, report: Report) -> str:
     groups = by_group(part.judged)
-    plain = {name: baselines(items) for name, items in groups.items()}
+    rows = number_rows(part.numbers, {name: baselines(items) for name, items in groups.items()})
     return "\n".join(
         [
             f"<h2>{escape(part.heading)}</h2>",
             *(f"<p>{escape(line)}</p>" for line in part.remarks),
-            _numbers(to_numbers(part.numbers, plain)),
+            html_table(NUMBER_HEAD, rows, text_columns=2) if rows else f"<p>{NO_NUMBERS}</p>",
             *(_grid(name, value, part.layers) for name, value in part.numbers.items() if is_grid(value)),
             *(_group(name, items, report, len(groups) > 1) for name, items in groups.items()),
         ]
@@ -99,22 +100,23 @@ def _part(part: Measured, report: Report) -> str:
 # Numbers
 
 
-@dataclass(frozen=True)
-class Number:
-    """One number of a report."""
-
-    name: str
-    value: float | int
-    meaning: str
-    baselines: Mapping[str, float]
-    count: int | None = None
-
-
-def to_numbers(numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[Number]:
-    """Takes all plain numbers; baselines and counts are attached to their accuracy."""
-    folded = {key for name in numbers for key in _beside(name) if key in numbers}
-    plain = {k: v for k, v in numbers.items() if isinstance(v, int | float) and k not in folded}
-    return [Number(name, value, _meaning(name), *_context(name, numbers, baselines)) for name, value in plain.items()]
+def number_rows(numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """A row of the table for each plain number; the baselines and the count of an accuracy stand in its row."""
+    taken = {key for name in numbers for key in _beside(name)}
+    rows = []
+    for name, value in numbers.items():
+        if name in taken or not isinstance(value, int | float):
+            continue
+        meaning = MEANINGS.get(name) or ENDINGS.get(name.rpartition("_")[2], "")
+        if isinstance(value, int):  # a count has no baseline
+            rows.append([name, meaning, str(value), "", *("" for _ in BASELINE_NAMES), ""])
+            continue
+        known: dict[str, Any] = {**baselines.get(name.removesuffix("_accuracy"), {})}
+        known |= {key.rpartition("_")[2]: numbers[key] for key in _beside(name) if key in numbers}
+        bar = _bar(value) if 0 <= value <= 1 else ""
+        others = [_share(known.get(each)) for each in BASELINE_NAMES]
+        rows.append([name, meaning, _share(value), bar, *others, str(known.get("count", ""))])
+    return rows
 
 
 def is_grid(value: Any) -> bool:
@@ -126,37 +128,8 @@ def _beside(name: str) -> list[str]:
     """Names of the baselines and counts of a metric."""
     stem = name.removesuffix("_accuracy")
     if stem != name:
-        return [f"{stem}_{kind}" for kind in (*BASELINES, "count")]
+        return [f"{stem}_{kind}" for kind in (*BASELINE_NAMES, "count")]
     return ["text_to_region_chance"] if name.startswith("text_to_region_") and not name.endswith("_chance") else []
-
-
-def _context(
-    name: str, numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]
-) -> tuple[dict[str, float], int | None]:
-    beside = {key.rpartition("_")[2]: numbers[key] for key in _beside(name) if key in numbers}
-    count = beside.pop("count", None)
-    if isinstance(numbers[name], int):
-        return {}, None  # a count has no baseline
-    return {**baselines.get(name.removesuffix("_accuracy"), {}), **beside}, count
-
-
-def _meaning(name: str) -> str:
-    return MEANINGS.get(name) or ENDINGS.get(name.rpartition("_")[2], "")
-
-
-def _numbers(numbers: Sequence[Number]) -> str:
-    if not numbers:
-        return "<p>No numbers, because the gold answers are unknown.</p>"
-    head = ("metric", "meaning", "", "", *BASELINE_NAMES.values(), "count")
-    return html_table(head, [_number(number) for number in numbers], text_columns=2)
-
-
-def _number(number: Number) -> list[str]:
-    share = isinstance(number.value, float) and 0 <= number.value <= 1
-    beside = [_share(number.baselines.get(name)) for name in BASELINE_NAMES]
-    value = _share(number.value) if isinstance(number.value, float) else str(number.value)
-    count = "" if number.count is None else str(number.count)
-    return [number.name, number.meaning, value, _bar(number.value) if share else "", *beside, count]
 
 
 def _share(value: float | None) -> str:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.pages.failures import Alternative, Judged, baselines, choose
-from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images, to_numbers
+from grounded_attention.pages.html_report import Measured, Report, build_report, number_rows, shown_images
 from grounded_attention.pages.overlay import GOLD, PREDICTED, TEXT_HEIGHT, Box, draw, embed, empty_frame
 from tests.helpers.browser import open_browser
 
@@ -86,10 +86,9 @@ def test_baselines_are_those_of_the_best_single_answer_and_of_chance():
 
 def test_baselines_and_counts_are_attached_to_their_accuracy():
     figures = {"a_accuracy": 0.5, "a_majority": 0.4, "a_chance": 0.2, "a_count": 7, "b_accuracy": 1.0, "b_bound": 3}
-    first, second, third = to_numbers(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
-    assert first.baselines == {"majority": 0.4, "chance": 0.2} and first.count == 7
-    assert second.baselines == {"chance": 0.1} and second.count is None
-    assert third.value == 3 and third.baselines == {}
+    first, second, third = number_rows(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
+    assert first[4:] == ["0.400", "0.200", "7"] and second[4:] == ["", "0.100", ""]
+    assert third == ["b_bound", "", "3", "", "", "", ""]
 
 
 def test_pages_count_layers_and_heads_from_0_as_options_do():

@@ -1,4 +1,4 @@
-"""The page of a run: one file with table, figures, recipe, times and environment; and cards with words alone."""
+"""The page of a run: one file with table, figures, recipe, times and environment; and tables of cards."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from PIL import Image
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.pages.tables import comparison_table
 from grounded_attention.training.experiments.report import PAGE, next_steps, write_run_page
-from grounded_attention.training.publish.card_results import head_table, result_table, with_text_only
+from grounded_attention.training.publish.card_results import head_table, result_table
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from tests.helpers.browser import open_browser
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -113,14 +113,3 @@ def test_a_card_says_how_sure_the_best_heads_are():
     assert best.endswith("| test | 0.200 | 0.120 to 0.330 | 40 | – | 0.100 |")
     table = head_table(numbers["test"])
     assert "| 0 | 0.300 | 0 | 0.400 | 0.310 to 0.520 | 0.500 |\n| 1 | 0.200 | 1 | 0.300 | 0.210 to 0.430 |" in table
-
-
-def test_a_card_gains_the_accuracies_from_words_alone():
-    figures = {"test": {"vgp_accuracy": 0.75, "vgp_majority": 0.25, "vgp_count": 8, "identification_accuracy": 0.5}}
-    card = f"# Card\n\n{result_table(figures)}\n\nafter | it\n"
-    done = with_text_only(card, {"test": {"vgp_accuracy": 0.625}})
-    head = "| accuracy | split | this model | 95 % interval | number | majority | chance | words alone |"
-    assert f"{head}\n| --- |{' --: |' * 7}\n" in done
-    assert "| vgp | test | 0.750 | – | 8 | 0.250 | – | 0.625 |" in done
-    assert "| identification | test | 0.500 | – | – | – | – | – |" in done and done.endswith("\n\nafter | it\n")
-    assert with_text_only(done, {"test": {}}) == done and with_text_only("other", {}) == "other"

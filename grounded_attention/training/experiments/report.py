@@ -31,17 +31,15 @@ from grounded_attention.pages.page import Html, embedded_image, html_page, html_
 from grounded_attention.pages.tables import best_method, comparison_table, conclusion, generation_table, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.checkpoint import CARD
-from grounded_attention.training.publish.card_results import with_text_only
 from grounded_attention.training.publish.model_card import PACKAGES
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
-from grounded_attention.utils.bounded_files import read_json, read_text
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
-from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, reported_split, scored_splits
+from .measuring import BEFORE, chosen_heads, reported, reported_split, scored_splits
 from .pictures import capture_pictures, draw_pictures
 
 
@@ -64,7 +62,6 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     if examples and recipe.data.source is None:
         layers = {name: results["methods"][name]["text_to_region_accuracy"]["layer"] for name in examples}
         draw_pictures(examples, layers, output / "pictures")
-    _complete_cards(results, output)
     page = write_run_page(results, recipe, table, examples)
     if sentence := _conclusion(results)[0]:
         print(sentence)
@@ -91,18 +88,6 @@ def _table(results: dict[str, Any]) -> str:
     table = accuracy_table(shown)
     print(table)
     return table
-
-
-def _complete_cards(results: dict[str, Any], output: Path) -> None:
-    """Adds the accuracies from words alone to the cards; the text-only baseline is trained after the methods."""
-    if TEXT_ONLY not in results["baselines"]:
-        return
-    for name in results["methods"]:
-        card = output / name / CARD
-        text = read_text(card) if card.is_file() else ""
-        completed = with_text_only(text, results["baselines"][TEXT_ONLY]["figures"])
-        if completed != text:
-            write_text(card, completed)
 
 
 def _history(directory: Path) -> list[dict[str, Any]]:

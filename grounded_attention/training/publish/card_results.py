@@ -14,9 +14,7 @@ from grounded_attention.training.experiments.measuring import scored_splits
 from grounded_attention.utils.plain_text import markdown_table
 
 ACCURACY, HEADS = "_accuracy", "text_to_region"
-# Of the table of results; `with_text_only` adds one.
 COLUMNS = ("accuracy", "split", "this model", "95 % interval", "number", "majority", "chance")
-WORDS_ALONE = "words alone"
 HEAD_NUMBERS = {
     "all_heads": "mean over all heads",
     "best_layer": "best layer",
@@ -59,23 +57,6 @@ def result_table(numbers: Numbers) -> str:
         return "Only the losses were measured, see `history.json`."
     shown = markdown_table(COLUMNS, rows)
     return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_NUMBERS["best_head"] in row[0] for row in rows) else shown
-
-
-def with_text_only(card: str, numbers: Numbers) -> str:
-    """Adds a column to the table of results of a card: the accuracies of the model that reads words alone."""
-    lines = card.split("\n")
-    head = markdown_table(COLUMNS, []).split("\n")[0]
-    if head not in lines:
-        return card
-    start = lines.index(head)
-    lines[start : start + 2] = markdown_table((*COLUMNS, WORDS_ALONE), []).split("\n")
-    for place in range(start + 2, len(lines)):
-        if not lines[place].startswith("| "):
-            break
-        title, split, *_ = (cell.strip() for cell in lines[place].strip("|").split("|"))
-        value = numbers.get(split, {}).get(title.replace(" ", "_") + ACCURACY)
-        lines[place] += f" {_shown(value)} |"
-    return "\n".join(lines)
 
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
