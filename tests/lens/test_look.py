@@ -119,7 +119,7 @@ def test_rows_of_words_and_rows_that_produced_them(family, given):
                 if word.answer and rows == "before" and not given:
                     said = [steps.attentions[row - length][layer][0, head, -1, columns] for row in word.rows]
                     np.testing.assert_allclose(lens.attention[place, number], torch.stack(said).mean(0), atol=2e-6)
-    with pytest.raises(ValueError, match="own or before"):
+    with pytest.raises(ValueError, match="own, before"):
         look(model, processor, picture(), TEXT, rows="next")
 
 
