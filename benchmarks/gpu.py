@@ -92,7 +92,8 @@ def make_batch(task: str, size: int, config: VLBertConfig) -> tuple[Batch, Batch
     """
     (batch,) = make_batches(config, size, size, LENGTHS[task])
     inputs = {name: batch[name] for name in (*INPUTS, "region_labels", "masked_regions")}
-    lengths, length = inputs["attention_mask"].sum(1), inputs["attention_mask"].shape[1]
+    lengths = inputs["attention_mask"].sum(1)
+    length = inputs["attention_mask"].shape[1]
     first = torch.arange(1, length - 2, 3)
     offset = torch.arange(length) - first[:, None]
     whole = first + PHRASE_WORDS < lengths[:, None]  # (B, P): within the caption of the example
@@ -103,7 +104,8 @@ def make_batch(task: str, size: int, config: VLBertConfig) -> tuple[Batch, Batch
     if task == "VGP":
         for name in ("labels", "region_labels", "masked_regions"):
             del inputs[name]
-        pairs, both = torch.arange(len(first)).unfold(0, 2, 1), whole[:, 1:]
+        pairs = torch.arange(len(first)).unfold(0, 2, 1)
+        both = whole[:, 1:]
         inputs["phrase_mask"] = phrases["phrase_mask"]
         inputs["phrase_pairs"] = torch.where(both[..., None], pairs, -1)
         inputs["vgp_labels"] = torch.where(both, pairs[:, 0] % config.num_vgp_labels, -100)
@@ -181,7 +183,8 @@ def measure(task: str, way: Way, options: argparse.Namespace) -> dict[str, Measu
 
 def measure_decoder(grid: tuple[int, int], model: Any, options: argparse.Namespace) -> dict[str, Measured]:
     """Times the ways of a decoder, which take turns, by name."""
-    ways, memory = decoders.make_ways(model, decoders.make_batch(*grid, model)), {}
+    ways = decoders.make_ways(model, decoders.make_batch(*grid, model))
+    memory = {}
     for name, way in ways.items():
         reset_peak(options.device)
         way()
@@ -198,7 +201,9 @@ def reset_peak(device: str) -> None:
 
 def peak(device: str) -> int:
     """The peak of allocated memory since then, in bytes; 0 on a CPU."""
-    return torch.cuda.max_memory_allocated() if device == "cuda" else 0
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return 0
 
 
 def measure_gradients(task: str, way: Way, options: argparse.Namespace) -> float:
@@ -231,7 +236,8 @@ def measure_all(options: argparse.Namespace, results: Batch) -> Iterator[str]:
     """Measures all ways; yields the lines of the report, and adds the numbers to `results`."""
     gpu = options.device == "cuda"
     card = torch.cuda.get_device_name() if gpu else None
-    here, sheet = matrix_peak(options.device, "bfloat16", 8192 if gpu else 64), data_sheet_peak(card or "CPU")
+    here = matrix_peak(options.device, "bfloat16", 8192 if gpu else 64)
+    sheet = data_sheet_peak(card or "CPU")
     results.update(card=card, measured_peak=here, data_sheet_peak=sheet)
     if not gpu:
         yield "no GPU here: every way runs once on the CPU, at tiny size; the numbers below mean nothing"
@@ -290,7 +296,8 @@ def table(
             results[name] = way
             yield f"{name:<27}{way}"
             continue
-        middle, rounds = statistics.median(way.seconds), [1000 * each for each in way.seconds]
+        middle = statistics.median(way.seconds)
+        rounds = [1000 * each for each in way.seconds]
         results[name] = {**way._asdict(), **({"share_of_peak": ideal / middle} if size else {})}
         line = (
             f"{name:<27}{1000 * middle:>9.1f}{f'{min(rounds):.1f} to {max(rounds):.1f}':>20}{way.memory / 2**30:>7.1f}"
@@ -312,14 +319,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _work(options: argparse.Namespace, failed: list[str]) -> str | None:
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.device == "cpu":
-        options.batch, options.vgp_batch, options.rounds, options.steps = 3, 3, 1, 1
+        options.batch = 3
+        options.vgp_batch = 3
+        options.rounds = 1
+        options.steps = 1
     results: Batch = {}
     for line in measure_all(options, results):
         if not options.json:
             print(line, flush=True)
         if "failed: " in line:
             failed.append(line)
-    return json.dumps(results) if options.json else None
+    if options.json:
+        return json.dumps(results)
+    return None
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -25,7 +25,11 @@ from grounded_attention.supervision.supervise import find_language_model, superv
 
 GRIDS = {"cuda": ((30, 50), (73, 100)), "cpu": ((4, 6),)}  # rows and columns of image tokens: 1,500 and 7,300
 MAPPED = 2000  # image tokens: for more, maps are not made
-TEXT, PHRASES, ANSWER, IMAGE, PATCHES = 64, 8, 100, 5, 2
+TEXT = 64
+PHRASES = 8
+ANSWER = 100
+IMAGE = 5
+PATCHES = 2
 TEXT_CONFIG = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
 TEXT_CONFIG |= {"num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 16384}
 VISION_CONFIG = {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "num_heads": 16}
@@ -61,10 +65,13 @@ def make_model(device: str) -> Any:
 
 def make_batch(rows: int, columns: int, model: Any) -> dict[str, torch.Tensor]:
     """An image and a text of eight phrases, which refer to eight strips of the image."""
-    tokens, vision = rows * columns, model.config.vision_config
+    tokens = rows * columns
+    vision = model.config.vision_config
     width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     ids = torch.cat([torch.tensor([3]), torch.full((tokens,), IMAGE), torch.randint(10, 90, (TEXT,))])[None]
-    places, words, phrase = torch.arange(tokens), torch.arange(TEXT), torch.arange(PHRASES)[:, None]
+    places = torch.arange(tokens)
+    words = torch.arange(TEXT)
+    phrase = torch.arange(PHRASES)[:, None]
     batch = {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
@@ -94,11 +101,14 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
     of_model = ("input_ids", "attention_mask", "mm_token_type_ids", "pixel_values", "image_grid_thw")
     inputs = {name: batch[name] for name in of_model}
     optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-5)
-    method, observer = get_method("direct", directions=["text_to_region"]), get_observer(model)
+    method = get_method("direct", directions=["text_to_region"])
+    observer = get_observer(model)
     targets = {**batch, **method.prepare_batch(batch)}
-    places, start = batch["region_positions"][0], batch["input_ids"].shape[1]
+    places = batch["region_positions"][0]
+    start = batch["input_ids"].shape[1]
     queries = {"text_to_region": tuple(torch.arange(n, device=places.device)[None] for n in (TEXT, len(places)))}
-    layers, rows = range(model.config.text_config.num_hidden_layers), range(start - TEXT, start)
+    layers = range(model.config.text_config.num_hidden_layers)
+    rows = range(start - TEXT, start)
     settings = {"do_sample": False, "max_new_tokens": ANSWER, "min_new_tokens": ANSWER, "bad_words_ids": [[IMAGE]]}
 
     def step(**arguments: Any) -> None:

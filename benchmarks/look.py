@@ -23,7 +23,10 @@ from grounded_attention.commands.command_line import run
 from grounded_attention.lens.sequences import reading
 
 WAYS = ("answer", "look", "eager maps")
-WORDS, ANSWER, IMAGE, PATCH = 16, 100, 99, 4
+WORDS = 16
+ANSWER = 100
+IMAGE = 99
+PATCH = 4
 
 
 class Answer(Workload):
@@ -36,7 +39,8 @@ class Answer(Workload):
         vision = CLIPVisionConfig(**sizes, image_size=side * PATCH, patch_size=PATCH)
         parts: dict[str, Any] = {"text_config": small_llama(options.quick), "vision_config": vision}
         config = LlavaConfig(**parts, image_token_index=IMAGE, vision_feature_layer=-1)
-        self.way, self.columns = way, torch.arange(tokens)
+        self.way = way
+        self.columns = torch.arange(tokens)
         self.model = LlavaForConditionalGeneration._from_config(
             config, attn_implementation="eager" if way == "eager maps" else "sdpa"
         ).eval()
@@ -46,12 +50,14 @@ class Answer(Workload):
 
     @torch.no_grad()
     def step(self) -> Any:
-        maps, start = self.way == "eager maps", self.inputs["input_ids"].shape[1]
+        maps = self.way == "eager maps"
+        start = self.inputs["input_ids"].shape[1]
         settings = {"do_sample": False, "bad_words_ids": [[IMAGE]], "pad_token_id": 0}
         settings |= {"return_dict_in_generate": maps, "output_attentions": maps}
         if self.way != "look":
             return self.model.generate(**self.inputs, max_new_tokens=ANSWER, min_new_tokens=ANSWER, **settings)
-        rows, layers = range(start - WORDS, start), range(self.model.config.text_config.num_hidden_layers)
+        rows = range(start - WORDS, start)
+        layers = range(self.model.config.text_config.num_hidden_layers)
         with reading(self.model, start, rows, self.columns, layers) as reader:
             self.model.generate(**self.inputs, max_new_tokens=ANSWER + 1, min_new_tokens=ANSWER + 1, **settings)
         return reader.of([start - 1]), reader.of([*rows, *range(start, start + ANSWER)])

@@ -65,7 +65,9 @@ def spread(ratios: Iterable[float]) -> str:
     ordered = sorted(ratios)
     middle = statistics.median(ordered)
     if len(ordered) == 1:
-        return f"{middle:.2f}" if middle == 0 or abs(middle) >= 0.01 else f"{middle:.1e}"
+        if middle == 0 or abs(middle) >= 0.01:
+            return f"{middle:.2f}"
+        return f"{middle:.1e}"
     return f"{middle:.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
@@ -142,7 +144,9 @@ def data_sheet_peak(card: str) -> float | None:
     """The operations per second of a card by its name, in bfloat16; `None` for a card that is not known."""
     for pattern, peak in DATA_SHEETS:
         if re.search(rf"\b(?:{pattern})\b", card.lower()):
-            return None if peak is None else peak * 1e12
+            if peak is None:
+                return None
+            return peak * 1e12
     return None
 
 

@@ -51,12 +51,15 @@ WAYS: dict[str, tuple[str, str, list[str]]] = {
     "actor": ("a head of its own (GUI-Actor)", "actor", []),
 }
 SCREENS = Path("data/screens")
-BATCH, LONGEST = 20, 24
+BATCH = 20
+LONGEST = 24
 
 
 def train(options: argparse.Namespace) -> dict[tuple[str, int], Path]:
     """Trains what is not trained yet; the folders of the models."""
-    start, folders, jobs = options.output / "start", {}, []
+    start = options.output / "start"
+    folders = {}
+    jobs = []
     for seed in range(1, options.seeds + 1):
         for name, (_, method, changes) in WAYS.items():
             folder = options.output / f"{name}_{seed}"
@@ -171,7 +174,8 @@ def make_table(points: Mapping[str, list[list[Any]]], targets: Sequence[Mapping[
 
 def compare(options: argparse.Namespace) -> str:
     """Trains, measures, and returns the table, which is written too."""
-    folders, targets = train(options), read_targets(options.texts)
+    folders = train(options)
+    targets = read_targets(options.texts)
     points: dict[str, list[list[Any]]] = {}
     for (name, seed), folder in folders.items():
         for zoom, found in find_points(folder, name, targets).items():
@@ -183,7 +187,9 @@ def compare(options: argparse.Namespace) -> str:
     about = [{key: each[key] for key in ("text", "box", "groups")} for each in targets]
     found = json.dumps({"targets": about, "points": points})
     (options.output / "points.json").write_text(found, encoding="utf-8")
-    return found if options.json else f"{table}\n\nwritten: {options.output}/ (table.md, points.json)"
+    if options.json:
+        return found
+    return f"{table}\n\nwritten: {options.output}/ (table.md, points.json)"
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -39,7 +39,8 @@ from grounded_attention.modeling import (
 )
 from grounded_attention.supervision import get_method
 
-TOKENS, REGIONS = (8, 22), (10, 100)
+TOKENS = (8, 22)
+REGIONS = (10, 100)
 MASKED = 0.15
 SMALL: dict[str, Any] = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
 TINY: dict[str, Any] = {**SMALL, "region_feature_size": 16}
@@ -61,7 +62,8 @@ def make_batches(
 
     examples = []
     for _ in range(count):
-        tokens, regions = int(draw(words[0], words[1] + 1, 1)), int(draw(boxes[0], boxes[1] + 1, 1))
+        tokens = int(draw(words[0], words[1] + 1, 1))
+        regions = int(draw(boxes[0], boxes[1] + 1, 1))
         corners = torch.rand(regions, 2, generator=generator) / 2
         predicted = [torch.rand(length, generator=generator) < MASKED for length in (tokens, regions)]
         for chosen in predicted:
@@ -130,7 +132,8 @@ def _make_visualbert(layers: list[int], quick: bool) -> tuple[Any, Any]:
 
 
 def _lxmert_loss(model: Any, batch: Batch) -> torch.Tensor:
-    mask, weights = batch["region_attention_mask"], batch["masked_regions"].float()
+    mask = batch["region_attention_mask"]
+    weights = batch["masked_regions"].float()
     # Its mean runs over padded regions too.
     model.visual_loss_normalizer = float(mask.numel() / mask.sum()) / 0.15
     return model(
@@ -178,7 +181,8 @@ class Workload:
         if len(layers) != len(family.layers):
             raise ValueError(f"--layers {layers}: give {len(family.layers)} for {options.model}")
         torch.manual_seed(0)
-        self.family, self.trains = family, not options.forward
+        self.family = family
+        self.trains = not options.forward
         self.ours, self.theirs = family.make(layers, options.quick)
         self.ours.set_attn_implementation("sdpa")
         self.ways = ("padded", "unpadded", "direct")

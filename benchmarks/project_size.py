@@ -49,7 +49,8 @@ def count_raises(paths: list[Path]) -> int:
 
 def share_used_once(paths: list[Path]) -> float:
     """The share of the functions and methods whose name is read at one place of the package, in [0, 1]."""
-    defined, read = set(), Counter[str]()
+    defined = set()
+    read = Counter[str]()
     for path in paths:
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
@@ -90,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
-    package, tests = python_files(options.root / options.package), python_files(options.root / "tests")
+    package = python_files(options.root / options.package)
+    tests = python_files(options.root / "tests")
     if not package:
         raise ValueError(f"{options.root / options.package}: no Python files; give --root and --package")
     full, folders = count_full_folders(package)
@@ -110,7 +112,9 @@ def _work(options: argparse.Namespace) -> str:
     }
     if options.root.resolve() == ROOT:
         rows["command-line options"] = count_options()
-    return json.dumps(rows) if options.json else "\n".join(f"{name:<36} {value:>10}" for name, value in rows.items())
+    if options.json:
+        return json.dumps(rows)
+    return "\n".join(f"{name:<36} {value:>10}" for name, value in rows.items())
 
 
 if __name__ == "__main__":

@@ -146,7 +146,9 @@ def _work(options: argparse.Namespace) -> str:
         )
         losses = "; mean loss {:.4f} before, {:.4f} now".format(*own["losses"]) if options.before else ""
         lines.append(line + losses)
-    return json.dumps(found) if options.json else "\n".join(lines)
+    if options.json:
+        return json.dumps(found)
+    return "\n".join(lines)
 
 
 def build_parser() -> argparse.ArgumentParser:

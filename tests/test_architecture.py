@@ -68,7 +68,8 @@ def test_no_module_is_imported_by_the_name_of_its_folder():
 
 def test_the_links_at_the_top_lead_into_the_package():
     for name in LINKS:
-        assert (ROOT / name).is_symlink() and (ROOT / name).resolve() == ROOT / PACKAGE / name
+        assert (ROOT / name).is_symlink()
+        assert (ROOT / name).resolve() == ROOT / PACKAGE / name
 
 
 def test_commands_are_imported_by_the_program_alone():

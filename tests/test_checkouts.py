@@ -40,7 +40,8 @@ def archive(folder):
 
 @pytest.mark.parametrize("make", [clone, archive])
 def test_two_steps_without_links(tmp_path, make):
-    folder, scenes = tmp_path / "project", tiny_scenes(tmp_path / "scenes")
+    folder = tmp_path / "project"
+    scenes = tiny_scenes(tmp_path / "scenes")
     make(folder)
     recipe = tiny_recipe(scenes, tmp_path / "run")
     recipe["training"]["max_steps"] = 2

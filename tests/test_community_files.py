@@ -31,10 +31,12 @@ def test_llms_txt_lists_every_page_and_no_other():
 def test_the_skill_can_be_installed_and_its_commands_parse():
     _, front, text = SKILL.read_text(encoding="utf-8").split("---\n", 2)
     about = yaml.safe_load(front)
-    assert set(about) == {"name", "description"} and about["name"] == SKILL.parent.name
+    assert set(about) == {"name", "description"}
+    assert about["name"] == SKILL.parent.name
     assert 50 < len(about["description"]) <= 1024
     [plugin] = json.loads(read("marketplace.json"))["plugins"]
-    assert plugin["name"] == about["name"] and ROOT / plugin["source"] == SKILL.parent
+    assert plugin["name"] == about["name"]
+    assert ROOT / plugin["source"] == SKILL.parent
     lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
     assert len(lines) > 5
     for line in lines:
@@ -48,7 +50,8 @@ def test_contributing_names_files_that_exist_and_what_is_in_them():
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE)[1:]
     assert len(rows) > 30
     for question, answer in rows:
-        words, files = re.findall(r"`([^`]+)`", answer), []
+        words = re.findall(r"`([^`]+)`", answer)
+        files = []
         for word in (word for word in words if re.search(r"^[\w/]+\.\w+$", word) and not word.startswith("training.")):
             folders = [ROOT, PACKAGE, *(parent for file in files for parent in file.parents)]  # or beside another file
             folders += [PACKAGE / folder for folder in words if folder.endswith("/")]
@@ -62,25 +65,30 @@ def test_contributing_names_files_that_exist_and_what_is_in_them():
 def test_the_table_of_metrics_names_files_that_exist():
     named = re.findall(r"^\| `(\w+\.py)` \|", read("docs/evaluation.md"), re.MULTILINE)
     made = {path.name for folder in ("metrics", "heads") for path in (PACKAGE / folder).glob("*.py")}
-    assert len(named) > 10 and {*named} <= made
+    assert len(named) > 10
+    assert {*named} <= made
 
 
 def test_the_citation_has_the_version_of_the_package():
     citation = yaml.safe_load(read("CITATION.cff"))
-    assert citation["version"] == __version__ and {"title", "authors", "message", "cff-version"} <= set(citation)
+    assert citation["version"] == __version__
+    assert {"title", "authors", "message", "cff-version"} <= set(citation)
 
 
 @pytest.mark.parametrize("name", ["bug", "idea"])
 def test_an_issue_template_has_what_github_needs(name):
     form = yaml.safe_load(read(f".github/ISSUE_TEMPLATE/{name}.yml"))
-    assert form["name"] and form["description"] and all(part["attributes"]["label"] for part in form["body"])
+    assert form["name"]
+    assert form["description"]
+    assert all(part["attributes"]["label"] for part in form["body"])
 
 
 def test_the_release_checks_the_wheel_with_commands_that_exist():
     [job] = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"].values()
     script = "\n".join(step.get("run", "") for step in job["steps"])
     used = re.findall(r"bin/grounded-attention ([a-z][a-z-]+)", script)
-    assert {"doctor", "train", "heads"} <= set(used) <= set(COMMANDS) and "release_notes.py" in script
+    assert {"doctor", "train", "heads"} <= set(used) <= set(COMMANDS)
+    assert "release_notes.py" in script
 
 
 def release():

@@ -25,7 +25,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = re.compile(r"<!-- not run: \S.*-->")
 WITH_HUB = "<!-- run with: loopback hub -->"
 PUBLISHED = "ORG/scenes-vgp-direct"  # the repository of the pages
-OFFLINE, ON_HUB = "offline", "on the loopback Hub"
+OFFLINE = "offline"
+ON_HUB = "on the loopback Hub"
 QWEN = "Qwen/Qwen2.5-VL-3B-Instruct"
 # The processor of Qwen2.5-VL without its part for videos, which needs torchvision.
 WITHOUT_VIDEOS = """
@@ -41,7 +42,10 @@ def snippets(page: Path) -> list[tuple[str, str, str | None]]:
     for block in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         before = text[: block.start()].rstrip().rsplit("\n", 1)[-1]
         line = text.count("\n", 0, block.start()) + 1
-        where = None if NOT_RUN.fullmatch(before) else ON_HUB if before == WITH_HUB else OFFLINE
+        if NOT_RUN.fullmatch(before):
+            where = None
+        else:
+            where = ON_HUB if before == WITH_HUB else OFFLINE
         found.append((f"{page.name}:{line}", block[1], where))
     return found
 
@@ -105,7 +109,8 @@ def test_the_first_hour_asks_for_phrases_of_the_picture(made):
     assert lines, done.stderr[-2000:]
     for line in lines:
         found = re.fullmatch(r"(.+): \d+% on what the detector calls (\w+ \w+)", line)
-        assert found and found[1] in caption
+        assert found
+        assert found[1] in caption
 
 
 UPLOAD = """
@@ -169,14 +174,16 @@ def test_the_first_command_draws_a_picture(tmp_path, monkeypatch):
     program, *arguments = shlex.split(block.replace("\\\n", "").splitlines()[-1])
     (tmp_path / "grounded_attention").symlink_to(ROOT / "grounded_attention")
     monkeypatch.chdir(tmp_path)
-    assert program == "grounded-attention" and main(arguments) == 0
+    assert program == "grounded-attention"
+    assert main(arguments) == 0
     assert open_image(tmp_path / "attention.png").size > (500, 200)
 
 
 def test_the_loops_of_ones_own_are_short():
     """A plain loop for each kind of model, a Trainer, TRL, rewards: each is complete in under 30 lines."""
     loops = [code for name, code, _ in SNIPPETS if name.startswith("own_loop.md")]
-    assert len(loops) == 5 and all(len(code.splitlines()) < 30 for code in loops)
+    assert len(loops) == 5
+    assert all(len(code.splitlines()) < 30 for code in loops)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

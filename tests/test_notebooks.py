@@ -67,7 +67,8 @@ def executed(tmp_path_factory):
 
 
 def with_fewer_steps(name):
-    notebook, changes = read(name), FEWER_STEPS.get(name, {})
+    notebook = read(name)
+    changes = FEWER_STEPS.get(name, {})
     for before, after in changes.items():
         (cell,) = (cell for cell in notebook.cells if before in cell.source)
         cell.source = cell.source.replace(before, after)
@@ -110,10 +111,13 @@ def test_stored_outputs_are_small_and_tell_nothing_about_a_machine(name):
     text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
     notebook = read(name)
     nbformat.validate(notebook)
-    assert text == to_text(notebook) and len(text.encode()) < LARGEST
+    assert text == to_text(notebook)
+    assert len(text.encode()) < LARGEST
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     printed = "\n".join(str(output.get("text", "")) + "".join(texts(output)) for output in outputs)
-    assert not PATHS.search(printed) and str(ROOT) not in printed and sys.prefix not in printed
+    assert not PATHS.search(printed)
+    assert str(ROOT) not in printed
+    assert sys.prefix not in printed
     assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs)
     assert any("image/png" in output.get("data", {}) for output in outputs)
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]

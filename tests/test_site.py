@@ -28,7 +28,8 @@ STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def test_the_navigation_has_every_page_once():
     listed = [page for pages in NAVIGATION.values() for page in pages]
-    assert len(listed) == len(set(listed)) and all((ROOT / page).is_file() for page in listed)
+    assert len(listed) == len(set(listed))
+    assert all((ROOT / page).is_file() for page in listed)
     pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
     assert pages == {page for page in listed if page.startswith("docs/")}
 
@@ -38,7 +39,8 @@ def test_the_api_has_every_public_class_and_function_once():
     public = {
         name for name in grounded_attention.__all__ if name not in ("BUILDERS", "FAMILIES", "TASKS")
     }  # an alias, and lists
-    assert len(listed) == len(set(listed)) and public <= set(listed)
+    assert len(listed) == len(set(listed))
+    assert public <= set(listed)
 
 
 def load_docs(name: str):
@@ -89,7 +91,8 @@ def test_the_search_finds_the_right_page_first(searched, query):
 def test_the_search_marks_what_it_found_and_says_if_that_is_nothing(searched):
     assert searched["zxqv"] == []
     marked = [word.lower() for hit in searched["resume"] for word, found in hit["excerpt"] if found]
-    assert marked and all("resum" in word for word in marked)
+    assert marked
+    assert all("resum" in word for word in marked)
 
 
 DRAWINGS = sorted((ROOT / "docs" / "images").glob("*.svg"))
@@ -101,7 +104,8 @@ def test_a_drawing_can_be_read_in_the_dark_and_on_a_phone(drawing):
     text = drawing.read_text(encoding="utf-8")
     light, dark = text.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
     coloured = re.findall(r"^ *(\.?[\w]+) \{[^}]*(?:fill|stroke): #", light, re.MULTILINE)
-    assert coloured and set(coloured) <= set(re.findall(r"^ *(\.?[\w]+) \{", dark, re.MULTILINE))
+    assert coloured
+    assert set(coloured) <= set(re.findall(r"^ *(\.?[\w]+) \{", dark, re.MULTILINE))
     assert "<title " in text
     width = int(re.search(r'viewBox="0 0 (\d+)', text)[1])
     assert all(int(size) * 370 / width > 10.9 for size in re.findall(r"font-size: (\d+)px", text))
@@ -126,7 +130,8 @@ def test_the_api_shows_what_python_imports(api_text, name):
     text = api_text.describe(name)
     module, last = re.search(r"^```python\nfrom ([\w.]+) import (\w+)$", text, re.MULTILINE).groups()
     value = getattr(importlib.import_module(module), last)
-    assert text.startswith(f"# {last}\n") and name.rpartition(".")[2] == last
+    assert text.startswith(f"# {last}\n")
+    assert name.rpartition(".")[2] == last
     calls = {last: value}
     if inspect.isclass(value):
         calls = {
@@ -138,7 +143,8 @@ def test_the_api_shows_what_python_imports(api_text, name):
         )[1]
         if not callable(call):  # a property: an attribute with its type, which no one can call
             [attribute] = ast.parse(shown).body
-            assert isinstance(attribute, ast.AnnAssign) and title.endswith(f".{attribute.target.id}")
+            assert isinstance(attribute, ast.AnnAssign)
+            assert title.endswith(f".{attribute.target.id}")
             continue
         [function] = ast.parse(f"def {shown}: ...").body
         found = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
@@ -150,7 +156,8 @@ def test_the_api_shows_what_python_imports(api_text, name):
 def test_the_api_shows_docstrings_as_lists(api_text):
     text = api_text.describe("get_method")
     assert "**Args**\n\n- **name** (`str`): name of the method, one of `method_names()`" in text
-    assert "**Raises**" in text and "- **ValueError**: if the method" in text
+    assert "**Raises**" in text
+    assert "- **ValueError**: if the method" in text
     assert "- **region_features** (" in api_text.describe("VLBertForVGP"), "an argument that auto_docstring is given"
     with pytest.raises(LookupError, match="has no Nothing"):
         api_text.describe("Nothing")
@@ -164,7 +171,8 @@ def test_commands_of_a_tutorial_exist(page):
     recipes = {path.stem for path in (ROOT / "recipes").rglob("*.yaml")}
     blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", "")
     words = [shlex.split(line, comments=True) for line in blocks.splitlines()]
-    assert any(words) and len(text) < 6000
+    assert any(words)
+    assert len(text) < 6000
     for program, *rest in filter(None, words):
         if program == "make":
             assert set(rest) <= targets

@@ -29,20 +29,23 @@ def test_rows_page_heads_and_training(tmp_path, monkeypatch, capsys):
     show, heads, train = re.findall(r"```bash\ngrounded-attention (.*?)\n```", PAGE, re.DOTALL)[:3]
     exec(compile(first, "rows", "exec"), {})
     assert main(shlex.split(show)) == 0
-    assert "xyxy pixels" in capsys.readouterr().out and (tmp_path / "data_show.html").is_file()
+    assert "xyxy pixels" in capsys.readouterr().out
+    assert (tmp_path / "data_show.html").is_file()
     heads = heads.replace("Qwen/Qwen2.5-VL-3B-Instruct", "runs/vlm_scenes/direct")
     assert main([*shlex.split(heads), "--quiet", "--ablate", "0"]) == 0
     assert (tmp_path / "runs" / "own_heads" / "heads.json").is_file()
     made = {"__name__": __name__}
     exec(compile(second, "training", "exec"), made)
-    assert made["trainer"].state.global_step == 2 and made["rows"].report.phrases == 20
+    assert made["trainer"].state.global_step == 2
+    assert made["rows"].report.phrases == 20
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     small = [f"model.config={json.dumps(SIZES)}"]
     words = shlex.split(train.replace("\\\n", " "))
     assert main([*words, *small, "training.max_steps=2", "training.use_cpu=true"]) == 0
     results = json.loads((tmp_path / "runs" / "referring" / "results.json").read_text())
     figures = results["methods"]["none"]["figures"]["validation"]
-    assert figures["expressions_upper_bound"] == 1 and figures["expressions_chance"] == 0.5
+    assert figures["expressions_upper_bound"] == 1
+    assert figures["expressions_chance"] == 0.5
     assert len(json.loads((tmp_path / "runs" / "referring" / "split.json").read_text())["validation"]) == 1
 
 
@@ -67,7 +70,8 @@ def test_from_rows_of_refcoco_to_a_taught_model(tmp_path, monkeypatch, capsys):
     page = page.replace("lmms-lab/RefCOCO", "rows").replace("Qwen/Qwen2.5-VL-3B-Instruct", "model")
     commands = re.findall(r"```bash\ngrounded-attention (.*?)\n```", page, re.DOTALL)
     show, before, train, after = (shlex.split(each.replace("\\\n", " ")) for each in commands)
-    assert main(show) == 0 and "xywh pixels" in capsys.readouterr().out
+    assert main(show) == 0
+    assert "xywh pixels" in capsys.readouterr().out
     assert main([*before, "--quiet", "--ablate", "0"]) == 0
     small = ["model.source=model", "training.max_steps=2", "training.use_cpu=true", "training.bf16=false"]
     small += ["training.gradient_checkpointing=false", "training.dataloader_num_workers=0", "options.generate=4"]
@@ -75,4 +79,5 @@ def test_from_rows_of_refcoco_to_a_taught_model(tmp_path, monkeypatch, capsys):
     assert main([*after, "--quiet", "--ablate", "0"]) == 0
     assert (tmp_path / "runs" / "heads_after" / "heads.png").is_file()
     results = json.loads((tmp_path / "runs" / "vlm_referring" / "results.json").read_text())["methods"]
-    assert set(results) == {"none", "direct"} and "validation" in results["direct"]["figures"]
+    assert set(results) == {"none", "direct"}
+    assert "validation" in results["direct"]["figures"]

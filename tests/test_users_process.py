@@ -39,7 +39,10 @@ def state():
 @contextmanager
 def watched():
     """Another thread looks at the state of the process all the time."""
-    before, seen, begun, ended = state(), [], threading.Event(), threading.Event()
+    before = state()
+    seen = []
+    begun = threading.Event()
+    ended = threading.Event()
 
     def look():
         while not ended.wait(0.0005):
@@ -54,7 +57,8 @@ def watched():
     finally:
         ended.set()
         thread.join()
-    assert seen and all(each == before for each in (*seen, state()))
+    assert seen
+    assert all(each == before for each in (*seen, state()))
 
 
 def photograph(size=(1500, 1000), kind="JPEG"):
@@ -97,7 +101,8 @@ def test_nothing_of_the_process_changes(tmp_path, monkeypatch, make):
 
 def test_a_large_array_beside_threads_that_open_pictures():
     """Its pages are not touched: a limit of the process is one of addresses too."""
-    given, ended = photograph((4000, 3000)), threading.Event()
+    given = photograph((4000, 3000))
+    ended = threading.Event()
 
     def work():
         opened = 0

@@ -45,6 +45,8 @@ def test_constants_are_those_of_a_new_process(tmp_path):
     command = [sys.executable, "-c", CONSTANTS, *LIBRARIES]
     new = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert warm.returncode == new.returncode == 0, warm.stderr + new.stderr
-    found, expected = json.loads(warm.stdout), json.loads(new.stdout)
+    found = json.loads(warm.stdout)
+    expected = json.loads(new.stdout)
     assert found == expected
-    assert str(tmp_path / "home" / "modules") in found.values() and found["endpoint"] == "http://127.0.0.1:9"
+    assert str(tmp_path / "home" / "modules") in found.values()
+    assert found["endpoint"] == "http://127.0.0.1:9"

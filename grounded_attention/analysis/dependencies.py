@@ -30,7 +30,9 @@ def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse])
     index: dict[tuple[str | None, str], Parse] = {}
     for parse in parses:
         index.setdefault((parse.image_id, letters(parse.text).lower()), parse)
-    examples, problems, count = [], [], 0
+    examples = []
+    problems = []
+    count = 0
     for example in captions:
         count += 1
         try:

@@ -108,7 +108,9 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
         raise _error(path, lines[0][0], "a sentence without words", "a line for each word")
     words: list[ParsedWord] = []
     written: list[tuple[str, int, int]] = []  # multiword tokens in place of their words
-    text, covered = "", 0  # the words that multiword tokens cover so far
+    # the words that multiword tokens cover so far
+    text = ""
+    covered = 0
     for number, (name, form, _, _, _, _, head, relation, _, misc) in rows:
         if _EMPTY.fullmatch(name):
             continue
@@ -117,7 +119,8 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
             first, last = map(int, span.groups())
             if first != place + 1 or not first < last <= count or first <= covered:
                 raise _error(path, number, f"the multiword token {name}", f"one that starts at word {place + 1}")
-            covered, end = last, last
+            covered = last
+            end = last
         elif name != str(place + 1):
             raise _error(path, number, f"the ID {name!r:.80}", f"{place + 1}: words are counted from 1")
         else:
@@ -141,7 +144,8 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
 def _check_tree(path: Path, words: Sequence[ParsedWord]) -> None:
     rooted = {ROOT}
     for start, word in enumerate(words):
-        place, chain = start, list[int]()
+        place = start
+        chain = list[int]()
         while place not in rooted:
             chain.append(place)
             place = words[place].head

@@ -25,7 +25,9 @@ from grounded_attention.utils.whole_files import write_text
 from . import MAPS, STEPS
 from .relevancy import Reader, region_maps
 
-MOST, LEAST, RANDOM = "most", "least", "random"
+MOST = "most"
+LEAST = "least"
+RANDOM = "random"
 Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
 
 
@@ -181,7 +183,8 @@ def _measure(
         scored = scores(finite_outputs(model(**kept_inputs, return_dict=True)), batch)
         return np.array([np.nan if value is None else value for value in scored], dtype=np.float64)
 
-    whole, none = score(torch.ones_like(candidates)), score(~candidates)
+    whole = score(torch.ones_like(candidates))
+    none = score(~candidates)
     curves = np.empty((len(candidates), len(ranks), len(fractions)))
     curves[:, :, 0], curves[:, :, -1] = whole[:, None], none[:, None]
     for place, fraction in enumerate(fractions[1:-1], 1):

@@ -56,14 +56,16 @@ def region_maps(
         raise ValueError("the model is in training mode, in which dropout changes its maps; call model.eval() first")
     with torch.enable_grad(), _eager(model):
         outputs = model(**inputs, output_attentions=True, return_dict=True)
-        attentions, calls = outputs.attentions, model.config.attention_calls
+        attentions = outputs.attentions
+        calls = model.config.attention_calls
         if not attentions:
             raise ValueError(f"{type(model).__name__} returns no attention maps: load a model of this project")
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
     with torch.no_grad():
         weights = [attention.detach().float() for attention in attentions]
-        texts, regions = inputs["input_ids"].shape[1], inputs["region_attention_mask"].shape[1]
+        texts = inputs["input_ids"].shape[1]
+        regions = inputs["region_attention_mask"].shape[1]
         attended = inputs["region_attention_mask"].bool()
         return {
             name: _rows(_map(name, weights, gradients, calls), decided.rows, texts, regions) * attended
@@ -111,7 +113,8 @@ def attention_relevancy(
     to the rows of the stream. A call between two streams adds A, between the normalised relevancies of both, and
     A R to the rows of the queries; calls of one name read the relevancies before the first of them.
     """
-    calls = one_stream_calls(len(attentions), 1) if calls is None else calls
+    if calls is None:
+        calls = one_stream_calls(len(attentions), 1)
     sizes = {call.query_stream: attention.shape[2] for call, attention in zip(calls, attentions, strict=True)}
     like = attentions[0]
     state: Blocks = {
@@ -121,10 +124,12 @@ def attention_relevancy(
         for a in sizes
         for b in sizes
     }
-    before, name = state, None
+    before = state
+    name = None
     for call, attention, gradient in zip(calls, attentions, gradients, strict=True):
         if call.name != name:
-            before, name = state, call.name
+            before = state
+            name = call.name
         weighted = (gradient.float() * attention.float()).clamp(min=0).mean(1)
         state = {**state, **_changed(call.query_stream, call.key_stream, weighted, before, state)}
     return state

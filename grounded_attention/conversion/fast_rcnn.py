@@ -54,7 +54,9 @@ def rename_image_key(key: str, end_to_end: bool, prefix: str = "") -> str | None
             return None
         key = key.removeprefix(_BACKBONE)
     name = rename_prefix(_STEM, key) or _rename_block(key)
-    return None if name is None else prefix + name
+    if name is None:
+        return None
+    return prefix + name
 
 
 def _rename_block(key: str) -> str | None:

@@ -130,4 +130,6 @@ def make_config(config_class: type[Config], fields: ConfigFields) -> Config:
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value

@@ -113,7 +113,8 @@ def _describe_adapter(keys: Iterable[Any]) -> str | None:
 def _describe_safetensors(path: Path) -> str:
     try:
         with safe_open(path, "pt") as file:
-            origin, adapter = recognise(file.keys()), _describe_adapter(file.keys())
+            origin = recognise(file.keys())
+            adapter = _describe_adapter(file.keys())
     except (SafetensorError, OSError) as error:
         return f"not a safetensors file, or damaged ({error})."
     if adapter:

@@ -30,7 +30,9 @@ class Wrapper(NamedTuple):
 
     def strip(self, key: str) -> str:
         """The key without the wrapper."""
-        return self.bare + key.removeprefix(self.written) if key.startswith(self.written) else key
+        if key.startswith(self.written):
+            return self.bare + key.removeprefix(self.written)
+        return key
 
 
 # What data parallelism, torch.compile, FSDP and activation checkpointing add to names; Lightning adds "model.".

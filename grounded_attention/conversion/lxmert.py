@@ -71,10 +71,12 @@ class LXMERTFamily(OriginalFamily):
         first = weights.get("logit_fc.0.weight")
         if first is not None:
             hidden_size = weights["bert.pooler.dense.weight"].shape[0] if "bert.pooler.dense.weight" in weights else 0
-            return (
-                "LXMERTForVisualReasoning" if first.shape[1] == 2 * hidden_size else "LXMERTForVisualQuestionAnswering"
-            )
-        return "LXMERTForPreTraining" if any(key.startswith("cls.") for key in weights) else "LXMERTModel"
+            if first.shape[1] == 2 * hidden_size:
+                return "LXMERTForVisualReasoning"
+            return "LXMERTForVisualQuestionAnswering"
+        if any(key.startswith("cls.") for key in weights):
+            return "LXMERTForPreTraining"
+        return "LXMERTModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         heads = {"LXMERTForVisualReasoning": _REASONING, "LXMERTForVisualQuestionAnswering": _ANSWERS}
@@ -93,7 +95,8 @@ class LXMERTFamily(OriginalFamily):
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; the number of heads is that of public files, or of --config."""
-        shape, names = conversion.shape, conversion.weights
+        shape = conversion.shape
+        names = conversion.weights
         read: dict[str, Any] = conversion.read_sizes(_SIZES)
         for field, layers in (("l_layers", "layer"), ("r_layers", "r_layers"), ("x_layers", "x_layers")):
             read[field] = conversion.count_layers(f"lxmert.encoder.{layers}.")

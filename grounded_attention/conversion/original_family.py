@@ -81,7 +81,8 @@ class OriginalFamily(ABC):
         keys = strip_wrappers(wrappers, state_dict)
         bare = {key: state_dict[original] for key, original in keys.items()}
         class_name = self.detect_class(bare, state_dict)
-        conversion, rules = Conversion(class_name, keys), self.list_rules(class_name, bare)
+        conversion = Conversion(class_name, keys)
+        rules = self.list_rules(class_name, bare)
         for key, original in with_progress(keys.items(), "tensors", len(keys)):
             self._place(conversion, rules, key, original, state_dict[original])
         self.finish(conversion, bare)

@@ -48,7 +48,8 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
     """Writes a Hub directory with `record` as conversion.json, atomically."""
     make_folder(output.parent)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
-        fresh, old = Path(scratch) / "new", Path(scratch) / "old"
+        fresh = Path(scratch) / "new"
+        old = Path(scratch) / "old"
         try:
             model.save_pretrained(fresh)
         except SafetensorError as error:
@@ -96,7 +97,8 @@ def format_summary(conversion: Conversion, others: list[str], output: Path) -> s
 
 def _list_fields(account: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     """Rows of the config fields: read, given, assumed, and every uncertain one with its reason."""
-    notes, rows = account["notes"], []
+    notes = account["notes"]
+    rows = []
     for source, label in (("read", "read"), ("given", "--config"), ("assumed", "assumed")):
         known = {name: f"{name} {json.dumps(value)}" for name, value in account[source].items()}
         certain = [text for name, text in known.items() if name not in notes]

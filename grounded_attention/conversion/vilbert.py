@@ -81,7 +81,9 @@ class ViLBertFamily(OriginalFamily):
     def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         if any(key.startswith("vil_prediction.") for key in weights):
             return "ViLBertForMultiTask"
-        return "ViLBertForPreTraining" if any(key.startswith("cls.") for key in weights) else "ViLBertModel"
+        if any(key.startswith("cls.") for key in weights):
+            return "ViLBertForPreTraining"
+        return "ViLBertModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         return (_RULES,)

@@ -21,7 +21,8 @@ from .fields import ConfigFields, settle_fields
 from .keys import Conversion, Rename, Wrapper, rename_prefix
 from .original_family import OriginalFamily, check_same
 
-_TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
+_TRUNK = "visual_bert."
+_EMBEDDINGS = "visual_bert.embeddings."
 # Prefix of an original key without wrappers -> our prefix; the first match applies.
 _RULES = partial(
     rename_prefix,
@@ -77,7 +78,9 @@ class VisualBERTFamily(OriginalFamily):
                 classifier.shape[0] if classifier.dim() else 0, "VisualBERTForVisualQuestionAnswering"
             )
         pretraining = any(key.startswith("cls.predictions.") for key in weights)
-        return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
+        if pretraining:
+            return "VisualBERTForPreTraining"
+        return "VisualBERTModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         return (_RULES, _PRETRAINING_HEADS if _has_pretraining_heads(class_name) else _CLASSIFIER)

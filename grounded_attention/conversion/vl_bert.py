@@ -103,7 +103,8 @@ def _read_trunk(conversion: Conversion) -> dict[str, Any]:
 
 
 def _read_heads(conversion: Conversion) -> dict[str, Any]:
-    weights, fields = conversion.weights, dict[str, Any]()
+    weights = conversion.weights
+    fields = dict[str, Any]()
     if conversion.class_name == "VLBertForPreTraining":
         # In pre-training only the relationship head uses the pooler.
         fields["relationship_head"] = fields["use_pooler"] = "relationship_head.weight" in weights
@@ -116,7 +117,8 @@ def _read_heads(conversion: Conversion) -> dict[str, Any]:
         "grounding": None,
         "choice": None,
     }.items():
-        dense, classifier = f"{name}_head.dense.weight", f"{name}_head.classifier.weight"
+        dense = f"{name}_head.dense.weight"
+        classifier = f"{name}_head.classifier.weight"
         if dense in weights:
             fields[f"{name}_hidden_size"] = conversion.shape(dense)[0]
         if classifier in weights and labels is not None:
@@ -126,7 +128,8 @@ def _read_heads(conversion: Conversion) -> dict[str, Any]:
 
 def _read_answers(conversion: Conversion, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the answer head, and of the region classes of multiple choice."""
-    weights, fields = conversion.weights, dict[str, Any]()
+    weights = conversion.weights
+    fields = dict[str, Any]()
     if conversion.class_name == "VLBertForMultipleChoice":
         has_classes = any(name.startswith("region_class_head.") for name in weights)
         classes = conversion.shape("region_class_head.classifier.weight")[0] if has_classes else None
@@ -144,7 +147,8 @@ def _read_answers(conversion: Conversion, overrides: Mapping[str, Any]) -> dict[
 
 def _check_projection(conversion: Conversion, config: VLBertConfig) -> None:
     """Checks that the projection has a column for every coordinate and feature value."""
-    width, size = conversion.shape(_PROJECTION)[1], config.region_feature_size
+    width = conversion.shape(_PROJECTION)[1]
+    size = config.region_feature_size
     expected = 8 * config.coordinate_dim + size
     if width != expected:
         raise CheckpointError(

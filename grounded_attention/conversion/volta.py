@@ -70,14 +70,18 @@ class VoltaFamily(OriginalFamily):
     def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
         pretraining = any(key.startswith("cls.") for key in weights)
         name = self.model_classes[0].__name__
-        return name.removesuffix("Model") + "ForPreTraining" if pretraining else name
+        if pretraining:
+            return name.removesuffix("Model") + "ForPreTraining"
+        return name
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
         return (self._rename,)
 
     def _rename(self, key: str) -> str | None:
         module, _, tensor = key.rpartition(".")
-        return f"{self.modules[module]}.{tensor}" if module in self.modules else None
+        if module in self.modules:
+            return f"{self.modules[module]}.{tensor}"
+        return None
 
     def explain(self, key: str, class_name: str) -> str | None:
         """The reason for heads of tasks, constants, and the second names of shared weights."""
@@ -96,7 +100,9 @@ class VoltaFamily(OriginalFamily):
         number = key.removeprefix(ENCODER).partition(".")[0]
         is_shared = number.isdigit() and int(number) in self.config.lists["shared_sublayers"]
         is_second = key.startswith(ENCODER) and first != key and module not in self.modules
-        return first if is_shared and is_second and first.rpartition(".")[0] in self.modules else None
+        if is_shared and is_second and first.rpartition(".")[0] in self.modules:
+            return first
+        return None
 
     def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
         """Checks unknown keys and both names of shared tensors; class 0 is "belongs together" there, and 1 here."""

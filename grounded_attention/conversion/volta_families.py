@@ -35,7 +35,8 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
         return ("self", "feed-forward"), ("cross", "feed-forward")
 
     def map_modules(self) -> Iterator[tuple[str, str]]:
-        ours, names = "vilbert.", {"t": ("layer", "", 2), "v": ("v_layer", "v_", 1)}
+        ours = "vilbert."
+        names = {"t": ("layer", "", 2), "v": ("v_layer", "v_", 1)}
         yield from self.map_embeddings(ours)
         for part in ("image_embeddings", "image_location_embeddings", "LayerNorm"):
             yield f"bert.v_embeddings.{part}", f"{ours}v_embeddings.{part}"
@@ -111,7 +112,8 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
 
     def map_modules(self) -> Iterator[tuple[str, str]]:
         self.check_equal_streams()
-        ours, encoder = "lxmert.", "lxmert.encoder."
+        ours = "lxmert."
+        encoder = "lxmert.encoder."
         yield from self.map_embeddings(ours)
         for part, own in (
             ("image_embeddings", "visn_fc"),
@@ -123,7 +125,8 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         yield "bert.t_pooler.dense", f"{ours}pooler.dense"
         yield "bert.v_pooler.dense", f"{ours}region_pooler.dense"
         for stream, layers, side, name in (("t", "layer", "", "lang"), ("v", "r_layers", "v_", "visn")):
-            number, crosses = 0, 0
+            number = 0
+            crosses = 0
             for steps in self.layers[stream]:
                 if steps[0].kind == "self":
                     if crosses:
@@ -271,4 +274,6 @@ def find_volta_config(checkpoint: Path) -> Path | None:
                 configs.append(path)
         except OverrideError:  # another file
             continue
-    return configs[0] if len(configs) == 1 else None
+    if len(configs) == 1:
+        return configs[0]
+    return None

@@ -141,7 +141,8 @@ class VoltaConfig:
 
     def units(self, stream: str, title: str, *layers: tuple[str, ...]) -> list[list[Step]]:
         """The steps of a stream, grouped into layers."""
-        steps, units = list(self.steps(stream)), []
+        steps = list(self.steps(stream))
+        units = []
         while steps:
             kinds = tuple(step.kind for step in steps)
             fits = {layer: _count_equal(kinds, layer) for layer in layers}

@@ -115,13 +115,15 @@ def ablate_region_heads(
     progress: str | None = None,
 ) -> Ablation:
     """Removes chosen heads and measures how well a pre-trained model still predicts masked words of all phrases."""
-    inputs, observer = measurement.inputs, measurement.observer
+    inputs = measurement.inputs
+    observer = measurement.observer
 
     def make(examples: Sequence[AuditExample]) -> _Words:
         batch = inputs.make(examples).inputs
         grounded = batch["phrase_mask"].any(1).bool()
         hidden = batch["input_ids"].masked_fill(grounded, inputs.processor.tokenizer.mask_token_id)
-        read, device = observer.inputs({**batch, "input_ids": hidden}), model_device(model)
+        read = observer.inputs({**batch, "input_ids": hidden})
+        device = model_device(model)
         read = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in read.items()}
         return _Words(read, grounded, batch["input_ids"])
 
@@ -218,7 +220,9 @@ def _log_likelihoods(texts: _Texts, removed: Sequence[Heads], progress: str | No
             with mask_heads(texts.model, heads):
                 sums.append(texts.predict(words))
         rows.append(torch.stack(sums, 1).numpy())
-    return np.concatenate(rows) if rows else np.zeros((0, 1 + len(removed)))
+    if rows:
+        return np.concatenate(rows)
+    return np.zeros((0, 1 + len(removed)))
 
 
 def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
@@ -273,8 +277,10 @@ def _recorded(
 def _logits_before(model: Any, words: _Words) -> Tensor:
     """Each word of a prompt is predicted from those before it: the logits of the token before each position alone,
     since all would need much memory."""
-    inputs, positions = words.inputs, cast(Tensor, words.positions)
-    length, before = inputs["input_ids"].shape[1], (positions - 1).clamp(min=0)
+    inputs = words.inputs
+    positions = cast(Tensor, words.positions)
+    length = inputs["input_ids"].shape[1]
+    before = (positions - 1).clamp(min=0)
     first = int(before[positions > 0].min()) if (positions > 0).any() else 0
     outputs = model(**inputs, use_cache=False, logits_to_keep=length - first, return_dict=True)
     logits = getattr(outputs, "logits", None)
@@ -292,7 +298,8 @@ def _check_causal(model: Any, words: _Words) -> None:
     """Raises [`NotCausal`] if a word changes its own prediction."""
     if not words.grounded.any():
         return
-    example, ids = int(words.grounded.any(1).int().argmax()), words.inputs["input_ids"]
+    example = int(words.grounded.any(1).int().argmax())
+    ids = words.inputs["input_ids"]
     last = int(cast(Tensor, words.positions)[example][words.grounded[example]].max())
     other = ids.clone()
     other[example, last] = ids[example, last - 1]
@@ -314,11 +321,14 @@ def _summarise(
     sums: np.ndarray, heads: Heads, draws: int, image_ids: Sequence[str], estimates: tuple[tuple[float, ...], ...]
 ) -> Ablation:
     """Makes the effects from the sums of `_log_likelihoods`: all heads, the chosen ones, each of them, random sets."""
-    tokens, change = sums[:, 0], sums[:, 2:] - sums[:, 1:2]
+    tokens = sums[:, 0]
+    change = sums[:, 2:] - sums[:, 1:2]
     if not tokens.sum():
         raise ValueError("no phrase with boxes has a token; nothing to ablate")
     k = len(heads)
-    together, single, drawn = change[:, 0], change[:, 1 : 1 + k], change[:, 1 + k :]
+    together = change[:, 0]
+    single = change[:, 1 : 1 + k]
+    drawn = change[:, 1 + k :]
     random: list[np.ndarray | None] = [None] * (1 + k)
     if draws:
         one_by_one = drawn[:, draws:].reshape(-1, draws, k).mean(1)

@@ -64,7 +64,9 @@ def find_revision(name: str, revision: str | None = None) -> str | None:
     """The commit of a model on the Hub, as its files in the cache say; `None` for a folder."""
     place = cached_file(name, CONFIG_NAME, revision=revision, _raise_exceptions_for_missing_entries=False)
     commit = "" if place is None else Path(place).parent.name
-    return commit if re.fullmatch("[0-9a-f]{40}", commit) else None
+    if re.fullmatch("[0-9a-f]{40}", commit):
+        return commit
+    return None
 
 
 def publish_heads(path: str | Path, model: str, revision: str, atlas: str | None = None) -> str:
@@ -86,7 +88,8 @@ def publish_heads(path: str | Path, model: str, revision: str, atlas: str | None
     if not atlas:
         raise ValueError(f"no atlas is named: give ORG/NAME, or set {VARIABLE}")
     path = Path(path)
-    path = path / FILE if path.is_dir() else path
+    if path.is_dir():
+        path = path / FILE
     ChosenHeads.from_file(path)
     entry = {"model": model, "revision": revision, "transformers": transformers.__version__}
     content = json.dumps({**read_json(path), ENTRY: entry}, indent=1).encode()

@@ -54,7 +54,8 @@ class AttentionGrounding(StreamingMetric):
 
     def __init__(self, rollout: bool = True, keep: bool = False) -> None:
         super().__init__()
-        self.rollout, self.keep = rollout, keep
+        self.rollout = rollout
+        self.keep = keep
         self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
 
@@ -68,7 +69,9 @@ class AttentionGrounding(StreamingMetric):
     def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
         """Requests the attention of grounded tokens on candidate regions and, for rollout, head-averaged maps."""
         arguments = {"output_attentions": True, **query_arguments({DIRECTION: self._targets(batch)}, batch)}
-        return {**arguments, "attention_mean": True} if self.rollout else arguments
+        if self.rollout:
+            return {**arguments, "attention_mean": True}
+        return arguments
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
         """Counts one batch.
@@ -179,7 +182,8 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     `interval` is that of the best head, None if it is not known; `words` is the number of grounded words.
     """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
-    layer, head = int(by_head.mean(1).argmax()), top_heads(by_head, 1)[0]
+    layer = int(by_head.mean(1).argmax())
+    head = top_heads(by_head, 1)[0]
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
     ends = reported_on.get(INTERVALS)
     headline = {

@@ -20,7 +20,8 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from .maps import BOX_RULE, TokenGrid, attended_cells
 from .statistics import ratio_intervals
 
-CENTRE, RANDOM = "centre box", "chance"
+CENTRE = "centre box"
+RANDOM = "chance"
 
 Heads = Sequence[tuple[int, int]]
 # Heads, and how their map becomes a box.
@@ -89,7 +90,8 @@ def judge_ways(
     `attention` (L, H, R); `gold`: the right regions (R,), and boxes; `regions`: boxes, candidates (R,), and the grid
     of image tokens. Heads that see no candidate find nothing. The box of chance is found by `box_scores`.
     """
-    gold_boxes, grid = gold[1], regions[2]
+    gold_boxes = gold[1]
+    grid = regions[2]
     right, boxes, candidates = (each.to(attention.device) for each in (gold[0], *regions[:2]))
     judged = dict.fromkeys(sets, (0.0, 0.0))
     same_heads: dict[tuple, list[str]] = {}
@@ -100,7 +102,8 @@ def judge_ways(
         seen = (attention[layers, numbers] * candidates).sum(0)
         if seen.any():
             token = int(seen.argmax())
-            point, found = float(right[token]), len(names) * [tuple(boxes[token].tolist())]
+            point = float(right[token])
+            found = len(names) * [tuple(boxes[token].tolist())]
             if grid is not None:
                 places = attended_cells(grid.maps(seen), [sets[name][1] for name in names])
                 found = [grid.box(place) for place in places]
@@ -118,7 +121,8 @@ def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
 
     Chance points at a random candidate, and takes the box of a phrase of another image.
     """
-    generator, images = np.random.default_rng(0), np.array([phrase.image_id for phrase in phrases])
+    generator = np.random.default_rng(0)
+    images = np.array([phrase.image_id for phrase in phrases])
     columns = {name: np.array([phrase.ways[name] for phrase in phrases]) for name in phrases[0].ways}
     for number, phrase in enumerate(phrases):
         others = np.flatnonzero(images != phrase.image_id)
@@ -163,7 +167,8 @@ def box_columns(
     Raises:
         ValueError: if there are not B entries, or a box is not in the image.
     """
-    positions, places = batch["region_positions"], batch["region_boxes"]
+    positions = batch["region_positions"]
+    places = batch["region_boxes"]
     if len(boxes) != len(positions):
         raise ValueError(f"boxes of {len(boxes)} examples, but the batch has {len(positions)}")
     shown = (batch["region_candidate_mask"] & (batch["region_image"] == image)).cpu().numpy()

@@ -43,7 +43,9 @@ class CardSection:
     @staticmethod
     def file(path: str | Path) -> Path:
         """The card at a path, or in the folder of a model."""
-        return Path(path, CARD) if Path(path).is_dir() else Path(path)
+        if Path(path).is_dir():
+            return Path(path, CARD)
+        return Path(path)
 
     def is_in(self, path: str | Path) -> bool:
         """Whether there is a card with a place for this section."""
@@ -83,7 +85,9 @@ def heads_section(content: Mapping[str, Any]) -> str:
 
 def region_of(about: Mapping[str, Any]) -> str:
     """What a region is: "region", or "image token" for a vision-language model."""
-    return "image token" if "coverage_threshold" in about else "region"
+    if "coverage_threshold" in about:
+        return "image token"
+    return "region"
 
 
 def _introduction(content: Mapping[str, Any]) -> Iterator[str]:
@@ -121,7 +125,8 @@ def best_table(best: Sequence[Mapping[str, Any]]) -> str:
 def best_row(best: Mapping[str, Any], shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """The texts of `BEST_COLUMNS` for a head of `best` in `heads.json`; `shown` writes names of groups and layers."""
     group = "" if best["group"] == "all" else f", {shown(best['group'])}"
-    head, reachable = shown(f"{best['layer']}-{best['head']}"), best["upper_bound"]
+    head = shown(f"{best['layer']}-{best['head']}")
+    reachable = best["upper_bound"]
     return (
         NAMES.get(best["kind"], best["kind"]) + group,
         head if best["active"] else f"{head} (not active)",
@@ -183,7 +188,8 @@ def boxes_table(boxes: Sequence[Mapping[str, Any]]) -> str:
 
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     about = content["about"]
-    phrases, region = about.get("phrases", {}), region_of(about)
+    phrases = about.get("phrases", {})
+    region = region_of(about)
     yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
     yield (
         "*attention*: the mean share of a head's attention on all candidates together; an active head gives them more "
@@ -200,7 +206,8 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
         "grounded-attention heads --ablate measures this."
     )
     if phrases:
-        cut, empty = phrases.get("truncated", 0), phrases.get("no_token", 0)
+        cut = phrases.get("truncated", 0)
+        empty = phrases.get("no_token", 0)
         yield (
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
             f"were skipped, {cut} were cut with their text, {empty} have no token."

@@ -74,11 +74,13 @@ class Changes:
         return f"{text}\n\n{markdown_table(columns, self._rows(direction))}"
 
     def _rows(self, direction: str) -> Iterator[tuple[str, ...]]:
-        difference, p = self.comparisons[direction].difference, self.corrected[direction]
+        difference = self.comparisons[direction].difference
+        p = self.corrected[direction]
         before, after = (result.entities[direction]["all"].accuracy for result in (self.before, self.after))
         for place in np.argsort(-np.abs(difference), axis=None, kind="stable")[:_SHOWN]:
             layer, head = (int(index) for index in np.unravel_index(place, difference.shape))
-            at, name = (layer, head), markdown_text(self.after.name(layer, head))
+            at = (layer, head)
+            name = markdown_text(self.after.name(layer, head))
             yield name, f"{before[at]:.1%}", f"{after[at]:.1%}", f"{difference[at]:+.1%}", f"{p[at]:.2g}"
 
     def plot(self, folder: Path) -> list[Path]:
@@ -107,7 +109,8 @@ def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
     """`after` with its images in the order of `before`."""
     index = {image: row for row, image in enumerate(after.image_ids)}
     if index.keys() != set(before.image_ids):
-        first, second = len(set(before.image_ids) - index.keys()), len(index.keys() - set(before.image_ids))
+        first = len(set(before.image_ids) - index.keys())
+        second = len(index.keys() - set(before.image_ids))
         raise ValueError(
             f"judged on different images: {first} are only in the first, {second} only in the second; "
             "audit both with the same data and regions"

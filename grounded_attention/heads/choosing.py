@@ -69,7 +69,8 @@ def localization_frequency(share: np.ndarray, entropies: np.ndarray, real: np.nd
     `share` (L, H) is the mean share, `entropies` (n, L, H) are those of the phrases, `real` (L, H) are the heads that
     the model has.
     """
-    real = np.ones(share.shape, dtype=bool) if real is None else real
+    if real is None:
+        real = np.ones(share.shape, dtype=bool)
     bend = elbow(share[real])
     passed = real & ((share > bend) | (share[real].min() == share[real].max()))
     times = np.zeros(share.shape)

@@ -164,14 +164,16 @@ def capture_examples(
         mask = batch["phrase_mask"][0].bool().cpu()  # (all words, T)
         kept = mask.any(1).nonzero()[:, 0].tolist()
         attention = read_phrases(observer, batch)[numbers, 0].cpu()[:, :, kept]  # (L, H, W, all regions)
-        candidates, boxes = batch["region_candidate_mask"][0].bool().cpu(), batch["region_boxes"][0].cpu()
+        candidates = batch["region_candidate_mask"][0].bool().cpu()
+        boxes = batch["region_boxes"][0].cpu()
         if inputs is None:
             grid = TokenGrid.of_tokens(boxes, candidates, CELLS)
             places = grid.cell_boxes()
             there = grid.maps(attention * candidates).flatten(3).clamp(max=1)
             known: dict[str, Any] = {"gold": _gold(example, spans, places, _covered)[kept]}
         else:
-            places, there = boxes[candidates].numpy(), attention[..., candidates]
+            places = boxes[candidates].numpy()
+            there = attention[..., candidates]
             known = {
                 "gold": _gold(example, spans, places, Rules().hits)[kept],
                 "back": _back(observer, batch, mask[kept], candidates),
@@ -205,7 +207,8 @@ def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "
 
 def _back(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> np.ndarray:
     """(L, H, R, W): the attention of the regions of one example on its words; `words` (W, T) bool."""
-    device, tokens = model_device(observer.model), words.any(0).nonzero()[:, 0]
+    device = model_device(observer.model)
+    tokens = words.any(0).nonzero()[:, 0]
     queries = candidates.nonzero()[:, 0][None].to(device), tokens[None].to(device)
     pair = observer.observe(batch.to(device), {REGION_TO_TEXT: queries})[REGION_TO_TEXT]
     return (attention_of(pair)[:, 0].cpu() @ words[:, tokens].float().T).numpy()
@@ -233,7 +236,8 @@ def _covered(cells: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 
 def _labels(regions: Mapping[str, Any], image_id: str, count: int) -> tuple[str, ...]:
     """The labels of the first `count` regions, the ones that the processor keeps."""
-    names, classes = getattr(regions, "class_names", ()), getattr(regions[image_id], "classes", None)
+    names = getattr(regions, "class_names", ())
+    classes = getattr(regions[image_id], "classes", None)
     if classes is None or not len(names):
         return ()
     return tuple(str(names[int(number)]) if int(number) < len(names) else "" for number in classes[:count])

@@ -72,7 +72,8 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
                 f"rows with the columns {', '.join(row)} have no phrases with boxes; use flickr30k_entities, vgp, "
                 "refcoco or visual_genome_regions"
             )
-        ids, related = row.get("caption_ids"), row.get("related")
+        ids = row.get("caption_ids")
+        related = row.get("related")
         for number, example in _texts_of_row(row):
             if related is not None and not related[number]:
                 continue
@@ -98,7 +99,8 @@ def _texts_of_row(row: Mapping[str, Any]) -> Iterator[tuple[int, AuditExample]]:
             for each in phrases:
                 if each.sentence == number and (each.image or 0) == image:
                     before = len(text[: each.start]) - len(_PLACE.sub("", text[: each.start]))
-                    start, end = each.start - before, each.end - before
+                    start = each.start - before
+                    end = each.end - before
                     moved = replace(each, start=start, end=end, sentence=0, image=0)
                     shown.append(replace(moved, boxes=_array(each.boxes), types=tuple(each.types)))
             name = picture_name(row["image_id"], image)
@@ -107,7 +109,9 @@ def _texts_of_row(row: Mapping[str, Any]) -> Iterator[tuple[int, AuditExample]]:
 
 def picture_name(image_id: str, number: int) -> str:
     """The id of a picture of a row that may have several."""
-    return f"{image_id}:{number}" if number else image_id
+    if number:
+        return f"{image_id}:{number}"
+    return image_id
 
 
 # Prompts

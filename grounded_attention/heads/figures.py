@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 SPREAD = 0.6  # the heads of a layer are spread over this share of the space between layers, so none hides another
 ALPHA = 0.05
-BASELINE, BEST = "most confident region", "chosen head"
+BASELINE = "most confident region"
+BEST = "chosen head"
 TYPES = (".png", ".pdf")
 # The paper reports the ten most common relations.
 MOST_PANELS = 10
@@ -85,7 +86,8 @@ def changes_figure(
     names: tuple[str, str] = ("before", "after"),
 ) -> Figure:
     """Draws the change of each head by layer and head, with a star where it is significant."""
-    significant, points = np.asarray(p) <= ALPHA, 100 * (after.accuracy - before.accuracy)
+    significant = np.asarray(p) <= ALPHA
+    points = 100 * (after.accuracy - before.accuracy)
     count, heads = points.shape
     figure = Figure(figsize=(0.6 * WIDTH / DPI, max(3.6, 0.3 * count + 1.6)), dpi=DPI, layout="constrained")
     axes = figure.subplots()
@@ -115,7 +117,8 @@ def _draw_heads(
     ringed: tuple[int, int] | None,
     small: bool,
 ) -> None:
-    accuracy, lit = 100 * counts.accuracy, counts.mean_share > ACTIVE_SHARE
+    accuracy = 100 * counts.accuracy
+    lit = counts.mean_share > ACTIVE_SHARE
     layers, heads = accuracy.shape
     x = np.arange(layers)[:, None] + np.linspace(-SPREAD / 2, SPREAD / 2, heads if heads > 1 else 2)[:heads]
     if intervals is not None:
@@ -132,7 +135,8 @@ def _draw_heads(
     if max(map(len, names)) > 2:
         axes.tick_params(axis="x", rotation=90)
     highest = max(accuracy.max(), 100 * counts.baseline_accuracy, 100 * counts.chance_accuracy)
-    highest = highest if intervals is None else max(highest, 100 * np.max(intervals))
+    if intervals is not None:
+        highest = max(highest, 100 * np.max(intervals))
     # With room for the name of the ringed head.
     axes.set(xlabel="layer", xlim=(-0.6, layers - 0.4), ylim=(0, max(5.0, 1.18 * highest)))
     axes.grid(axis="y", lw=0.4, color="#dddddd", zorder=0)
@@ -185,7 +189,8 @@ def plot_table(result: HeadTable, folder: Path) -> list[Path]:
         if types := most_common({name: of_type for name, of_type in groups.items() if name != ALL}):
             files += draw_files(grounding_panels_figure, folder / f"{direction}_types", types, **known)
     if result.relations:
-        known, path = panel_options(result, RELATIONS), folder / "relations"
+        known = panel_options(result, RELATIONS)
+        path = folder / "relations"
         files += draw_files(grounding_panels_figure, path, most_common(result.relations), **known)
     return files
 
@@ -252,7 +257,8 @@ def _draw_effects(
     pairs = [(layer, head) for layer, layer_effects in enumerate(effects) for head in range(len(layer_effects))]
     for chosen, colour, size in ((False, GREY, 12), (True, VERMILLION, 34)):
         drawn = [pair for pair in pairs if (pair in heads) is chosen and counts.seeing[pair]]
-        x, y = [counts.accuracy[pair] for pair in drawn], [effects[layer][head] for layer, head in drawn]
+        x = [counts.accuracy[pair] for pair in drawn]
+        y = [effects[layer][head] for layer, head in drawn]
         axes.scatter(x, y, size, colour, linewidths=0)
         for pair, point in zip(drawn, zip(x, y, strict=True), strict=True) if chosen and len(heads) <= 4 else ():
             axes.annotate(f" {pair[0]}-{pair[1]}", point, fontsize=8)

@@ -72,7 +72,8 @@ class ChosenHeads:
             ValueError: if the file does not exist or is no ranking of heads.
         """
         path = Path(path)
-        path = path / FILE if path.is_dir() else path
+        if path.is_dir():
+            path = path / FILE
         if not path.is_file():
             raise ValueError(f"{path}: no such file; {MAKE}")
         return cls.from_dict(read_json(path), str(path))

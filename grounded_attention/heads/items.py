@@ -29,7 +29,9 @@ from . import WORDS
 from .examples import TOKENS, AuditExample, Images, PromptSettings, find_picture, make_batch
 from .reading import ask_at_the_end
 
-CONFIDENT, FIRST, CENTRE = "most confident region", "first region", "image token at the centre"
+CONFIDENT = "most confident region"
+FIRST = "first region"
+CENTRE = "image token at the centre"
 # Special tokens that are not words; [UNK] and [MASK] replace a word, so they count as words.
 _NOT_WORDS = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
 DEFAULT_WORD = "last"
@@ -205,14 +207,19 @@ class HeadInputs(ABC):
 class RegionInputs(HeadInputs):
     """The inputs of models that read regions."""
 
-    directions, batch_size, rule = DIRECTIONS, 32, CONFIDENT
+    directions = DIRECTIONS
+    batch_size = 32
+    rule = CONFIDENT
 
     def __init__(
         self, model: Any, processor: Any, regions: Mapping[str, Any], rules: Rules, images: Images | None = None
     ):
         if rules.word == "prompt":
             raise ValueError("word='prompt': only a vision-language model reads a prompt whose end asks")
-        self.processor, self.regions, self.rules, self.images = processor, regions, rules, images
+        self.processor = processor
+        self.regions = regions
+        self.rules = rules
+        self.images = images
         fit_text_length(processor, model.config)
         self.about = {"word": rules.word, "iou_threshold": rules.iou_threshold, "merged_box": rules.merged}
 
@@ -222,7 +229,8 @@ class RegionInputs(HeadInputs):
             if hasattr(record, "width"):
                 check_shape(example.size, (record.width, record.height), example.image_id, "region table")
         batch = self._process(examples, records)
-        boxes, candidates = batch["region_boxes"].cpu().numpy(), batch["region_candidate_mask"].bool().cpu()
+        boxes = batch["region_boxes"].cpu().numpy()
+        candidates = batch["region_candidate_mask"].bool().cpu()
         mask = batch["phrase_mask"].bool().cpu().numpy()
         gold = np.zeros((*mask.shape[:2], boxes.shape[1]), dtype=bool)
         for row, example in enumerate(examples):
@@ -251,7 +259,8 @@ class PatchInputs(HeadInputs):
     training: a gold box covers enough of it, or no token more of a small box.
     """
 
-    batch_size, rule = 4, CENTRE
+    batch_size = 4
+    rule = CENTRE
 
     def __init__(
         self, model: Any, processor: Any, images: Images | None, rules: Rules, instruction: str | None = None
@@ -267,7 +276,9 @@ class PatchInputs(HeadInputs):
             )
         wrapped = isinstance(processor, PatchGroundingProcessor)
         self.processor = processor if wrapped else PatchGroundingProcessor(processor)
-        self.images, self.rules, self.settings = images, rules, PromptSettings(rules.word, instruction)
+        self.images = images
+        self.rules = rules
+        self.settings = PromptSettings(rules.word, instruction)
         self.directions = DIRECTIONS[:1] if hides_later_words(model) else DIRECTIONS
         self.about = {
             "word": rules.word,
@@ -283,7 +294,8 @@ class PatchInputs(HeadInputs):
         if self.rules.merged:
             examples = [_with_merged_boxes(example) for example in examples]
         batch = make_batch(self.processor, examples, self.images, self.settings)
-        candidates, places = batch["region_candidate_mask"].bool(), batch["text_positions"]
+        candidates = batch["region_candidate_mask"].bool()
+        places = batch["text_positions"]
         ids = batch["input_ids"].gather(1, places.clamp(min=0))
         asking = {"text_positions": ask_at_the_end(batch)} if self.rules.word == "prompt" else {}
         return HeadBatch(

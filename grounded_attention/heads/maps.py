@@ -17,11 +17,14 @@ from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, pad
 from grounded_attention.utils.plain_text import check_one_of
 
 # The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).
-SIGMA, KERNEL, SIDE = 1.0, 7, 24
+SIGMA = 1.0
+KERNEL = 7
+SIDE = 24
 # The finest grid, in cells along an edge; a page shows a coarser one.
 MOST_CELLS = 128
 # Maps are cut with at least this many cells along an edge, if 8 times as many as there were are enough.
-FINE_CELLS, MOST_FINER = 64, 8
+FINE_CELLS = 64
+MOST_FINER = 8
 # Boxes are float32.
 ROUNDING = 1e-4
 
@@ -49,9 +52,12 @@ class TokenGrid:
         if not has_place.any():
             raise ValueError("no image token shows a part of the image")
         device = boxes.device
-        boxes, has_place = boxes.cpu().double(), has_place.cpu()  # some devices have no float64
+        # some devices have no float64
+        boxes = boxes.cpu().double()
+        has_place = has_place.cpu()
         shown = boxes[has_place]
-        low, high = shown[:, :2].amin(0), shown[:, 2:].amax(0)
+        low = shown[:, :2].amin(0)
+        high = shown[:, 2:].amax(0)
         # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
         sides = (shown[:, 2:] - shown[:, :2]).median(0).values
         columns, rows = ((high - low) / sides).round().clamp(1, most_cells).int().tolist()
@@ -60,7 +66,8 @@ class TokenGrid:
         spread = down[:, :, None] * across[:, None] * has_place[:, None, None]
         tokens, *places = spread.nonzero(as_tuple=True)
         cells = y[tokens, places[0]] * columns + x[tokens, places[1]]
-        weights, frame = spread[spread > 0].float(), (*low.tolist(), *high.tolist())
+        weights = spread[spread > 0].float()
+        frame = (*low.tolist(), *high.tolist())
         return cls(tokens.to(device), cells.to(device), weights.to(device), rows, columns, frame)
 
     def maps(self, attention: Tensor) -> Tensor:
@@ -73,16 +80,19 @@ class TokenGrid:
     def cell_boxes(self) -> np.ndarray:
         """Returns the box of each cell, (C, 4) float32, divided by width and height of the image."""
         x1, y1, x2, y2 = self.frame
-        across, down = np.linspace(x1, x2, self.columns + 1), np.linspace(y1, y2, self.rows + 1)
+        across = np.linspace(x1, x2, self.columns + 1)
+        down = np.linspace(y1, y2, self.rows + 1)
         left, top = np.meshgrid(across[:-1], down[:-1])
         right, bottom = np.meshgrid(across[1:], down[1:])
         return np.stack([left, top, right, bottom], -1).reshape(-1, 4).clip(0, 1).astype(np.float32)
 
     def box(self, cells: Tensor) -> tuple[float, float, float, float]:
         """Returns the smallest box around the cells that are True, divided by width and height; they may be finer."""
-        down, across = cells.any(1).nonzero().flatten().tolist(), cells.any(0).nonzero().flatten().tolist()
+        down = cells.any(1).nonzero().flatten().tolist()
+        across = cells.any(0).nonzero().flatten().tolist()
         x1, y1, x2, y2 = self.frame
-        width, height = (x2 - x1) / cells.shape[1], (y2 - y1) / cells.shape[0]
+        width = (x2 - x1) / cells.shape[1]
+        height = (y2 - y1) / cells.shape[0]
         edges = (x1 + across[0] * width, y1 + down[0] * height)
         ends = (x1 + (across[-1] + 1) * width, y1 + (down[-1] + 1) * height)
         left, top, right, bottom = (min(max(edge, 0.0), 1.0) for edge in (*edges, *ends))
@@ -102,7 +112,8 @@ def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int)
     Intervals meet n parts at most; those that meet fewer have shares of 0.
     """
     edges = torch.linspace(0, 1, count + 1, dtype=torch.float64) * (high - low) + low
-    begin, stop = starts[:, None], ends[:, None]
+    begin = starts[:, None]
+    stop = ends[:, None]
     shared = (torch.minimum(stop, edges[1:]) - torch.maximum(begin, edges[:-1])).clamp(min=0)
     # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
     shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
@@ -140,7 +151,8 @@ def label_components(cells: Tensor) -> Tensor:
         beside = pad(names.float(), (1, 1, 1, 1))
         for axis, size in enumerate(cells.shape[1:], 1):
             beside = torch.stack([beside.narrow(axis, start, size) for start in range(3)]).amax(0)
-        index, largest = names.flatten(1), (beside * cells).flatten(1)
+        index = names.flatten(1)
+        largest = (beside * cells).flatten(1)
         named = largest.new_zeros(len(cells), count + 1).scatter_reduce_(1, index, largest, "amax").long()
         for _ in range(4):
             named = named.gather(1, named)
@@ -184,11 +196,14 @@ def _fine(cells: Tensor) -> Tensor:
 def _otsu(values: Tensor) -> Tensor:
     """The value of Otsu's threshold: the cells above it and the others have the largest variance between them."""
     ordered = values.flatten().double().cpu().sort().values
-    sums, count = ordered.cumsum(0), len(ordered)
+    sums = ordered.cumsum(0)
+    count = len(ordered)
     below = torch.arange(1, count, dtype=torch.float64)
     gap = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
     between = below * (count - below) * gap**2
-    return ordered[between.argmax()].to(values) if count > 1 else ordered[0].to(values) - 1
+    if count > 1:
+        return ordered[between.argmax()].to(values)
+    return ordered[0].to(values) - 1
 
 
 def _of_maximum(share: float, values: Tensor) -> Tensor:
@@ -225,7 +240,8 @@ def attended_cells(attention_map: Tensor, rules: Sequence[str] = (BOX_RULE,)) ->
     """
     found: dict[str, Tensor] = {}
     for prepare in dict.fromkeys(BOX_RULES[check_rule(rule)][0] for rule in rules):
-        names, cells = [rule for rule in rules if BOX_RULES[rule][0] is prepare], prepare(attention_map.float())
+        names = [rule for rule in rules if BOX_RULES[rule][0] is prepare]
+        cells = prepare(attention_map.float())
         above = torch.stack([cells > BOX_RULES[name][1](cells) for name in names])
         labels = label_components(above).flatten(1)
         mass = torch.zeros(len(names), cells.numel() + 1, device=labels.device)

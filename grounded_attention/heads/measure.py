@@ -128,9 +128,10 @@ def _check_directions(directions: Sequence[str] | None, inputs: HeadInputs, mode
     if directions is None:
         return inputs.directions
     if not directions or not {*directions} <= {*inputs.directions}:
-        why = (
-            "" if len(inputs.directions) > 1 else f" ({type(model).__name__} is causal: images do not see later words)"
-        )
+        if len(inputs.directions) > 1:
+            why = ""
+        else:
+            why = f" ({type(model).__name__} is causal: images do not see later words)"
         raise ValueError(f"directions={list(directions)}: expected some of {', '.join(inputs.directions)}{why}")
     return tuple(name for name in DIRECTIONS if name in directions)
 
@@ -157,7 +158,8 @@ class Pooled(NamedTuple):
 
 def pool(pair: AttentionPair, items: Items) -> Pooled:
     """Sums the attention of the tokens of each item."""
-    log_alpha, log_share = pair[0], cast(Tensor, pair[1])
+    log_alpha = pair[0]
+    log_share = cast(Tensor, pair[1])
     device = log_alpha.device
     example = torch.from_numpy(items.example).to(device)[:, None]
     places = torch.from_numpy(items.places).to(device)
@@ -248,7 +250,9 @@ class Counted:
     cut: dict[str, Any] = field(default_factory=dict)  # image -> the tokens and phrases that its caption lost
 
     def groups(self, direction: str) -> dict[str, Any]:
-        return self.tallies[direction].counts() if direction in self.tallies else {}
+        if direction in self.tallies:
+            return self.tallies[direction].counts()
+        return {}
 
     def summary(self) -> str:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.phrases.items())
@@ -307,13 +311,17 @@ class Maps:
         """Reads the map of each item of a batch; returns the entropies (M, L, H) of image tokens, for the table."""
         scores, _, tokens = pooled
         attention = scores.exp().masked_fill(is_hidden(scores), 0.0) / tokens[..., None]
-        entropies, grids = [], {}
+        entropies = []
+        grids = {}
         for place, example in enumerate(items.example.tolist()):
-            maps, gold_boxes = attention[place], items.boxes[place]
-            boxes, candidates = batch.inputs["region_boxes"][example], batch.candidates[example]
+            maps = attention[place]
+            gold_boxes = items.boxes[place]
+            boxes = batch.inputs["region_boxes"][example]
+            candidates = batch.candidates[example]
             if self.tokens and example not in grids:
                 grids[example] = TokenGrid.of_tokens(boxes, candidates)
-            grid, entropy = grids.get(example), None
+            grid = grids.get(example)
+            entropy = None
             if grid is not None:
                 values = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
                 entropies.append(entropy := values.cpu().numpy())
@@ -322,7 +330,9 @@ class Maps:
             self._judge(one, entropy)
             if numbers[example] < self.keep:
                 self._keep(one)
-        return {"entropy": np.stack(entropies).astype(np.float64)} if entropies else {}
+        if entropies:
+            return {"entropy": np.stack(entropies).astype(np.float64)}
+        return {}
 
     def _judge(self, one: _KeptMap, entropy: np.ndarray | None = None) -> None:
         ways = judge_ways(self.sets, self.centre_size, one.maps, one.gold, one.regions) if self.sets else {}
@@ -357,7 +367,8 @@ class Maps:
         """Takes in the phrases of all processes, in the order of a single process."""
         numbered = gather_object(list(zip(self._batches, self.phrases, strict=True)))
         numbered.sort(key=lambda pair: pair[0])
-        self._batches, self.phrases = [number for number, _ in numbered], [phrase for _, phrase in numbered]
+        self._batches = [number for number, _ in numbered]
+        self.phrases = [phrase for _, phrase in numbered]
 
 
 class Measurement:
@@ -392,7 +403,8 @@ class Measurement:
             raise ValueError(
                 f"instruction={instruction!r}: only for a vision-language model, which has no region table"
             )
-        self.batch_size, self.tokens = batch_size or self.inputs.batch_size, regions is None
+        self.batch_size = batch_size or self.inputs.batch_size
+        self.tokens = regions is None
         self.only_reachable = for_choice and self.tokens
         model.eval()
 
@@ -419,7 +431,9 @@ class Measurement:
                 f"have gold boxes{hint}"
             )
         table = self.table(entities, words, about)
-        return table.sorted_images() if self.only_reachable else table
+        if self.only_reachable:
+            return table.sorted_images()
+        return table
 
     def run(
         self,
@@ -429,7 +443,8 @@ class Measurement:
         maps: Maps | None = None,
     ) -> Counted:
         """Runs one pass. The processes take batches in turn, so the batches equal those of a single process."""
-        state, counted = _processes(), Counted({name: Tally() for name in directions})
+        state = _processes()
+        counted = Counted({name: Tally() for name in directions})
         judged = self._with_boxes(examples, counted if state.is_main_process else Counted({}))
         total = -(-len(examples) // self.batch_size) if isinstance(examples, Sized) else None
         quiet = not progress or not state.is_main_process
@@ -455,7 +470,8 @@ class Measurement:
     def _count(
         self, number: int, numbered: Sequence[tuple[int, AuditExample]], counted: Counted, maps: Maps | None
     ) -> None:
-        numbers, examples = [each for each, _ in numbered], [example for _, example in numbered]
+        numbers = [each for each, _ in numbered]
+        examples = [example for _, example in numbered]
         batch = self.inputs.make(examples)
         for phrases in batch.dropped:
             counted.phrases.update(_DROPPED[each.reason] for each in phrases if each.reason in _DROPPED)
@@ -483,7 +499,8 @@ class Measurement:
         queries = {name: (asked.rows.to(device), asked.columns.to(device)) for name, asked in wanted.items()}
         pairs = self.observer.observe(inputs, queries)
         for name, asked in wanted.items():
-            pooled, images = pool(pairs[name], asked), [example.image_id for example in examples]
+            pooled = pool(pairs[name], asked)
+            images = [example.image_id for example in examples]
             finite_scores(pooled.shares, f"the attention on the images {', '.join(dict.fromkeys(images))}")
             sums = item_sums(pooled, asked)
             if maps is not None and name == TEXT_TO_REGION:

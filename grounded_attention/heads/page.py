@@ -208,7 +208,8 @@ def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
 
 def _change(changes: Changes, kind: str) -> str:
     before, after = (table.entities[kind][ALL] for table in (changes.before, changes.after))
-    p, rise = changes.corrected[kind], changes.comparisons[kind].difference
+    p = changes.corrected[kind]
+    rise = changes.comparisons[kind].difference
     up, down = changes.better_and_worse(kind)
     layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
     caption = (
@@ -266,6 +267,7 @@ def _words(name: str, result: HeadTable, example: ExampleAttention) -> str:
         f"The regions that words of one caption attend to in {name}, in the best head of each of its most accurate "
         "layers. The label of a row shows the share of the attention that goes to regions."
     )
-    words, heads = naming_words(example), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+    words = naming_words(example)
+    heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
     alt = f"Regions that words of “{example.caption}” attend to across layers, in {name}"
     return note(text) + _drawn(words_across_layers_figure, alt, "", example, words, heads, suffix=".png")

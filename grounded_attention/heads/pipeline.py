@@ -75,7 +75,8 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
     ) -> dict[str, list[GroundingItem]]:
         """The checked input as a batch of one. Without `phrases` the whole caption is one phrase."""
         caption = read_caption(input_, _INPUTS)
-        named, image = input_.get("phrases"), input_.get("image")
+        named = input_.get("phrases")
+        image = input_.get("image")
         if image is None:
             raise ValueError(f"the caption {caption!r} has no image")
         phrases = [Phrase(caption, 0, len(caption))] if named is None else find_phrases(caption, named)[0]
@@ -112,8 +113,10 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         the most attention, and `label` is None.
         """
         output = model_outputs["items"]
-        output = output[0] if isinstance(output, list) else output
-        item, edges = output["item"], ("xmin", "ymin", "xmax", "ymax")
+        if isinstance(output, list):
+            output = output[0]
+        item = output["item"]
+        edges = ("xmin", "ymin", "xmax", "ymax")
         sides = np.tile(np.asarray(item.size, dtype=float), 2)
         return [
             {
@@ -138,7 +141,8 @@ def ground_batch(
     places = []
     for index, prompt in enumerate(prompts):
         candidates = batch["region_candidate_mask"][index]
-        grid, maps = TokenGrid.of_tokens(batch["region_boxes"][index], candidates), attention[layers, index, heads]
+        grid = TokenGrid.of_tokens(batch["region_boxes"][index], candidates)
+        maps = attention[layers, index, heads]
         places.append(
             [ground_box(maps[:, number], candidates, grid, chosen.box_rule) for number in range(len(prompt.phrases))]
         )

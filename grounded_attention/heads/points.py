@@ -13,7 +13,8 @@ import numpy as np
 
 Point = tuple[float, float]
 # A crop has this part of the geometric mean of width and height, in whole tokens of 28 pixels.
-CROP_SHARE, CROP_STEP = 560 / 2400, 28
+CROP_SHARE = 560 / 2400
+CROP_STEP = 28
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -42,7 +43,8 @@ def map_points(
     for start in np.argwhere(left):
         if not left[tuple(start)]:
             continue
-        waiting, component = [tuple(start)], []
+        waiting = [tuple(start)]
+        component = []
         left[tuple(start)] = False
         while waiting:
             row, column = waiting.pop()
@@ -54,7 +56,8 @@ def map_points(
         places = np.array(component)
         weights = values[places[:, 0], places[:, 1]]
         down, across = (places + 0.5).T @ weights / weights.sum()
-        x, y = x1 + across / values.shape[1] * (x2 - x1), y1 + down / values.shape[0] * (y2 - y1)
+        x = x1 + across / values.shape[1] * (x2 - x1)
+        y = y1 + down / values.shape[0] * (y2 - y1)
         points.append(((float(x), float(y)), float(weights.max() if score == "max" else weights.mean())))
     return sorted(points, key=lambda each: -each[1])  # components with one score keep the order of reading
 

@@ -30,7 +30,8 @@ from .table import HeadTable, head_entry
 
 logger = logging.get_logger(__name__)
 
-TABLE, FIGURE = "heads.md", "heads.png"
+TABLE = "heads.md"
+FIGURE = "heads.png"
 # The table lists the chosen heads, and then the next best ones.
 LISTED = 10
 # Examples of the choice that a rule for boxes is chosen on.
@@ -74,7 +75,8 @@ class HeadRanking:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `heads.json`."""
-        report, choice = self.reported_on.counts, self.chosen_on.counts
+        report = self.reported_on.counts
+        choice = self.chosen_on.counts
         pointing = choice.accuracy
         chosen = [{**head_entry(report, p), "pointing_on_choice": float(pointing[p])} for p in self.heads]
         return {
@@ -255,7 +257,8 @@ def rank_heads(
     grounded = [number for number, each in enumerate(examples) if any(len(phrase.boxes) for phrase in each.phrases)]
     keep = 1 + max(grounded[:BOX_EXAMPLES], default=-1) if run.tokens else 0
     maps = Maps(run.tokens, keep=keep)
-    chosen_on, phrases = score(examples, "choice", maps), maps.phrases
+    chosen_on = score(examples, "choice", maps)
+    phrases = maps.phrases
     entropies = np.stack([phrase.entropy for phrase in phrases]) if run.tokens else None  # type: ignore[misc]
     heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.real)
     sizes = np.stack([(phrase.boxes[:, 2:] - phrase.boxes[:, :2]).mean(0) for phrase in phrases])
@@ -278,7 +281,9 @@ def rank_heads(
     chosen_on.about["split"] = (about or {}).get("choose_on", "another split")
     reported_on = reported_on.choose_on(SAME_SPLIT if report is None else chosen_on)
     ablation: Ablation | None = None
-    asked, ablate = ablate is not None, (ABLATED if regions is None else 0) if ablate is None else ablate
+    asked = ablate is not None
+    if ablate is None:
+        ablate = ABLATED if regions is None else 0
     drawn: dict[str, Any] = {"seed": seed, "progress": "ablation" if progress else None}
     if ablate and regions is None:
         size = batch_size or run.inputs.batch_size
@@ -329,7 +334,8 @@ def evaluate_heads(
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
     heads.check(model)
-    rules, instruction = Rules(heads.settings.words, merged=merged_box), heads.settings.instruction
+    rules = Rules(heads.settings.words, merged=merged_box)
+    instruction = heads.settings.instruction
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
     pairs = heads.heads
     sets: dict[str, Way] = {name_heads(pairs): (list(pairs), heads.box_rule)}

@@ -268,7 +268,8 @@ class HookedObserver(Observer):
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """The inputs of the model, with its names."""
-        mask, types = batch["region_attention_mask"], batch.get("region_token_type_ids")
+        mask = batch["region_attention_mask"]
+        types = batch.get("region_token_type_ids")
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
         inputs["visual_attention_mask"] = mask
         if self.crosses:
@@ -300,7 +301,8 @@ def get_observer(model: Any) -> Observer:
 
 def inputs_on(batch: Batch, model: Any) -> dict[str, Any]:
     """The entries of a batch that a vision-language model reads, on its device; pixels in its precision."""
-    inner, inputs = unwrap_model(model), PatchGroundingProcessor.model_inputs(batch)
+    inner = unwrap_model(model)
+    inputs = PatchGroundingProcessor.model_inputs(batch)
     device = model_device(inner)
     return {
         name: value.to(device, inner.dtype if value.is_floating_point() else None)
@@ -328,7 +330,8 @@ def read_phrases(observer: Observer, batch: Batch, words: str = "mean") -> Tenso
     mask = batch["phrase_mask"].float()
     if words == "prompt":
         batch = {**batch, "text_positions": ask_at_the_end(batch)}
-        rows, weights = torch.full((len(mask), 1), mask.shape[2]), torch.ones(*mask.shape[:2], 1)
+        rows = torch.full((len(mask), 1), mask.shape[2])
+        weights = torch.ones(*mask.shape[:2], 1)
     else:
         rows, weights = _query_rows(mask, words)
     columns = torch.arange(shown.shape[1], device=shown.device).expand_as(shown).masked_fill(~shown, -1)
@@ -340,7 +343,8 @@ def read_phrases(observer: Observer, batch: Batch, words: str = "mean") -> Tenso
 
 def attention_of(pair: AttentionPair) -> Tensor:
     """(..., H, Q, K): the attention over the whole row; 0 where a row sees no candidate."""
-    log_alpha, log_share = pair[0], cast(Tensor, pair[1])
+    log_alpha = pair[0]
+    log_share = cast(Tensor, pair[1])
     return finite_scores((log_alpha + log_share[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0))
 
 

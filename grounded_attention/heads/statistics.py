@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 # Names of groups of items; and the way of Li et al. (2020): heads are chosen on the items that they are reported on.
-ALL, RELATIONS = "all", "relations"
+ALL = "all"
+RELATIONS = "relations"
 # Li et al. (2020), section 3.1: a head that gives more of its attention to the regions "actively pays attention".
 ACTIVE_SHARE = 0.2
 LEVEL = 0.95
@@ -36,7 +37,8 @@ def ratio_intervals(
     sums: npt.ArrayLike, items: npt.ArrayLike, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> np.ndarray:
     """Bootstrap intervals of sum(sums) / sum(items) over images for each column; one seed: paired intervals."""
-    sums, items = np.asarray(sums, dtype=np.float64), np.asarray(items, dtype=np.float64)
+    sums = np.asarray(sums, dtype=np.float64)
+    items = np.asarray(items, dtype=np.float64)
     if len(items) == 1:
         return np.full((2, sums.shape[1]), np.nan)
     rng = np.random.default_rng(seed)
@@ -67,7 +69,8 @@ def exchange_test(differences: np.ndarray, total: int, draws: int, seed: int) ->
     rows = rows[rows.any(1)]  # an exchange does not change an image without a difference
     exact = len(rows) < draws.bit_length()
     signs = _all_signs(len(rows)) if exact else _drawn_signs(len(rows), draws, np.random.default_rng(seed))
-    reached, tried = np.zeros(len(seen)), 0
+    reached = np.zeros(len(seen))
+    tried = 0
     for block in signs:
         reached += (np.abs(block @ rows) >= np.abs(seen)).sum(0)
         tried += len(block)

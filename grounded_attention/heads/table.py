@@ -64,7 +64,9 @@ class HeadCounts:
     def mean(self, measure: str) -> np.ndarray | None:
         """(L, H): the mean of one of `MEASURES` over all items; `None` if it was not counted."""
         sums = self.correct if measure == "pointing" else getattr(self, measure)
-        return None if sums is None else sums.sum(0) / self.total
+        if sums is None:
+            return None
+        return sums.sum(0) / self.total
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -104,7 +106,9 @@ class HeadCounts:
     @property
     def upper_bound(self) -> float | None:
         """Share of items that any candidate answers, the limit for every head; `None` if not counted."""
-        return None if self.reachable is None else float(self.reachable.sum() / self.total)
+        if self.reachable is None:
+            return None
+        return float(self.reachable.sum() / self.total)
 
     def intervals(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
         """(2, L, H): bootstrap intervals of the accuracy: percentiles over samples of I images with replacement."""
@@ -154,7 +158,9 @@ class Choice:
     @property
     def ring(self) -> str:
         """What figures ring: the heads that tables name."""
-        return "best head of these items" if self.split == SAME_SPLIT else f"head chosen on {self.split}"
+        if self.split == SAME_SPLIT:
+            return "best head of these items"
+        return f"head chosen on {self.split}"
 
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON types; `from_dict` makes an equal choice."""
@@ -286,7 +292,9 @@ class HeadTable:
 
     def rule(self, kind: str) -> str:
         """What the baseline rule always answers, in one of the kinds of `counted`."""
-        return "first word" if kind == DIRECTIONS[1] else str(self.about.get("baseline", "most confident region"))
+        if kind == DIRECTIONS[1]:
+            return "first word"
+        return str(self.about.get("baseline", "most confident region"))
 
     @property
     def choice(self) -> Choice:
@@ -346,7 +354,9 @@ class HeadTable:
     def chosen_heads(self) -> list[dict[str, Any]]:
         """The chosen head of all phrases, as an entry of `chosen` in `heads.json`."""
         pair = self.choice.heads.get(DIRECTIONS[0], {}).get(ALL)
-        return [] if pair is None else [head_entry(self.counts, pair)]
+        if pair is None:
+            return []
+        return [head_entry(self.counts, pair)]
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `heads.json`, without the counts of each image."""
@@ -407,7 +417,8 @@ class HeadTable:
                 raise ValueError(f"{stored['file']} is damaged")
             counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])
             chosen = None if stored_table["choice"] is None else Choice.from_dict(stored_table["choice"])
-            layers, headless = tuple(stored_table["layers"]), tuple(stored_table.get("headless", ()))
+            layers = tuple(stored_table["layers"])
+            headless = tuple(stored_table.get("headless", ()))
             relations = counted.pop(RELATIONS, {})
             return cls(layers, stored_table["heads"], counted, relations, stored_table["about"], chosen, headless)
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:

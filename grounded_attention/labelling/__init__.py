@@ -6,4 +6,6 @@ SOURCES = ("textblob", "spacy", "words", "given")
 PROMPTS = ("phrases", "caption")
 FLORENCE = "florence2"
 MANIFEST = "pseudo_labels.json"  # of finished labels
-BOXES_PER_PHRASE, THRESHOLD, NMS = 1, 0.0, 0.7
+BOXES_PER_PHRASE = 1
+THRESHOLD = 0.0
+NMS = 0.7

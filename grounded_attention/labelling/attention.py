@@ -26,7 +26,8 @@ class AttentionGrounder:
         head: int | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        self.pipe, self.regions = pipe, regions
+        self.pipe = pipe
+        self.regions = regions
         self.reads_images = regions is None or pipe.reads_pixels
         self._settings: dict[str, Any] = {"layer": layer, "head": head, "top_k": None}
         self.provenance: dict[str, Any] = {

@@ -29,7 +29,9 @@ class FlorenceGrounder:
     reads_images = True
 
     def __init__(self, model: Any, processor: Any, name: str = "", batch_size: int = 8) -> None:
-        self.model, self.processor, self.batch_size = model.eval(), processor, batch_size
+        self.model = model.eval()
+        self.processor = processor
+        self.batch_size = batch_size
         self.provenance: dict[str, Any] = {
             "kind": "florence-2",
             **model_provenance(model, name),
@@ -61,7 +63,8 @@ class FlorenceGrounder:
             return_dict_in_generate=True,
             output_logits=True,
         )
-        logits, padding = [step.float().cpu() for step in generated.logits], self.processor.tokenizer.pad_token_id
+        logits = [step.float().cpu() for step in generated.logits]
+        padding = self.processor.tokenizer.pad_token_id
         scores = written_probability(generated.sequences.cpu(), logits, padding)
         candidates = []
         for (example, _), sequence, score in zip(asked, generated.sequences.cpu(), scores.tolist(), strict=True):

@@ -86,7 +86,8 @@ class Selection:
         _check(boxes, scores, example, phrase)
         clipped, usable = clip_boxes(boxes, example.width, example.height)
         usable &= scores >= self.threshold
-        boxes, scores = clipped[usable], scores[usable]
+        boxes = clipped[usable]
+        scores = scores[usable]
         kept = suppress(boxes, scores, self.nms)[: self.boxes_per_phrase]
         size = torch.tensor([example.width, example.height] * 2, dtype=torch.float32)
         return {

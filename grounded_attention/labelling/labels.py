@@ -185,4 +185,6 @@ def describe(statistics: Mapping[str, Any], matches: Mapping[str, Any] | None = 
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "none"
+    if whole:
+        return f"{part / whole:.1%}"
+    return "none"

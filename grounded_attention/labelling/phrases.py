@@ -34,7 +34,9 @@ def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
         return TextBlobPhrases()
     if name == "spacy":
         return SpacyPhrases(model)
-    return ContentWords() if name == "words" else GivenPhrases()
+    if name == "words":
+        return ContentWords()
+    return GivenPhrases()
 
 
 class TextBlobPhrases:

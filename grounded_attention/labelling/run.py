@@ -85,7 +85,9 @@ def label_captions(
     """Labels captions and writes the rows, which the first process returns. The same call continues an interrupted
     run.
     """
-    state, folder, selection = join_processes(), Path(output), selection or Selection()
+    state = join_processes()
+    folder = Path(output)
+    selection = selection or Selection()
     first = state.process_index == 0
     settings = {
         "captions": dict(source),
@@ -125,16 +127,20 @@ def label_captions(
         if first:
             (folder / KIND.partial).unlink(missing_ok=True)
             delete_folder(folder / PARTS)
-    return PseudoLabels(folder) if first else None
+    if first:
+        return PseudoLabels(folder)
+    return None
 
 
 def _begin(folder: Path, provenance: dict[str, Any]) -> None:
     """Begins labels in a folder, or continues those that are there, if they are of the same source."""
     partial = folder / KIND.partial
     if (folder / MANIFEST).exists():
-        state, begun = "finished", PseudoLabels(folder).info
+        state = "finished"
+        begun = PseudoLabels(folder).info
     elif any(folder.glob(f"{PARTS}/*.parquet")):
-        state, begun = "unfinished", KIND.read(partial)
+        state = "unfinished"
+        begun = KIND.read(partial)
     else:  # nothing is lost
         refuse_strays([] if partial.exists() else folder.glob(FILE))
         make_folder(folder / PARTS)
@@ -164,7 +170,8 @@ def _read_part(path: Path, size: int) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the content
             raise
-        problem, found = "the part is damaged", str(error)[:200]
+        problem = "the part is damaged"
+        found = str(error)[:200]
         raise DataError(problem, file=path, found=found, expected="a Parquet file", hint=hint) from error
     if len(part) != size:
         raise DataError("the part is cut", file=path, found=len(part), expected=f"{size} rows", hint=hint)
@@ -257,7 +264,8 @@ def _size(row: Row, image: Image.Image | None) -> tuple[int, int]:
             raise DataError("the rows do not have the size of the image", where=where)
         return row["width"], row["height"]
     if None not in written and written != image.size:
-        found, expected = f"{image.width} x {image.height}", f"{written[0]} x {written[1]} (of the annotation)"
+        found = f"{image.width} x {image.height}"
+        expected = f"{written[0]} x {written[1]} (of the annotation)"
         hint = "give the folder of the original images"
         raise DataError("the image has another size", where=where, found=found, expected=expected, hint=hint)
     return image.size

@@ -20,7 +20,8 @@ class SimulatedGrounder:
     reads_images = False
 
     def __init__(self, wrong: float = 0.0, seed: int = 0) -> None:
-        self.wrong, self.seed = wrong, seed
+        self.wrong = wrong
+        self.seed = seed
         self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:

@@ -38,7 +38,9 @@ class ZeroShotGrounder:
         kind = model.config.model_type
         if prompt == "caption" and kind not in BY_TOKENS:
             raise ValueError(f"--prompt caption needs Grounding DINO: a model of type {kind} reads single queries")
-        self.model, self.processor, self.prompt = model.eval(), processor, prompt
+        self.model = model.eval()
+        self.processor = processor
+        self.prompt = prompt
         self.provenance: dict[str, Any] = {
             "kind": "zero-shot",
             **model_provenance(model, name),
@@ -49,7 +51,9 @@ class ZeroShotGrounder:
     @torch.no_grad()
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         by_tokens = self.model.config.model_type in BY_TOKENS
-        return self._by_tokens(examples) if by_tokens else self._by_queries(examples)
+        if by_tokens:
+            return self._by_tokens(examples)
+        return self._by_queries(examples)
 
     # Grounding DINO: logits (B, N, T) of the tokens of one text
 
@@ -152,7 +156,9 @@ def _tokens(offsets: Tensor, span: tuple[int, int]) -> Tensor:
 
 def _best(scores: Tensor, mask: Tensor) -> Tensor:
     """The largest score over the tokens of a phrase, (N,); 0 for a phrase behind the end of the text."""
-    return scores[:, mask].amax(-1) if mask.any() else torch.zeros(len(scores))
+    if mask.any():
+        return scores[:, mask].amax(-1)
+    return torch.zeros(len(scores))
 
 
 def _candidates(boxes: Tensor, scores: Tensor, example: Example) -> Candidates:

@@ -13,11 +13,13 @@ from grounded_attention.heads.choosing import elbow, top_heads
 from grounded_attention.heads.maps import spatial_entropy
 
 # A token that draws this many times the mean attention, from this share of all words, is a sink.
-SINK_FACTOR, SINK_WORDS = 4.0, 0.75
+SINK_FACTOR = 4.0
+SINK_WORDS = 0.75
 LEAST_WORDS = 4  # of which a token can be called a sink
 FLOOR = 1e-8
 # Localization Heads: what is less above the mean is noise; a head may light this much of the last row.
-NOISE, BOTTOM = 1e-3, 0.05
+NOISE = 1e-3
+BOTTOM = 0.05
 
 
 def relative(attention: Tensor, neutral: Tensor) -> Tensor:

@@ -45,7 +45,8 @@ logger = logging.get_logger(__name__)
 # The neutral prompt of "MLLMs Know Where to Look", whose attention on the image means nothing.
 NEUTRAL = "Write a general description of the image."
 # Heads that are chosen without labels, and the first layers that are left out where there are more than twice as many.
-MOST_HEADS, FIRST_LAYERS = 3, 2
+MOST_HEADS = 3
+FIRST_LAYERS = 2
 ROLLOUT_BYTES = 2**31  # of the maps of all layers
 
 Heads = Sequence[tuple[int, int]]
@@ -151,7 +152,8 @@ def _look(
     own = len(prompt.words)
     if which == "before":
         prompt = _words_before(prompt)
-    rolled, read = "rollout" in forms, None
+    rolled = "rollout" in forms
+    read = None
     chosen = ChosenHeads((), source="attention rollout over all layers") if rolled else _choose(model, heads)
     if answer is None:
         layers = [] if rolled else {layer for layer, _ in chosen.heads} or head_layers(model)
@@ -180,7 +182,8 @@ def _look(
     attention = weights @ attention
     shown = [token_images == image for image in range(len(images))]
     if "sinks" in forms:
-        sinks, mean = torch.zeros_like(token_images, dtype=torch.bool), attention.mean(0)
+        sinks = torch.zeros_like(token_images, dtype=torch.bool)
+        mean = attention.mean(0)
         for tokens in shown:
             sinks[tokens] = find_sinks(mean[:, tokens])
         attention = without_sinks(attention, sinks[None])
@@ -243,7 +246,10 @@ def read_chat(
     images: Any, text: str | None, messages: Sequence[Mapping[str, Any]] | None, video: Any = None, fps: float = FPS
 ) -> tuple[Any, Pictures]:
     """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
-    given_images = [] if images is None else list(images) if isinstance(images, list | tuple) else [images]
+    if images is None:
+        given_images = []
+    else:
+        given_images = list(images) if isinstance(images, list | tuple) else [images]
     given_images += [] if video is None else [open_video(video, fps)]
     if (text is None) == (messages is None):
         raise ValueError("give either text or messages")
@@ -321,7 +327,8 @@ def _read(
     known: RowReader | None = None,
 ) -> tuple[ChosenHeads, Tensor]:
     """The heads to show, and their attention from rows, (K, Q, R); `known` was read while the model answered."""
-    columns, end = prompt.batch["region_positions"][0], prompt.prompt_length - 1
+    columns = prompt.batch["region_positions"][0]
+    end = prompt.prompt_length - 1
     read = None
     if not chosen.heads:
         every = known and known.of([end])

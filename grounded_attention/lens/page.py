@@ -16,9 +16,12 @@ from grounded_attention.pages.page import html_page
 if TYPE_CHECKING:
     from .word_maps import Lens
 
-LONGEST, LONGEST_FRAME = 768, 320  # pixels, longer side of a picture, and of a frame of a video
+# pixels, longer side of a picture, and of a frame of a video
+LONGEST = 768
+LONGEST_FRAME = 320
 # Cells along an edge, and bytes of all maps of a page; with more words the grids are coarser.
-CELLS, MOST_BYTES = 32, 400_000
+CELLS = 32
+MOST_BYTES = 400_000
 HINT = (
     "Point at a word, or click it to keep it; arrow keys go from word to word. Colours show where the model looked "
     "when it read the word, light is much. The frame is the box of that place; dashed frames are boxes "
@@ -56,7 +59,8 @@ def _explorer(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
     """The data of an explorer whose heads have one layer without a name."""
     attention = torch.from_numpy(lens.attention)  # (K, W, R)
     cells = int(np.clip(np.sqrt(most_bytes / max(1, attention[..., 0].numel() * len(lens.images))), 8, CELLS))
-    pictures, maps = [], []
+    pictures = []
+    maps = []
     for number, (image, label) in enumerate(zip(lens.images, lens.names, strict=True)):
         here = torch.from_numpy(lens.token_images == number)
         grid = TokenGrid.of_tokens(torch.from_numpy(lens.token_boxes), here, cells)

@@ -22,7 +22,9 @@ from grounded_attention.utils.open_images import open_image
 from .look import GivenHeads, look, ready
 
 ANCHOR = "<point>"
-ENLARGED, MOST_POINTS = 2, 3  # how many times a crop is enlarged; points of a result
+# how many times a crop is enlarged; points of a result
+ENLARGED = 2
+MOST_POINTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,8 @@ def point(
     if not anchored and anchor != ANCHOR:
         raise ValueError(f"anchor {anchor!r} is no token that was added to the model")
     crops: list[tuple[int, int, int, int]] = []
-    shown, seen = picture, WHOLE
+    shown = picture
+    seen = WHOLE
     for step in range(zoom + 1):
         score = "max"
         if anchored:
@@ -112,7 +115,9 @@ def point(
         else:
             lens = look(model, patches, shown, text, answer="", heads=heads)
             words = lens[text]
-            cells, part, source = words.cells, words.frame, lens.heads_from
+            cells = words.cells
+            part = words.frame
+            source = lens.heads_from
         sides = (seen[2] - seen[0], seen[3] - seen[1])
         x1, y1, x2, y2 = (seen[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
         ranked = map_points(cells, (x1, y1, x2, y2), score=score)

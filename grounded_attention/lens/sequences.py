@@ -86,7 +86,8 @@ def read_prompt(
         for start, end in find_words(text)
     ]
     batch = patches([chat], images=[images], phrases=[phrases])
-    positions, words = batch["text_positions"][0], []
+    positions = batch["text_positions"][0]
+    words = []
     for phrase, mask in zip(phrases, batch["phrase_mask"][0], strict=False):
         rows = positions[mask.nonzero().flatten()].tolist()
         if rows:
@@ -118,7 +119,8 @@ def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int
     """The text of some tokens, without special ones, and the characters of each token in it; none: (n, n)."""
     # Some tokens that end a turn are special, but none of the tokenizer's named ones: <end_of_turn> of Gemma.
     special = {*tokenizer.all_special_ids, *(n for n, each in tokenizer.added_tokens_decoder.items() if each.special)}
-    kept, text = [], ""
+    kept = []
+    text = ""
     spans: list[tuple[int, int]] = []
     for token in ids:
         before = len(text.rstrip(REPLACEMENT))
@@ -174,7 +176,8 @@ class RowReader:
     """
 
     def __init__(self, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]):
-        self._start, self._columns = start, columns[None]
+        self._start = start
+        self._columns = columns[None]
         # The last row apart, since heads are chosen by it alone.
         self._prompt = [sorted({*rows} - {start - 1}), [start - 1]]
         self._seen = dict.fromkeys(layers, 0)
@@ -195,10 +198,13 @@ class RowReader:
         """Keeps the queries of a pass; `late` is how a token that sees all `key` scores, `read` reads any others."""
         if layer not in self._seen or not self._complete:
             return
-        first, length = self._seen[layer], key.shape[2]
+        first = self._seen[layer]
+        length = key.shape[2]
         if length != first + query.shape[2]:  # the cache has not kept all keys
             self._complete = False
-            self._parts, self._late, self._keys = {}, {}, {}
+            self._parts = {}
+            self._late = {}
+            self._keys = {}
             return
         self._seen[layer], self._keys[layer] = length, key
         if late and first >= self._start and query.shape[2] == 1:

@@ -148,7 +148,8 @@ class Lens:
         text = normalize("NFC", text)
         wanted = [text[start:end] for start, end in find_words(text)]
         names = [normalize("NFC", word.text) for word in self.words]
-        exact, loose = [], []
+        exact = []
+        loose = []
         for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
             numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
             for start in range(len(numbers) - len(wanted) + 1):
@@ -180,7 +181,8 @@ class Lens:
         once = [*{self.words[number].rows: number for number in numbers}.values()]
         attention = torch.from_numpy(self.attention[:, once].mean(1))
         share = self.share[once].mean(0)
-        image = int(share.argmax()) if image is None else image
+        if image is None:
+            image = int(share.argmax())
         shown, grid = self._grids[image]
         box: GroundedBox = ground_box(attention, shown, grid, self.box_rule)
         cells = grid.maps((attention * shown).mean(0)).numpy()

@@ -33,12 +33,16 @@ def description_metrics(
     object, in the order of their related words and then of themselves, that is the same word. Without any in the
     picture, it is compared with all by `similar`; it can then name an invented object and one of the picture at once.
     """
-    known, always = {*related, *chain.from_iterable(related.values())}, {*safe}
+    known = {*related, *chain.from_iterable(related.values())}
+    always = {*safe}
     judged: list[tuple[str, int, int, int, int, int, int]] = []
     for row in rows:
-        shown, feared = _names(row.truth, related), _names(row.hallu, related)
+        shown = _names(row.truth, related)
+        feared = _names(row.hallu, related)
         nouns = [noun for noun in row.nouns if noun in known]
-        named, invented, wrong = set[int](), set[int](), 0
+        named = set[int]()
+        invented = set[int]()
+        wrong = 0
         for noun in nouns:
             if noun in always:
                 continue
@@ -77,7 +81,8 @@ def load_word_tools() -> tuple[Callable[[str], list[str]], Similar]:
         import nltk
         import spacy
 
-        vectors, lemmatizer = spacy.load(VECTORS), nltk.stem.WordNetLemmatizer()
+        vectors = spacy.load(VECTORS)
+        lemmatizer = nltk.stem.WordNetLemmatizer()
 
         def nouns(text: str) -> list[str]:
             tagged = nltk.pos_tag(nltk.word_tokenize(text))

@@ -32,7 +32,8 @@ class AnswerLikelihood(StreamingMetric):
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Counts one batch."""
         logits, labels = answer_tokens(outputs, batch)
-        loss, right = cross_entropy_sum(logits, labels)[0], (logits.argmax(-1) == labels).sum()
+        loss = cross_entropy_sum(logits, labels)[0]
+        right = (logits.argmax(-1) == labels).sum()
         self._add(loss=loss.cpu(), right=right.cpu(), tokens=len(labels))
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class ClassificationAccuracy(StreamingMetric):
 
     def __init__(self, name: str, logits: str, labels: str | Callable[[Mapping[str, Any]], Tensor | None]):
         super().__init__()
-        self.name, self.logits = name, logits
+        self.name = name
+        self.logits = logits
         self.labels = (lambda batch: batch.get(labels)) if isinstance(labels, str) else labels
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
@@ -39,7 +40,8 @@ class ClassificationAccuracy(StreamingMetric):
             return
         logits = getattr(outputs, self.logits)
         labelled = labels >= 0
-        predicted, labels = logits[labelled].argmax(-1), labels[labelled]
+        predicted = logits[labelled].argmax(-1)
+        labels = labels[labelled]
         classes = torch.bincount(labels, minlength=logits.shape[-1])
         self._add(correct=(predicted == labels).sum(), classes=classes)
 
@@ -80,4 +82,8 @@ def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else "–" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if value is None:
+        return "–"
+    return str(value)

@@ -41,11 +41,14 @@ def evidence_metrics(
     estimates["dependence"] = estimate_ratio(dependence, None, image_ids)
     if heads is None or chance is None:
         return estimates
-    looked, lucky = best_head(np.asarray(heads, dtype=float), image_ids), np.asarray(chance, dtype=float)
+    looked = best_head(np.asarray(heads, dtype=float), image_ids)
+    lucky = np.asarray(chance, dtype=float)
     known = ~np.isnan(looked) & (lucky < 1)
     if not known.any():
         return estimates
-    images, looked, depends = np.asarray(image_ids)[known].tolist(), looked[known], dependence[known]
+    images = np.asarray(image_ids)[known].tolist()
+    looked = looked[known]
+    depends = dependence[known]
     above = (looked - lucky[known]) / (1 - lucky[known])
     estimates["attention"] = estimate_ratio(looked, None, images)
     estimates["agreement"] = estimate_ratio((looked > 0.5) == (depends > 0), None, images)

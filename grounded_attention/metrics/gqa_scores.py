@@ -22,7 +22,8 @@ from .item_scores import ItemScores, Scored, check_complete
 # The structural type of open questions; all others are binary.
 OPEN = "query"
 # What two things have in common is one of these answers; the lists of such questions are not used.
-COMMON, COMMON_ANSWERS = "Common", ("color", "material", "shape")
+COMMON = "Common"
+COMMON_ANSWERS = ("color", "material", "shape")
 # Parts whose objects the grounding score reads.
 GROUNDED = ("question", "fullAnswer")
 # Steps that the script does not count.
@@ -35,7 +36,8 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
     if not question["is_balanced"] or not question["answer"]:
         return {}
     right = float(prediction == question["answer"])
-    structural, semantic = question["structural_type"], question["semantic_type"]
+    structural = question["structural_type"]
+    semantic = question["semantic_type"]
     names = (
         "accuracy",
         "open" if structural == OPEN else "binary",
@@ -63,12 +65,14 @@ def grounding_score(annotations: Iterable[Mapping[str, Any]], cells: npt.ArrayLi
     answer mean, each annotation on its own, so that it may be above 1. `attention` (K,) on `cells` (K, 4), regions or
     the cells of a grid, counts by the part of the cell that is in the object.
     """
-    places, weights = np.asarray(cells, dtype=float), np.asarray(attention, dtype=float)
+    places = np.asarray(cells, dtype=float)
+    weights = np.asarray(attention, dtype=float)
     area = (places[:, 2:] - places[:, :2]).prod(1)
     score = 0.0
     for each in annotations:
         if each["part"] in GROUNDED and len(each["box"]):
-            low, high = np.maximum(places[:, :2], each["box"][:2]), np.minimum(places[:, 2:], each["box"][2:])
+            low = np.maximum(places[:, :2], each["box"][:2])
+            high = np.minimum(places[:, 2:], each["box"][2:])
             score += float(weights @ (np.clip(high - low, 0, None).prod(1) / area))
     return score
 
@@ -102,7 +106,9 @@ def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]
             return None
         if right[number] and others:
             means.append(sum(right[other] for other in others) / len(others))
-    return sum(means) / len(means) if means else 0.0
+    if means:
+        return sum(means) / len(means)
+    return 0.0
 
 
 def distribution(answers: Iterable[tuple[Hashable, Hashable, Hashable]]) -> float | None:
@@ -146,7 +152,8 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     asked = list(questions)
     check_complete((each["example_id"] for each in asked if each["is_balanced"]), predictions, "no predictions")
     for question in asked:
-        number, answer = question["example_id"], predictions.get(question["example_id"])
+        number = question["example_id"]
+        answer = predictions.get(question["example_id"])
         if answer is None:
             continue
         right[number] = answer == question["answer"]
@@ -167,7 +174,8 @@ def _known(**metrics: float | None) -> dict[str, float]:
 class GQAScores(ItemScores):
     """Scores of single questions, and consistency and distribution of the split, over batches and processes."""
 
-    QUESTIONS, ENTAILED = "questions", "entailed"
+    QUESTIONS = "questions"
+    ENTAILED = "entailed"
 
     def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
         super().__init__(name, score)
@@ -180,7 +188,9 @@ class GQAScores(ItemScores):
         for question, answer in zip(questions, self._items["answer"][-len(questions) :], strict=True):
             if not question["answer"]:
                 continue
-            number, balanced, group = _key(question["example_id"]), question["is_balanced"], question["global_group"]
+            number = _key(question["example_id"])
+            balanced = question["is_balanced"]
+            group = question["global_group"]
             group_key = _key(group) if group else 0
             self._answered.append((number, int(balanced), group_key, _key(question["answer"]), _key(answer)))
             if balanced:  # with itself, so that a question that entails nothing is there too

@@ -11,7 +11,9 @@ Interval = tuple[float, float]
 def interval_text(interval: Interval, form: str = ".1%") -> str:
     """The two ends in a number format, or the reason why there is no interval."""
     low, high = interval
-    return "no interval: too few images" if low is None or math.isnan(low) else f"{low:{form}} to {high:{form}}"
+    if low is None or math.isnan(low):
+        return "no interval: too few images"
+    return f"{low:{form}} to {high:{form}}"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -24,4 +26,6 @@ def _defined(value: Any) -> Any:
         return {key: _defined(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_defined(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

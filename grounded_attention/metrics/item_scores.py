@@ -11,7 +11,9 @@ from torch import Tensor
 from .streaming import StreamingMetric
 
 ID_COLUMNS = ("example_id", "image_id")
-SUM, COUNT, TOTAL = "sum", "count", "total"
+SUM = "sum"
+COUNT = "count"
+TOTAL = "total"
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class ItemScores(StreamingMetric):
 
     def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
         super().__init__()
-        self.name, self.score = name, score
+        self.name = name
+        self.score = score
         self._items: dict[str, list] = {column: [] for column in ID_COLUMNS}
         self._totals: dict[str, float] = {}
         self._scores: dict[str, None] = {}  # their names, in order
@@ -47,7 +50,8 @@ class ItemScores(StreamingMetric):
         scored = self.score(outputs, batch)
         numbers = {name: [None if v is None else float(v) for v in values] for name, values in scored.scores.items()}
         columns = {**{column: list(batch[column]) for column in ID_COLUMNS}, **numbers, **scored.notes}
-        before, added = len(self._items["example_id"]), len(columns["example_id"])
+        before = len(self._items["example_id"])
+        added = len(columns["example_id"])
         for name, values in columns.items():
             if len(values) != added:
                 raise ValueError(f"{self.name}: {name} has {len(values)} values for {added} examples")

@@ -9,14 +9,17 @@ from torch import Tensor
 
 from .streaming import StreamingMetric
 
-YES, NO = "yes", "no"
+YES = "yes"
+NO = "no"
 OUTCOMES = ("hit", "false_alarm", "miss", "correct_rejection")
 
 
 def read_yes_or_no(answer: str) -> str:
     """Reads a free answer as POPE does: "no" if its first sentence has the word no or not, otherwise "yes"."""
     words = re.findall(r"[a-z']+", answer.split(".")[0].lower())
-    return NO if {"no", "not"} & set(words) else YES
+    if {"no", "not"} & set(words):
+        return NO
+    return YES
 
 
 def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, int]:
@@ -42,7 +45,9 @@ def hallucination_metrics(counts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+    if whole:
+        return part / whole
+    return 0.0
 
 
 class ObjectHallucination(StreamingMetric):

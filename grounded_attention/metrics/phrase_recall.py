@@ -22,7 +22,9 @@ def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box") -> int | No
     gold = np.asarray(gold, dtype=np.float64).reshape(-1, 4)
     targets = enclosing_box(gold)[None] if protocol == "merged_box" else gold
     hits = (box_iou(ranked, targets) >= IOU_THRESHOLD).any(axis=1)
-    return int(hits.argmax()) + 1 if hits.any() else None
+    if hits.any():
+        return int(hits.argmax()) + 1
+    return None
 
 
 PROTOCOLS = ("any_box", "merged_box", "proposal")
@@ -82,7 +84,8 @@ class PhraseRecall(StreamingMetric):
         kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
         metrics: dict[str, Any] = {}
         for kind in [ALL, *kinds] if state else []:
-            total, suffix = number[f"{kind}:count"], "" if kind == ALL else f"_{kind}"
+            total = number[f"{kind}:count"]
+            suffix = "" if kind == ALL else f"_{kind}"
             for name in (*(f"recall@{k}" for k in RANKS), FOUND):
                 metrics[f"phrase_{name}{suffix}"] = number.get(f"{kind}:{name}", 0.0) / total
         accuracy = {"phrase_accuracy": metrics["phrase_recall@1"]} if metrics else {}

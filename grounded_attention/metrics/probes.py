@@ -63,7 +63,8 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
         if len(both) != 2:
             raise ValueError(f"pair {pair}: {len(both)} rows, expected 2")
         (own0, other0), (own1, other1) = (row.scores for row in both)
-        text, image = own0 > other0 and own1 > other1, own0 > other1 and own1 > other0
+        text = own0 > other0 and own1 > other1
+        image = own0 > other1 and own1 > other0
         for name, right in (("text", text), ("image", image), ("group", text and image)):
             hits[name].append((pair, float(right)))
     single = sum(name.startswith("accuracy, ") for name in hits) == 1
@@ -126,5 +127,6 @@ def box_metrics(
 def _holds_middle(box: Sequence[float] | None, gold: Sequence[float]) -> bool:
     if box is None:
         return False
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    x = (box[0] + box[2]) / 2
+    y = (box[1] + box[3]) / 2
     return gold[0] <= x <= gold[2] and gold[1] <= y <= gold[3]

@@ -17,7 +17,9 @@ class Convention:
 
     def holds(self, overlap: float) -> bool:
         """Whether a box with this intersection over union is right."""
-        return overlap > self.threshold if self.strict else overlap >= self.threshold
+        if self.strict:
+            return overlap > self.threshold
+        return overlap >= self.threshold
 
 
 CONVENTIONS: dict[str, Convention] = {

@@ -141,7 +141,8 @@ def _resampled_means(
 ) -> npt.NDArray[np.float64]:
     """The mean of values (S, n), or their ratio to `wholes` (n,), in each draw of seeds and images: (draws,)."""
     _, image = np.unique(np.asarray(image_ids), return_inverse=True)
-    images, seeds = int(image.max()) + 1, len(values)
+    images = int(image.max()) + 1
+    seeds = len(values)
     sums = np.stack([np.bincount(image, row, images) for row in values])  # (S, images)
     sizes = np.bincount(image, wholes, images)
     means = np.empty(draws)
@@ -153,5 +154,6 @@ def _resampled_means(
 
 
 def _difference(first, second) -> str:
-    only_first, only_second = set(first) - set(second), set(second) - set(first)
+    only_first = set(first) - set(second)
+    only_second = set(second) - set(first)
     return f"{len(only_first)} are only in the first, {len(only_second)} only in the second"

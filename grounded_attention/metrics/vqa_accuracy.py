@@ -72,7 +72,8 @@ def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
         prediction (`str`): the answer.
         answers (`Sequence[str]`): human answers, ten in VQA v2.
     """
-    prediction, answers = _one_line(prediction), [_one_line(answer) for answer in answers]
+    prediction = _one_line(prediction)
+    answers = [_one_line(answer) for answer in answers]
     if len(set(answers)) > 1:
         prediction, *answers = (normalise_words(strip_punctuation(text)) for text in (prediction, *answers))
     return matches_to_accuracy(sum(answer == prediction for answer in answers), len(answers))

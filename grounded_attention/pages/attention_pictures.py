@@ -26,11 +26,17 @@ from .colours import BLUE, GREY, HIT, MISS, VERMILLION, YELLOW, scale_colours
 from .figure_style import DPI, WIDTH, panels, save
 from .overlay import UNSEEN, attention_overlay, colour_places
 
-ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
+ATTENDED = VERMILLION
+GOLD = BLUE
+MARKED = YELLOW
 MARK: dict[str, Any] = {"weight": "bold", "bbox": {"fc": MARKED, "lw": 0, "pad": 1}}
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
-WIDEST, TALLEST = 500, 1.25  # of a picture: pixels, and its height in widths
-LETTER, LINE = 7.2, 0.2  # of captions: pixels of a letter, inches of a line
+# of a picture: pixels, and its height in widths
+WIDEST = 500
+TALLEST = 1.25
+# of captions: pixels of a letter, inches of a line
+LETTER = 7.2
+LINE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +101,8 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
     size = _size(image, across)
     figure, grid = _panels(len(phrases), across, size, 4 * LINE)
     for axes, phrase in zip(grid, phrases, strict=True):
-        cells, weights = ImageFrame(1, 1, phrase.frame).grid(*phrase.map.shape), phrase.map.ravel()
+        cells = ImageFrame(1, 1, phrase.frame).grid(*phrase.map.shape)
+        weights = phrase.map.ravel()
         _draw_image(axes, image, size, cells, weights, float(weights.max()))
         _draw_box(axes, phrase.box, 2.0, ec=ATTENDED, lw=2.5)
         caption = _wrapped(phrase.phrase, figure, across).splitlines()[:3]
@@ -105,7 +112,9 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
     bar = figure.colorbar(scale, ax=figure.axes, ticks=[0, 0.25, 1], **look)
     bar.ax.set_xticklabels(["0", "¼", "1"])
     bar.set_label(_wrapped(f"attention on a cell, as a part of the largest; {UNSEEN}", figure), fontsize=9)
-    return figure if path is None else save(figure, path)
+    if path is None:
+        return figure
+    return save(figure, path)
 
 
 # A sheet of panels
@@ -216,7 +225,8 @@ def _draw_word(axes: Axes, image: Image.Image, size: tuple[int, int], word: Word
     """Draws faint outlines, over them those of the attention, unless the share is below 2%, then the gold boxes."""
     _draw_image(axes, image, size, word.boxes, word.weights)
     for region in np.argsort(word.weights, kind="stable"):
-        box, weight = word.boxes[region], float(word.weights[region])
+        box = word.boxes[region]
+        weight = float(word.weights[region])
         _draw_box(axes, box, 1.4, ec=GREY, lw=0.8, alpha=0.75)
         if region == word.top:
             _draw_box(axes, box, 1.6, ec=ATTENDED, lw=_line_width(weight))
@@ -235,11 +245,14 @@ def _line_width(weight: float) -> float:
 def _draw_share(axes: Axes, box: np.ndarray, share: str, size: tuple[int, int]) -> None:
     """Draws the share above the box; below or inside it near the edge of the image."""
     (x1, y1, _, y2), (width, height) = box, size
-    room, gap = 26 / height, 9 / height
+    room = 26 / height
+    gap = 9 / height
     if y1 >= room:
-        y, va = y1 - gap, "bottom"
+        y = y1 - gap
+        va = "bottom"
     else:
-        y, va = (y2 if y2 + room <= 1 else y1) + gap, "top"
+        y = (y2 if y2 + room <= 1 else y1) + gap
+        va = "top"
     x = float(np.clip(x1, 4 / width, 1 - 46 / width))
     label = {"boxstyle": "square,pad=0.2", "fc": ATTENDED, "ec": "white", "lw": 0.8}
     axes.text(x, y, share, va=va, color="white", fontsize=9, weight="bold", bbox=label)
@@ -249,4 +262,6 @@ def _verdict(word: WordAttention) -> tuple[str, str]:
     if not word.gold.any():
         return "– no gold region", GREY
     share = f"{word.weights[word.gold].sum():.0%} on gold"
-    return (f"✓ hit, {share}", HIT) if word.gold[word.top] else (f"✗ miss, {share}", MISS)
+    if word.gold[word.top]:
+        return (f"✓ hit, {share}", HIT)
+    return (f"✗ miss, {share}", MISS)

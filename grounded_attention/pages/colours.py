@@ -8,9 +8,17 @@ attention is cividis (Nuñez, Anderton and Renslow, 2018), which gets lighter ev
 import numpy as np
 from numpy.typing import ArrayLike
 
-ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
-BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
-HIT, MISS = "#00754F", "#A84300"  # green and vermillion, darker for text
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#666666"
+# green and vermillion, darker for text
+HIT = "#00754F"
+MISS = "#A84300"
 
 _CIVIDIS = np.frombuffer(
     bytes.fromhex(

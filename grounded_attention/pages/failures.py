@@ -63,7 +63,8 @@ class Selection:
 
 
 # How many predictions are shown: the most confident mistakes, and drawn ones.
-CONFIDENT, DRAWN = 8, 4
+CONFIDENT = 8
+DRAWN = 4
 
 
 def choose(items: Sequence[Judged], seed: int) -> list[Selection]:
@@ -124,7 +125,9 @@ def _gather(items: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, 
 def mean_score(items: Iterable[Judged]) -> float | None:
     """The mean score of the items with a score; `None` if there are none."""
     scores = [item.score for item in items if item.score is not None]
-    return sum(scores) / len(scores) if scores else None
+    if scores:
+        return sum(scores) / len(scores)
+    return None
 
 
 def baselines(items: Sequence[Judged]) -> dict[str, float]:

@@ -108,7 +108,8 @@ def layer_curve_figure(
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     figure, (axes,) = _grid(1, 1, 0.5)
     for method, values in arrays.items():
-        places, style = np.arange(len(values)), _line(method, arrays, ms=5)
+        places = np.arange(len(values))
+        style = _line(method, arrays, ms=5)
         worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
         axes.fill_between(places, worst, best, color=style["color"], alpha=0.13, lw=0)
         axes.plot(places, mean, **style)
@@ -139,14 +140,16 @@ def loss_curves_figure(histories: Mapping[str, Sequence[Mapping[str, Any]]], pat
 
 def _grid(count: int, columns: int, aspect: float) -> tuple[Figure, list[Axes]]:
     """A figure with a number of panels, each `aspect` times as high as wide, and room for a title and a legend."""
-    rows, width = math.ceil(count / columns), (WIDTH if columns > 1 else 0.76 * WIDTH) / DPI
+    rows = math.ceil(count / columns)
+    width = (WIDTH if columns > 1 else 0.76 * WIDTH) / DPI
     return panels(count, columns, (width, rows * (width / columns * aspect + 0.45) + 0.6))
 
 
 def _legend_below(figure: Figure, *grid: Axes) -> None:
     """One legend for all panels, each line once."""
     lines = {line.get_label(): line for axes in reversed(grid) for line in reversed(axes.get_lines())}
-    handles, columns = list(lines.values())[::-1], round(figure.get_figwidth() * DPI) // 120
+    handles = list(lines.values())[::-1]
+    columns = round(figure.get_figwidth() * DPI) // 120
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 

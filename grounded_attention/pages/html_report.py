@@ -129,11 +129,15 @@ def _beside(name: str) -> list[str]:
     stem = name.removesuffix("_accuracy")
     if stem != name:
         return [f"{stem}_{kind}" for kind in (*BASELINE_NAMES, "count")]
-    return ["text_to_region_chance"] if name.startswith("text_to_region_") and not name.endswith("_chance") else []
+    if name.startswith("text_to_region_") and not name.endswith("_chance"):
+        return ["text_to_region_chance"]
+    return []
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    if value is None:
+        return ""
+    return f"{value:.3f}"
 
 
 def _bar(share: float) -> str:
@@ -173,7 +177,8 @@ def _kinds(name: str, by_kind: Mapping[str, Sequence[Judged]]) -> str:
         return ""
     rows = []
     for kind, items in list(by_kind.items())[:MOST_KINDS]:
-        score, best = mean_score(items), baselines(items).get("majority", 0.0)
+        score = mean_score(items)
+        best = baselines(items).get("majority", 0.0)
         # If a category has a single right answer, the constant answer is not a useful baseline.
         usual = "" if best in (0.0, 1.0) else _share(best)
         rows.append([kind, str(len(items)), _share(score), _bar(score or 0.0), usual])

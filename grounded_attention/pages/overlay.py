@@ -20,12 +20,16 @@ from grounded_attention.utils.open_images import ENOUGH
 
 from .colours import BLUE, GREEN, HIT, VERMILLION, scale_colours
 
-MIXED, HATCHED = 0.55, 0.45  # of a colour, and of the hatching, in a pixel; the rest is the picture
+# of a colour, and of the hatching, in a pixel; the rest is the picture
+MIXED = 0.55
+HATCHED = 0.45
 STRIPE = 14  # pixels from one line of the hatching to the next
 EDGES = (240, 40)  # a light line in a dark one, for pages of any colour
 UNSEEN = "hatched: no region or image token"
 
-GOLD, PREDICTED, MEANT = "gold", "predicted", "meant"
+GOLD = "gold"
+PREDICTED = "predicted"
+MEANT = "meant"
 LONGEST = 420  # pixels, longer side
 QUALITY = 80
 # Role -> colour and dashes; both have the same meaning.
@@ -48,7 +52,8 @@ def attention_overlay(
             shown[y1:y2, x1:x2] = strength[region]
     enlarged = width > image.width  # browsers and figures would blur what they enlarge
     picture = image.resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS).convert("RGB")
-    pixels, seen = np.asarray(picture, dtype=float), shown >= 0
+    pixels = np.asarray(picture, dtype=float)
+    seen = shown >= 0
     colours = pixels if weights is None else scale_colours(colour_places(np.maximum(shown, 0), top))
     stripes = np.add.outer(np.arange(height), np.arange(width)) % STRIPE
     lines = np.select([stripes < 2, stripes < 4], [250.0, 30.0], pixels.mean(-1))[..., None]  # on any ground
@@ -110,7 +115,8 @@ def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:
 
 def draw(picture: Picture, boxes: Sequence[Box], title: str) -> str:
     """Draws the picture and its boxes as one SVG element."""
-    width, height = picture.width, picture.height
+    width = picture.width
+    height = picture.height
     below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>' if picture.source else ""
     frame = f'<rect class="frame" width="{width}" height="{height}"/>'
     drawn = "".join(_box(box, width, height) for box in boxes)

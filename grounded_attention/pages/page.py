@@ -112,9 +112,11 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns:
 
 def embedded_image(path: Path, alt: str, caption: str = "") -> str:
     """A picture file (.svg, .png) as a part of the page; pixels as WebP, a third of their size as PNG."""
-    kind, content = "svg+xml", path.read_bytes()
+    kind = "svg+xml"
+    content = path.read_bytes()
     if path.suffix.lower() != ".svg":
-        kind, written = "webp", io.BytesIO()
+        kind = "webp"
+        written = io.BytesIO()
         Image.open(io.BytesIO(content), formats=("PNG", "JPEG", "WEBP")).save(written, "WEBP", quality=85)
         content = written.getvalue()
     data = base64.b64encode(content).decode("ascii")

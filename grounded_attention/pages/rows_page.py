@@ -72,9 +72,11 @@ def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:
 def _marked(text: str, phrases: Sequence[Mapping[str, Any]], sentence: int) -> str:
     """A text as HTML, its phrases marked with their numbers; of phrases inside of others only the number."""
     inside = [(each, number) for number, each in enumerate(phrases, 1) if each["sentence"] == sentence]
-    made, end = "", 0
+    made = ""
+    end = 0
     for phrase, number in sorted(inside, key=lambda each: (each[0]["start"], -each[0]["end"])):
-        start, stop = phrase["start"], phrase["end"]
+        start = phrase["start"]
+        stop = phrase["end"]
         if start < end:
             made += f"<sup>{number}</sup>"
             continue

@@ -131,13 +131,17 @@ def _number(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
     value: Any = row
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
-    return None if value is None or math.isnan(value) else float(value)
+    if value is None or math.isnan(value):
+        return None
+    return float(value)
 
 
 def _printed(row: Mapping[str, Any], path: tuple[str, ...]) -> str:
     """The number with three decimals, which sort as strings like the numbers in [0, 1]; empty if missing."""
     value = _number(row, path)
-    return "" if value is None else f"{value:.3f}"
+    if value is None:
+        return ""
+    return f"{value:.3f}"
 
 
 # Vision-language models
@@ -195,4 +199,8 @@ def _measured(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Ma
 
 
 def _shown(value: Any) -> str:
-    return MISSING if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return str(value)

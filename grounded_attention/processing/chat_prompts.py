@@ -74,7 +74,8 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
             f"{name}: the chat template of {type(processor).__name__} changes or leaves out a text, so that phrases "
             "cannot be found in it; give the prompt as one text with image tokens."
         )
-    parts, end = [], 0
+    parts = []
+    end = 0
     for text, before, core, answer in zip(texts, pieces[::2], pieces[1::2], answers, strict=False):
         start = end + len(before)
         end = start + len(core)

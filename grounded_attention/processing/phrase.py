@@ -79,7 +79,8 @@ def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: 
         values["boxes"] = find_installed("utils.masks", "mask_boxes")(values["mask"], name)
     if grounded and isinstance(phrase, Mapping) and not {"boxes", "regions", "mask"} & phrase.keys():
         raise ValueError(f"{name}: neither boxes nor regions; give 'boxes': [] for a phrase that is not grounded.")
-    text, sentence = values.get("text") or None, values.get("sentence")
+    text = values.get("text") or None
+    sentence = values.get("sentence")
     if sentence is not None and not (_is_integer(sentence) and 0 <= sentence < len(texts)):
         raise ValueError(f"{name}: sentence is {sentence!r}, but the example has {len(texts)} text(s).")
     if text is not None and not isinstance(text, str):
@@ -105,7 +106,9 @@ def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: 
 def row_texts(row: Mapping[str, Any]) -> list[str]:
     """The texts of a row that `sentence` counts: of its `messages`, its `captions`, or its `text`."""
     if row.get("messages") is None:
-        return list(row["captions"]) if row.get("captions") is not None else [row["text"]]
+        if row.get("captions") is not None:
+            return list(row["captions"])
+        return [row["text"]]
     texts = []
     for message in row["messages"]:
         content = message["content"]
@@ -127,7 +130,8 @@ def known_values(phrase: Any, name: str) -> dict[str, Any]:
         if key == "text" and _is_integer(value):
             key = "sentence"
         elif key == "region":
-            key, value = "regions", [value]
+            key = "regions"
+            value = [value]
         known = _FORMER.get(key, key)
         if known not in KEYS:
             close = difflib.get_close_matches(str(key), [*KEYS, *_FORMER], n=1, cutoff=0.5)

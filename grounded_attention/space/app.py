@@ -12,7 +12,9 @@ SETTINGS = Path(__file__).with_name("space.json")
 
 def read_settings(path: Path) -> SpaceSettings:
     """The settings that `grounded-attention space push` wrote, or the default."""
-    return SpaceSettings(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else SpaceSettings()
+    if path.is_file():
+        return SpaceSettings(**json.loads(path.read_text(encoding="utf-8")))
+    return SpaceSettings()
 
 
 if __name__ == "__main__":

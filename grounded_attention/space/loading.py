@@ -23,7 +23,8 @@ from grounded_attention.utils.plain_text import first_sentences
 
 from .settings import SMALL_VLM, SpaceSettings
 
-KEPT_MODELS, KEPT_CAPTURES = 4, 64
+KEPT_MODELS = 4
+KEPT_CAPTURES = 64
 # A longer text does not fit into the models, and its words do not fit on a screen.
 LONGEST_TEXT = 400
 # Larger pictures are scaled down: detectors and processors do so, too, and a visitor waits for every copy.
@@ -66,7 +67,8 @@ class Captures:
     def __init__(self, settings: SpaceSettings):
         self.settings = settings
         self._lock = Lock()
-        self._models, self._captures = _Kept(KEPT_MODELS), _Kept(KEPT_CAPTURES)
+        self._models = _Kept(KEPT_MODELS)
+        self._captures = _Kept(KEPT_CAPTURES)
 
     def grounded(self, image: Image.Image, caption: str, name: str) -> Capture:
         """The attention of a checkpoint of this package."""
@@ -96,7 +98,8 @@ class Captures:
         return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 
     def _load_pipeline(self, place: str) -> Any:
-        detector, features = self.settings.detector, self.settings.features
+        detector = self.settings.detector
+        features = self.settings.features
         try:
             return load_pipeline(place, detector=detector, features=features)
         except ValueError as error:
@@ -121,7 +124,9 @@ class Captures:
 
     def _title(self, name: str) -> str:
         """What the page shows: a folder without its place on this machine."""
-        return Path(name).name if name not in self.settings.models and Path(name).is_dir() else name
+        if name not in self.settings.models and Path(name).is_dir():
+            return Path(name).name
+        return name
 
     def place(self, name: str) -> str:
         """The folder or Hub name of a checkpoint as the page calls it."""
@@ -174,4 +179,6 @@ def open_picture(path: str | Path) -> Image.Image:
 def one_sentence(error: BaseException) -> str:
     """The first sentences of an error, with a full stop."""
     text = first_sentences(error)
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    if text.endswith((".", "!", "?")):
+        return text
+    return f"{text}."

@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 
 def build_page(settings: SpaceSettings) -> gr.Blocks:
     """Builds the page, and captures the first pictures, so that it opens with one."""
-    captures, scenes, names = Captures(settings), read_scenes(), list(settings.models)
+    captures = Captures(settings)
+    scenes = read_scenes()
+    names = list(settings.models)
 
     def look(image: Image.Image, question: str, name: str, heads: str) -> str:
         return lens_page([captures.look(image, question, name or "", HEADS[heads])], title=name)
@@ -97,13 +99,17 @@ class _Tab:
         button: str,
         text: tuple[str, str | None],
     ):
-        self.key, self.answer, self.scenes, self.button = key, answer, scenes, button
+        self.key = key
+        self.answer = answer
+        self.scenes = scenes
+        self.button = button
         self.label, self.text = text
         self.start: list[Any] = []
 
     def build(self, *choices: Callable[[], Any]) -> None:
         """Adds the tab to the page that is being built."""
-        image, words = open_picture(self.scenes[0].path), self.text or self.scenes[0].caption
+        image = open_picture(self.scenes[0].path)
+        words = self.text or self.scenes[0].caption
         picture = gr.State(image)
         script = (HERE / "page.js").read_text(encoding="utf-8")
         gallery = gr.HTML(thumbnails(self.scenes), elem_id=f"{self.key}-scenes", js_on_load=script)
@@ -118,7 +124,8 @@ class _Tab:
                 self.start = [choice.value for choice in chosen]
                 shown, line = self.ask(image, words, *self.start)
                 error = gr.HTML(line, elem_id=f"{self.key}-error")
-                shown = shown if isinstance(shown, str) else plain_picture(image, "Choose a model.")
+                if not isinstance(shown, str):
+                    shown = plain_picture(image, "Choose a model.")
                 view = gr.HTML(shown, elem_id=f"{self.key}-view")
         slow: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": [view]}
         gallery.click(self.open_scene, [text, *chosen], [picture, text, view, error], **slow)
@@ -143,7 +150,8 @@ class _Tab:
 
     def open_scene(self, event: gr.EventData, text: str, *chosen: Any) -> Any:
         scene = self.scenes[int(event._data["scene"])]
-        image, words = open_picture(scene.path), text if self.text else scene.caption
+        image = open_picture(scene.path)
+        words = text if self.text else scene.caption
         return image, words, *self.ask(image, words, *chosen)
 
     def open_file(self, path: str) -> Any:
@@ -166,7 +174,9 @@ def frame(page: str) -> str:
 
 def error_line(message: str) -> str:
     """One line for the visitor, which a screen reader reads out; empty without a message."""
-    return f'<div role="alert" class="ga-error">{escape(message)}</div>' if message else ""
+    if message:
+        return f'<div role="alert" class="ga-error">{escape(message)}</div>'
+    return ""
 
 
 def plain_picture(image: Image.Image, hint: str) -> str:

@@ -21,7 +21,11 @@ from grounded_attention.utils.safe_paths import own_files
 from .settings import HERE, SMALL_MODELS, SMALL_VLM, SpaceSettings
 
 PACKAGE = Path(grounded_attention.__file__).parent
-APP, SETTINGS, CARD, REQUIREMENTS, MODELS = "app.py", "space.json", "README.md", "requirements.txt", "checkpoints"
+APP = "app.py"
+SETTINGS = "space.json"
+CARD = "README.md"
+REQUIREMENTS = "requirements.txt"
+MODELS = "checkpoints"
 # Files of the package; caches of this machine have other names.
 SUFFIXES = (".py", ".pyi", ".css", ".js", ".json", ".md", ".yaml", ".jinja", ".typed", ".jpg", ".safetensors")
 # Files that load a model; a checkpoint folder may contain more.
@@ -109,7 +113,8 @@ def space_card(models: list[str]) -> str:
 
 def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str:
     """Pushes a Space in one commit; it is created if it is missing."""
-    files, repository = space_files(settings), fetch_repository(name, private=private, kind=SPACE)
+    files = space_files(settings)
+    repository = fetch_repository(name, private=private, kind=SPACE)
     there = repository.user_files()
     if SETTINGS not in there and set(there) - {CARD}:
         hint = "push to another Space"

@@ -11,7 +11,9 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import short_names
 
 HERE = Path(__file__).resolve().parent
-MODELS, SCENES, CAPTIONS = HERE / "models", HERE / "scenes", "captions.json"
+MODELS = HERE / "models"
+SCENES = HERE / "scenes"
+CAPTIONS = "captions.json"
 # The checkpoints that come with the package, and what they are called on the page.
 SMALL_MODELS = {"without supervision": MODELS / "none", "supervised (direct)": MODELS / "direct"}
 SMALL_VLM = {"small LLaVA of scenes": MODELS / "vlm" / "direct"}

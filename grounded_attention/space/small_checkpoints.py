@@ -16,7 +16,8 @@ from grounded_attention.utils.plain_text import check_one_of
 from grounded_attention.utils.whole_files import make_folder
 
 # The configuration, the tokenizer and the processor; the classes come from the package.
-SUFFIXES, WEIGHTS = (".json", ".jinja"), "model.safetensors"
+SUFFIXES = (".json", ".jinja")
+WEIGHTS = "model.safetensors"
 LEFT_OUT = ("checkpoint_manifest.json", "history.json", "results.json")
 
 
@@ -29,7 +30,8 @@ def write_small(source: Path, target: Path) -> int:
     loader = AutoModel if kind in FAMILIES else AutoModelForImageTextToText
     make_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}_") as place:
-        whole, small = Path(place) / "whole", Path(place) / "small"
+        whole = Path(place) / "whole"
+        small = Path(place) / "small"
         small.mkdir()
         loader.from_pretrained(source, dtype=torch.float32).save_pretrained(whole)
         weights = {name: value.half() for name, value in load_file(whole / WEIGHTS).items()}

@@ -39,12 +39,14 @@ class ActorHead(nn.Module):
             nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width)) for _ in range(2)
         )
         self.self_attention = nn.MultiheadAttention(width, NUM_HEADS, dropout=dropout, batch_first=True)
-        self.layer_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.layer_norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, images: Tensor, seen: Tensor, anchors: Tensor) -> Tensor:
         """(B, K, d), (B, K) bool, (B, Q, d) -> (B, Q, K): log-probabilities of the image tokens that are seen."""
         kind = self.layer_norm.weight.dtype
-        images, anchors = images.to(kind), anchors.to(kind)
+        images = images.to(kind)
+        anchors = anchors.to(kind)
         hidden = ~seen & seen.any(1, keepdim=True)  # no row of the softmax is empty
         mixed = self.self_attention(images, images, images, key_padding_mask=hidden, need_weights=False)[0]
         encoded = self.projection_enc(self.layer_norm(images + self.dropout(mixed)))

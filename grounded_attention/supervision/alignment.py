@@ -41,10 +41,13 @@ def align(batch: Mapping[str, Any]) -> Tensor:
     """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region."""
     phrase_mask, phrase_regions = (each.float() for each in grounded_phrases(batch))
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
-    tokens, regions = token_mask(batch), region_mask(batch)
+    tokens = token_mask(batch)
+    regions = region_mask(batch)
     if tokens is not None:
         aligned = aligned & tokens[:, :, None]
-    return aligned if regions is None else aligned & regions[:, None]
+    if regions is None:
+        return aligned
+    return aligned & regions[:, None]
 
 
 def token_mask(batch: Mapping[str, Any]) -> Tensor | None:
@@ -58,7 +61,8 @@ def region_mask(batch: Mapping[str, Any]) -> Tensor | None:
 
 
 def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length: int) -> Tensor | None:
-    mask, positions = batch.get(mask_name), batch.get(positions_name)
+    mask = batch.get(mask_name)
+    positions = batch.get(positions_name)
     if mask is not None and mask.shape[1] != length:
         if positions is None:
             raise ValueError(
@@ -67,15 +71,20 @@ def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length
             )
         mask = mask.gather(1, positions.clamp(min=0))
     if positions is None:
-        return None if mask is None else mask.bool()
-    return positions >= 0 if mask is None else mask.bool() & (positions >= 0)
+        if mask is None:
+            return None
+        return mask.bool()
+    if mask is None:
+        return positions >= 0
+    return mask.bool() & (positions >= 0)
 
 
 def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str) -> GroundingTargets:
     """Finds the rows, columns and targets of one direction."""
     valid = region_mask(batch)
     if direction == "region_to_text":
-        aligned, valid = aligned.transpose(1, 2), token_mask(batch)
+        aligned = aligned.transpose(1, 2)
+        valid = token_mask(batch)
     rows = row_indices(aligned.any(-1))
     gold = aligned.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, aligned.shape[2]))
     columns = torch.arange(aligned.shape[2], device=aligned.device).expand(len(aligned), -1)

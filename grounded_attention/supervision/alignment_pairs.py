@@ -34,8 +34,10 @@ class AlignmentMatrix:
 def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:
     """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens."""
     tokens, matches = (each.bool() for each in grounded_phrases(batch))
-    valid, regions = token_mask(batch), region_mask(batch)
-    tokens = tokens if valid is None else tokens & valid[:, None]
+    valid = token_mask(batch)
+    regions = region_mask(batch)
+    if valid is not None:
+        tokens = tokens & valid[:, None]
     if batch.get("region_candidate_mask") is not None:
         regions = batch["region_candidate_mask"].bool()
     scores = batch.get("phrase_scores")
@@ -45,14 +47,17 @@ def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:
         matches, weights = _token_entries(tokens, matches, weights)
         rows = tokens.any(1)
     else:
-        phrases, rows = _token_columns(tokens), tokens.any(2)
+        phrases = _token_columns(tokens)
+        rows = tokens.any(2)
     allowed = rows[..., None].expand_as(matches)
     return AlignmentMatrix(matches, allowed if regions is None else allowed & regions[:, None], weights, phrases)
 
 
 def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Converts entries of phrases (B, P, R) to entries of their tokens (B, T, R)."""
-    matches, weights = F.pad(matches, (0, 0, 0, 1)), F.pad(weights, (0, 0, 0, 1))  # amax fails without phrases
+    # amax fails without phrases
+    matches = F.pad(matches, (0, 0, 0, 1))
+    weights = F.pad(weights, (0, 0, 0, 1))
     tokens = F.pad(tokens, (0, 0, 0, 1))[..., None]  # (B, P + 1, T, 1)
     both = tokens & matches[:, :, None]  # (B, P + 1, T, R)
     shared = weights[:, :, None] * tokens
@@ -66,7 +71,9 @@ def _token_columns(tokens: Tensor) -> Tensor:
     columns = torch.arange(tokens.shape[2], device=tokens.device).expand_as(tokens)
     ordered = torch.where(tokens, columns, tokens.shape[2]).sort(-1).values[..., :longest]
     ordered = ordered.masked_fill(ordered == tokens.shape[2], -1)
-    return ordered if ordered.shape[1] else F.pad(ordered, (0, 0, 0, 1), value=-1)
+    if ordered.shape[1]:
+        return ordered
+    return F.pad(ordered, (0, 0, 0, 1), value=-1)
 
 
 def draw_pairs(matrix: AlignmentMatrix, generators: RowGenerators) -> dict[str, Tensor]:
@@ -78,7 +85,8 @@ def draw_pairs(matrix: AlignmentMatrix, generators: RowGenerators) -> dict[str, 
     ]
     width = -(-max(1, *(len(pairs) for pairs, _ in drawn)) // _PAIR_MULTIPLE) * _PAIR_MULTIPLE
     pairs = torch.full((len(drawn), width, 2), -1)
-    labels, weights = torch.zeros(len(drawn), width), torch.zeros(len(drawn), width)
+    labels = torch.zeros(len(drawn), width)
+    weights = torch.zeros(len(drawn), width)
     for row, (drawn_pairs, matching) in enumerate(drawn):
         pairs[row, : len(drawn_pairs)] = torch.from_numpy(drawn_pairs)
         labels[row, :matching] = 1.0

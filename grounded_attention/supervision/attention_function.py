@@ -108,7 +108,8 @@ def late_states(
     """
     mask = mask_whole_rows(None, torch.tensor([list(places)], device=key.device), key.shape[2], True)
     padded = (columns < 0)[:, None, None]
-    sinks = sinks if sinks is None else sinks[:, None]
+    if sinks is not None:
+        sinks = sinks[:, None]
     return RowStates(query, key, scaling, mask, softcap, columns.clamp(min=0), padded, sinks)
 
 
@@ -185,7 +186,9 @@ def _is_causal(
     causal = kwargs.get("is_causal")
     causal = query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
     window = None if implementation in _MASKED else kwargs.get("sliding_window")
-    return causal if window is None or not causal else window
+    if window is None or not causal:
+        return causal
+    return window
 
 
 class _Override:
@@ -262,7 +265,8 @@ def _supervised(implementation: str) -> Callable:
         # What reads rows while a model generates (lens/sequences.py); `generate` hands on no arguments of ours.
         reader = getattr(module, "row_reader", None)
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        sinks, bias = kwargs.get("s_aux", kwargs.get("sinks")), kwargs.get("position_bias")
+        sinks = kwargs.get("s_aux", kwargs.get("sinks"))
+        bias = kwargs.get("position_bias")
         rule = (kwargs.get("softcap"), sinks)
         seen = attention_mask if bias is None else BiasedMask(attention_mask, bias)
 

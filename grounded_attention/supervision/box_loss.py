@@ -24,7 +24,8 @@ class BoxLoss:
     """
 
     def __init__(self, weight: float = 0.0, layer: int = 0):
-        self.weight, self.layer = float(weight), layer
+        self.weight = float(weight)
+        self.layer = layer
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -55,7 +56,8 @@ class BoxLoss:
 
     def losses(self, outputs: Any, prepared: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
         """Returns component -> (sum, count)."""
-        boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
+        boxes = prepared[WORD_BOXES]["boxes"]
+        named = prepared[WORD_BOXES]["named"]
         pred_boxes = getattr(outputs, "pred_boxes", None)
         if pred_boxes is None or pred_boxes.shape != boxes.shape:
             returned = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
@@ -68,7 +70,8 @@ class BoxLoss:
 def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Computes the box that encloses the regions of each word."""
     # One extra region that belongs to no word, because amin and amax fail on an empty axis.
-    aligned, boxes = F.pad(aligned, (0, 1)), F.pad(region_boxes.float(), (0, 0, 0, 1))
+    aligned = F.pad(aligned, (0, 1))
+    boxes = F.pad(region_boxes.float(), (0, 0, 0, 1))
     without = ~aligned[..., None]
     low = boxes[:, None, :, :2].masked_fill(without, torch.inf).amin(2)
     high = boxes[:, None, :, 2:].masked_fill(without, -torch.inf).amax(2)

@@ -69,7 +69,9 @@ def control_labels(
 
 def _entity(entities: Sequence[str | None], phrase: int, gold: np.ndarray) -> str:
     entity = entities[phrase] if phrase < len(entities) else None
-    return f"regions {np.flatnonzero(gold).tolist()}" if entity in NO_ENTITY else f"entity {entity}"
+    if entity in NO_ENTITY:
+        return f"regions {np.flatnonzero(gold).tolist()}"
+    return f"entity {entity}"
 
 
 def _random(gold: np.ndarray, rng: np.random.Generator) -> np.ndarray:

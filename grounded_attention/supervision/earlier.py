@@ -54,7 +54,8 @@ class EarlierAttention(SoftAttention):
         sign: Literal[1, -1] = 1,
     ):
         super().__init__(layers, heads, divergence=divergence)
-        self.response_columns, self.sign = columns, sign
+        self.response_columns = columns
+        self.sign = sign
         self.empty = "no response has a token, so no attention is compared with an earlier one"
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -76,7 +76,8 @@ class GroundingAlignment(SupervisionMethod):
 }"""
 
     def __init__(self, level: Literal["phrase", "token"] = "phrase", weight: Weight = 20.0):
-        self.level, self.weight = level, float(weight)
+        self.level = level
+        self.weight = float(weight)
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -91,7 +92,8 @@ class GroundingAlignment(SupervisionMethod):
         """
         if not hasattr(model.config, LEVEL):
             return
-        level, head = getattr(model.config, LEVEL), getattr(model, "alignment_head", None)
+        level = getattr(model.config, LEVEL)
+        head = getattr(model, "alignment_head", None)
         if head is None or level != self.level:
             raise ValueError(
                 f"grounding_alignment needs a model with its head, but this {type(model).__name__} has "

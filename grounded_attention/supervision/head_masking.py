@@ -21,7 +21,8 @@ def attention_modules(model: Any) -> dict[int, Any]:
     if blocks := _region_blocks(model):
         return {attention.layer_idx: attention for _, attention in blocks}
     language_model = find_language_model(model)
-    layers, known = language_model.config.num_hidden_layers, numbered_attention(language_model)
+    layers = language_model.config.num_hidden_layers
+    known = numbered_attention(language_model)
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
     modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
     own, other = ([each for each in modules if reads_other_sequence(each) is kind] for kind in (False, True))
@@ -78,7 +79,8 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         >>> with mask_heads(model, [(0, 1), (1, 3)]):
         ...     logits = model(torch.arange(6)[None]).logits
     """
-    grouped, mixing = group_heads(model, heads), output_projections(model)
+    grouped = group_heads(model, heads)
+    mixing = output_projections(model)
     with ExitStack() as stack:
         for layer, chosen in grouped.items():
             modules, count = mixing[layer]

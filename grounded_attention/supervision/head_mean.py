@@ -33,9 +33,12 @@ def head_mean(
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     if heads is not None:
-        query, key = query[:, list(heads)], key[:, list(heads)]
-        mask = mask[:, list(heads)] if mask is not None and mask.shape[1] > 1 else mask
-        sinks = sinks if sinks is None else sinks[:, list(heads)]
+        query = query[:, list(heads)]
+        key = key[:, list(heads)]
+        if mask is not None and mask.shape[1] > 1:
+            mask = mask[:, list(heads)]
+        if sinks is not None:
+            sinks = sinks[:, list(heads)]
     if softcap is not None or sinks is not None or (mask is not None and mask.requires_grad):
         rest = (scaling, lowest, softcap, sinks)
         parts = [
@@ -50,7 +53,8 @@ class _HeadMean(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, lowest: float) -> Tensor:
         ctx.save_for_backward(query, key, mask)
-        ctx.scaling, ctx.lowest = scaling, lowest
+        ctx.scaling = scaling
+        ctx.lowest = lowest
         total = query.new_zeros(query.shape[0], query.shape[2], key.shape[2], dtype=torch.float32)
         for heads in _chunks(query, key):
             total += _probabilities(query, key, mask, heads, scaling, lowest).sum(1)
@@ -60,7 +64,8 @@ class _HeadMean(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, mask = ctx.saved_tensors
         grad = grad[:, None] * (ctx.scaling / query.shape[1])
-        query_grad, key_grad = torch.empty_like(query), torch.empty_like(key)
+        query_grad = torch.empty_like(query)
+        key_grad = torch.empty_like(key)
         for heads in _chunks(query, key):
             probabilities = _probabilities(query, key, mask, heads, ctx.scaling, ctx.lowest)
             scores_grad = grad * probabilities
@@ -92,7 +97,8 @@ def _probabilities(
 ) -> Tensor:
     scores = cap((query[:, heads] @ key[:, heads].transpose(2, 3)).float().mul_(scaling), softcap)
     if mask is not None:
-        mask = mask[:, heads] if mask.shape[1] > 1 else mask
+        if mask.shape[1] > 1:
+            mask = mask[:, heads]
         # float16 has no number as low.
         added = mask.dtype != torch.bool
         scores = scores.add_(mask.float().clamp(min=lowest)) if added else scores.masked_fill_(~mask, lowest)

@@ -65,9 +65,9 @@ def _fit(one: LayerReport, other: LayerReport) -> bool:
 
 
 def _size(report: LayerReport) -> tuple[int, torch.device]:
-    return (
-        (report.size(), report.keys.device) if isinstance(report, RowStates) else (report[0].numel(), report[0].device)
-    )
+    if isinstance(report, RowStates):
+        return (report.size(), report.keys.device)
+    return (report[0].numel(), report[0].device)
 
 
 def _stack(reports: Sequence[LayerReport]) -> tuple[Tensor, Tensor]:

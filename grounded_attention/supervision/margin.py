@@ -60,7 +60,8 @@ class AttentionMargin(SoftAttention):
         self, pairs: Sequence[Any], queries: Any, hidden_states: Any, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         gold = self.targets(batch)[ROWS].gold > 0
-        evidence, seen = gold.new_zeros(len(gold), dtype=torch.float32), gold.new_zeros(len(gold), dtype=torch.float32)
+        evidence = gold.new_zeros(len(gold), dtype=torch.float32)
+        seen = gold.new_zeros(len(gold), dtype=torch.float32)
         for alpha, _ in pairs:
             logs = alpha.logsumexp(1) - torch.tensor(float(alpha.shape[1])).log()
             visible = gold & ~is_hidden(logs)

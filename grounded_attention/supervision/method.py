@@ -251,7 +251,9 @@ class AttentionMethod(SupervisionMethod):
 
     def _prepared(self, batch: Batch) -> Batch:
         """A mapping with the entries of `prepare_batch`: the batch itself if it has them."""
-        return batch if TARGETS in batch else self.prepare_batch(batch)
+        if TARGETS in batch:
+            return batch
+        return self.prepare_batch(batch)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         prepared = self._prepared(batch)

@@ -43,11 +43,13 @@ def rollout_blocks(means: Sequence[Tensor], calls: Sequence[AttentionCall]) -> l
     first of them. With one stream the result equals [`attention_rollout`].
     """
     state: Blocks = {}
-    before, name = state, None
+    before = state
+    name = None
     states = []
     for mean, call in zip(means, calls, strict=True):
         if call.name != name:
-            before, name = state, call.name
+            before = state
+            name = call.name
         state = {**state, **_mix(mean, call.query_stream, call.key_stream, before)}
         states.append(state)
     return states
@@ -69,7 +71,8 @@ def _mix(mean: Tensor, queries: str, keys: str, before: Mapping[tuple[str, str],
         blocks = {pair: mixed @ block for pair, block in before.items() if pair[0] == queries}
         return blocks or {(queries, queries): mixed}
     total = mean.sum(-1, keepdim=True) + 1
-    own, other = _rows_of(before, queries, mean.shape[1], mean), _rows_of(before, keys, mean.shape[2], mean)
+    own = _rows_of(before, queries, mean.shape[1], mean)
+    other = _rows_of(before, keys, mean.shape[2], mean)
     blocks = {}
     for source in dict.fromkeys([*own, *other]):
         parts = [mean @ other[source]] if source in other else []

@@ -39,7 +39,9 @@ class RowStates(NamedTuple):
 
     def log_alpha(self) -> Tensor:
         """Computes the log-probabilities over the columns (equation 6)."""
-        rows, keys, offsets = self.rows * self.scaling, self.keys, self.mask.offsets()
+        rows = self.rows * self.scaling
+        keys = self.keys
+        offsets = self.mask.offsets()
         if rows.shape[-3] > keys.shape[-3] or not _is_slow(keys.shape[-2], keys.device):
             return log_softmax(cap(score(rows, keys), self.softcap) + offsets)
         scores = cap(score(keys, rows), self.softcap) + offsets.transpose(-2, -1)
@@ -53,7 +55,8 @@ class RowStates(NamedTuple):
         selected = gather_columns(scores, self.columns).masked_fill(self.padded, LOWEST_SCORE)
         log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
         total = scores.logsumexp(-1)
-        total = total if self.sinks is None else torch.logaddexp(total, self.sinks.float())
+        if self.sinks is not None:
+            total = torch.logaddexp(total, self.sinks.float())
         return log_alpha, selected.logsumexp(-1) - total
 
     def visible_columns(self) -> Tensor:
@@ -100,7 +103,8 @@ def layers_at_once(numbers: int, device: torch.device) -> int:
 
 def stack_states(states: Sequence[RowStates]) -> RowStates:
     """Stacks the states of layers that fit together: the layers become a dimension in front of the batch."""
-    rows, keys = torch.stack([each.rows for each in states]), torch.stack([each.keys for each in states])
+    rows = torch.stack([each.rows for each in states])
+    keys = torch.stack([each.keys for each in states])
     return RowStates(rows, keys, *states[0][2:])
 
 
@@ -122,7 +126,9 @@ def _is_slow(columns: int, device: torch.device) -> bool:
 
 def cap(scores: Tensor, softcap: float | None) -> Tensor:
     """Keeps scaled scores within the limit of a model that has one (Gemma 2): softcap * tanh(scores / softcap)."""
-    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+    if softcap is None:
+        return scores
+    return softcap * torch.tanh(scores / softcap)
 
 
 def score(rows: Tensor, keys: Tensor) -> Tensor:

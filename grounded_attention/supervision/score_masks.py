@@ -26,7 +26,9 @@ class ScoreMask(NamedTuple):
 
     def hide(self, scores: Tensor) -> Tensor:
         """Returns the scores, or log-probabilities, with -1e9 where they are hidden."""
-        return scores if self.hidden is None else scores.masked_fill(self.hidden, LOWEST_SCORE)
+        if self.hidden is None:
+            return scores
+        return scores.masked_fill(self.hidden, LOWEST_SCORE)
 
     def offsets(self) -> Tensor:
         """Returns what to add to scores, float32: the bias, and -1e9 where they are hidden (something must be)."""
@@ -95,7 +97,9 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
         assert bias is not None
         if seen is not None and seen.dtype == torch.bool:
             return bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-        return bias if seen is None else bias + seen
+        if seen is None:
+            return bias
+        return bias + seen
     if isinstance(mask, Tensor) and mask.dim() == 4:
         mask = mask[..., :key_length]
         if mask.shape[2] == 1:
@@ -113,4 +117,6 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     past = keys <= rows[:, None, :, None]
     if causal is not True:
         past &= keys > rows[:, None, :, None] - causal
-    return past if padding is None else past & padding
+    if padding is None:
+        return past
+    return past & padding

@@ -24,7 +24,8 @@ from .row_plans import RowPlans
 from .score_masks import LOWEST_SCORE, is_hidden
 from .soft_targets import Target, soft_targets
 
-ROWS, QUERIES = "text_to_region", "queries"
+ROWS = "text_to_region"
+QUERIES = "queries"
 POINTER = "pointer"  # key of the settings of a tokenizer with an anchor: the method that taught it, and its options
 Rows = Literal["words", "last_word", "anchor", "answer", "last_answer"]
 Reduction = Literal["each", "mean", "queries_hard", "queries_soft"]
@@ -124,8 +125,11 @@ class SoftAttention(DirectSupervision):
 
     def _tokens(self, batch: Batch) -> Tensor:
         """(B, P, T) bool, the tokens whose attention the target of each phrase is for."""
-        which, words, valid = self.options["rows"], batch["phrase_mask"].bool(), token_mask(batch)
-        words = words if valid is None else words & valid[:, None]
+        which = self.options["rows"]
+        words = batch["phrase_mask"].bool()
+        valid = token_mask(batch)
+        if valid is not None:
+            words = words & valid[:, None]
         if which == "anchor":
             if batch.get("phrase_anchor") is None:
                 raise ValueError(
@@ -139,7 +143,9 @@ class SoftAttention(DirectSupervision):
             places = batch["text_positions"]
             answer = (batch["labels"].gather(1, places.clamp(min=0)) >= 0) & (places >= 0)
             words = answer[:, None] & words.any(-1, keepdim=True)
-        return words if which in ("words", "answer") else words & (words.flip(-1).cumsum(-1) == 1).flip(-1)
+        if which in ("words", "answer"):
+            return words
+        return words & (words.flip(-1).cumsum(-1) == 1).flip(-1)
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         return {ROWS: GroundingTargets(**self._prepared(batch)[TARGETS][ROWS])}
@@ -204,12 +210,14 @@ class SoftAttention(DirectSupervision):
             maps = [alpha.logsumexp(1) - torch.tensor(float(alpha.shape[1])).log() for alpha, _ in pairs]
         else:
             maps = [alpha.transpose(1, 2) for alpha, _ in pairs]
-        losses, seen = target.new_zeros(target.shape[:2]), target.new_zeros(target.shape[:2])
+        losses = target.new_zeros(target.shape[:2])
+        seen = target.new_zeros(target.shape[:2])
         for logs in maps:
             wanted = target[:, :, None] if logs.dim() == 4 else target
             loss, visible = self._compare(wanted, logs)
             loss, visible = (loss.mean(-1), visible.any(-1)) if logs.dim() == 4 else (loss, visible)
-            losses, seen = losses + loss, seen + visible
+            losses = losses + loss
+            seen = seen + visible
         return (losses / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
     def _compare(self, target: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
@@ -283,7 +291,8 @@ def head_weights(shares: Tensor, nearness: Tensor, known: Tensor, count: int, fo
 
     `shares` (B, LH, U); `nearness` (B, U); `known` (B, Q, U), the queries of each row. Equal weights without queries.
     """
-    hidden, nearness = ~known[:, :, None], nearness[:, None]
+    hidden = ~known[:, :, None]
+    nearness = nearness[:, None]
     if form == "queries_hard":
         order = (
             nearness.detach()

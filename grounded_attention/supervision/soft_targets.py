@@ -18,7 +18,8 @@ from .alignment import region_mask
 
 Target = Literal["indicator", "touched", "overlap", "gaussian", "fitts", "mixture", "given"]
 # What a box is widened to, and the part of a region that is rounding.
-SMALLEST_BOX, ROUNDING = 1e-6, 1e-5
+SMALLEST_BOX = 1e-6
+ROUNDING = 1e-5
 
 
 def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Tensor:
@@ -30,7 +31,8 @@ def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Ten
     part of the region in the box, V2P), `mixture` (a Gaussian about the middle of the box that does not end with it,
     EASE). `spread` is the standard deviation of the Gaussian in sides of the box.
     """
-    marks, valid = batch["phrase_regions"], region_mask(batch)
+    marks = batch["phrase_regions"]
+    valid = region_mask(batch)
     seen = torch.ones_like(marks, dtype=torch.bool) if valid is None else valid[:, None].expand_as(marks)
     if target in ("indicator", "given"):
         weights = (marks.bool() if target == "indicator" else marks).double() * seen
@@ -42,7 +44,8 @@ def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Ten
             f"target={target!r} reads the boxes of phrases, but the batch has no phrase_boxes and region_boxes: make "
             "it with PatchGroundingProcessor, or give target='indicator'"
         )
-    boxes, regions = batch["phrase_boxes"].double(), batch["region_boxes"].double()
+    boxes = batch["phrase_boxes"].double()
+    regions = batch["region_boxes"].double()
     if batch.get("region_candidate_mask") is not None:
         seen = seen & batch["region_candidate_mask"].bool()[:, None]
     if batch.get("phrase_image") is not None:
@@ -63,7 +66,8 @@ def log_weights(boxes: Tensor, regions: Tensor, target: Target, spread: float) -
     boxes = boxes.clamp(0, 1)
     low = boxes[..., :2].clamp(max=1 - SMALLEST_BOX)
     high = torch.maximum(boxes[..., 2:], low + SMALLEST_BOX)
-    middle, side = ((low + high) / 2)[..., None, :], (high - low)[..., None, :]
+    middle = ((low + high) / 2)[..., None, :]
+    side = (high - low)[..., None, :]
     begin = torch.maximum(low[..., None, :], regions[..., :2])
     end = torch.minimum(high[..., None, :], regions[..., 2:])
     sides = regions[..., 2:] - regions[..., :2]

@@ -72,7 +72,8 @@ def steer_heads(
         ...     text = model.generate(torch.arange(6)[None], max_new_tokens=3, do_sample=False)
     """
     language_model = find_language_model(model)
-    grouped, modules = group_heads(model, heads), attention_modules(model)
+    grouped = group_heads(model, heads)
+    modules = attention_modules(model)
     before = language_model.config._attn_implementation or "eager"
     _check(language_model, before, [modules[layer] for layer in grouped], strength)
     reads_regions = getattr(unwrap_model(model).config, "grounding_calls", None) is not None
@@ -133,7 +134,8 @@ def _check_columns(columns: SteeredColumns | Tensor, reads_regions: bool) -> Ste
 
 def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, steering: _Steering) -> Tensor:
     """The mask of all heads with the bias, (B, H, N, M), additive."""
-    rows, length = query.shape[2], key.shape[2]
+    rows = query.shape[2]
+    length = key.shape[2]
     batch = len(steering.target.columns)
     if query.shape[0] % batch:
         raise ValueError(f"columns for {batch} sequences, but the model reads {query.shape[0]}")

@@ -30,7 +30,8 @@ class Supervision(AbstractContextManager["Supervision"]):
     """
 
     def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]], towers: Sequence[nn.Module]):
-        self.model, self._before = model, before
+        self.model = model
+        self._before = before
         self._handles = [each.register_forward_pre_hook(_drop_request, with_kwargs=True) for each in towers]
 
     @property

@@ -72,7 +72,8 @@ def decode_text(content: bytes, source: object, first_line: int = 1) -> str:
         place = content.find(b"\0")
         problem = "a NUL byte, so the file is damaged or no text"
     except UnicodeDecodeError as error:
-        text, place = "", error.start
+        text = ""
+        place = error.start
         problem = f"not valid UTF-8, found {content[place : place + 4]!r} (a damaged file, or another encoding)"
     if place >= 0:
         raise FileError(f"{source}, line {first_line + content.count(NEWLINE, 0, place)}: {problem}")
@@ -128,7 +129,8 @@ class PlainLoader(yaml.SafeLoader):
         lines: dict[tuple[str, str], int] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                line, name = key.start_mark.line + 1, (key.tag, key.value)
+                line = key.start_mark.line + 1
+                name = (key.tag, key.value)
                 if name in lines:
                     raise yaml.YAMLError(f"lines {lines[name]} and {line} have the same key {key.value!r}; remove one")
                 lines[name] = line

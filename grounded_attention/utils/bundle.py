@@ -121,7 +121,8 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
 def _read_source(name: str) -> _Source:
     path = next(path for folder in (*SHIPPED, PACKAGE / "utils") if (path := folder / f"{name}.py").exists())
     text = path.read_text(encoding="utf-8")
-    tree, lines = ast.parse(text), text.splitlines()
+    tree = ast.parse(text)
+    lines = text.splitlines()
     source = _Source((ast.get_docstring(tree) or "").partition("\n\n")[0])
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -145,7 +146,8 @@ def _first_line(node: Any) -> int:
 
 
 def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _Statement:
-    start, end = _first_line(node), node.end_lineno or 0
+    start = _first_line(node)
+    end = node.end_lineno or 0
     while start > 1 and lines[start - 2].startswith("#"):
         start -= 1
     kept = list(lines[:end])
@@ -179,7 +181,8 @@ def _list_edits(node: ast.AST) -> Iterator[tuple[int, int, list[str]]]:
                 written = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
                 intro = ast.literal_eval(written["custom_intro"]) if "custom_intro" in written else ""
                 yield decorator.lineno, decorator.end_lineno or 0, []
-        first, docstring = each.body[0], ast.get_docstring(each, clean=False)
+        first = each.body[0]
+        docstring = ast.get_docstring(each, clean=False)
         summary = _summarise(docstring or "" if intro is None else intro)
         new = _format_docstring(summary, first.col_offset)
         if docstring is not None:
@@ -201,7 +204,8 @@ def _summarise(docstring: str) -> str:
 def _format_docstring(summary: str, column: int) -> list[str]:
     if not summary:
         return []
-    start, margin = 'r"""' if "\\" in summary else '"""', " " * column
+    start = 'r"""' if "\\" in summary else '"""'
+    margin = " " * column
     return wrap(
         f'{start}{summary}{" " * summary.endswith(chr(34))}"""',
         _WIDTH,
@@ -213,24 +217,37 @@ def _format_docstring(summary: str, column: int) -> list[str]:
 def _fill(text: str) -> str:
     """Writes items that have a line each next to each other, and closing brackets behind the last one."""
     lines: list[str] = []
-    items, deeper = -1, ""  # margin of the items that are being joined; what arguments of a `def` are moved by
+    # margin of the items that are being joined; what arguments of a `def` are moved by
+    items = -1
+    deeper = ""
     for line in text.splitlines():
-        before, new = lines[-1] if lines else "", line.strip()
-        margin, between = len(line) - len(new), None
+        before = lines[-1] if lines else ""
+        new = line.strip()
+        margin = len(line) - len(new)
+        between = None
         if _CLOSING.match(new):
-            before, between, items, deeper = before.removesuffix(","), "", -1, ""
+            before = before.removesuffix(",")
+            between = ""
+            items = -1
+            deeper = ""
         elif not _ITEM.match(new):
-            items, deeper = -1, ""
+            items = -1
+            deeper = ""
         elif before.endswith(("(", "[", "{")):
-            between, items, deeper = "", margin, "    " * before.lstrip().startswith("def ")
+            between = ""
+            items = margin
+            deeper = "    " * before.lstrip().startswith("def ")
         elif margin == items or (_ITEM.match(before.lstrip()) and margin == len(before) - len(before.lstrip())):
-            between, items = " ", margin
+            between = " "
+            items = margin
         if between is not None and "#" not in before and len(before) + len(between) + len(new) <= _WIDTH:
             lines[-1] = before + between + new
         else:
             lines.append(deeper * (margin == items) + line)
     filled = "\n".join(lines)
-    return filled if filled == text or ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)) else text
+    if filled == text or ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)):
+        return filled
+    return text
 
 
 # Writing
@@ -240,7 +257,8 @@ def _reach(part: Part, absent: Collection[str]) -> list[_Statement]:
     """The statements that the classes of a part need, in an order in which they can run."""
     chosen: dict[str, dict[int, _Statement]] = defaultdict(dict)
     needs: dict[str, set[str]] = defaultdict(set)  # file -> files whose statements come before its own
-    waiting, seen = [(part.name, name) for name in part.classes], set()
+    waiting = [(part.name, name) for name in part.classes]
+    seen = set()
     if "OLDEST_TRANSFORMERS" in _read_source(part.name).inner:
         waiting.append((part.name, "OLDEST_TRANSFORMERS"))
     while waiting:

@@ -12,7 +12,8 @@ class LazyRegistry(Mapping[str, T]):
     """A mapping from names to objects of modules. Listing the names imports nothing, so that `--help` stays fast."""
 
     def __init__(self, package: str, places: Mapping[str, str]):
-        self._package, self._places = package, dict(places)
+        self._package = package
+        self._places = dict(places)
 
     def __getitem__(self, name: str) -> T:
         module, _, attribute = self._places[name].partition(":")

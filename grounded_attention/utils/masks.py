@@ -46,15 +46,21 @@ def run_lengths(mask: np.ndarray) -> dict[str, list[int]]:
 
 def mask_corners(mask: np.ndarray) -> tuple[int, int, int, int] | None:
     """x1, y1, x2, y2 in pixels of what a mask (H, W) encloses; None if it is empty."""
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    return None if not len(rows) else (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
+    rows = np.flatnonzero(mask.any(axis=1))
+    columns = np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return None
+    return (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
 
 
 def mask_boxes(stored: Any, name: str) -> list[list[float]]:
     """The box around a mask, x1, y1, x2, y2 in [0, 1]; none if it is empty."""
     mask = read_mask(stored, f"{name}, mask")
-    corners, sides = mask_corners(mask), mask.shape[::-1] * 2
-    return [] if corners is None else [[each / side for each, side in zip(corners, sides, strict=True)]]
+    corners = mask_corners(mask)
+    sides = mask.shape[::-1] * 2
+    if corners is None:
+        return []
+    return [[each / side for each, side in zip(corners, sides, strict=True)]]
 
 
 def mask_shares(stored: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarray:
@@ -66,14 +72,16 @@ def mask_shares(stored: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndar
     sums = np.pad(mask, 1).cumsum(axis=0, dtype=np.float64).cumsum(axis=1)
 
     def sum_to(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        column, row = x.astype(np.int64), y.astype(np.int64)
+        column = x.astype(np.int64)
+        row = y.astype(np.int64)
         upper, lower = (
             sums[each, column] * (1 - x + column) + sums[each, column + 1] * (x - column) for each in (row, row + 1)
         )
         return np.asarray(upper * (1 - y + row) + lower * (y - row))
 
     x1, y1, x2, y2 = (boxes.astype(np.float64).clip(0, 1) * [width, height, width, height]).T
-    inside, area = sum_to(x2, y2) - sum_to(x1, y2) - sum_to(x2, y1) + sum_to(x1, y1), (x2 - x1) * (y2 - y1)
+    inside = sum_to(x2, y2) - sum_to(x1, y2) - sum_to(x2, y1) + sum_to(x1, y1)
+    area = (x2 - x1) * (y2 - y1)
     return np.divide(inside, area, out=np.zeros_like(area), where=area > 0).clip(0, 1).astype(np.float32)
 
 

@@ -101,14 +101,17 @@ def _upright_size(picture: Image.Image, name: str) -> tuple[int, int]:
     # A PNG file has its metadata before the pixels; to look behind them it would be decoded.
     has_metadata = picture.format != "PNG" or "exif" in picture.info
     turned = has_metadata and _orientation(picture) > 4  # 5 to 8 are turned by a quarter
-    return picture.size[::-1] if turned else picture.size
+    if turned:
+        return picture.size[::-1]
+    return picture.size
 
 
 def _open_file(path: str, name: str, convert: Any) -> Any:
     name = f"{name} ({path if len(path) <= 300 else f'{path[:80]}…{path[-40:]}'})"
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
-        hint = "decode it first" if path.startswith("data:") else hint
+        if path.startswith("data:"):
+            hint = "decode it first"
         what = "a folder" if os.path.isdir(path) else "no such file"
         raise ValueError(f"{name}: {what}; {hint}.")
     try:
@@ -176,7 +179,8 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
     width, height = picture.size
     if not width or not height:
         raise ValueError(f"{name}: {width} x {height} pixels; an image needs at least one.")
-    limit, pixels = _limit(), width * height
+    limit = _limit()
+    pixels = width * height
     if limit is not None and pixels > limit:
         raise ValueError(
             f"{name}: {width} x {height} are more than {limit} pixels, which may be a decompression bomb; {_TRUST}"
@@ -207,11 +211,14 @@ def _check_work(picture: Image.Image, limit: int | None) -> None:
     file.seek(0)
     at = np.array([scan.start() for scan in _SCAN.finditer(file.read())], np.int64)
     file.seek(place)
-    parts, scans, area = 1, len(at), picture.width * picture.height
+    parts = 1
+    scans = len(at)
+    area = picture.width * picture.height
     if picture.format == "TIFF":
         tags = picture.tag_v2  # type: ignore[attr-defined]
         starts, sizes = (np.atleast_1d(tags.get(tag, ())) for tag in ((324, 325) if 324 in tags else (273, 279)))
-        parts, area = len(starts), tags[322] * tags[323] if 324 in tags else area // max(1, len(starts))
+        parts = len(starts)
+        area = tags[322] * tags[323] if 324 in tags else area // max(1, len(starts))
         is_jpeg = tags.get(259) in (6, 7)
         scans = int(np.diff(np.searchsorted(at, [starts, starts + sizes]), axis=0).sum()) if is_jpeg else 0
     if (scans + 5 * parts) * area > SCANS * limit:
@@ -234,13 +241,17 @@ def _upright(picture: Image.Image, times: int) -> Image.Image:
         converted = _convert(picture, times)
     elif picture.info or type(picture) is not Image.Image:
         converted = Image.Image()._new(picture.im)
-    return converted if turn is None else converted.transpose(turn)
+    if turn is None:
+        return converted
+    return converted.transpose(turn)
 
 
 def _orientation(picture: Image.Image) -> int:
     try:
         orientation = picture.getexif().get(_ORIENTATION, 1)
-        return orientation if orientation in _TURNS else 1
+        if orientation in _TURNS:
+            return orientation
+        return 1
     except Exception:  # of many types: damaged metadata say nothing about pixels that could be read
         return 1
 
@@ -275,9 +286,12 @@ def _to_bytes(array: np.ndarray, name: str) -> np.ndarray:
     floating = array.dtype.kind == "f"
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name}: an array of {array.dtype}, expected integers 0 to 255 or floats in [0, 1].")
-    low, high = array.min(), array.max()
+    low = array.min()
+    high = array.max()
     if not (low >= 0 and high <= (1 if floating else 255)):
         raise ValueError(
             f"{name}: an array of {array.dtype} from {low} to {high}, expected integers 0 to 255 or floats in [0, 1]."
         )
-    return np.round(array * 255).astype(np.uint8) if floating else array.astype(np.uint8)
+    if floating:
+        return np.round(array * 255).astype(np.uint8)
+    return array.astype(np.uint8)

@@ -85,7 +85,9 @@ def markdown_code(text: str, length: int = 200) -> str:
     """A text that Markdown shows as code, in one line; a `|` in a table is escaped by the table."""
     shown = printable(" ".join(text.split()), length)
     ticks = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
-    return f"{ticks} {shown} {ticks}" if "`" in shown else f"`{shown}`"
+    if "`" in shown:
+        return f"{ticks} {shown} {ticks}"
+    return f"`{shown}`"
 
 
 def short_names(paths: Sequence[str], parts: int = 1) -> list[str]:

@@ -122,7 +122,11 @@ def _path(error: Mapping[str, Any], content: Any) -> list[Any]:
     """The parts of a path that are keys or places of the content, or a missing key; others are names of types."""
     kept = []
     for part in error["loc"]:
-        places = content if isinstance(content, Mapping) else range(len(content)) if isinstance(content, list) else ()
+        places: Any = ()
+        if isinstance(content, Mapping):
+            places = content
+        elif isinstance(content, list):
+            places = range(len(content))
         if part in places:
             kept.append(part)
             content = content[part]

@@ -8,7 +8,8 @@ import regex
 
 # Characters of scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese and their like.
 _UNSPACED = r"[\w&&[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Bopo}\p{LB=SA}\p{LB=AK}\p{LB=AS}]]"
-_LETTER, _HYPHEN = r"[\w\p{N}]", r"[-\u2010\u2011]"
+_LETTER = r"[\w\p{N}]"
+_HYPHEN = r"[-\u2010\u2011]"
 # A character with its marks. Flags come first: of a long row of them \X would count all for each.
 _CLUSTER = r"(?:\p{RI}{1,2}[\p{M}\u200d]*|\X\p{M}*)"
 # Up to a boundary of UAX #29, or a full stop or colon before a letter, as in "dog.It".

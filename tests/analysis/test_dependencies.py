@@ -15,7 +15,8 @@ from grounded_attention.analysis.dependency_parses import align_words, read_conl
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing.phrase import Phrase
 
-BALL, CUBE = ([[0.1, 0.1, 0.3, 0.3]], [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]])
+BALL = [[0.1, 0.1, 0.3, 0.3]]
+CUBE = [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]]
 # (form, head counted from 1, relation)
 HOLDS = [("A", 2, "det"), ("girl", 3, "nsubj"), ("holds", 0, "root"), ("two", 6, "nummod"), ("red", 6, "amod")]
 HOLDS += [("balls", 3, "obj"), (".", 3, "punct")]
@@ -73,7 +74,8 @@ def test_multiword_tokens_empty_nodes_and_space_after(tmp_path):
     rows += ["4\tsit\t_\tX\t_\t_\t0\troot\t_\tSpaceAfter=No", "4.1\tghost\t_\t_\t_\t_\t_\t_\t0:root\t_"]
     rows += ["5\t.\t_\tX\t_\t_\t4\tpunct\t_\t_"]
     (parse,) = parses_of(tmp_path, "\n".join([*rows, ""]))
-    assert parse.text == "He didn't sit." and [word.form for word in parse.words] == ["He", "did", "n't", "sit", "."]
+    assert parse.text == "He didn't sit."
+    assert [word.form for word in parse.words] == ["He", "did", "n't", "sit", "."]
     assert parse.written == (("He", 0, 1), ("didn't", 1, 3), ("sit", 3, 4), (".", 4, 5))
     assert align_words("He  didn't sit.", parse) == [(0, 2), (4, 10), (4, 10), (11, 14), None]
 
@@ -87,11 +89,14 @@ def test_words_of_a_multiword_token_share_its_place(tmp_path):
 def test_sentences_of_one_caption_are_one_parse(tmp_path):
     text = "".join(conllu(HOLDS, caption_id=name) for name in ("7#0", "7#0", "7#1"))
     both, single = parses_of(tmp_path, text)
-    assert len(both.words) == 14 and [word.head for word in both.words[7:9]] == [8, 9] and both.words[9].head == -1
+    assert len(both.words) == 14
+    assert [word.head for word in both.words[7:9]] == [8, 9]
+    assert both.words[9].head == -1
     caption = "A girl holds two red balls. A girl holds two red balls."
     places = [place and caption[slice(*place)] for place in align_words(caption, both)]
     assert places == 2 * [*(form for form, *_ in HOLDS[:-1]), None]
-    assert len(single.words) == 7 and single.caption_id == "7#1"
+    assert len(single.words) == 7
+    assert single.caption_id == "7#1"
 
 
 def test_a_folder_of_files(tmp_path):
@@ -135,7 +140,9 @@ def test_a_long_chain_of_heads_is_checked_in_one_pass(tmp_path):
     text = conllu([("a", n + 1 if n < count else 0, "dep") for n in range(1, count + 1)])
     begin = time.process_time()
     (parse,) = parses_of(tmp_path, text)
-    assert parse.words[0].head == 1 and time.process_time() - begin < 8  # with a walk from each word: a minute
+    # with a walk from each word: a minute
+    assert parse.words[0].head == 1
+    assert time.process_time() - begin < 8
 
 
 def test_a_file_of_other_bytes(tmp_path):
@@ -212,7 +219,8 @@ def test_phrases_without_boxes_and_ungrounded_heads_make_no_queries(tmp_path):
 
 def test_an_entity_is_no_query(tmp_path):
     words = [("a", 2, "det"), ("ball", 0, "root"), ("near", 4, "case"), ("cubes", 2, "nmod")]
-    parses, caption = parses_of(tmp_path, conllu(words)), "a ball near cubes"
+    parses = parses_of(tmp_path, conllu(words))
+    caption = "a ball near cubes"
     example = example_of(caption, ("a ball", BALL), ("cubes", CUBE))
     expected = [("a", "det", 1), ("near", "case", 2)]
     assert found_queries(relation_examples([example], parses)) == expected
@@ -243,10 +251,12 @@ def test_image_and_text_bring_captions_and_parses_together(tmp_path):
 def test_captions_without_a_parse_are_counted_and_named(tmp_path, caplog):
     parses = parses_of(tmp_path, conllu(HOLDS) + conllu([("Ahat", 0, "root")]))
     good = example_of("A girl holds two red balls .", ("A girl", BALL))
-    lost, cut = example_of("A dog .", ("A dog", BALL)), example_of("A hat", ("A hat", BALL))
+    lost = example_of("A dog .", ("A dog", BALL))
+    cut = example_of("A hat", ("A hat", BALL))
     with caplog.at_level(logging.WARNING):
         assert len(relation_examples([lost, good, cut], parses)) == 1
-    assert "1 of 3 captions" in caplog.text and "no parse for the caption 'A dog .' of image 7" in caplog.text
+    assert "1 of 3 captions" in caplog.text
+    assert "no parse for the caption 'A dog .' of image 7" in caplog.text
     with pytest.raises(
         ValueError, match=r"1 of 1 captions have no fitting parse.*parses of the captions of this data set"
     ):

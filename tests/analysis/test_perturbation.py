@@ -16,7 +16,8 @@ from grounded_attention.pages.perturbation_figure import perturbation_figure
 
 pytestmark = pytest.mark.drawn_figures
 
-T, R = 4, 6
+T = 4
+R = 6
 SIGN = torch.tensor([1.0, -1.0])
 
 
@@ -58,7 +59,8 @@ class OneRegionModel(nn.Module):
 
 def one_region_batch(examples=40, seed=0):
     generator = np.random.default_rng(seed)
-    features, labels = torch.zeros(examples, R, 3), torch.from_numpy(generator.integers(2, size=examples))
+    features = torch.zeros(examples, R, 3)
+    labels = torch.from_numpy(generator.integers(2, size=examples))
     for row in range(examples):
         flagged, decoy = generator.choice(R, 2, replace=False)
         features[row, flagged, 0], features[row, decoy, 1] = 1.0, 1.0
@@ -89,7 +91,8 @@ def scores(outputs, batch):
 
 
 def perturbed(model=None, batch=None, **kwargs):
-    batch = one_region_batch() if batch is None else batch
+    if batch is None:
+        batch = one_region_batch()
     images = [f"image {row // 2}" for row in range(len(batch["labels"]))]
     given = {"inputs": inputs_of, "read_out": read_out, "scores": scores, "steps": R, **kwargs}
     return perturb((model or OneRegionModel()).eval(), [(batch, images)], **given)
@@ -101,9 +104,8 @@ def test_a_faithful_map_takes_the_one_region_first_or_last():
     np.testing.assert_array_equal(found.curve("relevancy", MOST), [1, 0, 0, 0, 0, 0, 0])
     np.testing.assert_array_equal(found.curve("relevancy", LEAST), [1, 1, 1, 1, 1, 1, 0])
     areas = dict(zip(found.curves, found.areas, strict=True))
-    assert areas["relevancy", MOST] == pytest.approx(0.5 / R) and areas["relevancy", LEAST] == pytest.approx(
-        1 - 0.5 / R
-    )
+    assert areas["relevancy", MOST] == pytest.approx(0.5 / R)
+    assert areas["relevancy", LEAST] == pytest.approx(1 - 0.5 / R)
 
 
 def test_a_map_that_looks_at_the_decoy_is_found_out():
@@ -124,7 +126,8 @@ def test_random_order_depends_on_seed_and_example_alone():
     split = perturb(OneRegionModel(), zip(halves, (images[:4], images[4:]), strict=True), **given)
     np.testing.assert_array_equal(whole.sums, split.sums)
     other = perturb(OneRegionModel(), [(batch, images)], **given, seed=1)
-    assert (other.sums[:, :-1] == whole.sums[:, :-1]).all() and (other.sums[:, -1] != whole.sums[:, -1]).any()
+    assert (other.sums[:, :-1] == whole.sums[:, :-1]).all()
+    assert (other.sums[:, -1] != whole.sums[:, -1]).any()
 
 
 def test_what_is_no_candidate_stays():
@@ -148,7 +151,9 @@ def test_each_example_loses_its_own_share():
             return super().forward(input_ids, region_features, region_attention_mask, **kwargs)
 
     perturbed(Watching(), batch, steps=2, maps=("raw_last",))
-    assert kept[0] == kept[1] == [2, 6] and kept[2] == [0, 0] and kept[3:] == [[1, 3]] * 3
+    assert kept[0] == kept[1] == [2, 6]
+    assert kept[2] == [0, 0]
+    assert kept[3:] == [[1, 3]] * 3
 
 
 def test_examples_without_a_score_do_not_count():
@@ -156,7 +161,8 @@ def test_examples_without_a_score_do_not_count():
         return [value if row % 2 else None for row, value in enumerate(scores(outputs, batch))]
 
     found = perturbed(scores=half)
-    assert found.items.tolist() == [1] * 20 and found.image_ids[0] == "image 0"
+    assert found.items.tolist() == [1] * 20
+    assert found.image_ids[0] == "image 0"
     odd = perturbed(batch={name: value[1::2] for name, value in one_region_batch().items()})
     np.testing.assert_array_equal(found.accuracy[:-1], odd.accuracy[:-1])  # the random order goes by the example
     with pytest.raises(ValueError, match="no example has a score"):
@@ -168,7 +174,8 @@ def test_examples_without_a_score_do_not_count():
 def test_back_end_is_eager_for_maps_only():
     model = OneRegionModel()
     perturbed(model, steps=1)
-    assert model.calls[0] == "eager" and set(model.calls[1:]) == {"sdpa"}
+    assert model.calls[0] == "eager"
+    assert set(model.calls[1:]) == {"sdpa"}
 
 
 def test_summary_files_and_figure(tmp_path):
@@ -178,10 +185,12 @@ def test_summary_files_and_figure(tmp_path):
     assert rows["relevancy"]["gap"] == pytest.approx(1 - 1 / R)
     assert rows["relevancy"]["gap_low"] == pytest.approx(1 - 1 / R), "every image says the same"
     assert rows["raw_last"]["gap_low"] <= rows["raw_last"]["gap"] <= rows["raw_last"]["gap_high"]
-    assert rows[RANDOM]["gap"] == 0 and rows[RANDOM]["most_low"] < rows[RANDOM]["most"] < rows[RANDOM]["most_high"]
+    assert rows[RANDOM]["gap"] == 0
+    assert rows[RANDOM]["most_low"] < rows[RANDOM]["most"] < rows[RANDOM]["most_high"]
     assert found.save(tmp_path / "out") == tmp_path / "out"
     written = json.loads((tmp_path / "out" / "perturbation.json").read_text())
-    assert written["about"] == {"task": "toy"} and (written["examples"], written["images"]) == (40, 20)
+    assert written["about"] == {"task": "toy"}
+    assert (written["examples"], written["images"]) == (40, 20)
     assert len((tmp_path / "out" / "perturbation.csv").read_text().splitlines()) == 1 + len(found.curves) * (R + 1)
     frame = found.to_pandas()
     chosen = frame[(frame["map"] == "rollout") & (frame["order"] == LEAST)]

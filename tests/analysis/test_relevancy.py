@@ -45,7 +45,9 @@ def identified(outputs, inputs):
 
 def by_loops(attentions, gradients):
     """Chefer's rule, one number at a time, from attention and gradients (L, H, N, N) of one example."""
-    layers, heads, size = len(attentions), attentions[0].shape[0], attentions[0].shape[1]
+    layers = len(attentions)
+    heads = attentions[0].shape[0]
+    size = attentions[0].shape[1]
     relevancy = [[float(i == j) for j in range(size)] for i in range(size)]
     for layer in range(layers):
         weighted = [
@@ -88,7 +90,8 @@ def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
     model = lively()
     assert model.config._attn_implementation == "sdpa"
     found = region_maps(model, tiny_inputs(), identified)
-    assert model.config._attn_implementation == "sdpa" and tuple(found) == MAPS
+    assert model.config._attn_implementation == "sdpa"
+    assert tuple(found) == MAPS
     means = [attention.mean(1) for attention in attentions]
     whole = {
         "raw_last": means[-1],
@@ -98,12 +101,14 @@ def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
     }
     for name, expected in whole.items():
         np.testing.assert_allclose(found[name], expected[:, 0, 5:9], rtol=1e-4, atol=1e-7, err_msg=name)
-        assert found[name].shape == (3, 4) and (found[name] >= 0).all()
+        assert found[name].shape == (3, 4)
+        assert (found[name] >= 0).all()
         assert found[name][0, 3] == 0, f"{name} of a padded region"
 
 
 def test_examples_of_a_batch_do_not_touch_each_other():
-    inputs, model = tiny_inputs(), lively()
+    inputs = tiny_inputs()
+    model = lively()
     together = region_maps(model, inputs, identified)
     alone = region_maps(model, {name: value[1:2] for name, value in inputs.items()}, identified)
     for name in MAPS:
@@ -111,7 +116,8 @@ def test_examples_of_a_batch_do_not_touch_each_other():
 
 
 def test_relevancy_follows_the_decision_and_raw_attention_does_not():
-    model, inputs = lively(), tiny_inputs()
+    model = lively()
+    inputs = tiny_inputs()
 
     def of_class(number):
         return lambda outputs, given: ReadOut(
@@ -125,7 +131,8 @@ def test_relevancy_follows_the_decision_and_raw_attention_does_not():
 
 
 def test_what_has_no_maps_is_refused():
-    model, inputs = tiny_model().eval(), tiny_inputs()
+    model = tiny_model().eval()
+    inputs = tiny_inputs()
     with pytest.raises(ValueError, match=r"unknown maps gradcam; expected some of raw_last"):
         region_maps(model, inputs, identified, ("gradcam",))
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
@@ -154,7 +161,8 @@ def answered(outputs, inputs):
 
 @pytest.mark.parametrize("make", [lxmert, vilbert])
 def test_raw_attention_is_that_of_the_cross_calls(make):
-    model, inputs = make(), tiny_inputs()
+    model = make()
+    inputs = tiny_inputs()
     found = region_maps(model, inputs, answered, ("raw_last", "raw_mean", "rollout"))
     model.set_attn_implementation("eager")
     with torch.no_grad():
@@ -163,11 +171,14 @@ def test_raw_attention_is_that_of_the_cross_calls(make):
     assert len(cross) == 2
     torch.testing.assert_close(found["raw_last"], cross[-1])
     torch.testing.assert_close(found["raw_mean"], (cross[0] + cross[1]) / 2)
-    assert found["rollout"].shape == (3, 4) and (found["rollout"] > 0).sum() == 11  # of 12, one is padding
+    # of 12, one is padding
+    assert found["rollout"].shape == (3, 4)
+    assert (found["rollout"] > 0).sum() == 11
 
 
 def test_a_region_is_read_from_the_stream_of_regions():
-    model, inputs = vilbert(), tiny_inputs()
+    model = vilbert()
+    inputs = tiny_inputs()
 
     def third_region(outputs, inputs):
         return ReadOut(outputs.logits.max(-1).values, torch.full((3,), 5 + 2))
@@ -221,34 +232,47 @@ def two_streams_by_hand(model, inputs, row):
         gradient = torch.zeros_like(attention) if attention.grad is None else attention.grad
         return (gradient * attention).detach()[0].clamp(min=0).mean(0).double().numpy()
 
-    words, regions = one["input_ids"].shape[1], one["region_features"].shape[1]
-    tt, vv, tv, vt = np.eye(words), np.eye(regions), np.zeros((words, regions)), np.zeros((regions, words))
+    words = one["input_ids"].shape[1]
+    regions = one["region_features"].shape[1]
+    tt = np.eye(words)
+    vv = np.eye(regions)
+    tv = np.zeros((words, regions))
+    vt = np.zeros((regions, words))
     for n in range(2):
-        tt, tv = tt + weighted(f"t{n}") @ tt, tv + weighted(f"t{n}") @ tv
-    vv, vt = vv + weighted("v0") @ vv, vt + weighted("v0") @ vt
+        tt = tt + weighted(f"t{n}") @ tt
+        tv = tv + weighted(f"t{n}") @ tv
+    vv = vv + weighted("v0") @ vv
+    vt = vt + weighted("v0") @ vt
     for n in range(2):
-        to_regions, to_words = weighted(f"x{n}", 0), weighted(f"x{n}", 1)
+        to_regions = weighted(f"x{n}", 0)
+        to_words = weighted(f"x{n}", 1)
         tt, tv, vv, vt = (
             tt + to_regions @ vt,
             tv + normal(tt).T @ to_regions @ normal(vv),
             vv + to_words @ tv,
             vt + normal(vv).T @ to_words @ normal(tt),
         )
-        tt, tv = tt + weighted(f"xt{n}") @ tt, tv + weighted(f"xt{n}") @ tv
-        vv, vt = vv + weighted(f"xv{n}") @ vv, vt + weighted(f"xv{n}") @ vt
+        tt = tt + weighted(f"xt{n}") @ tt
+        tv = tv + weighted(f"xt{n}") @ tv
+        vv = vv + weighted(f"xv{n}") @ vv
+        vt = vt + weighted(f"xv{n}") @ vt
     return tv[0]
 
 
 def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
-    model, inputs = lxmert(), tiny_inputs()
+    model = lxmert()
+    inputs = tiny_inputs()
     found = region_maps(model, inputs, answered, ("relevancy",))["relevancy"]
-    assert found.shape == (3, 4) and found[0, 3] == 0 and found.max() > 1e-3
+    assert found.shape == (3, 4)
+    assert found[0, 3] == 0
+    assert found.max() > 1e-3
     for row in range(3):
         np.testing.assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
 
 
 def test_perturbation_of_lxmert():
-    model, inputs = lxmert(), tiny_inputs()
+    model = lxmert()
+    inputs = tiny_inputs()
     batch = {**inputs, "region_candidate_mask": inputs["region_attention_mask"]}
     with torch.no_grad():
         usual = model(**inputs).logits.argmax(-1)
@@ -265,4 +289,5 @@ def test_perturbation_of_lxmert():
         maps=("raw_last", "relevancy"),
         steps=4,
     )
-    assert (found.accuracy[:, 0] == 1).all() and found.accuracy.shape == (5, 5)
+    assert (found.accuracy[:, 0] == 1).all()
+    assert found.accuracy.shape == (5, 5)

@@ -43,9 +43,11 @@ def test_names_outside_the_folder_are_only_names(tmp_path, monkeypatch, members,
 def hostile(name, members):
     (first, content), second = members
     link = zipfile.ZipInfo(first)
-    link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+    link.create_system = 3
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
     device = zipfile.ZipInfo(first)
-    device.create_system, device.external_attr = 3, (stat.S_IFCHR | 0o666) << 16
+    device.create_system = 3
+    device.external_attr = (stat.S_IFCHR | 0o666) << 16
     return {
         "link": [(link, "/etc/passwd"), second],
         "device": [(device, ""), second],
@@ -59,4 +61,6 @@ def hostile(name, members):
 def test_members_that_are_no_files_or_clash_are_refused(tmp_path, monkeypatch, capsys, members, name, words):
     assert import_members(tmp_path, hostile(name, members), monkeypatch) == 2
     printed = capsys.readouterr().err
-    assert printed.count("error: ") == 1 and words in printed and "root:" not in printed
+    assert printed.count("error: ") == 1
+    assert words in printed
+    assert "root:" not in printed

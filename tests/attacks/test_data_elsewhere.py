@@ -55,7 +55,9 @@ def import_file(source):
 
 def parent_of(file, name):
     """The group with this dataset: the file itself, or the group of an image."""
-    return file if name in file else file["2"]
+    if name in file:
+        return file
+    return file["2"]
 
 
 @pytest.fixture(params=WRITERS)
@@ -76,14 +78,17 @@ def test_values_of_another_file_are_not_read(source, capsys, kind):
         np.testing.assert_array_equal(parent_of(file, name)[name][()], array)
     assert import_file(source) == 2
     printed = capsys.readouterr().err
-    assert printed.count("error: ") == 1 and source.name in printed and f"{name} may be in another file" in printed
+    assert printed.count("error: ") == 1
+    assert source.name in printed
+    assert f"{name} may be in another file" in printed
     assert f"found '{kind}'" in printed or f"found {kind}" in printed
 
 
 def test_a_whole_image_of_another_file_is_not_read(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other").mkdir()
-    other, source = write_volta_h5(tmp_path / "other", [sample("2")]), write_volta_h5(tmp_path, [sample("1")])
+    other = write_volta_h5(tmp_path / "other", [sample("2")])
+    source = write_volta_h5(tmp_path, [sample("1")])
     with h5py.File(source, "r+") as file:
         file["2"] = h5py.ExternalLink(str(other), "2")
     assert import_file(source) == 2

@@ -61,7 +61,8 @@ def test_a_browser_shows_them_and_obeys_none(folder, browser, page):
 def test_the_policy_forbids_all_that_the_page_does_not_need(folder, page):
     text = (folder / page).read_text(encoding="utf-8")
     assert "default-src 'none'" in text.partition("<body")[0]
-    assert "\x1b" not in text and "\x07" not in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
 
 
 def test_what_a_command_prints_cannot_steer_a_terminal(folder, capsys):

@@ -27,7 +27,9 @@ def renamed(content, old, new):
         return {renamed(key, old, new): renamed(value, old, new) for key, value in content.items()}
     if isinstance(content, list):
         return [renamed(value, old, new) for value in content]
-    return new if content == old else content
+    if content == old:
+        return new
+    return content
 
 
 def move_out(folder, manifest, name, outside):

@@ -55,7 +55,8 @@ def test_sound_ones_are_read(tmp_path):
     path = tmp_path / "boxes.jsonl"
     path.write_text('{"image_id": 7, "boxes": [[-1, 0, 2.5, 3]]}\n{"image_id": "8", "boxes": []}\n')
     found = read_boxes(path)
-    assert list(found) == ["7", "8"] and found["8"]["boxes"].shape == (0, 4)
+    assert list(found) == ["7", "8"]
+    assert found["8"]["boxes"].shape == (0, 4)
     np.testing.assert_array_equal(found["7"]["boxes"], np.array([[-1, 0, 2.5, 3]], np.float32))
 
 

@@ -21,7 +21,8 @@ def test_without_a_gpu_every_way_runs(monkeypatch, capsys):
     names = {way.name for way in benchmark.available(benchmark.WAYS) if not way.compiled}
     assert len(names) >= 3
     for task in benchmark.CLASSES:
-        assert names <= set(found[task]) and all(found[task][name]["seconds"][0] > 0 for name in names)
+        assert names <= set(found[task])
+        assert all(found[task][name]["seconds"][0] > 0 for name in names)
         assert found[task]["gradients of SDPA"] < 0.1
     assert set(found["decoder, 24 image tokens"]) > set(gpu_decoders.PAIRS)
 
@@ -30,15 +31,18 @@ def test_only_the_parts_that_are_asked_for(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert benchmark.main(["--json", "--parts", "decoder"]) == 0
     found = set(json.loads(capsys.readouterr().out))
-    assert "decoder, 24 image tokens" in found and not found & set(benchmark.CLASSES)
+    assert "decoder, 24 image tokens" in found
+    assert not found & set(benchmark.CLASSES)
 
 
 @pytest.mark.parametrize("task", benchmark.CLASSES)
 def test_phrases_and_their_regions_are_within_the_example(task):
     inputs, targets = benchmark.make_batch(task, 5, VLBertConfig(**benchmark.TINY))
-    phrases, regions = targets["phrase_mask"], targets["phrase_regions"]
+    phrases = targets["phrase_mask"]
+    regions = targets["phrase_regions"]
     for row in range(5):
-        text, count = int(inputs["attention_mask"][row].sum()), int(inputs["region_attention_mask"][row].sum())
+        text = int(inputs["attention_mask"][row].sum())
+        count = int(inputs["region_attention_mask"][row].sum())
         for phrase in range(phrases.shape[1]):
             words = phrases[row, phrase].nonzero().flatten().tolist()
             begin = 1 + 3 * phrase
@@ -84,7 +88,9 @@ def test_useful_operations_leave_padding_out(monkeypatch):
     inputs, _ = benchmark.make_batch("VGP", TINY.vgp_batch, VLBertConfig(**benchmark.TINY))
     masks = torch.cat([inputs["attention_mask"], inputs["region_attention_mask"]], dim=1)
     columns = int(masks.sum()) + len(masks)  # END
-    width, inner, length = 48, 96, masks.shape[1] + 1
+    width = 48
+    inner = 96
+    length = masks.shape[1] + 1
     linear = 6 * columns * (4 * width**2 + 2 * width * inner)  # a product forward, two backward, two operations each
     attention = 14 * width * len(masks) * length**2  # two products forward, five backward
     assert linear <= found[1] - found[0] <= linear + attention

@@ -14,7 +14,8 @@ from tests.helpers.warm_python import run_python
 def test_ways_take_turns():
     calls = []
     times = measuring.take_turns({name: lambda name=name: calls.append(name) for name in "ab"}, 2)
-    assert calls == ["b", "a", "a", "b"] and {name: len(taken) for name, taken in times.items()} == {"a": 2, "b": 2}
+    assert calls == ["b", "a", "a", "b"]
+    assert {name: len(taken) for name, taken in times.items()} == {"a": 2, "b": 2}
 
 
 def test_ratios():

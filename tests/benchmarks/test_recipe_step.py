@@ -28,7 +28,9 @@ def test_a_method_trains_in_a_process_of_its_own(recipe, monkeypatch):
     monkeypatch.setattr(recipe_step, "subprocess", SimpleNamespace(run=run))
     options = recipe_step.build_parser().parse_args([recipe, "--steps", "3"])
     done = recipe_step.train_in(recipe_step.HERE, recipe_step.make_arguments(options, "direct"))
-    assert len(done["seconds"]) == 3 and min(done["seconds"]) > 0 and done["losses"][0] > 0
+    assert len(done["seconds"]) == 3
+    assert min(done["seconds"]) > 0
+    assert done["losses"][0] > 0
     assert not (Path(recipe).parent / "run").exists()
 
 
@@ -84,12 +86,15 @@ def test_versions_take_turns_with_the_same_arguments(recipe, other, calls, capsy
     assert [str(checkout) == other for checkout, _ in calls] == [True, False] * 2 + [False, True] * 2
     for method in ("none", "direct"):
         own = [arguments for _, arguments in calls if f"methods=[{method}]" in arguments]
-        assert len(own) == 4 and all(each == own[0] for each in own) and "training.max_steps=2" in own[0]
+        assert len(own) == 4
+        assert all(each == own[0] for each in own)
+        assert "training.max_steps=2" in own[0]
 
 
 def test_an_error_of_the_other_version_is_one_line(recipe, other, tmp_path, capsys, monkeypatch):
     def fail(command, cwd, **options):
-        assert str(cwd) == other and "training.use_cpu=true" in command
+        assert str(cwd) == other
+        assert "training.use_cpu=true" in command
         return subprocess.CompletedProcess(command, 1, "", "Traceback\nerror: unknown key use_cpu\n")
 
     monkeypatch.setattr(subprocess, "run", fail)

@@ -58,4 +58,6 @@ def _timeless(value: Any, names_only: bool = False) -> Any:
         return sorted(value)
     if isinstance(value, dict):
         return {key: _timeless(inner) for key, inner in value.items() if not TIMES.search(key)}
-    return [_timeless(inner) for inner in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_timeless(inner) for inner in value]
+    return value

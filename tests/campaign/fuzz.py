@@ -57,7 +57,8 @@ def cases(count: int, seed: int, base: Path, targets: Sequence[str] = tuple(TARG
 
 def _order(name: str, rng: random.Random, base: Path) -> list[Case]:
     """All cases of a target, the first to draw at the end; each place comes once in each round."""
-    target, seen = TARGETS[name], Counter[str]()
+    target = TARGETS[name]
+    seen = Counter[str]()
     every = [Case(name, place, value) for place in target.places(base) for value in target.values]
     rng.shuffle(every)
     rounds = []
@@ -71,7 +72,8 @@ class Fuzzer:
     """Runs cases, each in a process of its own with limits on memory, files and time; `base` is that of `prepare`."""
 
     def __init__(self, folder: Path, base: Path):
-        self.folder, self.base = folder / "fuzz", base
+        self.folder = folder / "fuzz"
+        self.base = base
         self._sound: dict[str, str] = {}
 
     def check(self, case: Case) -> tuple[str, str]:

@@ -105,7 +105,8 @@ def _same_type(family: str, base: Path, place: str, value: str) -> bool:
     """Whether the value has the type of the sound one, which may be nothing."""
     file, _, inside = place.partition(":")
     section, key = place_in(_read(base / "families" / family, file), inside)
-    sound, new = section[key], VALUES[value]
+    sound = section[key]
+    new = VALUES[value]
     numbers = type(sound) in (int, float) and type(new) in (int, float)
     return sound is None or new is None or type(sound) is type(new) or numbers
 
@@ -118,7 +119,8 @@ def _recipe_places() -> list[str]:
     """All keys of a recipe: those of the dataclasses, of training, of the options of task, method and builder."""
     places = list(_keys(Recipe))
     method = inspect.signature(type(get_method("direct"))).parameters
-    model, processor = FAMILIES["vl_bert"].config_class(), FAMILIES["vl_bert"].processor_class
+    model = FAMILIES["vl_bert"].config_class()
+    processor = FAMILIES["vl_bert"].processor_class
     # A compiler works for minutes.
     arguments = sorted(field.name for field in dataclasses.fields(GroundingTrainingArguments))
     places += [f"training.{name}" for name in arguments if not name.startswith("torch_comp")]

@@ -40,7 +40,8 @@ class Faults:
     """Runs jobs with faults; each is first run once without one, and every other run is compared with that."""
 
     def __init__(self, base: Path, jobs: list[str]):
-        self.base, self.jobs = base, jobs
+        self.base = base
+        self.jobs = jobs
         self._expected: dict[str, dict[str, str]] = {}
         self.operations: dict[str, list[str]] = {}
         for name in jobs:
@@ -91,7 +92,8 @@ class Faults:
 
     def check(self, case: Case, folder: Path) -> tuple[str, str]:
         """`FAILED` or how the command met the fault before it finished as without one; and what went wrong."""
-        job, place = JOBS[case.job], folder / case.job / "work"
+        job = JOBS[case.job]
+        place = folder / case.job / "work"
         shutil.rmtree(place.parent, ignore_errors=True)
         ended = self._run(job, place, case.fault)
         problem = self._problem(case, ended, place)
@@ -101,7 +103,13 @@ class Faults:
         if problem is not None:
             return FAILED, f"{problem} (at operation {self._operation(case)})"
         shutil.rmtree(place.parent, ignore_errors=True)
-        met = "killed" if ended.killed else "refused" if ended.status else "no harm" if ended.fired else "not reached"
+        if ended.killed:
+            met = "killed"
+        else:
+            if ended.status:
+                met = "refused"
+            else:
+                met = "no harm" if ended.fired else "not reached"
         return met, ""
 
     def _problem(self, case: Case, ended: Ended, place: Path) -> str | None:
@@ -109,20 +117,28 @@ class Faults:
         if ended.status is None:
             return "it hangs"
         if ended.killed:
-            return None if case.fault.kind in (*KILLS, ONE) and ended.fired else "it was killed by another"
+            if case.fault.kind in (*KILLS, ONE) and ended.fired:
+                return None
+            return "it was killed by another"
         if ended.status == 0:
             return self._finished(case, ended, place, "the fault went unnoticed")
-        return None if ended.refused() else f"no line of ours, status {ended.status}: {_end(ended)}"
+        if ended.refused():
+            return None
+        return f"no line of ours, status {ended.status}: {_end(ended)}"
 
     def _finished(self, case: Case, ended: Ended, place: Path, what: str) -> str | None:
         if ended.status != 0:
             return f"{what}: status {ended.status}: {_end(ended)}"
         found = differences(self._expected[case.job], JOBS[case.job].result(place))
-        return f"{what}: {len(found)} differences: {', '.join(found[:3])}" if found else None
+        if found:
+            return f"{what}: {len(found)} differences: {', '.join(found[:3])}"
+        return None
 
     def _operation(self, case: Case) -> str:
         listed = self.operations[case.job]
-        return listed[case.fault.at - 1] if case.fault.at <= len(listed) else f"{case.fault.at}"
+        if case.fault.at <= len(listed):
+            return listed[case.fault.at - 1]
+        return f"{case.fault.at}"
 
 
 def _end(ended: Ended) -> str:

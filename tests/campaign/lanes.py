@@ -98,15 +98,19 @@ def run_lanes(
     sys.stdout.flush()
     processes = [_fork(units, source, results, folder / f"lane_{number}") for number in range(lanes)]
     os.close(source)
-    begin, before, said = time.monotonic(), len(results.found), 0.0
+    begin = time.monotonic()
+    before = len(results.found)
+    said = 0.0
     try:
         while processes:
             processes = [process for process in processes if not os.waitpid(process, os.WNOHANG)[0]]
             for result in results.update():
                 tell(result)
-            done, now = len(results.found), time.monotonic()
+            done = len(results.found)
+            now = time.monotonic()
             if now - said > 20:
-                said, rate = now, (done - before) / max(now - begin, 1e-9)
+                said = now
+                rate = (done - before) / max(now - begin, 1e-9)
                 rest = f", about {(wanted - done) / rate / 60:.0f} min left" if done > before else ""
                 failed = sum(result.failed for result in results.found.values())
                 print(f"{done} of {wanted} cases, {failed} failed{rest}", file=sys.stderr, flush=True)

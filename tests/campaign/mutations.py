@@ -34,7 +34,8 @@ def insert(content: bytes, rng: random.Random) -> bytes:
 
 def nul(content: bytes, rng: random.Random) -> bytes:
     """A NUL in between, or a block of them, as a file system leaves after a power failure."""
-    place, length = rng.randrange(len(content) + 1), rng.choice((1, 1, 512))
+    place = rng.randrange(len(content) + 1)
+    length = rng.choice((1, 1, 512))
     return content[:place] + bytes(length) + content[place + (length if length > 1 else 0) :]
 
 

@@ -67,7 +67,8 @@ def _campaign(options: argparse.Namespace, folder: Path) -> int:
     Figure.savefig, Figure.findobj = blank_figure, no_objects  # type: ignore[method-assign, assignment]
     gc.collect()
     gc.freeze()  # or each forked process would look at all objects of PyTorch again, and copy them
-    whole, sources = base / "whole", digest_of_sources()
+    whole = base / "whole"
+    sources = digest_of_sources()
     if not whole.exists() or whole.read_text() != sources:
         for old in (base, *folder.glob("lane_*")):
             shutil.rmtree(old, ignore_errors=True)

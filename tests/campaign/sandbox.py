@@ -126,7 +126,9 @@ def _child(work: Callable[[], int | None], folder: Path, notes: Path, limits: Li
         os.setsid()
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(notes / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # not those of a test
+        # not those of a test
+        sys.stdout = open(1, "w", closefd=False)
+        sys.stderr = open(2, "w", closefd=False)
         faulthandler.enable(sys.stderr)  # a crash tells its place in `err`, not in the log of the tests
         os.chdir(folder)
         if limits is not None:
@@ -150,7 +152,8 @@ def _child(work: Callable[[], int | None], folder: Path, notes: Path, limits: Li
 
 def _wait(process: int, seconds: float) -> int | None:
     """The exit status, negative for a signal; `None` after the time limit, when its group is killed."""
-    end, pause = time.monotonic() + seconds, 0.002
+    end = time.monotonic() + seconds
+    pause = 0.002
     while time.monotonic() < end:
         found, status = os.waitpid(process, os.WNOHANG)
         if found:

@@ -96,11 +96,14 @@ def test_each_case_damages_one_file(tmp_path):
 def test_a_process_that_hangs_and_one_that_dies(tmp_path):
     assert run_apart(lambda: 3, tmp_path / "a").status == 3
     died = run_apart(os.abort, tmp_path / "b")
-    assert died.status == -6 and "Fatal Python error: Aborted" in died.err  # and not in the log of the tests
+    # and not in the log of the tests
+    assert died.status == -6
+    assert "Fatal Python error: Aborted" in died.err
     assert run_apart(lambda: [1][2], tmp_path / "c").status == 1
     assert run_apart(lambda: __import__("time").sleep(60), tmp_path / "d", seconds=0.2).status is None
     ended = run_apart(lambda: print("error: a") or 2, tmp_path / "e")
-    assert ended.out == "error: a\n" and not ended.refused()
+    assert ended.out == "error: a\n"
+    assert not ended.refused()
 
 
 def test_fingerprints_leave_out_times_and_drafts(tmp_path):
@@ -108,8 +111,10 @@ def test_fingerprints_leave_out_times_and_drafts(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.json").write_text(f'{{"loss": 0.5, "train_seconds": {seconds}}}')
         (tmp_path / name / f"b.{seconds}.partial").write_text("draft")
-    one, two = fingerprint(tmp_path / "one"), fingerprint(tmp_path / "two")
-    assert one == two and list(one) == ["a.json"]
+    one = fingerprint(tmp_path / "one")
+    two = fingerprint(tmp_path / "two")
+    assert one == two
+    assert list(one) == ["a.json"]
     (tmp_path / "two" / "a.json").write_text('{"loss": 0.25}')
     (tmp_path / "two" / "c").write_text("new")
     changed = differences(one, fingerprint(tmp_path / "two"))
@@ -132,7 +137,8 @@ def test_a_campaign_goes_on_where_it_was_stopped(tmp_path):
     told = []
     results = Results(tmp_path / "results.jsonl")
     left = run_lanes([unit("a"), unit("b", ends=True), unit("c")], results, tmp_path, 1, told.append)
-    assert left == 2 and [result.name for result in told] == ["a"]
+    assert left == 2
+    assert [result.name for result in told] == ["a"]
     with open(results.path, "a") as file:
         file.write('{"name": "c", "ki')
     results = Results(tmp_path / "results.jsonl")
@@ -148,7 +154,8 @@ def test_a_process_beyond_its_limits(tmp_path):
     limits = Limits(memory=1 << 27, file=1 << 16, cpu=1)
     assert run_apart(lambda: len(bytearray(1 << 28)), tmp_path / "a", limits=limits).status == 1
     written = run_apart(lambda: Path("a").write_bytes(bytes(1 << 17)), tmp_path / "b", limits=limits)
-    assert written.status == 1 and "File too large" in written.err
+    assert written.status == 1
+    assert "File too large" in written.err
 
     def endless():
         while True:

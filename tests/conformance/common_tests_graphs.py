@@ -30,7 +30,8 @@ class CompiledTest(unittest.TestCase):
     def test_every_family(self, name: str) -> None:
         config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
         model = FAMILIES[name].base_model(config).eval().to(torch_device)
-        expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
+        expected = model(**inputs)
+        found = torch.compile(model, fullgraph=True)(**inputs)
         torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
 
     def test_a_training_step_without_padding(self) -> None:
@@ -47,11 +48,14 @@ class CompiledTest(unittest.TestCase):
 
     @parameterized.expand(FAMILIES)
     def test_direct_supervision_of_every_family(self, name: str) -> None:
-        tester, model_class = TESTERS[name]({}), FAMILIES[name].heads["vgp"]
+        tester = TESTERS[name]({})
+        model_class = FAMILIES[name].heads["vgp"]
         config, inputs = tester.prepare_config_and_inputs_for_common()
-        model, method = model_class(config).eval().to(torch_device), get_method("direct")
+        model = model_class(config).eval().to(torch_device)
+        method = get_method("direct")
         method.prepare(model)
-        size, regions = len(inputs["input_ids"]), inputs["region_features"].shape[1]
+        size = len(inputs["input_ids"])
+        regions = inputs["region_features"].shape[1]
         inputs |= tester.make_class_inputs(model_class, size)
         grounded = torch.eye(inputs["phrase_mask"].shape[1], regions).bool().expand(size, -1, -1)
         every = torch.ones(size, regions, dtype=torch.bool)

@@ -131,7 +131,8 @@ class VLBertTester:
 
     def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
         """What the losses of a class take, by its head; nothing for the base model."""
-        config, ones = self.get_config(), torch.ones(self.batch_size, dtype=torch.long)
+        config = self.get_config()
+        ones = torch.ones(self.batch_size, dtype=torch.long)
         regions = torch.ones(self.batch_size, self.num_regions, dtype=torch.long)
         labels = {
             "pretraining": {

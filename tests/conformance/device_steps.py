@@ -114,7 +114,8 @@ def run_model(family: str, head: str | None, device: str, folder: Path) -> dict[
         inputs["labels"] = torch.arange(len(inputs["input_ids"])) % SIZES[0]["choices"]
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     scores = _scores(model(**inputs, return_dict=True))
-    assert scores and {value.device.type for value in scores.values()} == {device}
+    assert scores
+    assert {value.device.type for value in scores.values()} == {device}
     sum(value.sigmoid().sum() for value in scores.values()).backward()
     found = scores | {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     assert len(found) > len(scores)
@@ -129,7 +130,8 @@ def _scores(outputs: Any) -> dict[str, torch.Tensor]:
 
 def run_two_devices(device: str, folder: Path) -> dict[str, torch.Tensor]:
     """The losses of direct supervision and the gradients of a model whose last layer is on the device."""
-    model, method = tiny_model("vl_bert", "vgp", num_hidden_layers=2), get_method("direct")
+    model = tiny_model("vl_bert", "vgp", num_hidden_layers=2)
+    method = get_method("direct")
     method.prepare(model)
     inputs = draw_inputs(model_inputs(model), SIZES[0])
     batch = {**inputs, "phrase_regions": inputs["phrase_mask"][..., :1].expand(-1, -1, SIZES[0]["regions"])}
@@ -148,7 +150,8 @@ def run_two_devices(device: str, folder: Path) -> dict[str, torch.Tensor]:
 
 def run_training(name: str, device: str, folder: Path) -> dict[str, list[float]]:
     """The losses of three steps and the figures of all splits, by method."""
-    training, scenes = TRAININGS[name], tiny_scenes(folder / "scenes")
+    training = TRAININGS[name]
+    scenes = tiny_scenes(folder / "scenes")
     output = folder / device / name.replace(" ", "_")
     output.parent.mkdir(parents=True, exist_ok=True)
     if training.family == "vlm":
@@ -185,7 +188,8 @@ def run_training(name: str, device: str, folder: Path) -> dict[str, list[float]]
 
 def run_audit(device: str, folder: Path) -> dict[str, np.ndarray]:
     """Right answers and share of attention of every head."""
-    regions, model = make_regions(), vl_bert()
+    regions = make_regions()
+    model = vl_bert()
     result = audit(model.to(device), processor_of(model), make_examples(regions), regions, progress=False)
     counts = {f"{kind} {group}": each for kind, found in result.counted.items() for group, each in found.items()}
     assert counts
@@ -212,7 +216,8 @@ def run_heads(model_type: str, device: str, folder: Path) -> dict[str, Any]:
 def run_perturbation(device: str, folder: Path) -> dict[str, np.ndarray]:
     """Curves of a VL-BERT from which regions are removed in the order of its maps."""
     model = tiny_vgp_model(initializer_range=0.4).eval().to(device)
-    words, features = torch.arange(5, 20).view(3, 5), torch.randn(3, 4, FEATURE_SIZE, generator=seeded())
+    words = torch.arange(5, 20).view(3, 5)
+    features = torch.randn(3, 4, FEATURE_SIZE, generator=seeded())
     corners = torch.rand(3, 4, 2, generator=seeded()) / 2
     ones = torch.ones(3, 4, dtype=torch.long)
     batch = {"input_ids": words, "region_features": features, "region_boxes": torch.cat([corners, corners + 0.4], -1)}
@@ -299,7 +304,8 @@ def cases() -> Iterator[tuple[str, Callable[[str, Path], Any]]]:
 def main(folder: Path, device: str) -> None:
     """Compares all cases."""
     for name, work in cases():
-        found, expected = work(device, folder), work("cpu", folder)
+        found = work(device, folder)
+        expected = work("cpu", folder)
         assert found.keys() == expected.keys()
         for key, value in expected.items():
             close = CLOSE_FIGURES if key.endswith(FIGURES) else CLOSE

@@ -18,7 +18,8 @@ from grounded_attention.processing.oldest_transformers import OLDEST_TRANSFORMER
 
 from .second_environment import HERE, IN_TWO, ROOT, prepare, run_tests
 
-FOLDER, REQUIREMENT = ROOT / ".venv-oldest", f"transformers=={OLDEST_TRANSFORMERS}"
+FOLDER = ROOT / ".venv-oldest"
+REQUIREMENT = f"transformers=={OLDEST_TRANSFORMERS}"
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
     "tests/heads/test_ablation.py",

@@ -99,7 +99,9 @@ def _compute(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if "pin_memory" in plain_kwargs:
         plain_kwargs["pin_memory"] = None
     if operator is _ATEN._copy_from.default:  # copy_ with the arguments the other way round
-        operator, args, plain_args = _ATEN.copy_.default, args[1::-1], plain_args[1::-1]
+        operator = _ATEN.copy_.default
+        args = args[1::-1]
+        plain_args = plain_args[1::-1]
     found = operator(*plain_args, **plain_kwargs)
     in_place = operator._schema.name.endswith("_")
     leaves_device = not isinstance(args[0], PretendTensor) if in_place and is_ours else target not in (None, NAME)
@@ -109,7 +111,9 @@ def _compute(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         with no_dispatch():
             operator(*args, **kwargs)
     if in_place:  # operators on lists of tensors return nothing
-        return args[0] if isinstance(found, torch.Tensor) else None
+        if isinstance(found, torch.Tensor):
+            return args[0]
+        return None
     if leaves_device or "out" in kwargs:
         return kwargs.get("out", found)
     return tree_map_only(torch.Tensor, PretendTensor, found)
@@ -119,7 +123,9 @@ def _plain(leaf: Any) -> Any:
     """An argument of an operator as the CPU gets it."""
     if isinstance(leaf, torch.device):
         return torch.device("cpu")
-    return leaf.values if isinstance(leaf, PretendTensor) else leaf
+    if isinstance(leaf, PretendTensor):
+        return leaf.values
+    return leaf
 
 
 def _line() -> str:

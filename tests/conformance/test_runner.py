@@ -26,7 +26,8 @@ def make_archive(path: Path, files: dict[str, str], link: str = "") -> Path:
             archive.addfile(member, io.BytesIO(text.encode()))
         if link:
             member = tarfile.TarInfo(link)
-            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            member.type = tarfile.SYMTYPE
+            member.linkname = "/etc/passwd"
             archive.addfile(member)
     return path
 
@@ -44,7 +45,8 @@ def test_the_distribution_asks_for_the_oldest_version():
     bounds = {Requirement(line).name: Requirement(line).specifier for line in project["dependencies"]}
     assert f">={OLDEST_TRANSFORMERS}" in map(str, bounds["transformers"])
     pinned = re.search(r"^transformers==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
-    assert pinned in bounds["transformers"] and "6.0" not in bounds["transformers"]
+    assert pinned in bounds["transformers"]
+    assert "6.0" not in bounds["transformers"]
 
 
 @pytest.mark.parametrize("environment", [oldest, newest])

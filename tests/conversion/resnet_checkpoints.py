@@ -7,7 +7,8 @@ from tests.helpers.vl_bert_parity import image_weight
 from tests.helpers.vl_bert_reference import list_shapes
 
 IMAGE = "image_feature_extractor."
-WIDTHS, DEPTHS = (4, 8, 8, 12, 16), (1, 2, 1, 2)
+WIDTHS = (4, 8, 8, 12, 16)
+DEPTHS = (1, 2, 1, 2)
 
 
 def list_image_shapes(**sizes):

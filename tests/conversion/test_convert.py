@@ -41,7 +41,8 @@ def convert(tmp_path, capsys):
     """Saves a file's content, runs the command on it, returns (exit code, output, errors, directory)."""
 
     def run(content, *options, heads=4):
-        checkpoint, config = tmp_path / "vl-bert.model", tmp_path / "config.json"
+        checkpoint = tmp_path / "vl-bert.model"
+        config = tmp_path / "config.json"
         if isinstance(content, bytes):
             checkpoint.write_bytes(content)
         elif content is not None:
@@ -51,9 +52,11 @@ def convert(tmp_path, capsys):
         arguments = ["vl_bert", "--checkpoint", str(checkpoint), "--output", str(tmp_path / "out"), *given, *options]
         code = main(arguments)
         captured = capsys.readouterr()
-        error = (
-            captured.err[captured.err.find("error:") :] if code else captured.err
-        )  # without progress on a slow machine
+        # without progress on a slow machine
+        if code:
+            error = captured.err[captured.err.find("error:") :]
+        else:
+            error = captured.err
         return code, captured.out, error, tmp_path / "out"
 
     return run
@@ -474,8 +477,10 @@ def test_files_of_others_in_a_model_directory_are_not_deleted(convert, place):
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("precious")
     code, _, error, _ = convert(state_dict, "--force")
-    assert code == 2 and f"contains {place.split('/')[0]}, which --force would delete" in error
-    assert mine.read_text() == "precious" and (directory / "model.safetensors").is_file()
+    assert code == 2
+    assert f"contains {place.split('/')[0]}, which --force would delete" in error
+    assert mine.read_text() == "precious"
+    assert (directory / "model.safetensors").is_file()
 
 
 def test_a_directory_that_is_no_model_is_never_replaced(convert, tmp_path):
@@ -501,6 +506,7 @@ def test_conversion_is_deterministic_and_leaves_the_random_state(convert):
 
 def test_a_conversion_shows_its_progress(convert, monkeypatch):
     code, _, errors, _ = convert(pretraining_checkpoint()[1])
-    assert code == 0 and "tensors: " in errors
+    assert code == 0
+    assert "tensors: " in errors
     monkeypatch.setenv("TQDM_DISABLE", "1")
     assert convert(pretraining_checkpoint()[1], "--force")[::2] == (0, "")

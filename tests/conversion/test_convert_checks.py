@@ -54,7 +54,8 @@ def visualbert_checkpoint(model_class=VisualBERTForPreTraining, hidden=24):
             (key + name.removeprefix(ours) for ours, key in ORIGINAL_NAMES.items() if name.startswith(ours)), name
         )
         if model_class is VisualBERTForVisualQuestionAnswering:
-            key = key.replace("cls.", "classifier.") if key.startswith("cls.") else key
+            if key.startswith("cls."):
+                key = key.replace("cls.", "classifier.")
         state_dict[f"bert.{key}"] = value
     return state_dict
 
@@ -64,7 +65,8 @@ def convert(tmp_path, capsys):
     """Saves a file's content, runs the command on it, returns (exit code, output, errors, directory)."""
 
     def run(family, content, *options, config=HEADS):
-        checkpoint, fields = tmp_path / "original.model", tmp_path / "fields.json"
+        checkpoint = tmp_path / "original.model"
+        fields = tmp_path / "fields.json"
         torch.save(content, checkpoint)
         fields.write_text(json.dumps(config))
         paths = ["--checkpoint", str(checkpoint), "--output", str(tmp_path / "out"), "--config", str(fields)]
@@ -84,7 +86,8 @@ def refused(convert):
         code, printed, error, directory = convert(family, content, config=config)
         assert (code, printed, error.count("\n")) == (2, "", 1)
         assert error.startswith(f"error: {directory.parent / 'original.model'}")
-        assert not directory.exists() and not list(directory.parent.glob(".*"))
+        assert not directory.exists()
+        assert not list(directory.parent.glob(".*"))
         return error
 
     return run
@@ -130,10 +133,12 @@ def test_the_command_prints_what_was_assumed(convert):
     assert "counted in the keys; the file does not show whether its last layers are missing" in read
     assert ("--config", "num_attention_heads 4") in rows
     assumed = next(text for label, text in rows if label == "assumed")
-    assert 'coordinate_embedding "center"' in assumed and "position_offset 0" in assumed
+    assert 'coordinate_embedding "center"' in assumed
+    assert "position_offset 0" in assumed
     account = json.loads((directory / "conversion.json").read_text())["config"]
     saved = json.loads((directory / "config.json").read_text())
-    assert account["given"] == HEADS and account["assumed"]["coordinate_dim"] == 256
+    assert account["given"] == HEADS
+    assert account["assumed"]["coordinate_dim"] == 256
     for source in ("read", "given", "assumed"):
         assert account[source].items() <= {**saved, "num_identification_labels": 3, "num_vgp_labels": 5}.items()
 
@@ -175,7 +180,8 @@ def test_a_missing_tail_is_refused_where_the_depth_is_known(refused):
 def test_the_two_copies_of_the_last_stage_determine_its_depth(refused):
     short = without(pixel_checkpoint(), "roi_head_feature_extractor.1.")
     error = refused("vl_bert", short)
-    assert "module.image_feature_extractor.head.0.1." in error and "differs from image_feature" in error
+    assert "module.image_feature_extractor.head.0.1." in error
+    assert "differs from image_feature" in error
 
 
 # -- keys
@@ -227,9 +233,13 @@ def test_superfluous_keys_are_named_or_refused(convert, refused):
 def shrink(number, key):
     """The sizes of a file made tiny; what is small stays, and the columns of the projection are those of the parts."""
     if "obj_downsample" in key:
-        return 2048 + 128 if number == 4096 else 48
+        if number == 4096:
+            return 2048 + 128
+        return 48
     if "image_feature_extractor" in key or "object_mask_visual" in key:
-        return number // 16 if number >= 64 else number
+        if number >= 64:
+            return number // 16
+        return number
     return {768: 48, 1024: 48, 1536: 96, 3072: 192, 4096: 64, 30522: 50, 512: 32, 1601: 17, 3129: 7}.get(
         number, number
     )
@@ -302,7 +312,8 @@ def test_tensors_of_other_dimensions_are_refused(name):
 def test_fields_that_are_unknown_or_contradict_the_file_are_refused(refused, family, make, config, message):
     error = refused(family, make(), config=config if family == "fast_rcnn" else {**HEADS, **config})
     assert message in error
-    assert "with --config" in error and "fields.json" in error
+    assert "with --config" in error
+    assert "fields.json" in error
 
 
 def test_a_written_configuration_can_be_given_again(convert):
@@ -380,7 +391,9 @@ def test_directories_and_safetensors_are_named(tmp_path, capsys):
     }.items():
         assert main(["vl_bert", "--checkpoint", str(tmp_path / name), "--output", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err
-        assert message in error and str(tmp_path / name) in error and error.count("\n") == 1
+        assert message in error
+        assert str(tmp_path / name) in error
+        assert error.count("\n") == 1
 
 
 # -- pickles that run code
@@ -396,7 +409,8 @@ class CallsSystem:
 
 @pytest.mark.parametrize("kind", ["zip", "legacy", "pickle 0", "pickle 2"])
 def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
-    path, trace = tmp_path / "original.model", tmp_path / "trace"
+    path = tmp_path / "original.model"
+    trace = tmp_path / "trace"
     content = OrderedDict(a=torch.zeros(2), b=CallsSystem(f"touch {trace}"))
     if kind.startswith("pickle"):
         path.write_bytes(pickle.dumps(content["b"], protocol=int(kind[-1])))
@@ -405,7 +419,9 @@ def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
     assert main(["vl_bert", "--checkpoint", str(path), "--output", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
     assert f"{path}: reading it would run code (`posix.system`); no code was run" in error
-    assert error.count("error: ") == 1 and "Traceback" not in error and not trace.exists()
+    assert error.count("error: ") == 1
+    assert "Traceback" not in error
+    assert not trace.exists()
 
 
 # -- files
@@ -440,7 +456,8 @@ def test_a_failed_replacement_leaves_the_old_model(convert, monkeypatch):
 
     monkeypatch.setattr(os, "replace", fail)
     code, _, error, _ = convert("vl_bert", content, "--force")
-    assert code == 2 and "No space left on device" in error
+    assert code == 2
+    assert "No space left on device" in error
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
     assert not list(directory.parent.glob(".*"))
 
@@ -452,4 +469,5 @@ def test_inputs_inside_the_output_are_not_deleted(convert, tmp_path, capsys):
     paths = ["--checkpoint", str(inside), "--output", str(directory), "--config", str(tmp_path / "fields.json")]
     assert main(["vl_bert", *paths, "--force"]) == 2
     assert f"contains {inside}, which --force would delete" in capsys.readouterr().err
-    assert inside.is_file() and VLBertForVGP.from_pretrained(directory)
+    assert inside.is_file()
+    assert VLBertForVGP.from_pretrained(directory)

@@ -28,7 +28,8 @@ def test_network_equals_the_reference(shared: Path):
         first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.") if key.startswith("head.0.") else key
         state_dict[f"module.{IMAGE}{key}"] = image_weight(first_name, shape)
     model, _ = FAST_RCNN.build_model(state_dict)
-    given, maps = reference["inputs"], []
+    given = reference["inputs"]
+    maps = []
     model.eval().double().stages[-1].register_forward_hook(lambda *call: maps.append(call[-1].float()))
     with (
         torch.no_grad()

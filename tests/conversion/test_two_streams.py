@@ -36,7 +36,8 @@ SCHEDULE = {"t_biattention_id": [0, 1], "v_biattention_id": [0, 1]}
 def test_public_key_lists_of_vilbert(shared: Path, name, class_name):
     conversion = VILBERT.convert_state_dict(read_key_list(shared, name))
     assert conversion.class_name == class_name
-    assert set(conversion.left_out.values()) == {"never used by the public code"} and len(conversion.left_out) == 24
+    assert set(conversion.left_out.values()) == {"never used by the public code"}
+    assert len(conversion.left_out) == 24
     fields = VILBERT.read_fields(conversion, {}).values()
     wanted = {"hidden_size": 768, "v_hidden_size": 1024, "bi_hidden_size": 1024, "num_hidden_layers": 12}
     wanted |= {"v_num_hidden_layers": 6, "v_feature_size": 2048, "v_target_size": 1601}
@@ -46,7 +47,8 @@ def test_public_key_lists_of_vilbert(shared: Path, name, class_name):
 
 def test_public_key_list_of_lxmert(shared: Path):
     conversion = LXMERT.convert_state_dict(read_key_list(shared, "lxmert_pretrain"))
-    assert conversion.class_name == "LXMERTForPreTraining" and not conversion.left_out
+    assert conversion.class_name == "LXMERTForPreTraining"
+    assert not conversion.left_out
     fields = LXMERT.read_fields(conversion, {}).values()
     wanted = {"l_layers": 9, "r_layers": 5, "x_layers": 5, "num_qa_labels": 9500, "num_object_labels": 1600}
     assert {key: fields[key] for key in wanted} == wanted
@@ -96,7 +98,8 @@ def original_lxmert(cls, **fields):
 def test_vilbert_comes_back(cls, fields):
     model, weights = original_vilbert(cls, **fields)
     found, conversion = VILBERT.build_model(weights, {**HEADS, **SCHEDULE})
-    assert type(found) is cls and len(conversion.left_out) == 2
+    assert type(found) is cls
+    assert len(conversion.left_out) == 2
     for name, value in model.state_dict().items():
         assert torch.equal(found.state_dict()[name], value), name
 
@@ -121,7 +124,8 @@ def test_one_head_of_all_is_taken_by_its_task(tmp_path):
     model, weights = original_vilbert(ViLBertForMultiTask)
     VILBERT.build_model(weights, {**HEADS, **SCHEDULE})[0].save_pretrained(tmp_path)
     found, info = ViLBertForReferringExpression.from_pretrained(tmp_path, output_loading_info=True)
-    assert torch.equal(found.vision_logit.weight, model.vision_logit.weight) and not info["missing_keys"]
+    assert torch.equal(found.vision_logit.weight, model.vision_logit.weight)
+    assert not info["missing_keys"]
 
 
 @pytest.mark.parametrize(

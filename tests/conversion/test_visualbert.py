@@ -35,7 +35,8 @@ def convert(tmp_path, capsys):
     """Saves a file's content, runs the command on it, returns (exit code, output, errors, directory)."""
 
     def run(content, heads=HEADS):
-        checkpoint, config = tmp_path / "visualbert.th", tmp_path / "config.json"
+        checkpoint = tmp_path / "visualbert.th"
+        config = tmp_path / "config.json"
         torch.save(content, checkpoint)
         config.write_text(json.dumps({"num_attention_heads": heads} if heads else {}))
         paths = ["--checkpoint", str(checkpoint), "--output", str(tmp_path / "out"), "--config", str(config)]
@@ -48,13 +49,18 @@ def convert(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_checkpoint_becomes_its_class_and_every_key_has_a_place(originals, convert, name):
-    original, cls = originals[name], FAMILIES["visualbert"].heads[CLASSES[name]]
+    original = originals[name]
+    cls = FAMILIES["visualbert"].heads[CLASSES[name]]
     code, printed, _, directory = convert(original)
-    assert code == 0 and cls.__name__ in printed
+    assert code == 0
+    assert cls.__name__ in printed
     record = json.loads((directory / "conversion.json").read_text())
-    assert set(record["converted"]) == set(original) and not record["left_out"] and not record["initialised"]
+    assert set(record["converted"]) == set(original)
+    assert not record["left_out"]
+    assert not record["initialised"]
     model, info = cls.from_pretrained(directory, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
     weights = model.state_dict()
     for key, place in record["converted"].items():
         assert torch.equal(weights[place], original[key]), key

@@ -44,7 +44,8 @@ def make_inputs(words, regions):
     """Two rows, of which the second is padded."""
     generator = torch.Generator().manual_seed(words)
     boxes = torch.rand(2, regions, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
-    mask, region_mask = torch.ones(2, words, dtype=torch.long), torch.ones(2, regions, dtype=torch.long)
+    mask = torch.ones(2, words, dtype=torch.long)
+    region_mask = torch.ones(2, regions, dtype=torch.long)
     mask[1, words - 2 :], region_mask[1, regions - 1 :] = 0, 0
     return {
         "input_ids": torch.randint(1, 40, (2, words), generator=generator),
@@ -68,7 +69,8 @@ def run_reference(name, inputs):
 
 def check_close(found, expected, mask=None):
     if mask is not None:
-        found, expected = found[mask.bool()], expected[mask.bool()]
+        found = found[mask.bool()]
+        expected = expected[mask.bool()]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
@@ -79,8 +81,10 @@ def test_states_and_scores_are_those_of_the_sub_layers(name, sizes):
     _, expected = run_reference(name, inputs)
     model, conversion = convert(name)
     with torch.no_grad():
-        outputs, base = model.eval()(**inputs), model.base_model(**inputs)
-    text_mask, region_mask = inputs["attention_mask"], inputs["region_attention_mask"]
+        outputs = model.eval()(**inputs)
+        base = model.base_model(**inputs)
+    text_mask = inputs["attention_mask"]
+    region_mask = inputs["region_attention_mask"]
     check_close(base.text_hidden_state, expected["text"], text_mask)
     check_close(base.region_hidden_state, expected["regions"], region_mask)
     check_close(base.pooler_output, expected["pooled"])
@@ -90,7 +94,8 @@ def test_states_and_scores_are_those_of_the_sub_layers(name, sizes):
     for target, scores in expected["targets"].items():
         if name == "ctrl_visualbert":
             reasons = [reason for key, reason in conversion.left_out.items() if "imagePredictions" in key]
-            assert len(reasons) == 6 and "no head here" in reasons[0]
+            assert len(reasons) == 6
+            assert "no head here" in reasons[0]
         else:
             background = int(name == "ctrl_lxmert")  # the first of 1,601 classes
             check_close(getattr(outputs, heads[target]), scores[..., background:], region_mask)
@@ -122,9 +127,11 @@ def test_names_shared_by_both_streams_and_the_record_of_every_key():
     assert {*conversion.converted, *conversion.left_out} == set(weights)
     shared = CONFIGS["ctrl_lxmert"]["shared_sublayers"]
     second = [key for key in weights if ".v_" in key and key.split(".")[:4][-1] in map(str, shared)]
-    assert set(conversion.left_out) == set(second) and len(second) == 10 * len(shared)
+    assert set(conversion.left_out) == set(second)
+    assert len(second) == 10 * len(shared)
     assert set(conversion.converted.values()) <= set(model.state_dict())
-    assert model.config.num_object_labels == 1600 and "background" in conversion.fields.notes["num_object_labels"]
+    assert model.config.num_object_labels == 1600
+    assert "background" in conversion.fields.notes["num_object_labels"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +267,8 @@ def test_two_names_of_a_shared_tensor_must_agree():
 def test_the_file_of_a_task_gives_its_encoder():
     weights = {key: value for key, value in make_state_dict(CONFIGS["vilbert"]).items() if key.startswith("bert.")}
     model, conversion = convert("vilbert", {**weights, "clfs_dict.TASK1.logit_fc.0.weight": torch.zeros(2, 2)})
-    assert type(model).__name__ == "ViLBertModel" and len(conversion.left_out) == 1
+    assert type(model).__name__ == "ViLBertModel"
+    assert len(conversion.left_out) == 1
 
 
 @pytest.fixture
@@ -279,18 +287,19 @@ def command(tmp_path, capsys):
 
 
 def test_the_configuration_is_given_or_lies_beside_the_file(command):
-    config, weights = CONFIGS["ctrl_visualbert"], make_state_dict(CONFIGS["ctrl_visualbert"])
+    config = CONFIGS["ctrl_visualbert"]
+    weights = make_state_dict(CONFIGS["ctrl_visualbert"])
     code, printed, _ = command("visualbert", weights)
-    assert (
-        code == 2
-        and printed.count("\n") == 1
-        and "give --config its JSON file, which has tt_attn_sublayers" in printed
-    )
+    assert code == 2
+    assert printed.count("\n") == 1
+    assert "give --config its JSON file, which has tt_attn_sublayers" in printed
     code, printed, directory = command("visualbert", weights, ctrl=config, other={"lr": 1}, third=[])
-    assert code == 0 and "VisualBERTForPreTraining" in printed
+    assert code == 0
+    assert "VisualBERTForPreTraining" in printed
     assert json.loads((directory / "config.json").read_text())["pooler_act"] == "relu"
     code, printed, _ = command("visualbert", weights, "--force", ctrl=config, second=config)
-    assert code == 2 and "as the only such file" in printed
+    assert code == 2
+    assert "as the only such file" in printed
     assert command("visualbert", weights, "--force", "--config", "ctrl.json")[0] == 0
 
 
@@ -299,7 +308,8 @@ def test_the_file_of_an_interrupted_training_converts_too(command):
     optimizer = {"param_groups": [{"params": [0, 1]}]}
     content = {"model_state_dict": weights, "optimizer_state_dict": optimizer, "epoch_id": 3}
     code, printed, directory = command("lxmert", content, ctrl=CONFIGS["lxmert"])
-    assert code == 0 and "epoch_id" in printed
+    assert code == 0
+    assert "epoch_id" in printed
     assert json.loads((directory / "conversion.json").read_text())["left_out_entries"] == [
         "epoch_id",
         "optimizer_state_dict",
@@ -322,10 +332,14 @@ def test_the_file_of_an_interrupted_training_converts_too(command):
 def test_another_family_is_named(command, family, name, changes, message):
     config = {**CONFIGS[name], **changes}
     code, printed, directory = command(family, make_state_dict(CONFIGS[name]), ctrl=config)
-    assert code == 2 and message in printed and printed.count("\n") == 1 and not directory.exists()
+    assert code == 2
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert not directory.exists()
 
 
 def test_a_file_of_the_first_public_code_with_a_configuration_of_volta_is_named(command):
     weights = {"bert.encoder.c_layer.0.biattention.query1.weight": torch.zeros(2, 2)}
     code, printed, _ = command("vilbert", weights, "--config", "ctrl.json", ctrl=CONFIGS["ctrl_vilbert"])
-    assert code == 2 and "looks like a ViLBERT checkpoint, not VOLTA: use `convert vilbert`" in printed
+    assert code == 2
+    assert "looks like a ViLBERT checkpoint, not VOLTA: use `convert vilbert`" in printed

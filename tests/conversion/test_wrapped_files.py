@@ -39,7 +39,8 @@ def wrapped(key, first, inside):
     start, dot, rest = key.partition(".layer.0.")
     if "LayerNorm." in key:
         rest = (rest or start).replace(".weight", ".gamma").replace(".bias", ".beta")
-        start = start if dot else ""
+        if not dot:
+            start = ""
     return first + (start + dot + inside + rest if dot else rest or start)
 
 
@@ -65,7 +66,8 @@ def test_dictionaries_around_the_weights(tmp_path, names):
         content = {name: content, "epoch": 3, "optimizer": {"param_groups": [{"params": [0, 1]}]}}
     torch.save(content, tmp_path / "x.model")
     file = read_checkpoint(tmp_path / "x.model")
-    assert list(file.state_dict) == ["a.weight"] and set(file.others) == {"epoch", "optimizer"}
+    assert list(file.state_dict) == ["a.weight"]
+    assert set(file.others) == {"epoch", "optimizer"}
 
 
 def test_two_sets_of_weights_are_named(tmp_path):

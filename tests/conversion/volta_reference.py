@@ -31,7 +31,8 @@ def vilbert_schedule(first: int, pairs: int) -> dict[str, Any]:
 def lxmert_schedule(both: int, text: int, crosses: int) -> dict[str, Any]:
     """`both` layers of both streams, `text` layers of text alone, then cross layers of three sub-layers."""
     shared = [2 * (both + text) + 3 * number for number in range(crosses)]
-    own, ends = [n + 1 for n in shared], [n + 2 for n in shared]
+    own = [n + 1 for n in shared]
+    ends = [n + 2 for n in shared]
     layers = [2 * number for number in range(both + text)]
     return _lists(
         tt_attn=layers + own,
@@ -188,7 +189,9 @@ class VoltaReference:
     """Runs a checkpoint; `maps` are the attention maps of the last run by sub-layer and direction."""
 
     def __init__(self, config: dict[str, Any], weights: dict[str, torch.Tensor]):
-        self.config, self.weights, self.maps = config, weights, {}
+        self.config = config
+        self.weights = weights
+        self.maps = {}
 
     def linear(self, module: str, states: torch.Tensor) -> torch.Tensor:
         return states @ self.weights[f"{module}.weight"].T + self.weights[f"{module}.bias"]
@@ -219,7 +222,8 @@ class VoltaReference:
 
     def attend(self, number: int, parts: dict[str, list[str]], states: dict, masks: dict) -> dict[str, torch.Tensor]:
         """The contexts of an attention sub-layer, head by head."""
-        module, found = f"bert.encoder.layer.{number}.attention_self.", {}
+        module = f"bert.encoder.layer.{number}.attention_self."
+        found = {}
         for prefix, keys in parts.items():
             heads = size(self.config, prefix, "num_attention_heads", number)
             query = self.linear(f"{module}{prefix}query", states[prefix])
@@ -227,7 +231,8 @@ class VoltaReference:
             key = torch.cat([self.linear(f"{module}{name}key", states[name]) for name in names], dim=1)
             value = torch.cat([self.linear(f"{module}{name}value", states[name]) for name in names], dim=1)
             mask = torch.cat([masks[name] for name in names], dim=1)
-            contexts, maps = [], []
+            contexts = []
+            maps = []
             for q, k, v in zip(*(each.chunk(heads, dim=-1) for each in (query, key, value)), strict=True):
                 scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]) + (1 - mask[:, None]) * -10000.0
                 maps.append(scores.softmax(-1))
@@ -241,14 +246,17 @@ class VoltaReference:
         states = dict(zip(("", "v_"), self.embed(words, types, features, locations), strict=True))
         masks = {"": mask.float(), "v_": region_mask.float()}
         for number in range(count(self.config)):
-            parts, layer = streams(self.config, number), f"bert.encoder.layer.{number}."
+            parts = streams(self.config, number)
+            layer = f"bert.encoder.layer.{number}."
             if ["ff"] in parts.values():
-                new, output = {}, "output"
+                new = {}
+                output = "output"
                 for prefix in parts:
                     inner = F.gelu(self.linear(f"{layer}intermediate.{prefix}dense", states[prefix]))
                     new[prefix] = self.linear(f"{layer}output.{prefix}dense", inner)
             else:
-                new, output = self.attend(number, parts, states, masks), "attention_output"
+                new = self.attend(number, parts, states, masks)
+                output = "attention_output"
                 new = {prefix: self.linear(f"{layer}{output}.{prefix}dense", each) for prefix, each in new.items()}
             for prefix, each in new.items():
                 states[prefix] = self.norm(f"{layer}{output}.{prefix}LayerNorm", each + states[prefix])

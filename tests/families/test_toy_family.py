@@ -68,7 +68,8 @@ def run(script: str, hub: LoopbackHub, folder: Path, project: Path | None, *argu
 def project(tmp_path_factory):
     """A copy of the project with the toy family and the toy task."""
     copy = tmp_path_factory.mktemp("project")
-    package, ignored = copy / "grounded_attention", shutil.ignore_patterns("__pycache__")
+    package = copy / "grounded_attention"
+    ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "grounded_attention", package, ignore=ignored)
     shutil.copy(ROOT / "train.py", copy)
     shutil.copy(TOY / "configuration_toy.py", package / "modeling")
@@ -80,7 +81,8 @@ def project(tmp_path_factory):
 
 
 def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
-    scenes, output = tiny_scenes(tmp_path / "scenes"), tmp_path / "runs"
+    scenes = tiny_scenes(tmp_path / "scenes")
+    output = tmp_path / "runs"
     recipe = tiny_recipe(scenes, output, task="which_caption")
     del recipe["model"]["config"]["region_classes"]
     recipe["model"]["family"] = "toy"
@@ -101,10 +103,13 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
         loaded = json.loads(run(LOAD, hub, tmp_path, None))
     assert "A Toy that reads words and image regions, trained on choosing captions; its attention" in pushed
     assert 'task_class = get_class_from_dynamic_module(config.auto_map["ToyForVGP"]' in pushed
-    assert "the caption chosen:" in pushed and "bibtex" in pushed
+    assert "the caption chosen:" in pushed
+    assert "bibtex" in pushed
     card = (output / "direct" / "README.md").read_text()
-    assert re.search(r"best head", card, re.I) and len(card) > len(pushed)
+    assert re.search(r"best head", card, re.I)
+    assert len(card) > len(pushed)
     counts = json.loads((tmp_path / "audit" / "heads.json").read_text())
     assert counts["layers"] == ["0", "1"]
     assert (tmp_path / "report" / "report.html").is_file()
-    assert loaded[:3] == ["ToyModel", "VisualBERTProcessor", "ToyForVGP"] and not any(loaded[3:])
+    assert loaded[:3] == ["ToyModel", "VisualBERTProcessor", "ToyForVGP"]
+    assert not any(loaded[3:])

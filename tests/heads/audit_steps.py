@@ -25,7 +25,8 @@ BATCHES = (3, 14)
 
 
 def run_audit(batch_size: int) -> HeadTable:
-    regions, model = make_regions(), vl_bert()
+    regions = make_regions()
+    model = vl_bert()
     examples = make_examples(regions)
     return audit(
         model, processor_of(model), examples, regions, relations=examples[::3], batch_size=batch_size, progress=False
@@ -34,7 +35,8 @@ def run_audit(batch_size: int) -> HeadTable:
 
 def run_rankings(batch_size: int) -> list[dict]:
     """The content of `heads.json` of a model that reads regions, and of a vision-language model."""
-    regions, model = make_regions(), vl_bert()
+    regions = make_regions()
+    model = vl_bert()
     ways = {"count": 2, "ablate": 0, "batch_size": batch_size}
     reader = rank_heads(model, processor_of(model), make_examples(regions), {}, regions=regions, words="last", **ways)
     tokens = rank_heads(*make_pair("llava"), token_examples(6), pictures(6), rank="localization", **ways)
@@ -43,7 +45,8 @@ def run_rankings(batch_size: int) -> list[dict]:
 
 if __name__ == "__main__":
     for size in BATCHES:
-        result, state = run_audit(size), PartialState()
+        result = run_audit(size)
+        state = PartialState()
         result = dataclasses.replace(result, about=result.about | {"processes": state.num_processes})
         folder = result.save(Path(sys.argv[1]) / f"{size}_{state.process_index}")
         (folder / "rankings.json").write_text(json.dumps(run_rankings(size)))

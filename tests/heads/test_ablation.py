@@ -52,7 +52,8 @@ def test_ablation_equals_zeroed_weights(model_type):
     )
     plain = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
     count = sum(map(len, plain))
-    assert found.tokens == count and found.images == COUNT
+    assert found.tokens == count
+    assert found.images == COUNT
     assert found.log_likelihood == pytest.approx(sum(map(sum, plain)) / count, abs=1e-4)
     modules = attention_modules(model)
     for layer, head in heads:
@@ -75,7 +76,9 @@ def test_ablation_of_a_model_that_gives_tuples_unless_asked_for_named_outputs():
 
     # What `return_dict: false` in a configuration does, without its side effects inside transformers' own models.
     def as_configured(module, arguments, keywords, outputs):
-        return outputs if keywords.get("return_dict") else outputs.to_tuple()
+        if keywords.get("return_dict"):
+            return outputs
+        return outputs.to_tuple()
 
     model.register_forward_hook(as_configured, with_kwargs=True)
     assert ablate_heads(model, *given) == named
@@ -85,7 +88,8 @@ def test_without_other_heads_in_the_layer_there_is_no_comparison():
     model, processor = make_pair("llava")
     heads = [(0, 0), (0, 1), (0, 2)]
     found = ablate_heads(model, PatchGroundingProcessor(processor), examples(2), pictures(2), heads)
-    assert found.together.random is None and found.together.difference is None
+    assert found.together.random is None
+    assert found.together.difference is None
 
 
 def test_a_model_without_its_language_head_has_no_ablation():
@@ -100,7 +104,8 @@ def test_a_bidirectional_prefix_has_no_ablation():
     with pytest.raises(ValueError, match="reads a word of the prompt before it predicts it"):
         rank_heads(model, processor, examples(2), pictures(2), count=1, ablate=2)
     ranking = rank_heads(model, processor, examples(2), pictures(2), count=1)  # not asked for
-    assert ranking.ablation is None and ranking.about["options"]["ablate"] == 0
+    assert ranking.ablation is None
+    assert ranking.about["options"]["ablate"] == 0
 
 
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "gemma3"])
@@ -114,7 +119,8 @@ def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type)
         assert len(found.estimates[layer]) == module.config.num_attention_heads
         for head, estimate in enumerate(found.estimates[layer]):
             part = module.o_proj.weight[:, head * module.head_dim : (head + 1) * module.head_dim]
-            plain, likelihoods = part.detach().clone(), []
+            plain = part.detach().clone()
+            likelihoods = []
             for scale in (0.98, 1.02):
                 with torch.no_grad():
                     part.copy_(plain * scale)
@@ -129,7 +135,8 @@ def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type)
 @torch.no_grad()
 def masked_likelihood_by_hand(model, regions, example: AuditExample) -> list[float]:
     """The log-probability of each token of the phrases with boxes, all of them hidden, one caption at a time."""
-    record, processor = regions[example.image_id], processor_of(model)
+    record = regions[example.image_id]
+    processor = processor_of(model)
     spans = [{"text": 0, "start": p.start, "end": p.end} for p in example.phrases if len(p.boxes)]
     batch = processor(
         [example.caption],
@@ -138,7 +145,8 @@ def masked_likelihood_by_hand(model, regions, example: AuditExample) -> list[flo
         phrases=[spans],
         return_tensors="pt",
     )
-    places, ids = torch.nonzero(batch["phrase_mask"][0].any(0)).flatten(), batch["input_ids"].clone()
+    places = torch.nonzero(batch["phrase_mask"][0].any(0)).flatten()
+    ids = batch["input_ids"].clone()
     ids[0, places] = VOCABULARY.index("[MASK]")
     names = ("attention_mask", "token_type_ids", "region_features", "region_boxes", "region_attention_mask")
     inputs = {name: batch[name] for name in names if name in batch}
@@ -176,7 +184,8 @@ def test_the_estimates_of_a_region_model_are_slopes(family):
         weights = [module.weight for module in output_projections(model)[layer][0]]
         for head, estimate in enumerate(estimates):
             parts = [weight.unflatten(1, (len(estimates), -1))[:, head] for weight in weights]
-            plain, likelihoods = [part.detach().clone() for part in parts], []
+            plain = [part.detach().clone() for part in parts]
+            likelihoods = []
             for scale in (0.98, 1.02, 1.0):
                 with torch.no_grad():
                     for part, values in zip(parts, plain, strict=True):

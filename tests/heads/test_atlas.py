@@ -14,7 +14,8 @@ from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.warm_python import run_python
 
-NAME, ATLAS = "org/model", "org/atlas"
+NAME = "org/model"
+ATLAS = "org/atlas"
 HEADS = {
     "format": 2,
     "layers": ["0", "1"],

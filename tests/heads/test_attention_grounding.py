@@ -59,7 +59,8 @@ def eager_maps(batch):
 @torch.no_grad()
 def streamed(batches):
     """The state of the metric after these batches."""
-    model, metric = model_with("sdpa"), AttentionGrounding()
+    model = model_with("sdpa")
+    metric = AttentionGrounding()
     model.set_attn_implementation(supervised_implementation(model))
     for batch in batches:
         metric.update(model(**given(batch), **metric.forward_kwargs(batch)), batch)
@@ -84,7 +85,9 @@ def brute_force(batch):
     """The figures of `AttentionGrounding`, token by token and head by head."""
     maps = eager_maps(batch)
     tokens, (layers, _, heads, size, _) = list(grounded_tokens(batch)), maps.shape
-    accuracy, share, rollout = np.zeros((layers, heads)), np.zeros((layers, heads)), np.zeros(layers)
+    accuracy = np.zeros((layers, heads))
+    share = np.zeros((layers, heads))
+    rollout = np.zeros(layers)
     for example, token, candidates, gold in tokens:
         flow = torch.eye(size)
         for layer in range(layers):
@@ -101,7 +104,8 @@ def brute_force(batch):
 
 def test_figures_equal_brute_force_over_eager_maps(rows):
     batch = collate(rows)
-    assert (batch["attention_mask"] == 0).any() and (batch["region_attention_mask"] == 0).any()
+    assert (batch["attention_mask"] == 0).any()
+    assert (batch["region_attention_mask"] == 0).any()
     assert {len(gold) for *_, gold in grounded_tokens(batch)} > {1}  # several gold regions occur
     count, accuracy, share, rollout, chance = brute_force(batch)
     figures = AttentionGrounding().compute(streamed([batch]))
@@ -121,7 +125,8 @@ def test_the_split_into_batches_does_not_matter(rows, sizes):
     starts = np.cumsum((0, *sizes[:-1]))
     parts = [collate(rows.select(range(a, a + n))) for a, n in zip(starts, sizes, strict=True)]
     assert len({part["input_ids"].shape[1] for part in parts}) > 1  # padded to other widths
-    whole, split = streamed([collate(rows)]), streamed(parts)
+    whole = streamed([collate(rows)])
+    split = streamed(parts)
     assert whole.keys() == split.keys()
     for name, value in whole.items():
         torch.testing.assert_close(split[name], value, atol=1e-4, rtol=0)
@@ -131,7 +136,8 @@ def test_without_grounding_nothing_counts(rows):
     bare = collate(rows.map(lambda row: {"phrases": [{**phrase, "boxes": []} for phrase in row["phrases"]]}))
     figures = AttentionGrounding().compute(streamed([bare]))
     assert figures["text_to_region_tokens"] == 0
-    assert figures["text_to_region_chance"] == 0 and figures["text_to_region_all_heads"] == 0
+    assert figures["text_to_region_chance"] == 0
+    assert figures["text_to_region_all_heads"] == 0
 
 
 @pytest.mark.parametrize("head", [None, 1])
@@ -139,7 +145,8 @@ def test_without_grounding_nothing_counts(rows):
 def test_phrase_attention_equals_renormalised_eager_maps(rows, head, whole_image):
     batch = collate(rows.select(range(6)))
     found = phrase_attention(model_with("sdpa"), batch, layer=1, head=head, whole_image=whole_image)
-    words, maps = batch["input_ids"].shape[1], eager_maps(batch)[1]
+    words = batch["input_ids"].shape[1]
+    maps = eager_maps(batch)[1]
     heads = range(maps.shape[1]) if head is None else [head]
     expected = torch.zeros(batch["phrase_regions"].shape)
     allowed = batch["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
@@ -189,9 +196,11 @@ def test_accuracy_of_a_hand_counted_case():
 
 
 def test_states_of_batches_and_of_processes_add_up():
-    streaming, parts = ClassificationAccuracy("vgp", "logits", "labels"), []
+    streaming = ClassificationAccuracy("vgp", "logits", "labels")
+    parts = []
     for row in range(2):
-        outputs, batch = SimpleNamespace(logits=LOGITS[row]), {"labels": LABELS[row]}
+        outputs = SimpleNamespace(logits=LOGITS[row])
+        batch = {"labels": LABELS[row]}
         streaming.update(outputs, batch)
         alone = ClassificationAccuracy("vgp", "logits", "labels")
         alone.update(outputs, batch)
@@ -245,4 +254,5 @@ def test_a_headline_has_interval_number_and_choice(same):
     heads = {"none": ("0-1", Estimate(0.25, 0.2, 0.3, 1234)), "direct": ("1-0", Estimate(1.0, 0.9, 1.0, 1234))}
     text = conclusion(heads, 0.125, "words", same)
     wanted = ("direct", "1-0", "100.0%", "90.0% to 100.0%", "1,234 words", "25.0%", "20.0% to 30.0%", "12.5%")
-    assert all(part in text for part in wanted) and ("same items" in text) is same
+    assert all(part in text for part in wanted)
+    assert ("same items" in text) is same

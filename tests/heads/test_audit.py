@@ -78,7 +78,8 @@ MODELS = {
 @torch.no_grad()
 def full_maps(model, batch):
     """(L, H, T, R) attention from text to regions and (L, H, R, T) back, of a batch of one."""
-    kind, text = model.config.model_type, batch["input_ids"].shape[1]
+    kind = model.config.model_type
+    text = batch["input_ids"].shape[1]
     if kind in ("vl_bert", "visualbert"):
         model.set_attn_implementation("eager")
         names = ("input_ids", "attention_mask", "token_type_ids", "region_features", "region_boxes")
@@ -97,7 +98,8 @@ def full_maps(model, batch):
     back = []  # transformers returns one direction; the other is computed again from the inputs of its attention
 
     def record(module, args, kwargs, outputs):
-        query, context = args[0], args[1]
+        query = args[0]
+        context = args[1]
         if query.shape[1] == batch["region_features"].shape[1]:
             shape = (1, -1, HEADS, SIZES["hidden_size"] // HEADS)
             q, k = (
@@ -194,7 +196,8 @@ def test_counts_equal_loops_over_full_maps(name, word):
     assert_equal(result, expected)
     counts = result.entities["text_to_region"]["all"]
     assert len(np.unique(counts.accuracy)) > 2  # heads differ, or the comparison says little
-    assert 0 < counts.upper_bound < 1 and counts.total == 14 * 3
+    assert 0 < counts.upper_bound < 1
+    assert counts.total == 14 * 3
     assert result.layers == tuple(f"{'cross ' if 'lxmert' in name else ''}{n}" for n in range(LAYERS))
     assert result.about["phrases"] == {"judged": 42, "without_boxes": 14, "truncated": 0, "no_token": 0}
 
@@ -202,7 +205,8 @@ def test_counts_equal_loops_over_full_maps(name, word):
 @pytest.mark.parametrize("options", [{"word": "first"}, {"merged": True}])
 def test_first_word_and_merged_box(options):
     regions = make_regions(scores=False)
-    examples, model = make_examples(regions), vl_bert()
+    examples = make_examples(regions)
+    model = vl_bert()
     expected = brute_force(model, processor_of(model), examples, regions, **options)
     given = {"word": options.get("word", "last"), "merged_box": options.get("merged", False)}
     result = audit(vl_bert(), processor_of(model), examples, regions, **given, progress=False)
@@ -212,16 +216,19 @@ def test_first_word_and_merged_box(options):
 
 def test_the_size_of_batches_does_not_matter_and_relations_are_counted_beside():
     regions = make_regions()
-    examples, model = make_examples(regions), vl_bert()
+    examples = make_examples(regions)
+    model = vl_bert()
     one, many = (
         audit(model, processor_of(model), examples, regions, relations=examples, batch_size=size, progress=False)
         for size in (1, 64)
     )
     assert one.about["baseline"] == CONFIDENT
-    assert set(one.relations) == {"x", "y"} and set(one.entities["text_to_region"]) == {"all", "x", "y"}
+    assert set(one.relations) == {"x", "y"}
+    assert set(one.entities["text_to_region"]) == {"all", "x", "y"}
     for group in ("x", "y"):
         for first, second in ((one, many), (one, one)):
-            alone, beside = first.relations[group], second.entities["text_to_region"][group]
+            alone = first.relations[group]
+            beside = second.entities["text_to_region"][group]
             assert alone.image_ids == beside.image_ids
             np.testing.assert_array_equal(alone.correct, beside.correct)
             np.testing.assert_allclose(alone.share, beside.share, atol=1e-5)
@@ -229,11 +236,13 @@ def test_the_size_of_batches_does_not_matter_and_relations_are_counted_beside():
 
 def test_truncated_phrases_are_reported():
     regions = make_regions()
-    examples, model = make_examples(regions), vl_bert()
+    examples = make_examples(regions)
+    model = vl_bert()
     processor = processor_of(model)
     processor.tokenizer.model_max_length = 8
     phrases = audit(model, processor, examples, regions, progress=False).about["phrases"]
-    assert phrases["truncated"] > 0 and phrases["judged"] + phrases["truncated"] == 42
+    assert phrases["truncated"] > 0
+    assert phrases["judged"] + phrases["truncated"] == 42
 
 
 def test_no_attention_map_is_ever_made_under_sdpa():
@@ -264,9 +273,11 @@ def test_hooked_models_keep_no_maps_and_no_hooks():
 def test_a_model_on_the_interface_needs_positions_of_tokens_and_regions():
     torch.manual_seed(0)
     bert = BertModel(BertConfig(**SIZES, num_hidden_layers=2)).eval()
-    embeds, text = torch.randn(2, 9, 16), torch.tensor([[0, 1, 2, 3]] * 2)
+    embeds = torch.randn(2, 9, 16)
+    text = torch.tensor([[0, 1, 2, 3]] * 2)
     batch = {"inputs_embeds": embeds, "text_positions": text + 5, "region_positions": text}
-    rows, columns = torch.tensor([[1, -1], [0, 3]]), torch.tensor([[0, 2, 3, -1]] * 2)
+    rows = torch.tensor([[1, -1], [0, 3]])
+    columns = torch.tensor([[0, 2, 3, -1]] * 2)
     found = get_observer(bert).observe(batch, {"region_to_text": (rows, columns), "text_to_region": (rows, columns)})
     bert.set_attn_implementation("eager")
     with torch.no_grad():
@@ -334,7 +345,9 @@ def test_examples_of_rows_of_images_and_of_pairs():
 
 
 def test_the_counts_keep_no_arrays_of_a_batch():
-    items, tokens, heads = 400, 5, 6
+    items = 400
+    tokens = 5
+    heads = 6
     one = torch.arange(tokens)[None]
     asked = Items(
         one,
@@ -360,8 +373,10 @@ def test_the_counts_keep_no_arrays_of_a_batch():
 @pytest.mark.parametrize("make", [vl_bert, lxmert])
 def test_heads_of_a_model_that_reads_regions_are_ranked(make, tmp_path):
     """The ranking, its file and its boxes: those of the audit, and the region that the heads attend to most."""
-    model, regions = make(), make_regions()
-    given, processor = make_examples(regions), processor_of(make())
+    model = make()
+    regions = make_regions()
+    given = make_examples(regions)
+    processor = processor_of(make())
     ranking = rank_heads(model, processor, given, {}, regions=regions, count=2, words="last", ablate=0)
     counts = audit(model, processor, given, regions, directions=["text_to_region"], progress=False).counts
     np.testing.assert_allclose(ranking.reported_on.counts.accuracy, counts.accuracy)

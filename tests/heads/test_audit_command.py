@@ -30,7 +30,8 @@ def places(tmp_path_factory):
     """Scenes and checkpoints of every kind; data sets are built below the same folder."""
     root = tmp_path_factory.mktemp("audit")
     scenes = tiny_scenes(root / "scenes")
-    tokenizer, width = load_tokenizer(str(scenes / "vocab.txt")), RegionTable.open(scenes / "regions").feature_size
+    tokenizer = load_tokenizer(str(scenes / "vocab.txt"))
+    width = RegionTable.open(scenes / "regions").feature_size
     words = {"vocab_size": len(tokenizer), **SIZES}
     for seed, name in enumerate(("before", "after")):
         torch.manual_seed(seed)
@@ -71,7 +72,8 @@ def conllu(places):
     """Parses of all captions: every word hangs on the one before it, by the relation `next`."""
     rows = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), cache_dir=str(places / "cache"))
     rows.download_and_prepare()
-    path, lines = places / "parses.conllu", []
+    path = places / "parses.conllu"
+    lines = []
     for split in rows.as_dataset().values():
         for example in grounded_examples(split):
             lines += [f"# image_id = {example.image_id}", f"# text = {example.caption}"]
@@ -89,18 +91,23 @@ def test_before_and_after_with_relations_and_the_page(call, places):
         relations=conllu(places),
     )  # fmt: skip
     assert status == 0, err
-    assert "chosen by pointing on validation (" in out and "reported on test (" in out and "heads changed" in out
+    assert "chosen by pointing on validation (" in out
+    assert "reported on test (" in out
+    assert "heads changed" in out
     written = {path.name for path in (places / "audit").iterdir()}
     figures = {
         f"{n}{kind}" for n in ("text_to_region", "relations", "changes_text_to_region") for kind in (".png", ".pdf")
     }
     assert written >= {"heads.json", "heads.md", "heads.csv", "changes.json", "heads.html", "against"} | figures
     result = HeadTable.load(places / "audit")
-    assert (
-        result.choice.split == "validation" and result.about["split"] == "test" and set(result.relations) == {"next"}
-    )
+    assert result.choice.split == "validation"
+    assert result.about["split"] == "test"
+    assert set(result.relations) == {"next"}
     text = (places / "audit/heads.md").read_text()
-    assert "chosen on validation" in text and "## " in text and "against" in text and "| relation, next |" in text
+    assert "chosen on validation" in text
+    assert "## " in text
+    assert "against" in text
+    assert "| relation, next |" in text
     before = HeadTable.load(places / "audit/against")
     assert before.about["model"].endswith("before")
     changes = json.loads((places / "audit/changes.json").read_text())
@@ -111,7 +118,8 @@ def test_before_and_after_with_relations_and_the_page(call, places):
 def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_with_the_data(call, places):
     status, out, err = call(regions=None, split="val", limit=2, output="plain")
     assert status == 0, err
-    assert "chosen by pointing on test (" in out and "reported on validation (" in out
+    assert "chosen by pointing on test (" in out
+    assert "reported on validation (" in out
     status, out, err = call(limit=2, output="plain")
     assert status == 0 and "on validation (" in out and "reported on test (" in out, err
     status, out, err = call(limit=2, output="plain", choose_on="same_split")
@@ -125,13 +133,16 @@ def test_the_command_counts_what_the_python_call_counts(call, places):
     builder = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), splits=["test"])
     builder.download_and_prepare()
     rows = builder.as_dataset("test").select(range(2))
-    model, processor = VLBertForVGP.from_pretrained("after"), VLBertProcessor.from_pretrained("after")
+    model = VLBertForVGP.from_pretrained("after")
+    processor = VLBertProcessor.from_pretrained("after")
     regions = RegionTable.open("scenes/regions")
     options = {"word": "mean", "progress": False}
     counts = audit(model, processor, grounded_examples(rows), regions, **options).entities["text_to_region"]["all"]
-    assert counts.image_ids == found.image_ids and (counts.correct == found.correct).all()
+    assert counts.image_ids == found.image_ids
+    assert (counts.correct == found.correct).all()
     best = json.loads(out)["best"][0]
-    assert best["kind"] == "text_to_region" and best["accuracy"] == found.accuracy[int(best["layer"]), best["head"]]
+    assert best["kind"] == "text_to_region"
+    assert best["accuracy"] == found.accuracy[int(best["layer"]), best["head"]]
 
 
 @pytest.mark.parametrize(("model", "options"), [("visual_bert", {"tokenizer": "tokenizer"}), ("lxmert", {})])
@@ -140,7 +151,8 @@ def test_checkpoints_of_transformers(call, places, model, options):
     assert status == 0, err
     result = HeadTable.load(places / model)
     assert result.layers == (("0", "1") if model == "visual_bert" else ("cross 0", "cross 1"))
-    assert result.entities["text_to_region"]["all"].total > 10 and "region → text" in out
+    assert result.entities["text_to_region"]["all"].total > 10
+    assert "region → text" in out
 
 
 def test_heads_of_a_pretrained_region_model_are_removed(call, places):
@@ -148,18 +160,23 @@ def test_heads_of_a_pretrained_region_model_are_removed(call, places):
     assert status == 0, err
     effects = json.loads((places / "ablated/heads.json").read_text())["ablation"]
     assert f"| {effects['together']['change']:+.3f} |" in out
-    assert effects["tokens"] > 10 and [len(layer) for layer in effects["estimates"]] == [2, 2]
+    assert effects["tokens"] > 10
+    assert [len(layer) for layer in effects["estimates"]] == [2, 2]
 
 
 def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, places):
-    card, around = places / "after" / "README.md", ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
+    card = places / "after" / "README.md"
+    around = ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
     card.write_text(SECTION.place.join(around))
     for limit in (2, 4):
         assert call(output=f"card{limit}", limit=limit, card="after")[0] == 0
         text = card.read_text()
         section = heads_section(read_json(places / f"card{limit}" / "heads.json"))
-        start, end = f"{SECTION.place}\n\n{section}".join([around[0], ""]), f"\n{SECTION.end}{around[1]}"
-        assert text.startswith(start) and text.endswith(end) and text.count("## Where its heads look") == 1
+        start = f"{SECTION.place}\n\n{section}".join([around[0], ""])
+        end = f"\n{SECTION.end}{around[1]}"
+        assert text.startswith(start)
+        assert text.endswith(end)
+        assert text.count("## Where its heads look") == 1
     assert call(output="card4", limit=4, card=card)[0] == 0
     assert card.read_text() == text
 

@@ -12,7 +12,9 @@ from grounded_attention.pages.colours import BLUE, GREY, SKY
 
 pytestmark = pytest.mark.drawn_figures
 
-LAYERS, HEADS, IMAGES = 3, 4, 30
+LAYERS = 3
+HEADS = 4
+IMAGES = 30
 
 
 def counts(seed=0, images=IMAGES, layers=LAYERS, heads=HEADS, least=0.0) -> HeadCounts:
@@ -57,7 +59,8 @@ def test_active_heads_are_large_and_dark_at_their_accuracy(tmp_path):
 def test_heads_of_a_layer_do_not_hide_each_other(tmp_path):
     (axes,) = grounding_panels_figure({"one": counts(least=0.3)}, tmp_path / "a.png").axes
     x = points(axes, BLUE)[:, 0]
-    assert len(np.unique(x.round(6))) == LAYERS * HEADS and np.diff(np.sort(x)).min() > 0.05
+    assert len(np.unique(x.round(6))) == LAYERS * HEADS
+    assert np.diff(np.sort(x)).min() > 0.05
 
 
 def test_the_chosen_head_is_named(tmp_path):
@@ -91,7 +94,8 @@ def test_panels_share_one_scale_that_holds_every_point(tmp_path):
 
 
 def test_changes_show_the_difference_and_mark_what_is_significant(tmp_path):
-    before, after = counts(1), counts(2)
+    before = counts(1)
+    after = counts(2)
     after = HeadCounts(
         before.image_ids,
         before.items,
@@ -106,7 +110,8 @@ def test_changes_show_the_difference_and_mark_what_is_significant(tmp_path):
     grid = figure.axes[0]
     assert np.allclose(grid.images[0].get_array(), 100 * (after.accuracy - before.accuracy))
     stars = {(line.get_ydata()[0], line.get_xdata()[0]) for line in grid.get_lines()}
-    assert stars == {(1, 2), (0, 3)} and "2 of 12 heads significant" in figure.get_suptitle()
+    assert stars == {(1, 2), (0, 3)}
+    assert "2 of 12 heads significant" in figure.get_suptitle()
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
@@ -121,4 +126,7 @@ def test_nothing_leaves_the_page(tmp_path):
     width, height = Image.open(tmp_path / "a.png").size
     for text in [t for axes in figure.axes for t in (*axes.texts, axes.title, axes.xaxis.label) if t.get_text()]:
         box = text.get_window_extent()
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= width
+        assert box.y1 <= height

@@ -22,7 +22,9 @@ from tests.helpers.quick_figures import blank_figure, no_objects
 pytestmark = pytest.mark.drawn_figures
 
 HOSTILE = "</script><script>x</script>\"'&<b>"
-LAYERS, HEADS, IMAGES = 2, 3, 40
+LAYERS = 2
+HEADS = 3
+IMAGES = 40
 
 
 def counts(seed: int, lift: float = 0.0) -> HeadCounts:
@@ -59,7 +61,10 @@ class Reader(HTMLParser):
 
     def __init__(self, page: str):
         super().__init__()
-        self.rows, self.tags, self.text, self._in = [], [], [], []
+        self.rows = []
+        self.tags = []
+        self.text = []
+        self._in = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
@@ -128,10 +133,13 @@ def test_text_of_the_data_stays_text(written):
     reader = Reader(written)
     assert not {"b"} & {tag for tag, _ in reader.tags}
     scripts = [attrs for tag, attrs in reader.tags if tag == "script"]
-    assert len(scripts) == 2 and scripts[0]["type"] == "application/json" and "src" not in scripts[1]
+    assert len(scripts) == 2
+    assert scripts[0]["type"] == "application/json"
+    assert "src" not in scripts[1]
     assert "".join(reader.text).count(HOSTILE) >= 6
     images = [attrs for tag, attrs in reader.tags if tag == "img"]
-    assert images and all(attrs["src"].startswith("data:image/") and attrs["alt"] for attrs in images)
+    assert images
+    assert all(attrs["src"].startswith("data:image/") and attrs["alt"] for attrs in images)
 
 
 def test_words_are_drawn_across_layers_for_the_best_model(written):
@@ -151,7 +159,8 @@ def test_the_first_sentence_and_the_explorer_name_the_best_head_of_all(written):
         assert said in lead
     assert f"{tables['start'].accuracy.max():.1%}" in lead
     headings = re.findall(r"<h2 [^>]*>(.*?)</h2>", written)
-    assert headings[0] == "Explorer" and headings[-1] == "All numbers"
+    assert headings[0] == "Explorer"
+    assert headings[-1] == "All numbers"
     assert len({attrs["id"] for tag, attrs in reader.tags if tag == "h2"}) == len(headings)
     data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', written)[1])
     assert data["explorers"][0]["best"] == [1, layer, head]
@@ -159,7 +168,9 @@ def test_the_first_sentence_and_the_explorer_name_the_best_head_of_all(written):
 
 def test_one_model_has_no_changes_and_no_script_without_examples(white):
     page = heads_page({"start": RESULTS["start"]})
-    assert "What changed" not in page and "<script" not in page and "script-src" not in page
+    assert "What changed" not in page
+    assert "<script" not in page
+    assert "script-src" not in page
     with pytest.raises(ValueError, match="results is empty"):
         heads_page({})
 

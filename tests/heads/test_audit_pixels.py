@@ -17,7 +17,10 @@ from tests.helpers.tiny_vgp import FEATURE_SIZE, TinyRegions, tiny_model, tiny_p
 
 VISION = {"model_type": "fast_rcnn", "embedding_size": 4, "hidden_sizes": [4, 4, 4, FEATURE_SIZE]}
 VISION |= {"depths": [1, 1, 1, 1], "roi_size": 2}
-CAPTION, PHRASE, LAST = "a b c d", (2, 5), 3  # "b c", whose last token stands third after [CLS]
+# "b c", whose last token stands third after [CLS]
+CAPTION = "a b c d"
+PHRASE = (2, 5)
+LAST = 3
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,8 @@ def full_maps(pixels):
 
 
 def test_what_reads_pixels(pixels):
-    assert reads_pixels(pixels[0]) and not reads_pixels(tiny_model())
+    assert reads_pixels(pixels[0])
+    assert not reads_pixels(tiny_model())
 
 
 def test_audit_from_pixels(pixels):

@@ -51,15 +51,20 @@ OTHER = [[0.2, 0.1], [0.4, 0.8]]
 
 
 def test_heads_are_chosen_on_one_split_and_reported_on_another():
-    here, there = result(FIRST), result(OTHER, "validation")
-    same, chosen = here.choose_on(SAME_SPLIT), here.choose_on(there)
+    here = result(FIRST)
+    there = result(OTHER, "validation")
+    same = here.choose_on(SAME_SPLIT)
+    chosen = here.choose_on(there)
     best = {one.group: one for one in chosen.best_heads()}["all"]
     accuracy = here.entities["text_to_region"]["all"].accuracy
-    assert (best.layer, best.head) == (1, 1) and best.accuracy == accuracy[1, 1]
-    assert best.interval[0] < best.accuracy < best.interval[1] and best.upper_bound == 0.8
+    assert (best.layer, best.head) == (1, 1)
+    assert best.accuracy == accuracy[1, 1]
+    assert best.interval[0] < best.accuracy < best.interval[1]
+    assert best.upper_bound == 0.8
     flattered = same.best_heads()[0]
     assert (flattered.layer, flattered.head, flattered.accuracy) == (0, 0, accuracy.max())
-    assert chosen.choice.split == "validation" and here.choice.split == same.choice.split == SAME_SPLIT
+    assert chosen.choice.split == "validation"
+    assert here.choice.split == same.choice.split == SAME_SPLIT
     assert chosen.name(1, 0) == "cross 1-0"
 
 
@@ -134,7 +139,8 @@ def test_counts_of_other_shapes_are_refused(tmp_path, name):
     """A file that its digest fits, which another program wrote."""
     result(FIRST).save(tmp_path)
     table, (stored,) = tmp_path / "heads.json", tmp_path.glob("*.npz")
-    arrays, manifest = dict(np.load(stored)), json.loads(table.read_text())
+    arrays = dict(np.load(stored))
+    manifest = json.loads(table.read_text())
     np.savez(stored, **arrays | {f"0/{name}": arrays[f"0/{name}"][:-1]})
     manifest["counts"]["sha256"] = hashlib.sha256(stored.read_bytes()).hexdigest()
     table.write_text(json.dumps(manifest))
@@ -147,11 +153,14 @@ def test_counts_of_other_shapes_are_refused(tmp_path, name):
 def test_table_of_all_heads():
     found = result(FIRST, relations=["det"])
     table = found.to_pandas()
-    assert len(table) == 3 * 4 and set(table.kind) == {"text_to_region", "relations"}
+    assert len(table) == 3 * 4
+    assert set(table.kind) == {"text_to_region", "relations"}
     row = table[(table.group == "people") & (table.layer == "cross 1") & (table["head"] == 0)].iloc[0]
     people = found.entities["text_to_region"]["people"]
     assert (row.accuracy, row["items"], row.images) == (people.accuracy[1, 0], 50, 10)
-    assert row.low <= row.accuracy <= row.high and row.active and row.upper_bound == 0.8
+    assert row.low <= row.accuracy <= row.high
+    assert row.active
+    assert row.upper_bound == 0.8
 
 
 def test_card_section_names_the_choice_the_numbers_and_the_limits():
@@ -159,10 +168,13 @@ def test_card_section_names_the_choice_the_numbers_and_the_limits():
     text = found.to_card_section()
     best = found.best_heads()[0]
     assert f"| text → region | cross 1-1 | {best.accuracy:.1%} ({best.interval[0]:.1%} to" in text
-    assert "chosen on validation" in text and "on scenes, split test" in text and "| relation, det |" in text
+    assert "chosen on validation" in text
+    assert "on scenes, split test" in text
+    assert "| relation, det |" in text
     assert "this overstates them" in result(FIRST).to_card_section()
     header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in (header, rule, *rows)} == {9} and len(rows) == 3
+    assert {line.count("|") for line in (header, rule, *rows)} == {9}
+    assert len(rows) == 3
 
 
 def rings(drawing: str) -> list[str]:
@@ -207,9 +219,11 @@ def test_changes_are_found_where_there_are_any(tmp_path):
     changes = compare(before, after, ("a/none", "b/direct"), draws=500)
     assert changes.significant("text_to_region").tolist() == [[False, False], [False, True]]
     text = changes.to_markdown()
-    assert "b/direct against a/none" in text and "1 of 4 heads changed, 1 of them for the better" in text
+    assert "b/direct against a/none" in text
+    assert "1 of 4 heads changed, 1 of them for the better" in text
     found = changes.to_dict()
-    assert found["text_to_region"]["p_corrected"][0][0] == 1 and json.dumps(found)
+    assert found["text_to_region"]["p_corrected"][0][0] == 1
+    assert json.dumps(found)
     assert [file.name for file in changes.plot(tmp_path)] == [
         "changes_text_to_region.png",
         "changes_text_to_region.pdf",
@@ -220,7 +234,8 @@ def test_changes_are_found_where_there_are_any(tmp_path):
 
 def test_heads_that_a_layer_lacks_are_not_counted():
     """Layer 1 has two heads of four, layer 2 none, the heads of layer 3 see nothing of the image."""
-    images, shape = 12, (12, 4, 4)
+    images = 12
+    shape = (12, 4, 4)
     real = np.zeros(shape[1:], dtype=bool)
     real[0] = real[1, :2] = True
     correct = np.zeros(shape, dtype=int)
@@ -235,7 +250,8 @@ def test_heads_that_a_layer_lacks_are_not_counted():
         )  # fmt: skip
         return HeadTable(tuple("0123"), 4, {"text_to_region": {"all": counts}}, headless=(2,))
 
-    before, after = table(0), table(1)
+    before = table(0)
+    after = table(1)
     assert before.real.sum() == 4 + 2 + 4  # windows: they exist
     assert len(before.to_pandas()) == 10
     changes = compare(before, after)

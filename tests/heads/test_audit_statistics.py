@@ -16,7 +16,8 @@ from grounded_attention.metrics.intervals import interval_text, to_json
 
 def counts_of(items, correct, baseline=None):
     """Counts with the given items (I,) and right answers (I, L, H)."""
-    items, correct = np.asarray(items), np.asarray(correct)
+    items = np.asarray(items)
+    correct = np.asarray(correct)
     ids = tuple(f"image {number}" for number in range(len(items)))
     baseline = np.zeros_like(items) if baseline is None else np.asarray(baseline)
     return HeadCounts(ids, items, correct, correct / 2, baseline, items / 3)
@@ -32,7 +33,8 @@ def random_counts(images, layers=2, heads=3, seed=0, rate=0.5):
 def test_interval_is_that_of_a_loop_over_samples_of_images():
     """Another way to resample (a loop that collects the drawn images) agrees as far as two sets of draws can."""
     counts = random_counts(images=25)
-    rng, samples = np.random.default_rng(99), []
+    rng = np.random.default_rng(99)
+    samples = []
     for _ in range(2000):
         drawn = counts.take(rng.integers(25, size=25))
         samples.append(drawn.accuracy)
@@ -40,7 +42,8 @@ def test_interval_is_that_of_a_loop_over_samples_of_images():
     found = counts.intervals(level=0.9, draws=4000, seed=1)
     assert found.shape == (2, 2, 3)
     np.testing.assert_allclose(found, expected, atol=0.012)
-    assert (found[0] < counts.accuracy).all() and (counts.accuracy < found[1]).all()
+    assert (found[0] < counts.accuracy).all()
+    assert (counts.accuracy < found[1]).all()
 
 
 def test_same_seed_same_interval_and_blocks_do_not_matter(monkeypatch):
@@ -137,7 +140,8 @@ def test_p_of_few_images_is_that_of_all_exchanges():
 
 def test_drawn_exchanges_come_close_to_all():
     before, after = two_checkpoints()
-    exact, drawn = permutation_test(before, after).p, permutation_test(before, after, draws=255).p
+    exact = permutation_test(before, after).p
+    drawn = permutation_test(before, after, draws=255).p
     assert (exact != drawn).any()
     np.testing.assert_allclose(drawn, exact, atol=0.1)
 
@@ -155,10 +159,12 @@ def test_a_change_is_found_and_nothing_is_not():
     correct = before.correct.copy()
     correct[:, 1, 2] = before.items
     found = permutation_test(before, counts_of(before.items, correct), draws=999)
-    assert found.p[1, 2] == pytest.approx(1 / 1000) and found.difference[1, 2] > 0.3
+    assert found.p[1, 2] == pytest.approx(1 / 1000)
+    assert found.difference[1, 2] > 0.3
     others = np.ones((2, 3), dtype=bool)
     others[1, 2] = False
-    assert (found.p[others] == 1).all() and (found.difference[others] == 0).all()
+    assert (found.p[others] == 1).all()
+    assert (found.difference[others] == 0).all()
 
 
 def test_p_is_uniform_where_nothing_changed():
@@ -167,7 +173,8 @@ def test_p_is_uniform_where_nothing_changed():
     draw = np.random.default_rng(10).binomial
     before, after = (counts_of(items, draw(items[:, None, None], 0.5, (50, 20, 50))) for _ in range(2))
     p = permutation_test(before, after, draws=300).p
-    assert 0.05 < (p <= 0.1).mean() < 0.12 and 0.2 < (p <= 0.3).mean() < 0.34
+    assert 0.05 < (p <= 0.1).mean() < 0.12
+    assert 0.2 < (p <= 0.3).mean() < 0.34
 
 
 def test_repeating_phrases_does_not_lower_p():
@@ -202,7 +209,8 @@ def rejected_by_holm(p, level):
 
 
 def test_corrected_p_claim_what_the_step_procedure_claims():
-    rng, claims = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
+    claims = 0
     for _ in range(200):
         p = rng.beta(0.3, 1, 12)
         for level in (0.01, 0.05, 0.2):

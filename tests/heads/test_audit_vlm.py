@@ -17,7 +17,9 @@ from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_pair
 
-COUNT, LAYERS, HEADS = 4, 2, 4
+COUNT = 4
+LAYERS = 2
+HEADS = 4
 QUESTION = "what is this ?"
 BOTH = ("llava", "qwen2_5_vl")
 
@@ -34,7 +36,8 @@ def make(model_type: str, seed: int = 0):
 
 def with_types(count: int) -> list[AuditExample]:
     """Phrases with types; the last one of each text has a second box, and every third none."""
-    made, seen = [], 0
+    made = []
+    seen = 0
     for example in examples(count):
         phrases = []
         for number, phrase in enumerate(example.phrases):
@@ -49,7 +52,9 @@ def with_types(count: int) -> list[AuditExample]:
 @torch.no_grad()
 def brute_force(model, processor, given, word="last", merged=False, instruction=None) -> dict:
     """(group, image) -> items, right by head, share by head, baseline, chance, reachable; one phrase at a time."""
-    grounding, images, sums = PatchGroundingProcessor(processor), pictures(COUNT), {}
+    grounding = PatchGroundingProcessor(processor)
+    images = pictures(COUNT)
+    sums = {}
     model.set_attn_implementation("eager")
     for example in given:
         for phrase in example.phrases:
@@ -70,7 +75,8 @@ def brute_force(model, processor, given, word="last", merged=False, instruction=
             gold = gold_patches(patches, boxes.tolist())
             middles = [((x1 + x2) / 2 - 0.5, (y1 + y2) / 2 - 0.5) for x1, y1, x2, y2 in patches]
             centre = min(range(len(shown)), key=lambda r: round(np.hypot(*middles[r]), 6))
-            right, share = np.zeros((LAYERS, HEADS), int), np.zeros((LAYERS, HEADS))
+            right = np.zeros((LAYERS, HEADS), int)
+            share = np.zeros((LAYERS, HEADS))
             for layer in range(LAYERS):
                 for head in range(HEADS):
                     values = [np.mean([float(maps[layer][0, head, row, c]) for row in rows]) for c in columns]
@@ -104,10 +110,12 @@ def check(groups: dict, expected: dict) -> None:
     for group, counts in groups.items():
         for number, image in enumerate(counts.image_ids):
             items, right, share, baseline, chance, reachable = expected[group, image]
-            assert counts.items[number] == items and counts.baseline[number] == baseline
+            assert counts.items[number] == items
+            assert counts.baseline[number] == baseline
             assert (counts.correct[number] == right).all()
             np.testing.assert_allclose(counts.share[number], share, atol=1e-5)
-            assert counts.chance[number] == pytest.approx(chance) and counts.reachable[number] == reachable
+            assert counts.chance[number] == pytest.approx(chance)
+            assert counts.reachable[number] == reachable
 
 
 @pytest.mark.parametrize("model_type", BOTH)
@@ -123,8 +131,10 @@ def test_counts_equal_loops_over_eager_maps(model_type, word, merged, instructio
     )
     assert list(result.entities) == ["text_to_region"]  # image tokens cannot see the words after them
     check(result.entities["text_to_region"], brute_force(model, processor, given, merged=merged, **options))
-    assert result.layers == ("0", "1") and result.heads == HEADS
-    assert result.about["baseline"] == CENTRE and result.about["phrases"]["without_boxes"] == 1
+    assert result.layers == ("0", "1")
+    assert result.heads == HEADS
+    assert result.about["baseline"] == CENTRE
+    assert result.about["phrases"]["without_boxes"] == 1
     assert model.config._attn_implementation == "sdpa"
 
 
@@ -162,8 +172,12 @@ def test_two_models_are_compared_and_the_card_speaks_of_image_tokens():
     before, after = (result.entities["text_to_region"]["all"].accuracy for result in results)
     np.testing.assert_allclose(changes.comparisons["text_to_region"].difference, after - before)
     text = results[0].to_card_section()
-    assert "image token" in text and "IoU" not in text and "END" not in text and "most confident" not in text
-    assert "at least 50% of it" in text and CENTRE in text
+    assert "image token" in text
+    assert "IoU" not in text
+    assert "END" not in text
+    assert "most confident" not in text
+    assert "at least 50% of it" in text
+    assert CENTRE in text
 
 
 def test_a_layer_that_sees_no_image_token_is_never_right():
@@ -181,7 +195,8 @@ def test_a_layer_that_sees_no_image_token_is_never_right():
     counts = result.entities["text_to_region"]["all"]
     ranked = rank_heads(model, processor, late, pictures(COUNT), ablate=0, count=1, words="last")
     assert ranked.reported_on.counts.blind_layers == (0,)
-    assert (counts.correct[:, 0] == 0).all() and not counts.active[0].any()
+    assert (counts.correct[:, 0] == 0).all()
+    assert not counts.active[0].any()
     assert (counts.accuracy[1] == 1).all()
     np.testing.assert_allclose(counts.accuracy, ranked.reported_on.counts.accuracy)
 
@@ -195,7 +210,8 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
         brute_force(model, processor, examples(COUNT)),
     )
     counts = result.entities["region_to_text"]["all"]
-    grounding, images = PatchGroundingProcessor(processor), pictures(COUNT)
+    grounding = PatchGroundingProcessor(processor)
+    images = pictures(COUNT)
     model.set_attn_implementation("eager")
     for number, example in enumerate(examples(COUNT)):
         spans = [{"text": 0, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
@@ -210,7 +226,8 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
             for layer in range(LAYERS):
                 row = maps[layer][0][:, int(batch["region_positions"][0, region]), words]
                 right[layer] += named[row.argmax(-1)].numpy()
-        assert counts.items[number] == len(queried) and (counts.correct[number] == right).all()
+        assert counts.items[number] == len(queried)
+        assert (counts.correct[number] == right).all()
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,13 @@ def test_an_adapter_against_its_model(call, places):
         model="adapter", against="llava", relations=parses, explore=1, card="adapter", output="lora", word="last"
     )
     assert status == 0, err
-    assert "text to region:" in out and "heads changed" in out and "region → text" not in out
-    result, before = HeadTable.load("lora"), HeadTable.load("lora/against")
-    assert result.relations and result.about["regions"] == "image tokens"
+    assert "text to region:" in out
+    assert "heads changed" in out
+    assert "region → text" not in out
+    result = HeadTable.load("lora")
+    before = HeadTable.load("lora/against")
+    assert result.relations
+    assert result.about["regions"] == "image tokens"
     builder = BUILDERS["flickr30k_entities"](data_dir="scenes", splits=["test"])
     builder.download_and_prepare()
     rows = list(grounded_examples(builder.as_dataset("test").select(range(2))))
@@ -82,13 +86,19 @@ def test_an_adapter_against_its_model(call, places):
         if model is not base:
             expected = audit(model, processor, rows, images=pictures, progress=False)
             same = expected.entities["text_to_region"]["all"]
-            assert (same.correct == counts.correct).all() and abs(same.share - counts.share).max() < 1e-4
+            assert (same.correct == counts.correct).all()
+            assert abs(same.share - counts.share).max() < 1e-4
         shares.append(counts.mean_share)
     assert abs(shares[0] - shares[1]).max() > 1e-3
     card = (places / "adapter" / "README.md").read_text()
-    assert "image token" in card and "### " in card and "adapter against " in card and card.endswith("## Licence\n")
+    assert "image token" in card
+    assert "### " in card
+    assert "adapter against " in card
+    assert card.endswith("## Licence\n")
     page = (places / "lora" / "heads.html").read_text()
-    assert "llava" in page and "adapter" in page and "always answering the image token at the centre" in page
+    assert "llava" in page
+    assert "adapter" in page
+    assert "always answering the image token at the centre" in page
 
 
 REGION_MODEL = str(ROOT / "grounded_attention" / "space" / "models" / "direct")
@@ -115,7 +125,8 @@ def test_an_adapter_on_the_hub_loads_with_its_model(call, places, loopback_hub, 
     config.write_text(local)
     assert done.returncode == 0, done.stderr[-2000:]
     assert call(model="adapter", output="here")[0] == 0
-    there, here = HeadTable.load(tmp_path / "out"), HeadTable.load("here")
+    there = HeadTable.load(tmp_path / "out")
+    here = HeadTable.load("here")
     assert (there.entities["text_to_region"]["all"].share == here.entities["text_to_region"]["all"].share).all()
 
 

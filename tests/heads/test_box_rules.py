@@ -8,15 +8,19 @@ import torch
 from grounded_attention.heads.maps import BOX_RULE, BOX_RULES, TokenGrid, attended_cells
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-CELLS, TRIALS = 24, 20
-SIZES, BACKGROUNDS = (2, 4, 6, 8, 12), (0.0, 0.3, 0.7)
+CELLS = 24
+TRIALS = 20
+SIZES = (2, 4, 6, 8, 12)
+BACKGROUNDS = (0.0, 0.3, 0.7)
 
 
 def planted(generator, size, background):
     """A map with one object, and the box of the object."""
     height, width = (max(1, round(size * generator.uniform(0.7, 1.4))) for _ in range(2))
-    top, left = generator.integers(0, CELLS - height + 1), generator.integers(0, CELLS - width + 1)
-    noise, inside = generator.gamma(1.0, size=(CELLS, CELLS)), generator.gamma(2.0, size=(height, width))
+    top = generator.integers(0, CELLS - height + 1)
+    left = generator.integers(0, CELLS - width + 1)
+    noise = generator.gamma(1.0, size=(CELLS, CELLS))
+    inside = generator.gamma(2.0, size=(height, width))
     made = noise / noise.sum() * background
     made[top : top + height, left : left + width] += inside / inside.sum() * (1 - background)
     box = np.array([left, top, left + width, top + height]) / CELLS
@@ -24,7 +28,8 @@ def planted(generator, size, background):
 
 
 def accuracy(rule, size, background):
-    generator, right = np.random.default_rng(size), 0
+    generator = np.random.default_rng(size)
+    right = 0
     edges = torch.arange(CELLS) / CELLS
     y, x = torch.meshgrid(edges, edges, indexing="ij")
     boxes = torch.stack([x, y, x + 1 / CELLS, y + 1 / CELLS], -1).view(-1, 4)
@@ -49,7 +54,8 @@ def test_the_cut_at_the_mean_loses_small_objects():
 
 def test_boxes_end_inside_tokens():
     """Boxes of 8 x 8 tokens, whose attention is the part of a token that the object covers."""
-    generator, edges = np.random.default_rng(0), np.arange(9) / 8
+    generator = np.random.default_rng(0)
+    edges = np.arange(9) / 8
     grid = TokenGrid(torch.arange(64), torch.arange(64), torch.ones(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
     right = dict.fromkeys(BOX_RULES, 0)
     for _ in range(100):
@@ -62,7 +68,8 @@ def test_boxes_end_inside_tokens():
         cells = torch.tensor(np.outer(covered[1], covered[0]), dtype=torch.float32)
         for rule in BOX_RULES:
             right[rule] += box_iou([grid.attended(cells, rule)[0]], [[*start, *(start + size)]])[0, 0] >= IOU_THRESHOLD
-    assert right["max-0.6"] >= 90 and right["max-0.6"] >= 2 * right[BOX_RULE]
+    assert right["max-0.6"] >= 90
+    assert right["max-0.6"] >= 2 * right[BOX_RULE]
 
 
 @pytest.mark.parametrize("rule", BOX_RULES)
@@ -72,7 +79,8 @@ def test_the_part_in_the_box_is_that_of_the_attention(rule):
     cells[7, 0] = 0.5  # another place
     grid = TokenGrid(torch.arange(64), torch.arange(64), torch.ones(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
     (x1, y1, x2, y2), share = grid.attended(cells, rule)
-    assert x1 <= 4 / 8 <= x2 and y1 <= 3 / 8 <= y2
+    assert x1 <= 4 / 8 <= x2
+    assert y1 <= 3 / 8 <= y2
     covered = (min(x2, 0.75) - max(x1, 0.375)) * (min(y2, 0.5) - max(y1, 0.25)) * 64
     assert share <= covered / 6.5 + 1e-5
 

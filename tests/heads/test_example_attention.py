@@ -42,7 +42,8 @@ def table():
 def captured(table):
     gold = table["1"].boxes[:1]
     example = AuditExample("1", CAPTION, (Phrase("", 2, 5, boxes=gold),))
-    observer, picture = get_observer(tiny_model().eval()), Image.new("RGB", (40, 30))
+    observer = get_observer(tiny_model().eval())
+    picture = Image.new("RGB", (40, 30))
     regions = Regions({"1": table["1"]})
     (found,) = capture_examples(observer, tiny_processor(), [example], regions, {"1": picture}.__getitem__)
     return found
@@ -66,7 +67,8 @@ def test_captured_attention_is_that_of_full_maps(captured, table):
     assert np.allclose(captured.attention, maps[:, :, words][..., regions], atol=1e-6)
     assert captured.back is not None
     assert np.allclose(captured.back, maps[:, :, regions][..., words], atol=1e-6)
-    assert captured.layers == ("0", "1") and captured.heads == 2
+    assert captured.layers == ("0", "1")
+    assert captured.heads == 2
 
 
 def test_sub_words_are_averaged_as_rows_and_summed_as_columns(table):
@@ -74,11 +76,13 @@ def test_sub_words_are_averaged_as_rows_and_summed_as_columns(table):
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
     processor = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)
     assert tokenizer.tokenize("c ab d") == ["c", "a", "##b", "d"]
-    model, picture = tiny_model(vocab_size=len(words)).eval(), Image.new("RGB", (4, 3))
+    model = tiny_model(vocab_size=len(words)).eval()
+    picture = Image.new("RGB", (4, 3))
     examples = [AuditExample("1", "c ab d", ())]
     (found,) = capture_examples(get_observer(model), processor, examples, table, lambda _: picture)
     maps, regions = full_maps(table, "c ab d", processor, model)
-    assert found.text(1) == "ab" and found.labels == ()
+    assert found.text(1) == "ab"
+    assert found.labels == ()
     assert np.allclose(found.attention[:, :, 1], maps[:, :, [2, 3]][..., regions].mean(2), atol=1e-6)
     assert np.allclose(found.back[..., 1], maps[:, :, regions][..., [2, 3]].sum(-1), atol=1e-6)
 
@@ -91,19 +95,24 @@ def test_words_of_a_phrase_know_their_gold_regions(captured, table):
 
 
 def test_of_many_regions_the_first_stay_as_in_the_audit(table):
-    boxes, count = table["1"].boxes, len(table["1"].boxes)
+    boxes = table["1"].boxes
+    count = len(table["1"].boxes)
     ascending = SimpleNamespace(**vars(table["1"]), scores=np.linspace(0, 1, count, dtype=np.float32))
-    processor, picture = tiny_processor(), Image.new("RGB", (4, 3))
+    processor = tiny_processor()
+    picture = Image.new("RGB", (4, 3))
     processor.max_regions = 1
-    examples, observer = [AuditExample("1", CAPTION, ())], get_observer(tiny_model().eval())
+    examples = [AuditExample("1", CAPTION, ())]
+    observer = get_observer(tiny_model().eval())
     (found,) = capture_examples(observer, processor, examples, Regions({"1": ascending}), lambda _: picture)
-    assert count > 1 and np.allclose(found.boxes, boxes[:1])
+    assert count > 1
+    assert np.allclose(found.boxes, boxes[:1])
     assert found.labels == tuple(NAMES[number] for number in table["1"].classes[:1])
 
 
 def test_shares_come_apart_into_spread_and_sum(captured):
     weights, share = captured.over_regions(1, 0, 1)
-    assert np.allclose(weights * share, captured.attention[0, 1, 1]) and np.isclose(weights.sum(), 1)
+    assert np.allclose(weights * share, captured.attention[0, 1, 1])
+    assert np.isclose(weights.sum(), 1)
     mean, _ = captured.over_regions(1, 0)
     assert np.allclose(mean, captured.attention[0, :, 1].mean(0) / captured.attention[0, :, 1].mean(0).sum())
 
@@ -126,4 +135,6 @@ def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
     assert len(figure.axes) == 6
     labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
     share = captured.attention[0, 1, [1, 2]].sum(-1).mean()
-    assert labels[-1] == f"0-1: {share:.0%} on regions" and len(labels) == 3  # the lowest layer is at the bottom
+    # the lowest layer is at the bottom
+    assert labels[-1] == f"0-1: {share:.0%} on regions"
+    assert len(labels) == 3

@@ -13,7 +13,9 @@ CAPTIONS = ["a b c", "d e"]
 @pytest.mark.parametrize("unpad", [False, True])
 def test_parts_give_what_the_whole_gives(monkeypatch, unpad):
     monkeypatch.setitem(TOKENS_AT_ONCE, "cpu", 3)
-    model, table, seen = tiny_model(unpad=unpad).eval(), tiny_table(2), []
+    model = tiny_model(unpad=unpad).eval()
+    table = tiny_table(2)
+    seen = []
     regions = {name: [getattr(table[key], name) for key in table] for name in ("features", "boxes")}
     inputs = tiny_processor()(CAPTIONS, region_features=regions["features"], region_boxes=regions["boxes"])
     inputs.pop("region_candidate_mask")
@@ -25,7 +27,8 @@ def test_parts_give_what_the_whole_gives(monkeypatch, unpad):
         with feed_forward_in_parts(model):
             found = model(**inputs).identification_logits
     torch.testing.assert_close(found, expected)
-    assert {shape[0] for shape in seen[:-1]} == {3} and seen[-1][0] <= 3
+    assert {shape[0] for shape in seen[:-1]} == {3}
+    assert seen[-1][0] <= 3
     assert sum(shape[0] for shape in seen) == torch.tensor(whole[:-1]).prod()
     assert "feed_forward_chunk" not in vars(layer)
 

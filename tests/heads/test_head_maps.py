@@ -19,9 +19,11 @@ from grounded_attention.heads.maps import (
 
 def flood_fill(cells: np.ndarray) -> list[set[tuple[int, int]]]:
     """Components of True cells, diagonal neighbours included, one cell at a time."""
-    left, found = {tuple(place) for place in np.argwhere(cells)}, []
+    left = {tuple(place) for place in np.argwhere(cells)}
+    found = []
     while left:
-        waiting, component = [left.pop()], set()
+        waiting = [left.pop()]
+        component = set()
         while waiting:
             y, x = waiting.pop()
             component.add((y, x))
@@ -42,7 +44,8 @@ def entropy_by_hand(values: np.ndarray) -> float:
 
 def patches(columns: int, rows: int, frame=(0.0, 0.0, 1.0, 1.0)) -> torch.Tensor:
     """Boxes of a grid of patches, row by row."""
-    across, down = np.linspace(frame[0], frame[2], columns + 1), np.linspace(frame[1], frame[3], rows + 1)
+    across = np.linspace(frame[0], frame[2], columns + 1)
+    down = np.linspace(frame[1], frame[3], rows + 1)
     boxes = [[across[x], down[y], across[x + 1], down[y + 1]] for y in range(rows) for x in range(columns)]
     return torch.tensor(np.array(boxes, dtype=np.float32))
 
@@ -52,7 +55,8 @@ def patches(columns: int, rows: int, frame=(0.0, 0.0, 1.0, 1.0)) -> torch.Tensor
 def test_one_grid_of_patches_stays_as_it_is(columns, rows, frame):
     grid = TokenGrid.of_tokens(patches(columns, rows, frame), torch.ones(columns * rows, dtype=torch.bool))
     attention = torch.rand(2, columns * rows)
-    assert (grid.columns, grid.rows) == (columns, rows) and grid.frame == pytest.approx(frame)
+    assert (grid.columns, grid.rows) == (columns, rows)
+    assert grid.frame == pytest.approx(frame)
     torch.testing.assert_close(grid.maps(attention).flatten(1), attention)
 
 
@@ -83,7 +87,8 @@ def test_components_are_those_of_a_flood_fill():
         found = {}
         for place in zip(*np.nonzero(one.numpy()), strict=True):
             found.setdefault(int(labels[place]), set()).add(tuple(map(int, place)))
-        assert 0 not in found and not labels[~one].any()
+        assert 0 not in found
+        assert not labels[~one].any()
         expected = flood_fill(one.numpy())
         assert sorted(map(sorted, found.values())) == sorted(sorted(map(int_pair, part)) for part in expected)
 
@@ -129,7 +134,10 @@ def test_one_bright_cell_gives_a_box_of_few_cells_on_any_grid(side):
         torch.ones(side * side, dtype=torch.bool),
         TokenGrid.of_tokens(patches(side, side), torch.ones(side * side, dtype=torch.bool)),
     ).box
-    assert x1 == y1 and x2 == y2 and x1 * side <= side // 2 and x2 - x1 < 0.4
+    assert x1 == y1
+    assert x2 == y2
+    assert x1 * side <= side // 2
+    assert x2 - x1 < 0.4
 
 
 def test_the_box_is_around_the_brighter_of_two_places():
@@ -140,7 +148,8 @@ def test_the_box_is_around_the_brighter_of_two_places():
     found = ground_box(attention, torch.ones(100, dtype=torch.bool), grid)
     assert found.box == pytest.approx((0.3, 0.3, 0.5, 0.5), abs=0.04)  # less than half a token
     assert found.token in (33, 34, 43, 44)
-    assert found.share == pytest.approx(4 / 4.5, abs=0.05) and found.map.sum() == pytest.approx(1.0)
+    assert found.share == pytest.approx(4 / 4.5, abs=0.05)
+    assert found.map.sum() == pytest.approx(1.0)
 
 
 def test_a_map_without_differences_gives_the_whole_image():

@@ -34,7 +34,8 @@ QUESTION = "what is this ?"
 @torch.no_grad()
 def scores_by_hand(model, processor, words: str, instruction: str | None) -> dict[str, list]:
     """Pointing, lift and share of each phrase and head, one example at a time, from eager maps."""
-    grounding, images = PatchGroundingProcessor(processor), pictures(COUNT)
+    grounding = PatchGroundingProcessor(processor)
+    images = pictures(COUNT)
     decoder = find_language_model(model)
     before = decoder.config._attn_implementation
     decoder.set_attn_implementation("eager")
@@ -129,7 +130,8 @@ def test_a_second_pass_is_needed_only_if_the_map_of_a_chosen_head_was_not_kept(m
 @pytest.mark.parametrize("model_type", ["llava", "gemma3"])
 def test_layers_at_once_score_as_one_by_one(model_type, monkeypatch):
     model, processor = make_pair(model_type)
-    tables, stacked = [], []
+    tables = []
+    stacked = []
     stack = layer_losses.stack_states
     monkeypatch.setattr(layer_losses, "stack_states", lambda states: stacked.append(len(states)) or stack(states))
     for joined in (row_states.JOINED_NUMBERS, 0):
@@ -187,7 +189,8 @@ def test_attention_that_is_not_a_number_is_refused():
 
 def made_counts(correct: np.ndarray, share: np.ndarray | None = None) -> HeadCounts:
     """One phrase for each image."""
-    ids, ones = tuple(map(str, range(len(correct)))), np.ones(len(correct), dtype=int)
+    ids = tuple(map(str, range(len(correct))))
+    ones = np.ones(len(correct), dtype=int)
     return HeadCounts(ids, ones, correct, np.ones(correct.shape) if share is None else share, ones * 0, ones / 5)
 
 
@@ -207,7 +210,8 @@ def test_localization_heads_look_at_the_image_in_one_place():
     counts = made_counts(np.zeros(share.shape, int), share)
     frequency = localization_frequency(counts.mean_share, entropy)
     assert choose_heads(counts, 1, "localization", entropy) == [(5, 2)]
-    assert frequency[5, 2] == 1 and frequency[0, 0] == -1
+    assert frequency[5, 2] == 1
+    assert frequency[0, 0] == -1
     by_hand = np.zeros((6, 8))
     for phrase in entropy:
         ranked = sorted((float(phrase[place]), place) for place in np.ndindex(6, 8) if share[0][place] > 0.5)
@@ -272,17 +276,20 @@ def test_files_and_what_pipelines_read(tmp_path):
     ranking = rank_heads(model, processor, examples(3), pictures(3), count=2, ablate=2, about={"model": "a_b"})
     folder = ranking.save(tmp_path / "new" / "out")
     files = sorted(path.name for path in folder.iterdir())
-    assert files[:3] == ["heads.json", "heads.md", "heads.png"] and files[3].startswith("heads_counts_")
+    assert files[:3] == ["heads.json", "heads.md", "heads.png"]
+    assert files[3].startswith("heads_counts_")
     content = json.loads((folder / "heads.json").read_text())
-    assert (
-        np.shape(content["scores"]["text_to_region"]["all"]["scores"]["entropy"]) == (2, 4)
-        and content["about"]["same_split"] is True
-    )
+    assert np.shape(content["scores"]["text_to_region"]["all"]["scores"]["entropy"]) == (2, 4)
+    assert content["about"]["same_split"] is True
     read = ChosenHeads.from_file(folder)
-    assert read.heads == ranking.heads == ranking.chosen.heads and read.settings == PromptSettings()
+    assert read.heads == ranking.heads == ranking.chosen.heads
+    assert read.settings == PromptSettings()
     read.check(model)
     text = (folder / "heads.md").read_text()
-    assert "flatters them" in text and "| L" in text and "random heads" in text and r"a\_b" in text
+    assert "flatters them" in text
+    assert "| L" in text
+    assert "random heads" in text
+    assert r"a\_b" in text
 
 
 @pytest.mark.parametrize(
@@ -357,7 +364,8 @@ def test_a_prompt_for_each_phrase():
 
 def test_what_cannot_be_ranked_is_refused():
     model, processor = make_pair("llava")
-    given, images = examples(2), pictures(2)
+    given = examples(2)
+    images = pictures(2)
 
     def rank(model=model, processor=processor, given=given, images=images, **options):
         return rank_heads(model, processor, given, images, ablate=0, **options)

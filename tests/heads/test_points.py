@@ -60,7 +60,8 @@ def test_crops_are_those_of_gui_aima_inside_the_image(parity):
         width, height = parity[f"zoom.{case}.size"].tolist()
         crop = zoom_box((width, height), tuple(parity[f"zoom.{case}.point"].tolist()))
         theirs = parity[f"zoom.{case}.crop"].tolist()
-        assert 0 <= crop[0] < crop[2] <= width and 0 <= crop[1] < crop[3] <= height
+        assert 0 <= crop[0] < crop[2] <= width
+        assert 0 <= crop[1] < crop[3] <= height
         if theirs[2] > theirs[0] and theirs[3] <= height:
             assert list(crop) == theirs
         else:  # an empty crop, and one beyond an image that is longer than 18 to 1
@@ -70,11 +71,16 @@ def test_crops_are_those_of_gui_aima_inside_the_image(parity):
 
 def test_hits_count_borders_and_reach():
     boxes = np.array([[0.2, 0.2, 0.4, 0.4], [0.8, 0.8, 0.9, 0.9]])
-    assert is_hit((0.2, 0.4), boxes) and is_hit((0.85, 0.85), boxes) and not is_hit((0.41, 0.3), boxes)
-    assert is_hit((0.41, 0.3), boxes, (0.02, 0.0)) and not is_hit((0.41, 0.45), boxes, (0.02, 0.02))
+    assert is_hit((0.2, 0.4), boxes)
+    assert is_hit((0.85, 0.85), boxes)
+    assert not is_hit((0.41, 0.3), boxes)
+    assert is_hit((0.41, 0.3), boxes, (0.02, 0.0))
+    assert not is_hit((0.41, 0.45), boxes, (0.02, 0.02))
     scores = point_scores([{"hit": 1.0}, {"hit": 0.0}, {"hit": 0.0}], [["icon"], ["text"], ["text"]])
-    assert scores["all"]["hit"] == pytest.approx(1 / 3) and scores["mean of groups"]["hit"] == 0.5
-    assert scores["icon"]["hit"] == 1.0 and scores["text"]["hit"] == 0.0
+    assert scores["all"]["hit"] == pytest.approx(1 / 3)
+    assert scores["mean of groups"]["hit"] == 0.5
+    assert scores["icon"]["hit"] == 1.0
+    assert scores["text"]["hit"] == 0.0
 
 
 def picture():
@@ -87,14 +93,18 @@ def picture():
 def test_a_model_points_with_and_without_zoom(family):
     model, processor = make_pair(family)
     found = point(model, processor, picture(), "the small cat", heads=[(1, 2), (0, 0)])
-    assert len(found.points) <= 3 and not found.crops
+    assert len(found.points) <= 3
+    assert not found.crops
     assert list(found.scores) == sorted(found.scores, reverse=True)
     expected = map_points(found.cells, found.frame)
-    assert found.point == pytest.approx(expected[0][0]) and 0 <= found.point[0] <= 1
+    assert found.point == pytest.approx(expected[0][0])
+    assert 0 <= found.point[0] <= 1
     near = point(model, processor, picture(), "the small cat", heads=[(1, 2), (0, 0)], zoom=2)
-    assert len(near.crops) == 2 and near.crops[0] == zoom_box((240, 120), found.point)
+    assert len(near.crops) == 2
+    assert near.crops[0] == zoom_box((240, 120), found.point)
     x1, y1, x2, y2 = near.crops[1]
-    assert x1 / 240 <= near.point[0] <= x2 / 240 and y1 / 120 <= near.point[1] <= y2 / 120
+    assert x1 / 240 <= near.point[0] <= x2 / 240
+    assert y1 / 120 <= near.point[1] <= y2 / 120
     with pytest.raises(ValueError, match="text"):
         point(model, processor, picture(), " ")
 

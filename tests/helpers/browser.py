@@ -44,8 +44,11 @@ class Page:
     """
 
     def __init__(self, write: int, read: int):
-        self._write, self._read = write, os.fdopen(read, "rb")
-        self._number, self._session, self._rest = 0, "", b""
+        self._write = write
+        self._read = os.fdopen(read, "rb")
+        self._number = 0
+        self._session = ""
+        self._rest = b""
         self.requests: list[str] = []
         self.problems: list[str] = []
 
@@ -91,12 +94,14 @@ class Page:
     def middle(self, selector: str) -> tuple[float, float]:
         """Scrolls to an element and returns the place of its middle, once it stands still."""
         found = f"document.querySelector({json.dumps(selector)})"
-        before, box = None, self._box_in_view(found)
+        before = None
+        box = self._box_in_view(found)
         for _ in range(100):
             if box == before:
                 break
             time.sleep(0.05)
-            before, box = box, self._box_in_view(found)
+            before = box
+            box = self._box_in_view(found)
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def _box_in_view(self, found: str) -> Any:

@@ -34,7 +34,8 @@ class ModelInput:
 
 def model_inputs(model: Any) -> list[ModelInput]:
     """The inputs of a model of one of the families, in order."""
-    config, name = model.config, type(model).__name__
+    config = model.config
+    name = type(model).__name__
     texts = ("batch", "choices", "words") if name.endswith("ForMultipleChoice") else ("batch", "words")
     inputs = [ModelInput(text, texts, torch.int64) for text in TEXTS]
     inputs += [
@@ -126,7 +127,8 @@ def assert_exported_equals_model(family: str, head: str | None) -> None:
         graph = torch.export.export(model, (), kwargs=given, dynamic_shapes=shapes, strict=False).module()
         for sizes in SIZES:
             given |= draw_inputs(inputs, sizes)
-            expected, found = model(**given), graph(**given)
+            expected = model(**given)
+            found = graph(**given)
             assert list(expected) == list(found)
             for name, value in expected.items():
                 torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")

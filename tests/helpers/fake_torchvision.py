@@ -63,11 +63,15 @@ def crop(image: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
 def to_dtype(image: Tensor, dtype: Any = torch.float32, scale: bool = False) -> Tensor:
     if not scale or image.dtype == dtype:
         return image.to(dtype)
-    return image.to(dtype) / 255 if dtype.is_floating_point else (image * 255.999).to(dtype)
+    if dtype.is_floating_point:
+        return image.to(dtype) / 255
+    return (image * 255.999).to(dtype)
 
 
 def grayscale_to_rgb(image: Tensor) -> Tensor:
-    return image if image.shape[-3] == 3 else image.expand(*image.shape[:-3], 3, *image.shape[-2:])
+    if image.shape[-3] == 3:
+        return image
+    return image.expand(*image.shape[:-3], 3, *image.shape[-2:])
 
 
 def pil_to_tensor(picture: Any) -> Tensor:
@@ -110,7 +114,9 @@ def install() -> str:
     for name in ("", ".io", ".transforms", ".transforms.functional", ".transforms.v2", ".transforms.v2.functional"):
         module: Any = types.ModuleType(f"torchvision{name}")
         module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None, is_package=True)
-        module.__version__, module.__path__, module.__file__ = "0.21.0", [], __file__
+        module.__version__ = "0.21.0"
+        module.__path__ = []
+        module.__file__ = __file__
         vars(module).update({each.__name__: each for each in functions})
         sys.modules[module.__name__] = module
         if name:
@@ -119,6 +125,7 @@ def install() -> str:
     if importlib.util.find_spec("num2words") is None:  # SmolVLM writes the number of frames of a video with it
         words: Any = types.ModuleType("num2words")
         words.__spec__ = importlib.machinery.ModuleSpec("num2words", None)
-        words.__version__, words.num2words = "0.5.14", str
+        words.__version__ = "0.5.14"
+        words.num2words = str
         sys.modules["num2words"] = words
     return "fake"

@@ -81,8 +81,10 @@ def write_hengyuan(folder: Path, rows: list[Regions], adaptive: bool = False) ->
     boxes = [pixels(regions).astype(np.float32) for regions in rows]
     spatial = []
     for regions, box in zip(rows, boxes, strict=True):
-        x1, y1 = box[:, 0] / float(regions.width), box[:, 1] / float(regions.height)
-        w, h = (box[:, 2] - box[:, 0]) / float(regions.width), (box[:, 3] - box[:, 1]) / float(regions.height)
+        x1 = box[:, 0] / float(regions.width)
+        y1 = box[:, 1] / float(regions.height)
+        w = (box[:, 2] - box[:, 0]) / float(regions.width)
+        h = (box[:, 3] - box[:, 1]) / float(regions.height)
         spatial.append(np.stack([x1, y1, x1 + w, y1 + h, w, h], axis=1))
     join = np.concatenate if adaptive else np.stack
     with h5py.File(folder / "train36.hdf5", "w") as file:
@@ -103,7 +105,8 @@ def write_adaptive(folder: Path, rows: list[Regions]) -> Path:
 
 def write_gqa(folder: Path, rows: list[Regions]) -> Path:
     """Writes rows of five boxes, the last of which are padding; the order differs from that of the info file."""
-    features, boxes = np.zeros((len(rows), 5, SIZE), np.float32), np.zeros((len(rows), 5, 4), np.float32)
+    features = np.zeros((len(rows), 5, SIZE), np.float32)
+    boxes = np.zeros((len(rows), 5, 4), np.float32)
     info = {"n1": {"width": 1, "height": 1, "objectsNum": 1, "idx": 0, "file": 4}}
     for row, regions in reversed(list(enumerate(rows))):
         features[row, : len(regions)], boxes[row, : len(regions)] = regions.features, pixels(regions)

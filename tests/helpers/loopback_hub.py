@@ -171,7 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
             if match and self.command in command:
                 groups = {key: unquote(value or "") for key, value in match.groupdict().items()}
                 if "kind" in match.re.groupindex:
-                    self.kind, self.name = groups.pop("kind") or "models", groups.pop("name")
+                    self.kind = groups.pop("kind") or "models"
+                    self.name = groups.pop("name")
                     self._check_access(action)
                 getattr(self, action)(**groups)
                 return
@@ -214,7 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, content: Any = b"", status: int = 200, headers: dict[str, str] | None = None) -> None:
         if not isinstance(content, bytes):
-            content, headers = json.dumps(content).encode(), {"Content-Type": "application/json", **(headers or {})}
+            content = json.dumps(content).encode()
+            headers = {"Content-Type": "application/json", **(headers or {})}
         self.send_response(status)
         for key, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
             self.send_header(key, value)
@@ -250,7 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
         owner = content.get("organization") or self.user["name"]
         if owner not in (self.user["name"], *self.user["orgs"]) or self.user["role"] != "write":
             raise HubError(403, None, f"You don't have the rights to create a repo under the namespace {owner!r}")
-        name, kind = f"{owner}/{content['name']}", content.get("type", "model") + "s"
+        name = f"{owner}/{content['name']}"
+        kind = content.get("type", "model") + "s"
         private = content.get("visibility") == "private" or bool(content.get("private"))
         address = {"url": f"{self._endpoint()}/{'' if kind == 'models' else kind + '/'}{name}", "name": name}
         try:
@@ -340,7 +343,8 @@ class _Handler(BaseHTTPRequestHandler):
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if span is None:
             return self._answer(content, 200, headers)
-        start, end = int(span[1]), min(int(span[2] or len(content) - 1), len(content) - 1)
+        start = int(span[1])
+        end = min(int(span[2] or len(content) - 1), len(content) - 1)
         if start >= len(content):
             raise HubError(416, None, f"bytes */{len(content)}")
         headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
@@ -352,7 +356,8 @@ class _Handler(BaseHTTPRequestHandler):
         present = self.state.resolve(self.kind, self.name, revision)["files"]
         answers = []
         for file in json.loads(self.body)["files"]:
-            path, binary = file["path"], b"\0" in base64.b64decode(file.get("sample", ""))
+            path = file["path"]
+            binary = b"\0" in base64.b64decode(file.get("sample", ""))
             large = bool(LARGE.search(path)) or binary or file["size"] > 10_000_000
             oid = (present[path]["lfs"] or present[path]["oid"]) if path in present else None
             mode = "lfs" if large else "regular"
@@ -362,7 +367,8 @@ class _Handler(BaseHTTPRequestHandler):
     def lfs_batch(self) -> None:
         objects = []
         for file in json.loads(self.body)["objects"]:
-            answer, place = {"oid": file["oid"], "size": file["size"]}, f"{self._endpoint()}/lfs/{file['oid']}"
+            answer = {"oid": file["oid"], "size": file["size"]}
+            place = f"{self._endpoint()}/lfs/{file['oid']}"
             if not (self.state.folder / "lfs" / file["oid"]).exists():
                 answer["actions"] = {"upload": {"href": place}, "verify": {"href": place + "/verify"}}
             objects.append(answer)

@@ -29,7 +29,10 @@ class HubError(Exception):
 
     def __init__(self, status: int, code: str | None, message: str, headers: dict[str, str] | None = None):
         super().__init__(message)
-        self.status, self.code, self.message, self.headers = status, code, message, headers or {}
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers or {}
 
 
 class State:
@@ -142,7 +145,8 @@ class State:
 
     def history(self, kind: str, name: str, revision: str) -> list[dict[str, Any]]:
         """Returns the commits of a revision, newest first."""
-        commits, following = [], self.resolve(kind, name, revision)["id"]
+        commits = []
+        following = self.resolve(kind, name, revision)["id"]
         while following is not None:
             commits.append(self.read(f"{_place(kind, name)}/commits/{following}.json"))
             following = commits[-1]["parent"]
@@ -161,7 +165,8 @@ class State:
             files = dict(parent["files"])
             for line in lines:
                 self._apply(files, line["key"], line["value"])
-            title, description = header["summary"], header.get("description", "")
+            title = header["summary"]
+            description = header.get("description", "")
             return self._commit(kind, name, parent["id"], title, description, files, branch)
 
     def set_files(self, kind: str, name: str, files: dict[str, Any], title: str) -> None:
@@ -176,7 +181,8 @@ class State:
             path = self.folder / "lfs" / value["oid"]
             if not path.exists():
                 raise HubError(400, None, f"LFS object {value['oid']} of {value['path']} was never uploaded")
-            size, pointer = path.stat().st_size, f"oid sha256:{value['oid']}".encode()
+            size = path.stat().st_size
+            pointer = f"oid sha256:{value['oid']}".encode()
             files[value["path"]] = {"oid": _blob_id(pointer), "size": size, "lfs": value["oid"]}
         elif key == "deletedFile":
             if files.pop(value["path"], None) is None:

@@ -33,12 +33,16 @@ class ReleasedAttention:
 
     def forward_kwargs(self, batch):
         arguments = super().forward_kwargs(batch)
-        return arguments | {"attention_share": True, "attention_states": False} if self.name == "direct" else arguments
+        if self.name == "direct":
+            return arguments | {"attention_share": True, "attention_states": False}
+        return arguments
 
     def sum_losses(self, pairs, targets):
         sums = {}
         for name, reports in pairs.items():
-            gold, total, seen = targets[name].gold, 0, 0
+            gold = targets[name].gold
+            total = 0
+            seen = 0
             for log_alpha, log_share in reports:
                 columns = ~is_hidden(log_alpha.detach().amin(1))  # (B, Q, K)
                 visible = gold & columns

@@ -11,7 +11,8 @@ from PIL import Image, ImageDraw
 from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).parents[2]
-BALL, CUBE = (10, 20, 50, 60), (60, 30, 90, 60)
+BALL = (10, 20, 50, 60)
+CUBE = (60, 30, 90, 60)
 
 
 def draw(place):

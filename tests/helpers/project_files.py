@@ -74,7 +74,8 @@ def _find_imports(module: str) -> Iterator[Import]:
 @cache
 def import_statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
     """Each import of a file, whether it is inside a function, and whether below `TYPE_CHECKING`."""
-    found, left = [], [(ast.parse(path.read_text(encoding="utf-8")), False, False)]
+    found = []
+    left = [(ast.parse(path.read_text(encoding="utf-8")), False, False)]
     while left:
         node, late, types_only = left.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):

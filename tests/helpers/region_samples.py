@@ -9,7 +9,9 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
 
-WIDTH, HEIGHT, SIZE = 50, 40, 8
+WIDTH = 50
+HEIGHT = 40
+SIZE = 8
 PROVENANCE = {"detector": "none"}
 
 

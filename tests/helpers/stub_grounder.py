@@ -43,7 +43,8 @@ class Grounder:
 def box_of(text):
     """The box in pixels and the score of a phrase."""
     value = zlib.crc32(text.encode())
-    x, y = value % 30, value // 30 % 10
+    x = value % 30
+    y = value // 30 % 10
     return [x, y, x + 5, y + 4], value % 97 / 100 + 0.01
 
 

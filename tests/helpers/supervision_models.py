@@ -10,7 +10,10 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel, PreTrai
 
 from grounded_attention.supervision import supervised_implementation
 
-LENGTH, HEADS, LAYERS, WIDTH = 23, 4, 3, 32
+LENGTH = 23
+HEADS = 4
+LAYERS = 3
+WIDTH = 32
 # The last eight positions of the second example are padding.
 PADDING = torch.ones(2, LENGTH, dtype=torch.long)
 PADDING[1, 15:] = 0
@@ -55,7 +58,8 @@ def gradients(total: torch.Tensor, model: PreTrainedModel, inputs: torch.Tensor)
 class _MapWatchdog(TorchDispatchMode):
     def __init__(self, batch: int, heads: int, length: int):
         super().__init__()
-        self.maps, self.length = batch * heads, length
+        self.maps = batch * heads
+        self.length = length
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         output = function(*args, **(kwargs or {}))

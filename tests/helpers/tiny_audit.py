@@ -11,7 +11,9 @@ from grounded_attention.processing.phrase import Phrase
 from tests.helpers.processing_helpers import make_tokenizer
 from tests.helpers.tiny_vgp import tiny_model
 
-FEATURES, LAYERS, HEADS = 16, 3, 2
+FEATURES = 16
+LAYERS = 3
+HEADS = 2
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop", *(f"##{x}" for x in "abcdefgh")]
 
 
@@ -23,7 +25,8 @@ class Record:
 
 
 def make_regions(scores: bool = True) -> dict[str, Record]:
-    rng, table = np.random.default_rng(3), {}
+    rng = np.random.default_rng(3)
+    table = {}
     for image in range(7):
         count = int(rng.integers(2, 9))
         corner = rng.uniform(0, 0.5, (count, 2))
@@ -38,11 +41,14 @@ def make_examples(regions) -> list[AuditExample]:
 
     The phrases of a caption have one box, two boxes, a box that no region overlaps, and no box.
     """
-    rng, examples = np.random.default_rng(4), []
+    rng = np.random.default_rng(4)
+    examples = []
     for image, record in regions.items():
         for _ in range(2):
             words = ["".join(rng.choice(list("abcdefgh"), int(rng.integers(1, 4)))) for _ in range(8)]
-            caption, phrases, start = " ".join(words), [], 0
+            caption = " ".join(words)
+            phrases = []
+            start = 0
             for pair in range(4):
                 end = start + len(" ".join(words[2 * pair : 2 * pair + 2]))
                 far = np.array([[0, 0, 0.01, 0.01]], np.float32)  # no region overlaps it

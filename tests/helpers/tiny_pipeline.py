@@ -7,7 +7,8 @@ from transformers import pipeline
 from grounded_attention.modeling import VisualGroundingPipeline
 from tests.helpers.tiny_vgp import FEATURE_SIZE
 
-CAPTION, PHRASES = "a b sits on c", ["a b", "c"]
+CAPTION = "a b sits on c"
+PHRASES = ["a b", "c"]
 BOXES = [[0, 0, 40, 30], [20, 15, 80, 60], [40, 0, 80, 30], [5, 5, 9, 50]]
 
 

@@ -16,7 +16,9 @@ IMAGES = 8  # 16 rows
 
 
 def make_method(name):
-    return get_method("direct", box_weight=2.0) if name == "boxes" else get_method(name)
+    if name == "boxes":
+        return get_method("direct", box_weight=2.0)
+    return get_method(name)
 
 
 def make_trainer(directory, method="direct", model=None, rows=None, arguments_class=TrainingArguments, **arguments):

@@ -5,7 +5,15 @@ import torch
 
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTModel
 
-B, T, R, P, K, F, D, H, A = 3, 7, 4, 2, 2, 10, 24, 2, 2
+B = 3
+T = 7
+R = 4
+P = 2
+K = 2
+F = 10
+D = 24
+H = 2
+A = 2
 ANSWERS = ["yes", "no", "red"]
 SIZES = {
     "vocab_size": 40,
@@ -25,7 +33,8 @@ def make_model(cls=VisualBERTModel, **overrides):
 
 def make_inputs():
     generator = torch.Generator().manual_seed(0)
-    text_mask, region_mask = torch.ones(B, T, dtype=torch.long), torch.ones(B, R, dtype=torch.long)
+    text_mask = torch.ones(B, T, dtype=torch.long)
+    region_mask = torch.ones(B, R, dtype=torch.long)
     text_mask[1, 5:], text_mask[2, 3:], region_mask[0, 2:] = 0, 0, 0
     return {
         "input_ids": torch.randint(1, 40, (B, T), generator=generator),
@@ -39,7 +48,8 @@ def make_inputs():
 
 def make_grounding():
     """Makes phrases and their pairs: one phrase has two tokens, one has no region, one is padding."""
-    mask, regions = torch.zeros(B, P, T, dtype=torch.bool), torch.zeros(B, P, R, dtype=torch.bool)
+    mask = torch.zeros(B, P, T, dtype=torch.bool)
+    regions = torch.zeros(B, P, R, dtype=torch.bool)
     mask[0, 0, 1:3], mask[0, 1, 4], mask[1, 0, 2] = True, True, True
     regions[0, 0, 1], regions[1, 0, [0, 3]] = True, True
     return mask, regions, torch.tensor([[[0, 1], [1, 0]], [[0, 0], [-1, -1]], [[-1, -1], [-1, -1]]])

@@ -6,7 +6,13 @@ from transformers import BertConfig
 
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 
-B, T, R, P, K, F, D = 3, 7, 4, 5, 3, 10, 24
+B = 3
+T = 7
+R = 4
+P = 5
+K = 3
+F = 10
+D = 24
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 

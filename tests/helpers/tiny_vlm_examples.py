@@ -29,7 +29,8 @@ def examples(count: int) -> list[AuditExample]:
         spans = [(0, text.index(" ", 2)), (text.rindex(" ", 0, len(text) - 2) + 1, len(text))]
         phrases = []
         for start, end in spans:
-            corner, size = generator.uniform(0.2, 0.45, 2), generator.uniform(0.2, 0.35, 2)
+            corner = generator.uniform(0.2, 0.45, 2)
+            size = generator.uniform(0.2, 0.35, 2)
             boxes = np.array([[*corner, *(corner + size)]], dtype=np.float32)
             phrases.append(Phrase("", start, end, boxes=boxes))
         made.append(AuditExample(f"image {index}", text, tuple(phrases)))

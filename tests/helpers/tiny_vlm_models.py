@@ -82,7 +82,9 @@ class TimmTower(torch.nn.Module):
         """Maps of channels, (B, D, H, W), or a class token and the patches, (B, 1 + N, D)."""
         maps = self.conv(pixels)
         tokens = maps.flatten(2).transpose(1, 2)
-        return torch.cat([tokens.mean(1, keepdim=True), tokens], dim=1) if self.class_token else maps
+        if self.class_token:
+            return torch.cat([tokens.mean(1, keepdim=True), tokens], dim=1)
+        return maps
 
 
 modeling_timm_wrapper.timm = SimpleNamespace(

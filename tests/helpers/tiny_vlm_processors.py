@@ -110,7 +110,9 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 def type_of(key: str) -> str:
     """The model type of a key of `PROCESSORS`; LLaVA has three."""
-    return "llava" if key in ("llava_padded", "llava_pixtral") else key
+    if key in ("llava_padded", "llava_pixtral"):
+        return "llava"
+    return key
 
 
 # Plain, tiled, windowed, bidirectional and hybrid layers; test_vlm_families.py compares the rows of every family.
@@ -142,7 +144,9 @@ def image_backends(model_type: str) -> list[str]:
     if folder == "emu3":  # its only one has the name of those on torchvision
         return ["pil"]
     found = find_spec(f"transformers.models.{folder}.image_processing_pil_{folder}")
-    return ["torchvision"] if found is None else ["pil", "torchvision"]
+    if found is None:
+        return ["torchvision"]
+    return ["pil", "torchvision"]
 
 
 def _import(name: str) -> Any:
@@ -229,7 +233,8 @@ def make_processor(
     processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])  # type: ignore[attr-defined]
     image = placeholder(processor)
     if "qwen" in model_type or "spatial_merge_size" in (relative or _NONE).config.get("vision_config", {}):
-        image = image if image.startswith("<|image_start|>") else f"<|vision_start|>{image}<|vision_end|>"
+        if not image.startswith("<|image_start|>"):
+            image = f"<|vision_start|>{image}<|vision_end|>"
     processor.chat_template = None if model_type == "paligemma" else CHAT_TEMPLATE.replace("IMAGE", image)
     return processor
 

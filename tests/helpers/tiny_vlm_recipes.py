@@ -13,7 +13,8 @@ from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE
 
 SPECIAL = ["[PAD]", "[UNK]", "<s>", "</s>", "<image>"]
 WORDS = ["user", "assistant", "Describe", "the", "image", "Where", "is", "What", "at", "[", "]", ",", ":", "?", "."]
-PIXELS, PATCH = 24, 4
+PIXELS = 24
+PATCH = 4
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 
 

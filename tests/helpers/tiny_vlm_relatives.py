@@ -171,7 +171,8 @@ def _grid(vision: dict[str, Any], text: dict[str, Any] | None = None, image: str
 
 def _pixtral(text: dict[str, Any], own: dict[str, Any], folder: str = "") -> Relative:
     """A family with Pixtral's tower, whose patches are merged two by two."""
-    settings, merged = {"size": {"longest_edge": 64}, "patch_size": PATCH}, {"spatial_merge_size": 2}
+    settings = {"size": {"longest_edge": 64}, "patch_size": PATCH}
+    merged = {"spatial_merge_size": 2}
     config = {"text_config": {**TEXT, **text}, "vision_config": PIXTRAL, **merged}
     return Relative("pixtral.Pixtral", settings, config, {**own, "patch_size": PATCH, **merged}, folder)
 

@@ -28,7 +28,8 @@ def run_core(model, inputs):
     """
     ids, types, text_visual = inputs["text"]
     visual, linguistic = inputs["regions"]
-    words, boxes = model.embeddings.word_embeddings(ids), visual.new_zeros(*visual.shape[:2], 4)
+    words = model.embeddings.word_embeddings(ids)
+    boxes = visual.new_zeros(*visual.shape[:2], 4)
     embeddings = model.embeddings(words, inputs["text_mask"], types, text_visual, visual, linguistic, boxes)
     end = torch.ones_like(inputs["text_mask"][:, :1])
     mask = torch.cat([inputs["text_mask"], inputs["region_mask"], end], dim=1)
@@ -42,8 +43,10 @@ def run_core(model, inputs):
 
 def vgp_inputs(inputs):
     """Converts caption tensors of the public module (token id, tag, one column per phrase) to our inputs."""
-    first, second = inputs["sentence1"], inputs["sentence2"]
-    rows, pairs = len(first), first.shape[-1] - 2
+    first = inputs["sentence1"]
+    second = inputs["sentence2"]
+    rows = len(first)
+    pairs = first.shape[-1] - 2
     special = [first.new_full((rows, 1), token) for token in (1, 2)]
     cls, sep = special
     zeros = first.new_zeros(rows, 1, pairs)
@@ -95,5 +98,7 @@ def image_weight(key, shape):
     if key.endswith("running_var"):
         return 0.5 + random.abs()
     if len(shape) == 1:
-        return 1 + 0.1 * random if key.endswith("weight") else 0.1 * random
+        if key.endswith("weight"):
+            return 1 + 0.1 * random
+        return 0.1 * random
     return random / random[0].numel() ** 0.5

@@ -58,7 +58,8 @@ def choice_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
         rows += [[*first, *([*piece[:2], 1] for piece in choice if piece[0]), [2, 0, 1]] for choice in choices]
     shape = (*inputs["answer_choices"].shape[:2], -1)
     ids, tags, types = (pad_rows([[piece[i] for piece in row] for row in rows]).view(shape) for i in range(3))
-    mask, classes = inputs["boxes"][..., 0] > -0.5, inputs["boxes"][..., 5].long()
+    mask = inputs["boxes"][..., 0] > -0.5
+    classes = inputs["boxes"][..., 5].long()
     return {
         "input_ids": ids,
         "attention_mask": ids > 0,

@@ -112,7 +112,8 @@ def refused() -> str:
 
 def main(arguments: list[str]) -> int:
     os.environ["EVERY_TYPE"] = "1"
-    results, printed = Results(), io.StringIO()
+    results = Results()
+    printed = io.StringIO()
     files = [*dict.fromkeys(file for file, _, _ in COLUMNS.values())]
     with contextlib.redirect_stdout(printed):
         status = pytest.main(["-q", "--tb=short", "-p", "no:warnings", "-p", "no:cacheprovider", *files], [results])

@@ -76,7 +76,8 @@ def _server() -> _Server:
     command = [sys.executable, str(Path(__file__).with_name("warm_server.py")), *LIBRARIES]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(command, env=environment, cwd="/", text=True, bufsize=1, **pipes)
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     atexit.register(process.wait)
     atexit.register(process.stdin.close)  # the last one first
     if process.stdout.readline() != "ready\n":

@@ -55,7 +55,8 @@ import_all(sys.argv[1:])
 gc.set_threshold(50_000, 20, 20)  # as `conftest.py` has it
 print("ready", flush=True)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-requests, project = open(os.dup(0)), None
+requests = open(os.dup(0))
+project = None
 while True:
     line = requests.readline()
     if not line:
@@ -99,7 +100,8 @@ os.environ.update(request["environment"])
 if request["variables_differ"]:
     read_variables_again()
 if "WHITE_FIGURES" in os.environ:
-    Figure.savefig, Figure.findobj = blank_figure, no_objects
+    Figure.savefig = blank_figure
+    Figure.findobj = no_objects
 paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 sys.path[:] = ["", *paths, *request["sys_path"]]
 sys.argv[:] = ["-c", *request["arguments"]]

@@ -73,7 +73,8 @@ def reference_of_dino(grounder, each, text, words):
 def test_grounding_dino_against_single_questions(dino, examples, prompt):
     grounder = ZeroShotGrounder(dino.model, dino.processor, prompt=prompt)
     texts = ["a red ball. a dog.", "a cat.", "dog."]
-    texts = texts if prompt == "phrases" else ["a red ball and a dog.", "a cat.", "dog dog."]
+    if prompt != "phrases":
+        texts = ["a red ball and a dog.", "a cat.", "dog dog."]
     scores_seen = set()
     for each, found, text in zip(examples, grounder.ground(examples), texts, strict=True):
         assert len(found) == len(each.phrases)
@@ -90,7 +91,8 @@ def test_grounding_dino_is_the_same_in_any_batch(dino, examples):
     together = dino.ground(examples)
     for each, found in zip(examples, together, strict=True):
         for alone, one in zip(dino.ground([each])[0], found, strict=True):
-            assert np.allclose(alone.boxes, one.boxes, atol=1e-3) and np.allclose(alone.scores, one.scores, atol=1e-5)
+            assert np.allclose(alone.boxes, one.boxes, atol=1e-3)
+            assert np.allclose(alone.scores, one.scores, atol=1e-5)
 
 
 def test_a_detector_whose_configuration_asks_for_tuples(dino, examples, monkeypatch):
@@ -105,7 +107,8 @@ def test_a_detector_whose_configuration_asks_for_tuples(dino, examples, monkeypa
 def test_a_phrase_behind_the_longest_text_has_no_box(dino, examples, monkeypatch):
     monkeypatch.setattr(dino.model.config, "max_text_len", 5)
     first, second = dino.ground(examples[:1])[0]
-    assert len(first.boxes) and not len(second.boxes)
+    assert len(first.boxes)
+    assert not len(second.boxes)
 
 
 def test_owlv2_against_single_questions(examples):
@@ -121,13 +124,16 @@ def test_owlv2_against_single_questions(examples):
                 outputs = model(**inputs)
             sizes = [(each.height, each.width)]
             [result] = processor.post_process_grounded_object_detection(outputs, threshold=-1, target_sizes=sizes)
-            boxes, scores = result["boxes"].numpy(), result["scores"].numpy()
+            boxes = result["boxes"].numpy()
+            scores = result["scores"].numpy()
             inside = [i for i in range(len(boxes)) if boxes[i, 0] < each.width and boxes[i, 1] < each.height]
             inside = [i for i in inside if boxes[i, 2] > 0 and boxes[i, 3] > 0]
             assert np.allclose(candidates.boxes, boxes[inside], atol=1e-3)
             assert np.allclose(candidates.scores, scores[inside], atol=1e-5)
             box, score = best(candidates, each, phrase)
-            assert (box >= 0).all() and (box <= np.tile([each.width, each.height], 2) + 1e-4).all() and 0 < score < 1
+            assert (box >= 0).all()
+            assert (box <= np.tile([each.width, each.height], 2) + 1e-4).all()
+            assert 0 < score < 1
             different.add((each.caption_id, int(candidates.scores.argmax())))
     assert len(different) > 3
 
@@ -203,21 +209,26 @@ def test_the_share_of_wrong_boxes():
     for caption, place in wrong:
         [box] = boxes[caption, place]
         gold = [[OBJECTS[0]], [OBJECTS[2], OBJECTS[3]]][place]
-        assert any(np.allclose(box, other) for other in OBJECTS) and (box_iou([box], gold) < 0.5).all()
+        assert any(np.allclose(box, other) for other in OBJECTS)
+        assert (box_iou([box], gold) < 0.5).all()
     assert simulated(1.0)[0] == set(boxes)
     others = {tuple(np.round(boxes[key][0], 2)) for key in wrong if key[1] == 0}
     assert others == {tuple(OBJECTS[2]), tuple(OBJECTS[3])}
 
 
 def test_wrong_phrases_stay_wrong_at_a_larger_share_and_follow_the_seed():
-    few, many = simulated(0.2)[0], simulated(0.5)[0]
-    assert few < many and simulated(0.2)[0] == few and simulated(0.2, seed=1)[0] != few
+    few = simulated(0.2)[0]
+    many = simulated(0.5)[0]
+    assert few < many
+    assert simulated(0.2)[0] == few
+    assert simulated(0.2, seed=1)[0] != few
 
 
 def test_an_image_without_another_object_stays_right():
     each = Example("c", "i", "a", [Phrase("a", 0, 1, boxes=[OBJECTS[0]])], 10, 10, objects=OBJECTS[:2])
     [[found]] = SimulatedGrounder(1.0).ground([each])
-    assert np.allclose(found.boxes / 10, [OBJECTS[0]]) and 0.5 <= found.scores[0] < 1
+    assert np.allclose(found.boxes / 10, [OBJECTS[0]])
+    assert 0.5 <= found.scores[0] < 1
 
 
 # Our own model
@@ -236,7 +247,9 @@ def test_attention_of_our_own_model_as_a_grounder(tmp_path):
     cases = [Example(f"c{n}", f"i{n}", CAPTION, phrases, 160, 120) for n in range(2)]
     pipe = load(tmp_path / "model")
     grounder = AttentionGrounder(pipe, str(tmp_path / "model"), table, layer=1, head=0)
-    assert not grounder.reads_images and grounder.provenance["name"] == "model" and grounder.provenance["head"] == 0
+    assert not grounder.reads_images
+    assert grounder.provenance["name"] == "model"
+    assert grounder.provenance["head"] == 0
     for each, found in zip(cases, grounder.ground(cases), strict=True):
         for phrase, candidates in zip(phrases, found, strict=True):
             given = {"caption": CAPTION, "phrases": [phrase.text], "regions": table[each.image_id]}

@@ -26,7 +26,8 @@ from grounded_attention.labelling.phrases import load_phrases, locate
 )
 def test_phrases_are_found_in_their_caption_again(caption, texts, spans, lost):
     found, missing = locate(caption, texts)
-    assert [(phrase.start, phrase.end) for phrase in found] == spans and missing == lost
+    assert [(phrase.start, phrase.end) for phrase in found] == spans
+    assert missing == lost
     assert all(phrase.text == caption[phrase.start : phrase.end] for phrase in found)
 
 
@@ -93,6 +94,7 @@ def test_noun_chunks_of_spacy_without_pronouns(monkeypatch):
     installed(monkeypatch, "en_core_web_sm")
     source = load_phrases("spacy")
     [(found, lost)] = source.find([{"text": "She has a ball"}])
-    assert [(phrase.text, phrase.start, phrase.end) for phrase in found] == [("a ball", 8, 14)] and lost == 0
+    assert [(phrase.text, phrase.start, phrase.end) for phrase in found] == [("a ball", 8, 14)]
+    assert lost == 0
     versions = {"model": "en_core_web_sm", "model_version": "3.8", "version": "3.8.1"}
     assert source.provenance == {"source": "spacy", **versions}

@@ -50,7 +50,8 @@ def test_rows_and_statistics_by_hand(tmp_path):
     rows, images = made(tmp_path, texts)
     label(rows, images, tmp_path / "out")
     table = PseudoLabels(tmp_path / "out").rows
-    assert table["caption_id"][:] == ["c0", "c1", "c2", "c3"] and table["text"][:] == texts
+    assert table["caption_id"][:] == ["c0", "c1", "c2", "c3"]
+    assert table["text"][:] == texts
     labels = table[2]
     assert (labels["image_id"], labels["width"], labels["height"]) == ("i1", *SIZE)
     spans = [("nowhere", 0, 7), ("Dog", 10, 13), ("dog", 14, 17)]
@@ -62,14 +63,16 @@ def test_rows_and_statistics_by_hand(tmp_path):
             if phrase["text"] != "nowhere":
                 box, score = box_of(phrase["text"])
                 wanted = [box[0] / 40, box[1] / 20, box[2] / 40, box[3] / 20]
-                assert phrase["boxes"] == [pytest.approx(wanted)] and phrase["scores"] == [pytest.approx(score)]
+                assert phrase["boxes"] == [pytest.approx(wanted)]
+                assert phrase["scores"] == [pytest.approx(score)]
     found = count_labels(table)
     scores = [0] * 10
     for word in ("dog", "ball", "Dog", "dog", "tree"):
         scores[int(box_of(word)[1] * 10)] += 1
     counts = {"captions": 4, "captions_skipped": 0, "phrases": 6, "phrases_with_box": 5, "phrases_not_found": 0}
     assert found == {**counts, "boxes": 5, "phrases_per_caption": {"0": 1, "1": 1, "2": 1, "3": 1}, "scores": scores}
-    assert table[1]["phrases"] == [] and table[1]["width"] == SIZE[0]
+    assert table[1]["phrases"] == []
+    assert table[1]["width"] == SIZE[0]
 
 
 def test_finished_labels_are_unchanged_and_another_grounder_is_refused(tmp_path):
@@ -241,7 +244,8 @@ def test_captions_that_cannot_be_used_are_skipped_and_counted(tmp_path):
         label(rows, images, tmp_path / "out")
     label(rows, images, tmp_path / "out", Grounder(name="b"), on_error="skip")
     table = PseudoLabels(tmp_path / "out").rows
-    assert count_labels(table)["captions_skipped"] == 3 and len(table) == 4
+    assert count_labels(table)["captions_skipped"] == 3
+    assert len(table) == 4
     assert [len(phrases) for phrases in table["phrases"]] == [1, 0, 0, 0]
     assert table["width"][:] == [40, None, None, None]
 
@@ -280,7 +284,8 @@ def test_boxes_are_clipped_sorted_suppressed_and_limited(tmp_path):
     phrase = PseudoLabels(tmp_path / "out").rows[0]["phrases"][0]
     # By hand: the last box is thinner than a pixel, the second equals the clipped first, the third has a low score.
     assert phrase["boxes"] == [pytest.approx([0.75, 0.25, 0.875, 0.5]), pytest.approx([0, 0, 0.25, 0.5])]
-    assert 0.999 < phrase["scores"][0] < 1 and phrase["scores"][1] == pytest.approx(0.4)
+    assert 0.999 < phrase["scores"][0] < 1
+    assert phrase["scores"][1] == pytest.approx(0.4)
     label(rows, images, tmp_path / "one", Fixed(boxes, scores))
     assert len(PseudoLabels(tmp_path / "one").rows[0]["phrases"][0]["boxes"]) == 1
 

@@ -65,7 +65,8 @@ def compare_with_eager(model, processor, family, pictures):
     options = {"max_new_tokens": 5, "min_new_tokens": 5, "suppress_tokens": special}
     ids = generate(model, patches, prompt, **options)
     whole = add_answer(model, processor.tokenizer, prompt, ids)
-    columns, length = prompt.batch["region_positions"][0], prompt.prompt_length
+    columns = prompt.batch["region_positions"][0]
+    length = prompt.prompt_length
     rows = [*range(length - 4, length), *range(length, length + 4)]  # the last token is never fed back
     read = read_rows(model, whole.inputs, rows, columns)
     said, beside = generate_and_read(model, patches, prompt, read, **options)
@@ -97,7 +98,9 @@ def test_rows_of_words_and_rows_that_produced_them(family, given):
     prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
     options = {"max_new_tokens": 8, "min_new_tokens": 8, "suppress_tokens": processor.tokenizer.all_special_ids}
     ids = generate(model, patches, prompt, **options)
-    heads, columns, length = [(1, 2), (0, 0)], prompt.batch["region_positions"][0], prompt.prompt_length
+    heads = [(1, 2), (0, 0)]
+    columns = prompt.batch["region_positions"][0]
+    length = prompt.prompt_length
     whole = add_answer(model, processor.tokenizer, prompt, ids)
     asked = {"heads": heads, **options}
     if given:
@@ -110,7 +113,8 @@ def test_rows_of_words_and_rows_that_produced_them(family, given):
     if not given:
         steps = model.generate(**prompt.inputs, **options, output_attentions=True, return_dict_in_generate=True)
     for rows, lens in lenses.items():
-        assert lens.rows == rows and lens.to_dict()["rows"] == rows
+        assert lens.rows == rows
+        assert lens.to_dict()["rows"] == rows
         for number, word in enumerate(whole.words):
             places = [max(row - (rows == "before"), 0) for row in word.rows]
             for place, (layer, head) in enumerate(heads):
@@ -219,9 +223,8 @@ def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
     prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
     options |= {"min_new_tokens": options["max_new_tokens"]}
     ids, beside = generate_and_read(model, patches, prompt, [0, 1], **options)
-    assert (beside is None or beside.of([prompt.prompt_length]) is None) and ids == generate(
-        model, patches, prompt, **options
-    )
+    assert beside is None or beside.of([prompt.prompt_length]) is None
+    assert ids == generate(model, patches, prompt, **options)
     lens = look(model, processor, picture(), TEXT, heads="all", **options)
     whole = add_answer(model, processor.tokenizer, prompt, ids)
     rows = [word.rows[0] for word in whole.words if len(word.rows) == 1]
@@ -250,7 +253,8 @@ def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypat
 def test_half_precision(family):
     model, processor = make_pair(family)
     lens = look(model.bfloat16(), processor, picture(), TEXT, answer="a dog", heads="all")
-    assert np.isfinite(lens.attention).all() and lens.attention.any()
+    assert np.isfinite(lens.attention).all()
+    assert lens.attention.any()
 
 
 def planted_lens(form, rows):
@@ -301,7 +305,8 @@ def test_words_are_found_as_they_stand():
     model, processor = make_pair("llava")
     lens = look(model, processor, picture(), "is it a dog, red ?", answer="red")
     assert lens["a dog, red ?"].text == "a dog, red ?"
-    assert lens._find("red") == [len(lens.words) - 1] and lens._find(("red", 1)) == [5]
+    assert lens._find("red") == [len(lens.words) - 1]
+    assert lens._find(("red", 1)) == [5]
     for occurrence in (2, -1, -9):
         with pytest.raises(KeyError):
             lens["red", occurrence]
@@ -327,7 +332,8 @@ def test_words_of_every_script_are_asked_for(question, answer, asked):
         numbers = lens._find(text)
         words = [lens.words[number] for number in numbers]
         found = answer[words[0].start : words[-1].end]
-        assert lens[text].text == found and normalize("NFC", found) == normalize("NFC", text)
+        assert lens[text].text == found
+        assert normalize("NFC", found) == normalize("NFC", text)
         assert all(word.answer and word.rows for word in words)
         assert lens[text].share == pytest.approx(np.mean([lens.share[number, 0] for number in numbers]), abs=1e-6)
     with pytest.raises(KeyError):
@@ -429,7 +435,8 @@ def test_asking_again_crops_the_first_image():
     model, processor = make_pair("qwen2_5_vl")
     lens = look(model, processor, picture(640, 480), TEXT, again=True, max_new_tokens=2)
     x1, y1, x2, y2 = lens.crop
-    assert 0 <= x1 < x2 <= 640 and 0 <= y1 < y2 <= 480
+    assert 0 <= x1 < x2 <= 640
+    assert 0 <= y1 < y2 <= 480
     assert [image.size for image in lens.second.images] == [(640, 480), (x2 - x1, y2 - y1)]
 
 
@@ -514,7 +521,8 @@ def test_scores_of_rows_that_were_kept_have_a_bound(family, monkeypatch):
     _, rows = generate_and_read(model, patches, prompt, [1], **options)
     wanted = sorted({row for word in prompt.words for row in word.rows})
     wanted += range(prompt.prompt_length, prompt.prompt_length + 5)
-    found, most = [], []
+    found = []
+    most = []
     for bound in (2**28, 1):
         monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", bound)
         with Scores() as scores:

@@ -57,7 +57,8 @@ def test_offloaded_weights_give_the_same_maps(pair, tmp_path, how):
     else:
         model = accelerate.cpu_offload(model, execution_device=device)
     found = look(model, processor, IMAGE, TEXT, max_new_tokens=4)
-    assert found.answer == wanted.answer and np.array_equal(found.attention, wanted.attention)
+    assert found.answer == wanted.answer
+    assert np.array_equal(found.attention, wanted.attention)
 
 
 def test_the_mixin_comes_before_the_trainer():

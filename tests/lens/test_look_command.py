@@ -78,12 +78,14 @@ def test_an_adapter_is_a_model_with_its_base(folder, image, tmp_path, capsys):
 
 
 def test_rows_are_looked_at(folder, tmp_path, capsys):
-    rows, page = write_rows(tmp_path / "own", 4), tmp_path / "lens.html"
+    rows = write_rows(tmp_path / "own", 4)
+    page = tmp_path / "lens.html"
     given = ["--model", folder, "--answer", "a cat", "--heads", "all", "--json", "--output", page]
     source = ["--data", rows, "--boxes", "xyxy pixels", "--row", 2]
     status, printed, _ = run_look(capsys, *given, *source, "--max-rows", 2)
     found = json.loads(printed)
-    assert status == 0 and page.read_text().count('"title":') == len(found) == 2
+    assert status == 0
+    assert page.read_text().count('"title":') == len(found) == 2
     question = "a red ball and a blue cube"
     alone = json.loads(run_look(capsys, *given, tmp_path / "own" / "2.png", question)[1])
     assert found[0]["words"] == alone["words"] != found[1]["words"]
@@ -92,7 +94,9 @@ def test_rows_are_looked_at(folder, tmp_path, capsys):
     assert run_look(capsys, *given[:-1], tmp_path / "lens.png", *source, "--max-rows", 2)[0] == 2
     for wrong in ([*source, "a.png", "what ?"], [*source[:4], "--row", 9], ["--split", "val", rows, "what ?"], [rows]):
         status, _, error = run_look(capsys, *given, *wrong)
-        assert status == 2 and error.count("\n") == 1 and "--data" in error
+        assert status == 2
+        assert error.count("\n") == 1
+        assert "--data" in error
 
 
 def test_a_turn_about_two_pictures(folder, tmp_path, capsys):
@@ -196,7 +200,9 @@ def test_a_checkpoint_without_the_models_weights_is_refused(folder, image, tmp_p
         {f"other.{name}": value for name, value in weights.items()}, copied / "model.safetensors", {"format": "pt"}
     )
     status, _, error = run_look(capsys, image, "what ?", "--model", copied, "--output", tmp_path / "lens.html")
-    assert status == 2 and "weights" in error.splitlines()[-1] and not (tmp_path / "lens.html").exists()
+    assert status == 2
+    assert "weights" in error.splitlines()[-1]
+    assert not (tmp_path / "lens.html").exists()
 
 
 @pytest.mark.parametrize(

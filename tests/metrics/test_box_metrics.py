@@ -27,11 +27,13 @@ def painted(box, plus_one):
 
 @pytest.mark.parametrize("plus_one", [False, True])
 def test_overlap_equals_counted_pixels(plus_one):
-    boxes, others = random_boxes(12), random_boxes(9, seed=1)
+    boxes = random_boxes(12)
+    others = random_boxes(9, seed=1)
     found = box_iou(boxes, others, plus_one)
     for row, box in zip(found, boxes, strict=True):
         for value, other in zip(row, others, strict=True):
-            first, second = painted(box, plus_one), painted(other, plus_one)
+            first = painted(box, plus_one)
+            second = painted(other, plus_one)
             union = (first | second).sum()
             assert value == pytest.approx((first & second).sum() / union if union else 0.0)
 
@@ -46,12 +48,14 @@ def test_the_enclosing_box_holds_all_and_nothing_beyond():
 
 def test_conventions_differ_as_documented():
     # Half of the area as lengths; as pixels 6 x 11 of 11 x 11.
-    half, whole = [0, 0, 5, 10], [0, 0, 10, 10]
+    half = [0, 0, 5, 10]
+    whole = [0, 0, 10, 10]
     assert is_right(half, whole, "continuous")
     assert not is_right(half, whole, "continuous_strict")
     assert is_right(half, whole, "vl_bert_label")
     # 5 x 10 of 10 x 10 pixels: exactly one half.
-    half, whole = [0, 0, 4, 9], [0, 0, 9, 9]
+    half = [0, 0, 4, 9]
+    whole = [0, 0, 9, 9]
     assert is_right(half, whole, "vl_bert")
     assert not is_right(half, whole, "vl_bert_label")
     assert not is_right(half, whole, "continuous")
@@ -73,14 +77,16 @@ def test_expressions_with_real_detections(shared):
         return [x, y, x + width, y + height]
 
     for row in rows:
-        gold, candidates = corners(row["gt_box"]), [corners(box) for box in row["pred_boxes"]]
+        gold = corners(row["gt_box"])
+        candidates = [corners(box) for box in row["pred_boxes"]]
         right = [is_right(box, gold, "continuous") for box in candidates]
         assert right == (box_iou(candidates, [gold])[:, 0] >= 0.5).tolist()
         assert is_right(gold, gold)
 
 
 def test_first_hit_is_the_first_right_box():
-    ranked, gold = random_boxes(20), random_boxes(3, seed=4)
+    ranked = random_boxes(20)
+    gold = random_boxes(3, seed=4)
     overlap = box_iou(ranked, gold).max(axis=1)
     expected = next((rank for rank, value in enumerate(overlap, start=1) if value >= 0.5), None)
     assert first_hit(ranked, gold) == expected
@@ -89,7 +95,8 @@ def test_first_hit_is_the_first_right_box():
 
 def test_protocols_part_where_a_phrase_has_several_boxes():
     gold = [[0, 0, 10, 10], [90, 0, 100, 10]]
-    one, around = gold[:1], [[0, 0, 100, 10]]
+    one = gold[:1]
+    around = [[0, 0, 100, 10]]
     assert first_hit(one, gold, "any_box") == 1
     assert first_hit(one, gold, "merged_box") is None
     assert first_hit(around, gold, "merged_box") == 1

@@ -73,7 +73,9 @@ def by_loops(predictions, questions):
     balanced = [each for each in questions if each["is_balanced"]]
 
     def share(chosen, holds):
-        return [sum(1 for each in chosen if holds(each)) / len(chosen)] if chosen else []
+        if chosen:
+            return [sum(1 for each in chosen if holds(each)) / len(chosen)]
+        return []
 
     def right(each):
         return predictions[each["example_id"]] == known[each["example_id"]]["answer"]
@@ -106,7 +108,8 @@ def by_loops(predictions, questions):
         if right(each) and others:
             means.append(sum(right(known[other]) for other in others) / len(others))
     found["consistency"] = [sum(means) / len(means) if means else 0.0]
-    total, weight = 0.0, 0
+    total = 0.0
+    weight = 0
     for group in {each["global_group"] for each in balanced} - {""}:
         members = [each for each in balanced if each["global_group"] == group]
         for answer in {each["answer"] for each in members}:
@@ -129,7 +132,8 @@ def streamed(predictions, questions, processes=1, batch=4):
             scores = {f"gqa_{name}": [one.get(name) for one in scored] for name in names}
             return Scored(scores, notes={"answer": outputs.answers})
 
-        metric, share = GQAScores("gqa", score), questions[rank::processes]
+        metric = GQAScores("gqa", score)
+        share = questions[rank::processes]
         for start in range(0, len(share), batch):
             rows = share[start : start + batch]
             ids = {column: [row[column] for row in rows] for column in ("example_id", "image_id")}
@@ -167,7 +171,8 @@ def test_right_answers_are_the_best_case():
 def test_a_question_that_is_not_balanced_counts_for_consistency_alone():
     questions = [question("1", entailed=["1", "2", "3"]), question("2", is_balanced=False), question("3")]
     figures = gqa_scores({"1": "red", "2": "blue", "3": "red"}, questions)
-    assert figures["accuracy"] == 1.0 and figures["consistency"] == 0.5
+    assert figures["accuracy"] == 1.0
+    assert figures["consistency"] == 0.5
     assert question_scores("red", questions[1]) == {}
 
 
@@ -178,7 +183,8 @@ def test_consistency_is_a_mean_of_means_of_right_questions():
     assert consistency(right, {"a": ["a"], "c": []}) == consistency(right, {"b": ["a"]}) == 0.0
     assert consistency(right, {}) is None
     assert consistency(right, {"a": ["b", "e"]}) is None, "nobody knows whether e is right"
-    alone, answers = [question("1", entailed=[]), question("2", entailed=[])], {"1": "red", "2": "red"}
+    alone = [question("1", entailed=[]), question("2", entailed=[])]
+    answers = {"1": "red", "2": "red"}
     assert streamed(answers, alone)["gqa_consistency"] == gqa_scores(answers, alone)["consistency"] == 0.0
 
 
@@ -225,7 +231,8 @@ def test_missing_predictions_are_named():
         gqa_scores({"0": "red"}, questions)
     extra = question("9", is_balanced=False)
     figures = gqa_scores({"0": "red", "unknown": "red"}, [question("0", entailed=["9"]), extra])
-    assert figures["accuracy"] == 1.0 and "consistency" not in figures
+    assert figures["accuracy"] == 1.0
+    assert "consistency" not in figures
 
 
 def test_questions_without_answers_are_not_scored():

@@ -45,20 +45,23 @@ def test_a_score_that_no_example_has_is_no_figure():
 def test_processes_together_give_what_one_gives(processes):
     names = list("abcdefg")
     values = {name: float(number) for number, name in enumerate(names)}
-    shares, states = [], []
+    shares = []
+    states = []
     for rank in range(processes):
         mine = names[rank::processes]
         found = metric(*((Scored({"hit": [values[name]]}), batch(name)) for name in mine))
         shares.append(found.items())
         states.append(found.state())
     joined = interleave(shares)
-    assert joined["example_id"] == names and joined["hit"] == list(values.values())
+    assert joined["example_id"] == names
+    assert joined["hit"] == list(values.values())
     merged = {key: sum(state[key] for state in states) for key in states[0]}
     assert found.compute(merged) == {"hit": 3.0, "made_count": 7}
 
 
 def test_a_process_without_examples_or_scores():
-    empty, full = metric().items(), metric((Scored({"hit": [1.0]}), batch("a"))).items()
+    empty = metric().items()
+    full = metric((Scored({"hit": [1.0]}), batch("a"))).items()
     assert interleave([full, empty])["hit"] == [1.0]
     assert interleave([{}]) == {}
 

@@ -33,7 +33,8 @@ def test_figures_by_a_loop():
     pairs = list(zip(predicted, gold, strict=True))
     found = hallucination_metrics(count_outcomes(predicted, gold))
     right = [g for p, g in pairs if p == "yes"].count("yes")
-    precision, recall = right / predicted.count("yes"), right / gold.count("yes")
+    precision = right / predicted.count("yes")
+    recall = right / gold.count("yes")
     assert found["accuracy"] == sum(p == g for p, g in pairs) / 200
     assert (found["precision"], found["recall"]) == (precision, recall)
     assert found["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
@@ -51,7 +52,8 @@ def test_samplings_are_apart_and_batches_add_up():
         metric.update(None, batch)
     figures = metric.compute(metric.state())
     assert figures["hallucination_random_accuracy"] == figures["hallucination_random_f1"] == 1.0
-    assert figures["hallucination_popular_accuracy"] == 0.0 and figures["hallucination_popular_yes_share"] == 1.0
+    assert figures["hallucination_popular_accuracy"] == 0.0
+    assert figures["hallucination_popular_yes_share"] == 1.0
     assert len(figures) == 10
     empty = ObjectHallucination()
     assert empty.compute(empty.state()) == {}

@@ -52,7 +52,8 @@ def test_winoground_pairs():
 
 def test_opposites_and_sets_of_two_objects():
     """Counted by hand as What'sUp's script does: opposite relations that are both right, four that are."""
-    right, wrong = [0.9, 0.1, 0.2, 0.3], [0.1, 0.9, 0.2, 0.3]
+    right = [0.9, 0.1, 0.2, 0.3]
+    wrong = [0.1, 0.9, 0.2, 0.3]
     answers = {
         "mug knife": {"left": right, "right": right, "in-front": right, "behind": right},
         "mug plate": {"left": right, "right": wrong, "in-front": right, "behind": right},
@@ -70,7 +71,8 @@ def test_opposites_and_sets_of_two_objects():
 
 
 def test_yes_or_no():
-    predicted, gold = ["yes", "yes", "no", "no", "no"], ["yes", "no", "no", "yes", "no"]
+    predicted = ["yes", "yes", "no", "no", "no"]
+    gold = ["yes", "no", "no", "yes", "no"]
     images = list("aabbc")
     pope = {"accuracy": 0.6, "precision": 0.5, "recall": 0.5, "f1": 0.5, "yes_share": 0.4}
     amber = {"accuracy": 0.6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "yes_share": 0.4}
@@ -112,7 +114,9 @@ def test_word_tools_are_those_of_the_authors(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(load={"en_core_web_lg": parse.get}.get))
     nouns, similar = load_word_tools()
     assert nouns("The dogs Ann ran") == ["dog", "Ann"]
-    assert similar("dog", "wolf") and not similar("dog", "cat")  # above 0.8
+    # above 0.8
+    assert similar("dog", "wolf")
+    assert not similar("dog", "cat")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ValueError, match="spacy download en_core_web_lg"):
         load_word_tools()
@@ -134,10 +138,12 @@ def test_boxes_with_and_without_wrong_references():
 def test_changes_are_paired_by_image():
     """Each image changes by 0.2, however it was before: an interval of the difference of two means would be wide."""
     rng = np.random.default_rng(1)
-    before, images = rng.random(40), [*map(str, range(40))]
+    before = rng.random(40)
+    images = [*map(str, range(40))]
     earlier = estimate_ratio(before, None, images)
     found = estimate_ratio(before + 0.2, None, images).change(earlier)
-    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2, 0.2)) and earlier.high - earlier.low > 0.1
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2, 0.2))
+    assert earlier.high - earlier.low > 0.1
     assert np.isnan(estimate_ratio([1.0], None, ["a"]).change(earlier).low)
 
 
@@ -147,11 +153,13 @@ def test_intervals_resample_images():
     right = rng.integers(2, size=20).astype(float)
     few = estimate_ratio(right, None, [*map(str, range(20))])
     many = estimate_ratio(np.repeat(right, 50), None, np.repeat(np.arange(20), 50).astype(str).tolist())
-    assert (few.low, few.high) == pytest.approx((many.low, many.high)) and few.low < few.value < few.high
+    assert (few.low, few.high) == pytest.approx((many.low, many.high))
+    assert few.low < few.value < few.high
     spread = 1.96 * np.sqrt(few.value * (1 - few.value) / 20)
     assert few.high - few.low == pytest.approx(2 * spread, rel=0.15)
     alone = estimate_ratio([1.0, 0.0], None, ["a", "a"])
-    assert alone.value == 0.5 and np.isnan(alone.low)
+    assert alone.value == 0.5
+    assert np.isnan(alone.low)
     assert estimate_ratio([0.0], [0.0], ["a"]).value == 0.0
     sizes = rng.integers(1, 5, size=20)  # each draw has the ratio of its own sums
     half = estimate_ratio(sizes / 2, sizes, [*map(str, range(20))])

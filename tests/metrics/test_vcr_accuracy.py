@@ -9,7 +9,8 @@ from grounded_attention.metrics.vcr_accuracy import joint_accuracy
 
 def test_joint_accuracy_counts_questions():
     rng = np.random.default_rng(0)
-    labels, chosen = rng.integers(0, 4, (50, 2)), rng.integers(0, 4, (50, 2))
+    labels = rng.integers(0, 4, (50, 2))
+    chosen = rng.integers(0, 4, (50, 2))
     answers, rationales = (dict(enumerate(column)) for column in chosen.T.tolist())
     found = joint_accuracy(answers, rationales, dict(enumerate(map(tuple, labels.tolist()))))
     right = chosen == labels

@@ -214,13 +214,21 @@ print(re)
 '''
     sources(a=text)
     made = bundle([Part("a", {"F": "AutoModel"})])["a.py"]
-    assert made.count("import os") == 1 and "re" not in made.split() and "TWO" not in made and "register" not in made
-    assert "# Why one.\nONE = 1" in made and "print(F, ONE)" in made and "a=os,  # kept" in made
-    assert '"""Says "f"."""' in made and "Args" not in made and "One." not in made
+    assert made.count("import os") == 1
+    assert "re" not in made.split()
+    assert "TWO" not in made
+    assert "register" not in made
+    assert "# Why one.\nONE = 1" in made
+    assert "print(F, ONE)" in made
+    assert "a=os,  # kept" in made
+    assert '"""Says "f"."""' in made
+    assert "Args" not in made
+    assert "One." not in made
     assert made.endswith('F._auto_class = "AutoModel"\n')
     found = {}
     exec(made, found)
-    assert found["F"]().f(3) == (3,) and inspect.signature(found["F"].g).parameters["a"].default == (1,)
+    assert found["F"]().f(3) == (3,)
+    assert inspect.signature(found["F"].g).parameters["a"].default == (1,)
 
 
 def test_a_class_that_extends_one_of_ours_is_saved_with_that_ones_code(tmp_path):

@@ -58,10 +58,12 @@ def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
     assert scores.shape == (B, N)
     scores[PAIRS["alignment_pairs"][..., 0] >= 0].sum().backward()
     own = {name: value for name, value in model.named_parameters() if name.startswith("alignment_head.")}
-    assert own and all(value.grad is not None and value.grad.abs().sum() > 0 for value in own.values())
+    assert own
+    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in own.values())
     model.save_pretrained(tmp_path)
     loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
     torch.testing.assert_close(loaded(**inputs, **PAIRS).alignment_logits, scores)
 
 
@@ -69,7 +71,8 @@ def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
 def test_without_the_fields_models_are_as_before(family, head, tmp_path):
     plain, with_head = make(family, head), make(family, head, **PHRASE)
     names = {name for name, _ in with_head.named_parameters()} - {name for name, _ in plain.named_parameters()}
-    assert names and all(name.startswith("alignment_head.") for name in names)
+    assert names
+    assert all(name.startswith("alignment_head.") for name in names)
     inputs = make_inputs(plain)
     with torch.no_grad():
         first, second = plain(**inputs), plain(**inputs, region_candidate_mask=inputs["region_attention_mask"])
@@ -97,7 +100,8 @@ def test_a_task_goes_on_with_the_head_of_pretraining(family, head, tmp_path):
     weights, taken = source.state_dict(), dict(model.named_parameters())
     prefixes = ("alignment_head.", "grounding_head.") if head == "vgp" else ("alignment_head.",)
     found = [name for name in taken if name.startswith(prefixes)]
-    assert len(found) > 8 and all(torch.equal(taken[name], weights[name]) for name in found)
+    assert len(found) > 8
+    assert all(torch.equal(taken[name], weights[name]) for name in found)
     without = FAMILIES[family].heads[head].from_pretrained(tmp_path, alignment_level=None)
     assert without.alignment_head is None
 
@@ -150,7 +154,8 @@ def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
         seen, unseen = (each.base_model(**inputs).text_hidden_state for each in (model, plain))
         moved = {**inputs, "region_boxes": inputs["region_boxes"].flip(1)}
         other = model.base_model(**moved).text_hidden_state
-        assert not torch.allclose(seen, unseen, atol=1e-4) and not torch.allclose(seen, other, atol=1e-4)
+        assert not torch.allclose(seen, unseen, atol=1e-4)
+        assert not torch.allclose(seen, other, atol=1e-4)
         if family in ("vl_bert", "visualbert"):  # with two streams, text alone reads a column of zeros and its code
             text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
             torch.testing.assert_close(model(**text).mlm_logits, plain(**text).mlm_logits)
@@ -227,6 +232,7 @@ def test_visualbert_needs_boxes_for_the_code():
 @pytest.mark.parametrize("name", SETTLED)
 def test_a_head_of_an_earlier_version_with_another_form_is_refused(name):
     usual = VLBertConfig(**PHRASE, **SETTLED)
-    assert usual.alignment_size == PHRASE["alignment_size"] and not hasattr(usual, name)
+    assert usual.alignment_size == PHRASE["alignment_size"]
+    assert not hasattr(usual, name)
     with pytest.raises(ValueError, match=name):
         VLBertConfig(**PHRASE, **SETTLED | {name: "another"})

@@ -268,7 +268,8 @@ def test_a_checkpoint_of_transformers_loads_here(theirs):
     inputs = small_inputs()
     _, wanted = run_theirs(theirs, inputs)
     model, info = LXMERTForPreTraining.from_pretrained(theirs, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
     found = run_ours(model.eval(), inputs)
     torch.testing.assert_close(found.mlm_logits, wanted.prediction_logits, **CLOSE)
     torch.testing.assert_close(found.relationship_logits, wanted.cross_relationship_score, **CLOSE)
@@ -287,7 +288,8 @@ def test_round_trip_bit_for_bit(theirs, tmp_path):
     before = transformers.LxmertForPreTraining.from_pretrained(theirs).state_dict()
     LXMERTForPreTraining.from_pretrained(theirs).save_pretrained(tmp_path)
     model, info = transformers.LxmertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -303,6 +305,9 @@ def test_answers_start_from_those_of_pretraining(theirs, tmp_path, place):
     wanted, source = ["Red ball.", "seven", "No"], theirs if given else tmp_path
     found = LXMERTForVisualQuestionAnswering.from_pretrained(source, answers=wanted, **given)
     head, source = found.answer_head.logit_fc, model.answer_head.logit_fc
-    assert torch.equal(head[0].weight, source[0].weight) and torch.equal(head[2].weight, source[2].weight)
-    assert torch.equal(head[3].weight[0], source[3].weight[2]) and torch.equal(head[3].weight[2], source[3].weight[1])
-    assert not head[3].weight[1].any() and not head[3].bias[1]
+    assert torch.equal(head[0].weight, source[0].weight)
+    assert torch.equal(head[2].weight, source[2].weight)
+    assert torch.equal(head[3].weight[0], source[3].weight[2])
+    assert torch.equal(head[3].weight[2], source[3].weight[1])
+    assert not head[3].weight[1].any()
+    assert not head[3].bias[1]

@@ -129,7 +129,8 @@ def test_eager_maps_give_the_same_and_the_model_keeps_its_back_end(files):
     shares = (words / words.sum(-1, keepdim=True)).mean(0)
     pipe = VisualGroundingPipeline(model, processor=tiny_processor(), device="cpu")
     best = pipe(example(phrases=["a b"]))[0]
-    assert best["region"] == int(shares.argmax()) and best["score"] == pytest.approx(float(shares.max()), abs=1e-5)
+    assert best["region"] == int(shares.argmax())
+    assert best["score"] == pytest.approx(float(shares.max()), abs=1e-5)
     assert model.config._attn_implementation == "eager"
 
 
@@ -149,7 +150,8 @@ def test_the_threshold_leaves_weak_regions_out(files):
     every = pipe(example())
     limit = sorted(one["score"] for one in every)[3]
     kept = pipe(example(), threshold=limit)
-    assert kept == [one for one in every if one["score"] >= limit] and len(kept) == len(every) - 3
+    assert kept == [one for one in every if one["score"] >= limit]
+    assert len(kept) == len(every) - 3
 
 
 # Batches
@@ -250,7 +252,8 @@ def test_without_spacy_it_says_that_words_are_phrases(files, monkeypatch, caplog
     sys.modules[VisualGroundingPipeline.__module__].logger.warning_once.cache_clear()
     with caplog.at_level("WARNING"):
         found = load(files / "model")(example(phrases=None))
-    assert [one["text"] for one in found] == ["b", "sits", "c"] and "each content word is a phrase" in caplog.text
+    assert [one["text"] for one in found] == ["b", "sits", "c"]
+    assert "each content word is a phrase" in caplog.text
 
 
 # Files
@@ -289,7 +292,8 @@ def test_a_checkpoints_own_files_are_enough(files, tmp_path, kind):
     assert_same([json.loads(done.stdout.splitlines()[-1])], [expected])
     assert_same([load(tmp_path / "again", **options)(known)], [expected])
     code = [{path.name for path in place.glob("*.py")} for place in (folder, tmp_path / "again")]
-    assert code[0] == code[1] and len(code[0]) == (4 if kind == "features" else 5)
+    assert code[0] == code[1]
+    assert len(code[0]) == (4 if kind == "features" else 5)
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -303,7 +307,8 @@ def test_a_checkpoint_leaves_detectors_and_feature_models_to_the_package(files, 
         assert_same([json.loads(done.stdout.splitlines()[-1])], [load(files / "narrow", **options)(known)])
     else:
         line = done.stderr.strip().splitlines()[-1]
-        assert line.startswith("ImportError") and "install the package grounded-attention" in line
+        assert line.startswith("ImportError")
+        assert "install the package grounded-attention" in line
 
 
 PUSH = """

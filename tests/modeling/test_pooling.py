@@ -89,7 +89,8 @@ def test_a_text_without_regions_is_pooled_alone():
 
 def test_an_image_of_two_has_its_own_whole_image_where_the_pooled_state_reads_it():
     cls = FAMILIES["lxmert"].heads["visual_reasoning"]
-    assert make_lxmert(cls, fusion_method="mul")._whole_image and not make_lxmert(cls)._whole_image
+    assert make_lxmert(cls, fusion_method="mul")._whole_image
+    assert not make_lxmert(cls)._whole_image
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,12 @@ def test_registered_classes_load_without_remote_code(tmp_path, family):
         fields = {"answers": ["yes", "two dogs", "no"]} if head == "vqa" else {}
         MAKE[family](entry.heads[head], **fields).save_pretrained(tmp_path / head)
         loaded = getattr(transformers, auto).from_pretrained(tmp_path / head)
-        assert type(loaded) is entry.heads[head] and type(loaded.config) is entry.config_class
+        assert type(loaded) is entry.heads[head]
+        assert type(loaded.config) is entry.config_class
         if fields:
             assert loaded.config.answers == fields["answers"]
-            assert loaded.config.id2label[1] == "two dogs" and loaded.config.label2id["no"] == 2
+            assert loaded.config.id2label[1] == "two dogs"
+            assert loaded.config.label2id["no"] == 2
     assert type(transformers.AutoModel.from_pretrained(tmp_path / "vqa")) is entry.base_model
 
 

@@ -89,7 +89,8 @@ def test_sum_and_count_equal_loops(name):
     scores = scores_for(name)
     total, count = loss(scores, targets)
     expected, counted = by_loops(name, scores.tolist(), targets.tolist())
-    assert total.item() == pytest.approx(expected, rel=1e-5) and count.item() == counted > 0
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+    assert count.item() == counted > 0
     assert mean_of((total, count)).item() == pytest.approx(expected / counted, rel=1e-5)
 
 
@@ -109,9 +110,12 @@ def test_nothing_labelled_is_a_zero_with_a_graph(name):
     none = torch.zeros_like(targets) if name in ("soft", "shares") else torch.full_like(targets, -100)
     total, count = loss(scores, none)
     mean_of((total, count)).backward()
-    assert total == 0 and count == 0 and not scores.grad.any()
+    assert total == 0
+    assert count == 0
+    assert not scores.grad.any()
 
 
 def test_means_of_several_losses_are_added():
     one, two = (torch.tensor(6.0), torch.tensor(3)), (torch.tensor(0.0), torch.tensor(0))
-    assert mean_of(one, two) == 2.0 and mean_of() is None
+    assert mean_of(one, two) == 2.0
+    assert mean_of() is None

@@ -181,7 +181,8 @@ def test_a_function_takes_the_arguments_that_it_gets(name):
 def test_blocks_of_the_pixel_network_have_their_parts():
     block = find(f"{RESNET}.ResNetBottleNeckLayer")(3, 8, stride=2, downsample_in_bottleneck=True)
     for layer in block.layer:
-        assert isinstance(layer.convolution, torch.nn.Conv2d) and isinstance(layer.normalization, torch.nn.BatchNorm2d)
+        assert isinstance(layer.convolution, torch.nn.Conv2d)
+        assert isinstance(layer.normalization, torch.nn.BatchNorm2d)
     assert [layer.convolution.stride[0] for layer in block.layer] == [2, 1, 1]
 
 
@@ -207,7 +208,8 @@ def test_a_loaded_class_says_what_is_new_and_no_table_is_printed(tmp_path, caplo
         _, info = VLBertForVGP.from_pretrained(tmp_path, output_loading_info=True)
     finally:
         logger.removeHandler(caplog.handler)
-    assert {"missing_keys", "unexpected_keys", "mismatched_keys"} <= {*info} and "LOAD REPORT" not in caplog.text
+    assert {"missing_keys", "unexpected_keys", "mismatched_keys"} <= {*info}
+    assert "LOAD REPORT" not in caplog.text
 
 
 def test_every_inner_name_that_is_shipped_has_a_contract():

@@ -205,7 +205,8 @@ def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
         losses = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
         sum(total for total, _ in losses.values()).backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys() and len(gradients[0]) > 20
+    assert gradients[0].keys() == gradients[1].keys()
+    assert len(gradients[0]) > 20
     torch.testing.assert_close(*gradients)
 
 
@@ -316,7 +317,8 @@ def test_the_calls_of_one_stream_and_its_rollout():
 def test_a_row_without_regions_is_text_alone(family):
     batch, model = make_batch(9, 4), MAKE[family](FAMILIES[family].base_model)
     alone = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-    assert alone.region_hidden_state.shape[1] == 0 and alone.pooler_output.isfinite().all()
+    assert alone.region_hidden_state.shape[1] == 0
+    assert alone.pooler_output.isfinite().all()
     hidden = {**batch, "region_attention_mask": torch.zeros_like(batch["region_attention_mask"])}
     hidden["region_features"] = torch.zeros_like(hidden["region_features"])
     hidden["region_boxes"] = torch.zeros_like(hidden["region_boxes"])
@@ -370,7 +372,8 @@ def test_task_tokens_need_the_task():
     with pytest.raises(ValueError, match="task_ids are missing"):
         run(model, batch)
     one, other = (run(model, batch, task_ids=torch.full((B,), task)).text_hidden_state for task in (1, 2))
-    assert one.shape[1] == 9 and not torch.allclose(one, other)
+    assert one.shape[1] == 9
+    assert not torch.allclose(one, other)
 
 
 def packed_kernel(lengths):
@@ -382,14 +385,16 @@ def packed_kernel(lengths):
             hidden = None if mask is None else mask[:, None, None].bool()
             context = torch.nn.functional.scaled_dot_product_attention(query, key, value, hidden, scale=scaling)
             return context.transpose(1, 2), None
-        assert mask is None and query.shape[0] == key.shape[0] == 1
+        assert mask is None
+        assert query.shape[0] == key.shape[0] == 1
         lengths.append((kwargs["max_length_q"], kwargs["max_length_k"], id(cu_seq_lens_k)))
         rows, first, start = [], 0, 0
         for last, end in zip(cu_seq_lens_q.tolist()[1:], cu_seq_lens_k.tolist()[1:], strict=True):
             weights = (query[:, :, first:last] * scaling @ key[:, :, start:end].transpose(2, 3)).softmax(-1)
             rows.append(weights @ value[:, :, start:end])
             first, start = last, end
-        assert first == query.shape[2] and start == key.shape[2]
+        assert first == query.shape[2]
+        assert start == key.shape[2]
         return torch.cat(rows, dim=2).transpose(1, 2), None
 
     return kernel

@@ -270,7 +270,8 @@ def test_a_head_of_one_name_returns_the_same_in_every_family():
         assert all(cls.config_class is family.config_class for cls in family.heads.values())
     heads = [set(family.heads) for family in FAMILIES.values()]
     assert set.intersection(*heads) >= {"pretraining", "vgp", "vqa", "multiple_choice", "referring_expressions"}
-    assert find_family("visual_bert") == find_family("visualbert") == "visualbert" and find_family("bert") is None
+    assert find_family("visual_bert") == find_family("visualbert") == "visualbert"
+    assert find_family("bert") is None
     assert find_family("lxmert") == find_family("grounded_lxmert") == "lxmert"  # the first is that of transformers
     assert FAMILIES["visualbert"].head_of("VisualBertForQuestionAnswering") == "vqa"
     assert FAMILIES["visualbert"].head_of("VisualBERTForVGP") == "vgp"

@@ -233,12 +233,15 @@ def test_text_alone_equals_transformers(tmp_path):
 def test_a_directory_of_transformers_loads_with_every_key(tmp_path, name):
     theirs = make_theirs(name, tmp_path)
     model, info = THEIRS[name].from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    assert not info["mismatched_keys"]
     weights = theirs.state_dict()
     assert set(weights) == set(model.state_dict())
     for key, value in model.state_dict().items():
         assert torch.equal(value, weights[key]), key
-    assert model.config.model_type == "visualbert" and model.config.pad_token_id == 0
+    assert model.config.model_type == "visualbert"
+    assert model.config.pad_token_id == 0
 
 
 def test_what_is_saved_here_loads_in_transformers_class(tmp_path):
@@ -249,7 +252,8 @@ def test_what_is_saved_here_loads_in_transformers_class(tmp_path):
     again, info = transformers.VisualBertForPreTraining.from_pretrained(
         tmp_path / "ours", config=transformers.VisualBertConfig(**SIZES), output_loading_info=True
     )
-    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
     inputs, their_inputs = random_inputs()
     expected = again.eval()(**their_inputs)
     text = inputs["attention_mask"].bool()

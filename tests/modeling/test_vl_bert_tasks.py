@@ -143,7 +143,8 @@ class WordPieces:
     """Two letters a piece."""
 
     def __call__(self, text, add_special_tokens, split_special_tokens):
-        assert split_special_tokens and not add_special_tokens
+        assert split_special_tokens
+        assert not add_special_tokens
         return {"input_ids": [len(text[i : i + 2]) + ord(text[i]) % 30 for i in range(0, len(text), 2)]}
 
 

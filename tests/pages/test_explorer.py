@@ -14,14 +14,17 @@ from grounded_attention.pages.page import EXPLORER, html_page
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.browser import open_browser
 
-LAYERS, HEADS, REGIONS = 3, 4, 6
+LAYERS = 3
+HEADS = 4
+REGIONS = 6
 HOSTILE = 'a </script><script>document.title="broken"</script> dog & "ball" <img src=x onerror=alert(1)> .'
 CAPTIONS = (HOSTILE, "two dogs run")
 LABELS = ("dog", "</script><b>", "", "ball", "sky", "grass")
 
 
 def example(number: int, seed: int) -> ExampleAttention:
-    rng, fixed = np.random.default_rng([seed, number]), np.random.default_rng(number)
+    rng = np.random.default_rng([seed, number])
+    fixed = np.random.default_rng(number)
     caption = CAPTIONS[number]
     words = tuple(match.span() for match in re.finditer(r"\w+", caption))
     # Boxes in a row, which do not overlap: the middle of each is its own.
@@ -140,7 +143,8 @@ def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer,
     for pane, examples in enumerate(CHECKPOINTS.values()):
         assert_regions_show(page, pane, *spread(examples[0].attention[layer, head, word]))
         rows = ranked(page, pane)
-        assert len(rows) == 5 and rows[0][0] == examples[0].attention[layer, head, word].argmax()
+        assert len(rows) == 5
+        assert rows[0][0] == examples[0].attention[layer, head, word].argmax()
         assert [is_gold for _, is_gold in rows] == [examples[0].gold[word][region] for region, _ in rows]
     pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
     assert pressed == [str(word)] * 2
@@ -167,7 +171,8 @@ def test_a_clicked_region_lights_the_words(page):
         assert f"{weights[top]:.0%}" == text(page, f'[data-pane="{pane}"] [data-word="{top}"] .share')
         assert page.evaluate(f"document.querySelector('[data-pane=\"{pane}\"] .word.top').dataset.word") == str(top)
         said = text(page, f'[data-pane="{pane}"] .said')
-        assert said.startswith("region 3 (ball)") and abs(said_total(said, "words") - total) < 0.01
+        assert said.startswith("region 3 (ball)")
+        assert abs(said_total(said, "words") - total) < 0.01
 
 
 def test_everything_is_reached_with_the_keyboard(page):
@@ -222,7 +227,8 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(page):
         columns = page.evaluate("new Set([...document.querySelectorAll('.pane')].map((e) => e.offsetLeft)).size")
     finally:
         page.resize(1200, 900)
-    assert wide <= 360 and columns == 1
+    assert wide <= 360
+    assert columns == 1
 
 
 def test_the_page_asks_the_network_for_nothing_and_has_no_error(page):

@@ -51,8 +51,12 @@ def edge(figure, axes, box, outset: float = 0.0) -> list[tuple[int, int]]:
     """(row, column) of the picture's pixels along a box, `outset` pixels outside it."""
     height = round(figure.bbox.height)
     (left, top), (right, bottom) = (axes.transData.transform(corner) for corner in (box[:2], box[2:]))
-    left, right, top, bottom = left - outset, right + outset, height - top - outset, height - bottom + outset
-    x, y = np.arange(int(left) + 2, int(right) - 1), np.arange(int(top) + 2, int(bottom) - 1)
+    left = left - outset
+    right = right + outset
+    top = height - top - outset
+    bottom = height - bottom + outset
+    x = np.arange(int(left) + 2, int(right) - 1)
+    y = np.arange(int(top) + 2, int(bottom) - 1)
     sides = [(np.full_like(x, row), x) for row in (int(top), int(bottom))]
     sides += [(y, np.full_like(y, column)) for column in (int(left), int(right))]
     return [(int(r), int(c)) for rows, columns in sides for r, c in zip(rows, columns, strict=True)]
@@ -118,13 +122,18 @@ def assert_nothing_is_cut_or_overlaps(figure) -> None:
     legends = [legend.get_window_extent() for legend in figure.legends]
     shares = [axes.texts[-1].get_bbox_patch().get_window_extent() for axes in figure.axes]
     for box in [*texts, *panels, *legends, *shares]:
-        assert box.x0 >= -0.5 and box.y0 >= -0.5
-        assert box.x1 <= figure.bbox.x1 + 0.5 and box.y1 <= figure.bbox.y1 + 0.5
+        assert box.x0 >= -0.5
+        assert box.y0 >= -0.5
+        assert box.x1 <= figure.bbox.x1 + 0.5
+        assert box.y1 <= figure.bbox.y1 + 0.5
     everything = [*texts, *panels, *legends]
     for i, one in enumerate(everything):
         assert not any(one.padded(-1).overlaps(other.padded(-1)) for other in everything[i + 1 :])
     for share, panel in zip(shares, panels, strict=True):
-        assert panel.x0 <= share.x0 and share.x1 <= panel.x1 and panel.y0 <= share.y0 and share.y1 <= panel.y1
+        assert panel.x0 <= share.x0
+        assert share.x1 <= panel.x1
+        assert panel.y0 <= share.y0
+        assert share.y1 <= panel.y1
 
 
 @pytest.mark.parametrize(
@@ -178,7 +187,8 @@ def test_same_input_same_bytes(image, tmp_path, suffix):
 
 
 def test_methods_are_rows_on_one_scale(image, tmp_path):
-    sure, unsure = (0.02, 0.9, 0.04, 0.04), (0.2, 0.3, 0.25, 0.25)
+    sure = (0.02, 0.9, 0.04, 0.04)
+    unsure = (0.2, 0.3, 0.25, 0.25)
     methods = {
         "none": [attention(p, unsure) for p in PHRASES[:3]],
         "semi_direct": [attention(p, sure) for p in PHRASES[:3]],
@@ -187,7 +197,8 @@ def test_methods_are_rows_on_one_scale(image, tmp_path):
     assert_nothing_is_cut_or_overlaps(figure)
     assert len(figure.axes) == 6
     places = [axes.get_position() for axes in figure.axes]
-    assert len({round(p.y0, 4) for p in places}) == 2 and len({round(p.x0, 4) for p in places}) == 3
+    assert len({round(p.y0, 4) for p in places}) == 2
+    assert len({round(p.x0, 4) for p in places}) == 3
     labels = {axes.get_ylabel(): axes.yaxis.label.get_window_extent() for axes in figure.axes}
     assert labels["none"].y0 > figure.axes[3].get_window_extent().y1 > labels["semi_direct"].y1
     widest = [max(p.get_linewidth() for p in a.patches if p.get_edgecolor() == to_rgba(ATTENDED)) for a in figure.axes]
@@ -223,7 +234,8 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
 
 def test_the_frame_is_around_the_head_of_the_table_and_the_title_has_its_accuracy(tmp_path):
     """Head 1-0 is chosen on validation, where it is the best; on the reported rows 0-2 is."""
-    test, validation = np.array([[0.2, 0.3, 0.9], [0.6, 0.5, 0.4]]), np.array([[0.1, 0.2, 0.7], [0.8, 0.3, 0.2]])
+    test = np.array([[0.2, 0.3, 0.9], [0.6, 0.5, 0.4]])
+    validation = np.array([[0.1, 0.2, 0.7], [0.8, 0.3, 0.2]])
     by_split = {
         split: {"text_to_region_by_head": values.tolist(), "text_to_region_chance": 0.1}
         for split, values in (("validation", validation), ("test", test))
@@ -235,15 +247,18 @@ def test_the_frame_is_around_the_head_of_the_table_and_the_title_has_its_accurac
     none, direct = heat_maps(figure)
     [frame] = direct.patches
     x, y, width, height = frame.get_bbox().bounds
-    assert (x + width / 2, y + height / 2) == pytest.approx((0, 1)) and not none.patches
+    assert (x + width / 2, y + height / 2) == pytest.approx((0, 1))
+    assert not none.patches
     assert (none.get_title(), direct.get_title()) == ("none, best 0.90", "direct, chosen 0.60")
     assert "frame: chosen on validation" in figure.get_suptitle()
 
 
 def test_layers_with_names_show_them(tmp_path):
-    accuracy, names = {"none": np.full((2, 3), 0.5), "direct": np.full((2, 3), 0.6)}, ["cross 0", "cross 1"]
+    accuracy = {"none": np.full((2, 3), 0.5), "direct": np.full((2, 3), 0.6)}
+    names = ["cross 0", "cross 1"]
     for axes in heat_maps(heads_figure(accuracy, 0.1, tmp_path / "a.png", names)):
-        assert [text.get_text() for text in axes.get_yticklabels()] == names and list(axes.get_yticks()) == [0, 1]
+        assert [text.get_text() for text in axes.get_yticklabels()] == names
+        assert list(axes.get_yticks()) == [0, 1]
     axes = layer_curve_figure(accuracy, 0.1, tmp_path / "b.png", names).axes[0]
     assert [text.get_text() for text in axes.get_xticklabels()] == names
     heads_figure(accuracy, 0.1, tmp_path / "c.png", ["0", "1"])
@@ -280,7 +295,9 @@ def test_one_panel_a_component_one_line_a_method(tmp_path):
     figure.canvas.draw()
     low, high = figure.axes[0].get_ylim()
     ticks = [label.get_text() for label in figure.axes[0].get_yticklabels(which="both") if label.get_text()]
-    assert {"0.02", "0.05", "0.1", "0.2", "0.5", "1"} <= set(ticks) and low < 0.02 and high > 1
+    assert {"0.02", "0.05", "0.1", "0.2", "0.5", "1"} <= set(ticks)
+    assert low < 0.02
+    assert high > 1
     assert len(figure.legends) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == both
 
@@ -297,4 +314,5 @@ def test_methods_look_different(tmp_path):
     assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == len(names)
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
-    assert legend.x0 >= 0 and legend.x1 <= figure.bbox.x1
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.x1

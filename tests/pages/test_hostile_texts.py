@@ -30,7 +30,8 @@ pytestmark = pytest.mark.drawn_figures
 class Tags(HTMLParser):
     def __init__(self):
         super().__init__()
-        self.found, self.text = [], []
+        self.found = []
+        self.text = []
 
     def handle_starttag(self, tag, attributes):
         self.found.append((tag, dict(attributes)))
@@ -49,11 +50,15 @@ def test_pages_show_text_and_run_nothing(name):
     assert scripts == [{"type": "application/json", "id": "data"}, {}]
     assert not {"img", "b", "i", "a", "iframe"} & {tag for tag, _ in parsed.found}
     policy = next(attributes["content"] for tag, attributes in parsed.found if "http-equiv" in attributes)
-    assert "default-src 'none'" in policy and "script-src 'sha256-" in policy
-    assert "unsafe-inline" not in policy.partition("script-src")[2] and "http" not in policy
+    assert "default-src 'none'" in policy
+    assert "script-src 'sha256-" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+    assert "http" not in policy
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert json.loads(data) == {"caption": text} and data.isascii()
-    assert "unicode-bidi: isolate" in page and "overflow-wrap: anywhere" in page
+    assert json.loads(data) == {"caption": text}
+    assert data.isascii()
+    assert "unicode-bidi: isolate" in page
+    assert "overflow-wrap: anywhere" in page
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -73,8 +78,11 @@ def test_figures_draw_names_as_they_are(tmp_path, name):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_text_for_terminals_and_markdown(name):
-    shown, marked = printable(HOSTILE[name]), markdown_text(HOSTILE[name])
-    assert len(shown) <= 4000 and len(marked) <= 400 and "\n" not in marked
+    shown = printable(HOSTILE[name])
+    marked = markdown_text(HOSTILE[name])
+    assert len(shown) <= 4000
+    assert len(marked) <= 400
+    assert "\n" not in marked
     import unicodedata
 
     assert not {unicodedata.category(character) for character in shown + marked} & set(HIDDEN)
@@ -88,7 +96,8 @@ def test_plain_text_stays_as_it_is():
 
 def rows_of(text: str) -> list[list[str]]:
     """The cells of the tables as a parser of Markdown reads them; anything but text and code in a row is an error."""
-    tokens, rows = MarkdownIt().enable(["table", "strikethrough"]).parse(text), []
+    tokens = MarkdownIt().enable(["table", "strikethrough"]).parse(text)
+    rows = []
     for token, kind in itertools.pairwise(tokens):
         if token.type == "tr_open":
             rows.append([])
@@ -100,7 +109,8 @@ def rows_of(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_cells_of_cards_and_audits_have_names_of_strangers_as_they_are(name):
-    text, shown = HOSTILE[name], printable(" ".join(HOSTILE[name].split()), 200)
+    text = HOSTILE[name]
+    shown = printable(" ".join(HOSTILE[name].split()), 200)
     counts = HeadCounts(("a",), np.ones(1), *np.ones((2, 1, 1, 2)), *np.ones((3, 1)))
     audited = HeadTable((text,), 2, {"text_to_region": {"all": counts, text: counts}}, {text: counts}, {"data": text})
     head, *rows = rows_of(audited.to_card_section())
@@ -108,7 +118,8 @@ def test_cells_of_cards_and_audits_have_names_of_strangers_as_they_are(name):
     assert groups == ["text → region", f"text → region, {shown}", f"relation, {shown}"]
     assert all(len(row) == len(head) for row in rows)
     changes = compare(audited, audited, (text, text)).to_markdown()
-    assert [len(row) for row in rows_of(changes)] == [5, 5, 5] and changes.count("\n#") == 0
+    assert [len(row) for row in rows_of(changes)] == [5, 5, 5]
+    assert changes.count("\n#") == 0
     cells = rows_of(table(("column", "type"), [(markdown_code(text), markdown_text(text))]))
     assert cells[1] == [shown, shown]
 
@@ -118,13 +129,15 @@ def test_cells_of_cards_and_audits_have_names_of_strangers_as_they_are(name):
 )
 def test_a_text_begins_no_block(text):
     [opened, inline, _] = MarkdownIt().parse(markdown_text(text))
-    assert opened.type == "paragraph_open" and len({child.type for child in inline.children} - {"text_special"}) == 1
+    assert opened.type == "paragraph_open"
+    assert len({child.type for child in inline.children} - {"text_special"}) == 1
     assert "".join(child.content for child in inline.children) == " ".join(text.split())
 
 
 def test_the_name_of_a_feature_model_stays_in_its_comment():
     lines = seen_lines(False, 4, {"name": "a\nimport os  # ```\n```\n# Title"}).splitlines()
-    assert len(lines) == 3 and all(line.startswith(("boxes =", "features =", "seen =")) for line in lines)
+    assert len(lines) == 3
+    assert all(line.startswith(("boxes =", "features =", "seen =")) for line in lines)
 
 
 def test_a_card_of_regions_cannot_be_broken_by_an_image_id_or_a_detector(tmp_path):
@@ -132,6 +145,8 @@ def test_a_card_of_regions_cannot_be_broken_by_an_image_id_or_a_detector(tmp_pat
     with RegionTableWriter(tmp_path, {"detector": hostile, "source": hostile}) as writer:
         writer.write(sample(hostile))
     card = region_card("org/name", RegionTable.open(tmp_path), SCENES, None)
-    assert "\n# Heading" not in card and "\n<script>" not in card and card.count("\n```") == 6
+    assert "\n# Heading" not in card
+    assert "\n<script>" not in card
+    assert card.count("\n```") == 6
     outside = "".join(card.split("\n```")[::2])
     assert "<script>" not in outside.replace("\\<script", "")

@@ -25,7 +25,9 @@ class Tags(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.tags, self.text = [], [], []
+        self.open = []
+        self.tags = []
+        self.text = []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -64,8 +66,10 @@ def test_confident_failures_come_first_one_an_image_then_drawn_ones():
     assert [one.example_id for one in sure.items] == [f"{n:03}" for n in (39, 37, 35, 33, 31, 29, 27, 25)]
     assert len(drawn.items) == len(fine.items) == 4
     assert not {one.example_id for one in drawn.items} & {one.example_id for one in sure.items}
-    assert not any(one.right for one in drawn.items) and all(one.right for one in fine.items)
-    assert "8 of 40" in sure.rule and "seed 3" in drawn.rule
+    assert not any(one.right for one in drawn.items)
+    assert all(one.right for one in fine.items)
+    assert "8 of 40" in sure.rule
+    assert "seed 3" in drawn.rule
 
 
 def test_the_choice_depends_on_the_seed_and_not_on_the_order():
@@ -87,7 +91,8 @@ def test_baselines_are_those_of_the_best_single_answer_and_of_chance():
 def test_baselines_and_counts_are_attached_to_their_accuracy():
     figures = {"a_accuracy": 0.5, "a_majority": 0.4, "a_chance": 0.2, "a_count": 7, "b_accuracy": 1.0, "b_bound": 3}
     first, second, third = number_rows(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
-    assert first[4:] == ["0.400", "0.200", "7"] and second[4:] == ["", "0.100", ""]
+    assert first[4:] == ["0.400", "0.200", "7"]
+    assert second[4:] == ["", "0.100", ""]
     assert third == ["b_bound", "", "3", "", "", "", ""]
 
 
@@ -103,7 +108,8 @@ def test_pages_count_layers_and_heads_from_0_as_options_do():
 def test_an_image_is_embedded_small_and_boxes_lie_where_they_should():
     picture = embed(Image.fromarray(np.full((600, 1200, 3), 200, dtype=np.uint8)), longest=300)
     kind, data = picture.source.split(",")
-    assert kind == "data:image/webp;base64" and Image.open(io.BytesIO(base64.b64decode(data))).size == (300, 150)
+    assert kind == "data:image/webp;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (300, 150)
     parsed = parse(draw(picture, [Box(GOLD, (0.1, 0.2, 0.5, 1.0))], "image 1"))
     lines = [attrs for tag, attrs in parsed.tags if tag == "rect" and "class" not in attrs]
     assert {(a["x"], a["y"], a["width"], a["height"]) for a in lines} == {("30.0", "30.0", "120.0", "120.0")}
@@ -113,7 +119,8 @@ def test_gold_and_predicted_differ_by_more_than_colour():
     drawn = draw(empty_frame(100, 50), [Box(GOLD, (0, 0, 1, 1)), Box(PREDICTED, (0, 0, 1, 1))], "t")
     rects = [attrs for tag, attrs in parse(drawn).tags if tag == "rect"]
     dashes = {attrs["stroke"]: attrs["stroke-dasharray"] for attrs in rects if attrs.get("stroke-width") == "2.5"}
-    assert len(dashes) == 2 and len(set(dashes.values())) == 2
+    assert len(dashes) == 2
+    assert len(set(dashes.values())) == 2
 
 
 # The page
@@ -150,7 +157,8 @@ def test_figures_have_meaning_baseline_kind_and_prediction():
     text = " ".join(parse(page()).text)
     for said in ("vqa_accuracy", "0.250", "official accuracy", "number", "how many?", "guess", "gold", "✗ wrong"):
         assert said in text
-    assert "probability 0.90" in text and "Confident and wrong" in text
+    assert "probability 0.90" in text
+    assert "Confident and wrong" in text
 
 
 def test_choices_are_marked():
@@ -158,20 +166,25 @@ def test_choices_are_marked():
         1, choices=(Alternative("a", True, False), Alternative("b", False, True), Alternative("c", False, False))
     )
     text = "".join(parse(page(parts=[Measured("test", {}, [one])])).text)
-    assert "a — gold" in text and "b — predicted" in text and "No numbers" in text
+    assert "a — gold" in text
+    assert "b — predicted" in text
+    assert "No numbers" in text
 
 
 def test_the_images_of_the_page_are_known_before_it_is_built():
     items = [judged(n, confidence=n / 100) for n in range(50)]
-    assert shown_images(items, 0)[:3] == ["49", "48", "47"] and len(shown_images(items, 0)) == 12
+    assert shown_images(items, 0)[:3] == ["49", "48", "47"]
+    assert len(shown_images(items, 0)) == 12
 
 
 def test_labels_stay_inside_the_picture():
     """Read as a browser of wide letters would draw them."""
-    label, picture = "the medium green star", empty_frame(200, 150)
+    label = "the medium green star"
+    picture = empty_frame(200, 150)
     drawn = draw(picture, [Box(GOLD, (0.9, 0, 1, 1), label), Box(GOLD, (0.1, 0.5, 0.2, 0.9), label)], "x")
     left, inside = (float(x) for x in re.findall(r'<text x="([\d.]+)"', drawn))
-    assert left + 0.6 * TEXT_HEIGHT * len(label) <= picture.width and left > 0
+    assert left + 0.6 * TEXT_HEIGHT * len(label) <= picture.width
+    assert left > 0
     assert inside == pytest.approx(0.1 * picture.width + 2)
 
 

@@ -71,7 +71,8 @@ def decoded(source: str) -> np.ndarray:
 
 
 def test_the_figures_and_the_explorer_mean_the_same(tmp_path):
-    image, ground = Image.new("RGB", (200, 120), GROUNDS["sky"]), grey(Image.new("RGB", (1, 1), GROUNDS["sky"])).item()
+    image = Image.new("RGB", (200, 120), GROUNDS["sky"])
+    ground = grey(Image.new("RGB", (1, 1), GROUNDS["sky"])).item()
     boxes = ImageFrame(1, 1, FRAME).grid(2, 2).astype(np.float32)
     example = ExampleAttention(image, "ball", ((0, 4),), boxes, WEIGHTS.reshape(1, 1, 1, 4), ("0",))
     patches = PatchAttention("ball", WEIGHTS.reshape(2, 2), FRAME, (0.25, 0, 0.5, 0.5), 0.4)
@@ -82,7 +83,8 @@ def test_the_figures_and_the_explorer_mean_the_same(tmp_path):
     ):
         check(figure.axes[0].images[0].get_array(), ground)
     html = explorer_body([explorer({"a": [example]})])
-    assert "hatched: no region or image token" in html and "linear-gradient" in html
+    assert "hatched: no region or image token" in html
+    assert "linear-gradient" in html
     data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', html)[1])
     source = data["explorers"][0]["examples"][0]["pictures"][0]["source"].split(",")[1]
     _, side = cells_and_side(decoded(source))
@@ -96,4 +98,5 @@ def test_the_legend_of_image_tokens_is_within_the_picture(phrases):
     figure = patch_figure(Image.new("RGB", (80, 60)), [one] * phrases)
     figure.draw_without_rendering()
     label = figure.axes[-1].xaxis.label.get_window_extent()
-    assert figure.bbox.x0 <= label.x0 and label.x1 <= figure.bbox.x1
+    assert figure.bbox.x0 <= label.x0
+    assert label.x1 <= figure.bbox.x1

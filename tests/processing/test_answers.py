@@ -21,7 +21,8 @@ def test_sequence_is_that_of_the_public_code():
         types = inputs["token_type_ids"][row].tolist()
         assert types == [0] * (length - 2) + [1, 1] + [0] * (len(types) - length)
         assert inputs["answer_positions"][row] == length - 2
-    assert inputs["answer_positions"].dtype == torch.int64 and inputs["answer_positions"].shape == (3,)
+    assert inputs["answer_positions"].dtype == torch.int64
+    assert inputs["answer_positions"].shape == (3,)
 
 
 @pytest.mark.parametrize("truncation", [True, "only_first"])

@@ -100,7 +100,8 @@ def test_what_is_written_is_read_again(model_type, size):
 
 @pytest.mark.parametrize("name", BOX_DIALECTS)
 def test_every_dialect_reads_what_it_writes(name):
-    dialect, box = fit_dialect(BOX_DIALECTS[name], None), [0.2, 0.25, 0.77, 0.875]
+    dialect = fit_dialect(BOX_DIALECTS[name], None)
+    box = [0.2, 0.25, 0.77, 0.875]
     written = dialect.write([box], "the dog 2")
     error = {"kosmos2": 1 / 32}.get(name, 2e-3)
     assert dialect.prompt.count("{text}") == 1
@@ -166,7 +167,8 @@ def test_numbers_alone_are_in_no_form_of_a_family(text):
 
 
 def test_the_form_is_that_of_the_family():
-    bracket, key = "[105, 301, 232, 480]", '{"bbox_2d": [105, 301, 232, 480]}'
+    bracket = "[105, 301, 232, 480]"
+    key = '{"bbox_2d": [105, 301, 232, 480]}'
     assert BOX_DIALECTS["qwen3_vl"].read_all(bracket, own=True) == []
     assert BOX_DIALECTS["qwen3_vl"].read_all(f"{bracket} {key}", own=True) == BOX_DIALECTS["qwen3_vl"].read_all(key)
     assert BOX_DIALECTS["minicpm"].read_all(bracket, own=True) == []
@@ -189,7 +191,8 @@ def test_points_of_molmo2_are_numbered():
 
 def test_the_truth_of_florence_and_kosmos():
     """Equal to `post_process_generation` of transformers: middles of bins, and of cells that are not in one row."""
-    florence, kosmos = BOX_DIALECTS["florence2"], BOX_DIALECTS["kosmos2"]
+    florence = BOX_DIALECTS["florence2"]
+    kosmos = BOX_DIALECTS["kosmos2"]
     assert florence.read("dog<loc_105><loc_301><loc_232><loc_480>") == pytest.approx([0.1055, 0.3015, 0.2325, 0.4805])
     assert kosmos.read("<patch_index_0044><patch_index_0863>") == pytest.approx(
         [12.5 / 32, 1.5 / 32, 31.5 / 32, 26.5 / 32]
@@ -273,7 +276,8 @@ def test_every_family_has_a_dialect():
 
 
 def test_scales_of_families():
-    image, box = Image.new("RGB", (60, 40)), [0.25, 0.5, 0.75, 1.0]
+    image = Image.new("RGB", (60, 40))
+    box = [0.25, 0.5, 0.75, 1.0]
     written = {
         name: PatchGroundingProcessor(make_processor(name, byte_pairs=True)).box_dialect(image).write_box(box)
         for name in PROCESSORS

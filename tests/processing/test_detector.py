@@ -43,7 +43,8 @@ def test_found_boxes_and_their_features_reach_the_model(detector, network):
     extractor = RegionExtractor(detector, network, pixels, min_regions=3, max_regions=5)
     processor = make_processor(region_feature_size=WIDTH)
     inputs = processor(TEXTS, images=IMAGES, detector=extractor)
-    assert inputs["region_features"].shape[2] == WIDTH and "pixel_values" not in inputs
+    assert inputs["region_features"].shape[2] == WIDTH
+    assert "pixel_values" not in inputs
     assert inputs["region_candidate_mask"].any(1).tolist() == [True, False, True]
     for row in (0, 2):
         image = pixels([IMAGES[row]])
@@ -63,6 +64,7 @@ def test_a_model_that_reads_pixels_needs_boxes_alone(detector):
     inputs = processor(TEXTS, images=IMAGES, detector=extractor)
     boxes = [None if image is None else extractor.extract([image])[0].boxes for image in IMAGES]
     given = processor(TEXTS, images=IMAGES, region_boxes=boxes)
-    assert set(inputs) == set(given) and all(torch.equal(inputs[name], given[name]) for name in given)
+    assert set(inputs) == set(given)
+    assert all(torch.equal(inputs[name], given[name]) for name in given)
     outputs = read(processor, inputs, vision_config=FastRCNNConfig(**NETWORK))
     assert outputs.text_hidden_state.isfinite().all()

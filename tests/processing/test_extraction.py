@@ -46,7 +46,9 @@ def overlap(first, second):
     width = max(0.0, min(first[2], second[2]) - max(first[0], second[0]))
     height = max(0.0, min(first[3], second[3]) - max(first[1], second[1]))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
-    return width * height / (sum(areas) - width * height) if width * height else 0.0
+    if width * height:
+        return width * height / (sum(areas) - width * height)
+    return 0.0
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
@@ -111,9 +113,12 @@ def test_every_detector_gives_regions_inside_the_image(detectors, kind):
     images = [picture(80, 60, 1), picture(60, 90, 2), picture(80, 60, 3)]
     extractor = RegionExtractor(detector, min_regions=2, max_regions=5)
     for image, regions in zip(images, extractor.extract(images, ["a", "b", "c"]), strict=True):
-        assert (regions.width, regions.height) == image.size and regions.features is None
-        assert 1 <= len(regions) <= 5 and regions.boxes.dtype == np.float32
-        assert (regions.boxes >= 0).all() and (regions.boxes <= 1).all()
+        assert (regions.width, regions.height) == image.size
+        assert regions.features is None
+        assert 1 <= len(regions) <= 5
+        assert regions.boxes.dtype == np.float32
+        assert (regions.boxes >= 0).all()
+        assert (regions.boxes <= 1).all()
         assert (regions.boxes[:, :2] < regions.boxes[:, 2:]).all()
         assert (np.diff(regions.scores) <= 0).all()
         assert regions.label_names == (QUERIES if kind in ZERO_SHOT else ["cat", "dog", "ball"])
@@ -206,7 +211,8 @@ def test_given_boxes_stay_as_they_are():
     records = {"1": {"boxes": [[0, 0, 10, 10], [0, 0, 10, 10], [5, 5, 80.5, 20]], "labels": ["dog", "cat", "dog"]}}
     regions = RegionExtractor(GivenBoxes(records)).extract([picture(80, 60)], ["1"])[0]
     np.testing.assert_allclose(regions.boxes * [80, 60, 80, 60], [[0, 0, 10, 10], [0, 0, 10, 10], [5, 5, 80, 20]])
-    assert [regions.label(i) for i in range(3)] == ["dog", "cat", "dog"] and regions.scores.tolist() == [1, 1, 1]
+    assert [regions.label(i) for i in range(3)] == ["dog", "cat", "dog"]
+    assert regions.scores.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("feature_model", [False, True])
@@ -248,14 +254,17 @@ def test_given_boxes_that_do_not_fit_are_refused(record, problem):
 
 def test_an_image_without_detections_keeps_the_whole_image():
     class Blind:
-        label_names, selected, provenance = ["cat"], False, {}
+        label_names = ["cat"]
+        selected = False
+        provenance = {}
 
         def detect(self, images, image_ids=None):
             boxes = torch.tensor([[5.0, 5, 5, 9]])
             return [Detections(boxes, torch.ones(1), torch.zeros(1).long(), torch.tensor([[0.2, 0.8]]))]
 
     regions = RegionExtractor(Blind()).extract([picture(80, 60)])[0]
-    assert regions.boxes.tolist() == [[0, 0, 1, 1]] and regions.scores.tolist() == [0]
+    assert regions.boxes.tolist() == [[0, 0, 1, 1]]
+    assert regions.scores.tolist() == [0]
     assert regions.class_probs.tolist() == [[1, 0]]
 
 
@@ -290,7 +299,8 @@ def test_images_that_cannot_be_read_and_missing_ids_are_refused(tmp_path):
 def test_features_are_those_of_each_image_and_box_alone(tmp_path):
     torch.manual_seed(0)
     name = save_backbone(tmp_path)
-    features, processor = load_region_features(name), load_feature_processor(name)
+    features = load_region_features(name)
+    processor = load_feature_processor(name)
     records = {"a": {"boxes": [[0, 0, 40, 30], [10, 10, 80, 60]]}, "b": {"boxes": [[0, 0, 80, 60]]}}
     records["c"] = {"boxes": [[0, 0, 30, 30]]}
     images = [picture(80, 60, 1), picture(80, 60, 2), picture(30, 90, 3)]
@@ -309,7 +319,8 @@ def test_features_are_those_of_each_image_and_box_alone(tmp_path):
 
 def test_backbone_pixels_are_normalised_as_its_processor_does_and_never_cropped(tmp_path):
     name = save_backbone(tmp_path)
-    processor, image = AutoImageProcessor.from_pretrained(name), picture(64, 64)
+    processor = AutoImageProcessor.from_pretrained(name)
+    image = picture(64, 64)
     ours = BackbonePixels.from_image_processor(processor)
     expected = processor(image, return_tensors="pt")["pixel_values"]
     torch.testing.assert_close(ours(image)["pixel_values"], expected, atol=1e-5, rtol=1e-5)

@@ -26,13 +26,15 @@ from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 
 CAPTION = "a b d e c"
-SCENES, OTHER = {"name": "scenes"}, {"name": "microsoft/resnet-50", "weights": "abc"}
+SCENES = {"name": "scenes"}
+OTHER = {"name": "microsoft/resnet-50", "weights": "abc"}
 
 
 def save_model(folder, source, size=FEATURE_SIZE):
     tiny_model(region_feature_size=size).save_pretrained(folder)
     processor = tiny_processor()
-    processor.region_feature_size, processor.region_feature_source = size, source
+    processor.region_feature_size = size
+    processor.region_feature_source = source
     processor.save_pretrained(folder)
     return folder
 
@@ -63,7 +65,8 @@ def test_the_source_of_features_by_their_provenance(provenance, source):
 
 
 def test_only_known_differences_are_a_mismatch():
-    assert feature_mismatch(None, SCENES) is None and feature_mismatch(OTHER, None) is None
+    assert feature_mismatch(None, SCENES) is None
+    assert feature_mismatch(OTHER, None) is None
     assert feature_mismatch(OTHER, OTHER) is None
     assert feature_mismatch({**OTHER, "weights": "in another type"}, OTHER) is None
     assert feature_mismatch({"name": "a copy of it", "weights": "abc"}, OTHER) is None
@@ -81,8 +84,10 @@ def test_a_processor_stores_the_source_and_older_ones_lack_it(family, tmp_path):
     settings.pop("region_feature_source")  # as checkpoints of before have it
     (tmp_path / "old" / "processor_config.json").write_text(json.dumps(settings))
     known, old = (AutoProcessor.from_pretrained(tmp_path / name) for name in ("known", "old"))
-    assert known.region_feature_source == OTHER and old.region_feature_source is None
-    assert known.feature_mismatch(SCENES) and not old.feature_mismatch(SCENES)
+    assert known.region_feature_source == OTHER
+    assert old.region_feature_source is None
+    assert known.feature_mismatch(SCENES)
+    assert not old.feature_mismatch(SCENES)
 
 
 def test_training_stores_the_source_of_its_tables(tmp_path):
@@ -98,7 +103,8 @@ def test_training_stores_the_source_of_its_tables(tmp_path):
         (None, None),
     ):
         processor = tiny_processor()
-        assert record_features(processor, regions) is None and processor.region_feature_source == kept
+        assert record_features(processor, regions) is None
+        assert processor.region_feature_source == kept
     assert "'scenes', but the model was trained on those of 'microsoft/resnet-50'" in record_features(
         load_processor(OTHER), scenes
     )
@@ -127,9 +133,13 @@ def test_the_pipeline_warns_of_other_features_once(tmp_path, caplog):
     other = table(tmp_path / "other", {"features": OTHER})["dog"]
     with caplog.at_level("WARNING"):
         expected = pipe({**known, "regions": own})
-        assert pipe.remarks == [] and pipe(example(CAPTION)) and pipe.remarks == []  # plain arrays: not known
+        # plain arrays: not known
+        assert pipe.remarks == []
+        assert pipe(example(CAPTION))
+        assert pipe.remarks == []
         assert pipe({**known, "regions": other}) == expected == pipe({**known, "regions": other})
-    assert len(pipe.remarks) == 1 and "those of 'microsoft/resnet-50'" in pipe.remarks[0]
+    assert len(pipe.remarks) == 1
+    assert "those of 'microsoft/resnet-50'" in pipe.remarks[0]
     assert caplog.text.count("trained on those of 'scenes'") == 1
 
 
@@ -151,7 +161,8 @@ def test_words_that_the_tokenizer_does_not_know_are_named(tmp_path):
     assert unknown_words(tiny_processor().tokenizer, "a [SEP] b [UNK]") == ["SEP", "UNK"]
     pipe = load(save_model(tmp_path / "model", None))
     pipe(example("a b of c", ["c"]))
-    assert len(pipe.remarks) == 1 and "[UNK]: 'of'; " in pipe.remarks[0]
+    assert len(pipe.remarks) == 1
+    assert "[UNK]: 'of'; " in pipe.remarks[0]
     pipe(example("a b c", ["c"]))
     assert len(pipe.remarks) == 1
 
@@ -179,7 +190,9 @@ def test_the_nearest_known_words_are_named(word, near):
     assert nearest_words(fast, word)[: len(near) or 2] == near
     assert name_unknown(fast, "a cone") == ""
     named = name_unknown(fast, f"a {word}")
-    assert named.startswith(f"'{word}'") and all(each in named for each in near) and ("(" in named) == bool(near)
+    assert named.startswith(f"'{word}'")
+    assert all(each in named for each in near)
+    assert ("(" in named) == bool(near)
 
 
 # The scenes' own features, and a picture of one's own
@@ -210,7 +223,8 @@ def test_features_are_those_of_the_scenes_region_table(tmp_path):
     scenes = tiny_scenes(tmp_path / "data")
     regions = RegionTable.open(scenes / "regions")
     for image in regions.ids[:3]:
-        record, picture = regions[image], Image.open(scenes / "flickr30k-images" / f"{image}.jpg")
+        record = regions[image]
+        picture = Image.open(scenes / "flickr30k-images" / f"{image}.jpg")
         boxes = record.boxes * np.array([record.width, record.height] * 2, np.float32)
         extractor = load_extractor({image: {"boxes": boxes.tolist()}}, SceneFeatures())
         found = extractor.extract([picture], [image])[0]
@@ -234,12 +248,14 @@ def test_the_command_grounds_a_picture_of_shapes_and_warns_in_picture_and_json(t
     command = [str(tmp_path / "shapes.png"), CAPTION, "--model", str(tmp_path / "model"), *own]
     assert main([*command, "--json", "--output", str(tmp_path / "plain.png")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["warnings"] == [] and found["regions"] == 3
+    assert found["warnings"] == []
+    assert found["regions"] == 3
     assert {one["label"] for one in found["grounding"]} <= {"red", "green", "blue"}
 
     command[1] = "a b sits on c"
     assert main([*command, "--output", str(tmp_path / "warned.png")]) == 0
     printed = capsys.readouterr()
-    assert printed.err.startswith("warning: ") and "[UNK]: 'sits', 'on'; " in printed.err
+    assert printed.err.startswith("warning: ")
+    assert "[UNK]: 'sits', 'on'; " in printed.err
     heights = [Image.open(tmp_path / name).height for name in ("plain.png", "warned.png")]
     assert heights[1] > heights[0]

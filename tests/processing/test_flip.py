@@ -78,7 +78,8 @@ def test_boxes_are_those_of_the_mirrored_pixels():
     normalised = (boxes / 16).astype(np.float32).reshape(4, 5, 4)
     assert flip_boxes(normalised).dtype == np.float32
     np.testing.assert_array_equal(flip_boxes(flip_boxes(normalised)), normalised)
-    assert flip_boxes([0, 0, 1, 1]).tolist() == [0, 0, 1, 1] and flip_boxes([]).size == 0
+    assert flip_boxes([0, 0, 1, 1]).tolist() == [0, 0, 1, 1]
+    assert flip_boxes([]).size == 0
     with pytest.raises(ValueError, match=r"Boxes of shape \(3,\)"):
         flip_boxes([0, 0, 1])
 

@@ -23,6 +23,7 @@ def test_every_half_precision_number_is_converted_exactly(read_only, steps):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 def test_other_numbers_are_copied(kind):
-    source, target = np.arange(6).reshape(2, 3).astype(kind), np.zeros((2, 3), dtype=np.float32)
+    source = np.arange(6).reshape(2, 3).astype(kind)
+    target = np.zeros((2, 3), dtype=np.float32)
     copy_as_float32(target, source)
     np.testing.assert_array_equal(target, [[0, 1, 2], [3, 4, 5]])

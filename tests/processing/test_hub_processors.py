@@ -46,11 +46,14 @@ def test_all_families_are_loaded(loaded):
 @pytest.mark.parametrize("model_type", TYPES)
 @pytest.mark.parametrize("backend", ["pil", "torchvision"])
 def test_a_processor_from_the_hub(loaded, model_type, backend):
-    found, other = loaded[model_type][backend], loaded[model_type]["pil"]
+    found = loaded[model_type][backend]
+    other = loaded[model_type]["pil"]
     assert found["processor"] == loaded[model_type]["class"]
     assert found["image_processor"].endswith("Pil") == (backend == "pil")
     assert (found["video_processor"] != "NoneType") == (model_type in VIDEOS)
-    assert found["tokens"] == found["regions"] and all(found["tokens"])  # each image token has its place
+    # each image token has its place
+    assert found["tokens"] == found["regions"]
+    assert all(found["tokens"])
     np.testing.assert_array_equal(found["boxes"], other["boxes"])
     assert found["pixels"] == pytest.approx(other["pixels"], abs=2e-3)  # both resize, with other rounding
 
@@ -87,7 +90,8 @@ def test_the_first_error_says_what_to_install(missing, capsys, tmp_path):
     Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
     assert ground.main([str(tmp_path / "a.png"), "a dog", "--model", str(missing)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "torchvision" in line and 'pip install "grounded-attention[vlm]"' in line
+    assert "torchvision" in line
+    assert 'pip install "grounded-attention[vlm]"' in line
     assert doctor.main([]) == 0
     assert "grounded-attention[vlm]" in capsys.readouterr().out
 
@@ -110,7 +114,8 @@ def test_a_torchvision_for_another_torch_is_a_remark(monkeypatch):
     monkeypatch.delitem(sys.modules, "torchvision")
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     said = doctor._torch()["error"]
-    assert "torchvision" in said and "nms" in said
+    assert "torchvision" in said
+    assert "nms" in said
 
 
 @pytest.mark.parametrize(

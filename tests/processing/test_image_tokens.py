@@ -76,12 +76,14 @@ def make_pictures(sizes: list, generator: np.random.Generator) -> list[np.ndarra
 
 def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """What the language model reads at every position, (B, N, D), and the input ids."""
-    image, family = placeholder(processor), get_image_token_family(processor)
+    image = placeholder(processor)
+    family = get_image_token_family(processor)
     prompt = f"a {image} dog " + f"{image} the" * (len(examples[0]) - 1)
     seen: list[torch.Tensor] = []
 
     def stop(module, args, kwargs):
-        read, layers = args[0] if args else kwargs["inputs_embeds"], kwargs.get("deepstack_features")
+        read = args[0] if args else kwargs["inputs_embeds"]
+        layers = kwargs.get("deepstack_features")
         if isinstance(layers, dict):  # Granite adds all that it reads of an image to hidden states
             read = read.masked_scatter(kwargs["vision_mask"], sum(layers.values()))
         seen.append(read)
@@ -116,7 +118,8 @@ def choose_areas(tokens: ImageTokens, sizes: list, generator: np.random.Generato
     for image, (width, height) in enumerate(sizes):
         areas.append((image, np.array([0, 0, width, height])))
         for _ in range(2):
-            x, y = np.sort(generator.integers(0, width + 1, 2)), np.sort(generator.integers(0, height + 1, 2))
+            x = np.sort(generator.integers(0, width + 1, 2))
+            y = np.sort(generator.integers(0, height + 1, 2))
             areas.append((image, np.array([x[0], y[0], x[1], y[1]])))
     return [(image, area) for image, area in areas if (area[:2] < area[2:]).all()]
 
@@ -168,7 +171,8 @@ def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, 
         shared, step = overlap_of(tokens, image, area, sizes[image])
         # Idefics3 resizes several times: a pixel of the picture may then be one of a neighbour.
         blur = max(sizes[image]) / 48 if model_type in RESIZED_TWICE and sizes != [(48, 32)] else 0.0
-        required, allowed = (shared > step + 2 * blur + 1e-3).all(axis=1), (shared > -blur + 1e-3).all(axis=1)
+        required = (shared > step + 2 * blur + 1e-3).all(axis=1)
+        allowed = (shared > -blur + 1e-3).all(axis=1)
         assert not (required & ~row).any(), (image, area, np.flatnonzero(required & ~row))
         assert not (row & ~allowed).any(), (image, area, np.flatnonzero(row & ~allowed))
         required_count += required.sum()
@@ -249,7 +253,8 @@ def test_another_number_of_tokens_is_refused():
 
 def test_the_docstring_example_runs():
     result = doctest.testmod(sys.modules[image_tokens.__name__], optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert result.attempted >= 5 and result.failed == 0
+    assert result.attempted >= 5
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize("model_type", IMAGE_TOKEN_FAMILIES)

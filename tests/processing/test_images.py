@@ -20,7 +20,8 @@ from grounded_attention.processing import FastRCNNImageProcessor, open_image, op
 from tests.helpers.warm_python import ROOT, run_python
 
 MEAN = np.array([102.9801, 115.9465, 122.7717], dtype=np.float32)
-RED, GREY = (200, 30, 90), 120
+RED = (200, 30, 90)
+GREY = 120
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -59,14 +60,17 @@ def small(**options) -> FastRCNNImageProcessor:
 def test_pixels_are_bgr_minus_mean_and_padded_with_zeros():
     images = [picture(48, 36), picture(20, 50, 1)]
     batch = small()(images)
-    assert batch["image_sizes"].tolist() == [[32, 24], [16, 40]] and batch["image_sizes"].dtype == torch.int64
-    assert batch["pixel_values"].shape == (2, 3, 40, 32) and batch["pixel_values"].dtype == torch.float32
+    assert batch["image_sizes"].tolist() == [[32, 24], [16, 40]]
+    assert batch["image_sizes"].dtype == torch.int64
+    assert batch["pixel_values"].shape == (2, 3, 40, 32)
+    assert batch["pixel_values"].dtype == torch.float32
     for row, image, (width, height) in zip(batch["pixel_values"].numpy(), images, [(32, 24), (16, 40)], strict=True):
         resized = np.asarray(image.resize((width, height), Image.BILINEAR), dtype=np.float32)
         for channel, colour in enumerate((2, 1, 0)):
             expected = resized[..., colour] - MEAN[channel]
             np.testing.assert_allclose(row[channel, :height, :width], expected, atol=1e-5)
-        assert not row[:, height:].any() and not row[:, :, width:].any()
+        assert not row[:, height:].any()
+        assert not row[:, :, width:].any()
 
 
 def test_mean_and_spread_can_be_set():
@@ -97,7 +101,8 @@ def test_all_kinds_of_images_give_the_same_pixels(tmp_path):
     assert small()(array[..., 0])["pixel_values"].shape == expected.shape
     assert np.array_equal(small()(array[..., :1])["pixel_values"], small()(array[..., 0])["pixel_values"])
     lists = small()([image], return_tensors=None)
-    assert isinstance(lists["pixel_values"], list) and isinstance(small()(image, "np")["image_sizes"], np.ndarray)
+    assert isinstance(lists["pixel_values"], list)
+    assert isinstance(small()(image, "np")["image_sizes"], np.ndarray)
 
 
 def save(path: Path, image: Image.Image, **options) -> Path:
@@ -136,7 +141,8 @@ def test_modes_become_rgb(mode, tmp_path):
     image, ending, expected = MODES[mode]
     path = save(tmp_path / f"a.{ending}", image)
     opened = open_image(path)
-    assert opened.mode == "RGB" and opened.size == (4, 4)
+    assert opened.mode == "RGB"
+    assert opened.size == (4, 4)
     assert opened.getpixel((1, 2)) == pytest.approx(expected, abs=1)
     assert np.array_equal(open_image(Image.open(path)), opened)
 
@@ -214,7 +220,9 @@ def test_transparent_pixels_are_drawn_over_white_in_strips(monkeypatch, mode):
 
 def test_damaged_and_foreign_files_are_named(tmp_path):
     whole = save(tmp_path / "whole.jpg", picture(64, 64))
-    cut, text, empty = tmp_path / "cut.jpg", tmp_path / "text.jpg", tmp_path / "empty.png"
+    cut = tmp_path / "cut.jpg"
+    text = tmp_path / "text.jpg"
+    empty = tmp_path / "empty.png"
     cut.write_bytes(whole.read_bytes()[:900])
     text.write_text("no picture")
     empty.write_bytes(b"")
@@ -284,9 +292,13 @@ def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("name", "options"), [("phone.jpg", {}), ("scan.tiff", {"compression": "tiff_deflate"})])
 def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, name, options):
-    path, before, size = tmp_path / name, Image.MAX_IMAGE_PIXELS, (16_320, 12_240)  # 200 megapixels
+    # 200 megapixels
+    path = tmp_path / name
+    before = Image.MAX_IMAGE_PIXELS
+    size = (16_320, 12_240)
     Image.new("L", size, 77).save(path, **options)
-    assert open_image(path).size == size and Image.MAX_IMAGE_PIXELS == before
+    assert open_image(path).size == size
+    assert Image.MAX_IMAGE_PIXELS == before
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "CMYK", "I;16"])
@@ -414,7 +426,8 @@ def test_saves_and_loads(tmp_path):
     processor = small(**settings)
     processor.save_pretrained(tmp_path)
     loaded = AutoImageProcessor.from_pretrained(tmp_path)
-    assert type(loaded) is FastRCNNImageProcessor and loaded.size == processor.size
+    assert type(loaded) is FastRCNNImageProcessor
+    assert loaded.size == processor.size
     assert {name: getattr(loaded, name) for name in settings} == settings
     assert AutoImageProcessor.from_pretrained(tmp_path, fixed_padding=False).fixed_padding is False
 

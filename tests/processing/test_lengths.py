@@ -56,7 +56,8 @@ def test_columns_equal_dropping_one_at_a_time(limit):
 
 def test_two_texts_lose_from_the_longer_and_plain_text_at_its_end():
     pair = make_processor()("a man in red", "a dog", **regions_of(9), max_sequence_length=12)
-    assert pair["attention_mask"].sum() == 6 and pair["region_attention_mask"].sum() == 6
+    assert pair["attention_mask"].sum() == 6
+    assert pair["region_attention_mask"].sum() == 6
     assert make_tokenizer().decode(pair["input_ids"][0]) == "[CLS] a man [SEP] a [SEP]"
     plain = make_processor()("a man in red", layout="plain", max_sequence_length=3)
     assert make_tokenizer().decode(plain["input_ids"][0]) == "a man in"

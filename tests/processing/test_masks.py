@@ -15,7 +15,8 @@ from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask,
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer
 from tests.helpers.tiny_vlm_processors import make_processor
 
-WIDTH, HEIGHT = 56, 40
+WIDTH = 56
+HEIGHT = 40
 # An L: its box has an empty quarter.
 RING = [[8, 4], [24, 4], [24, 18], [48, 18], [48, 36], [8, 36]]
 MASK = np.zeros((HEIGHT, WIDTH), dtype=bool)
@@ -30,7 +31,8 @@ def compressed(runs):
         value = run - (runs[number - 2] if number > 2 else 0)
         more = True
         while more:
-            bits, value = value & 0x1F, value >> 5
+            bits = value & 0x1F
+            value = value >> 5
             more = value != -1 if bits & 0x10 else value != 0
             text += chr((bits | 0x20 * more) + 48)
     return text
@@ -66,7 +68,8 @@ def test_run_lengths_there_and_back():
     for share in (0, 0.3, 1):
         mask = rng.random((9, 13)) < share
         runs = run_lengths(mask)
-        assert sum(runs["counts"]) == mask.size and sum(runs["counts"][1::2]) == mask.sum()
+        assert sum(runs["counts"]) == mask.size
+        assert sum(runs["counts"][1::2]) == mask.sum()
         assert (read_mask(runs, "") == mask).all()
 
 
@@ -74,18 +77,21 @@ def test_run_lengths_there_and_back():
 @pytest.mark.parametrize("more", [{}, {"bbox": [8, 4, 48, 36]}], ids=["alone", "beside a box"])
 def test_rows_with_a_mask_in_each_form(form, more):
     (phrase,) = next(iter(grounded_rows([row(FORMS[form], **more)])))["phrases"]
-    assert np.allclose(phrase["boxes"], [BOX]) and phrase["mask"] == RUNS
+    assert np.allclose(phrase["boxes"], [BOX])
+    assert phrase["mask"] == RUNS
 
 
 def test_objects_of_one_name_are_one_mask_and_a_box_without_one_leaves_boxes():
     parts = [MASK & (np.arange(WIDTH) < 24), MASK & (np.arange(WIDTH) >= 24)]
     objects = [{"bbox": mask_corners(part), "category": "boot", "segmentation": run_lengths(part)} for part in parts]
     (phrase,) = next(iter(grounded_rows([row(None, objects=objects)])))["phrases"]
-    assert len(phrase["boxes"]) == 2 and phrase["mask"] == RUNS
+    assert len(phrase["boxes"]) == 2
+    assert phrase["mask"] == RUNS
     (phrase,) = next(iter(grounded_rows([row(None, objects=[objects[0], objects[1] | {"segmentation": None}])])))[
         "phrases"
     ]
-    assert len(phrase["boxes"]) == 2 and "mask" not in phrase
+    assert len(phrase["boxes"]) == 2
+    assert "mask" not in phrase
 
 
 def test_a_picture_of_classes_is_no_mask_and_one_of_another_size_is_refused():
@@ -102,14 +108,16 @@ def test_a_mask_that_is_pushed_is_read_back():
     features = own_features([given])
     stored = Dataset.from_list([own_row({**given, "image": file}, features, "row")], Features(features))
     (back,) = grounded_rows(stored.cast_column("image", Image(decode=False)))
-    assert back["phrases"] == given["phrases"] and back["phrases"][0]["mask"] == RUNS
+    assert back["phrases"] == given["phrases"]
+    assert back["phrases"][0]["mask"] == RUNS
 
 
 def test_shares_equal_a_count_on_finer_pixels():
     """Boxes that end at thirds of pixels, counted in a mask of three times the size."""
     rng = np.random.default_rng(1)
     mask = rng.random((11, 7)) < 0.5
-    fine, size = np.kron(mask, np.ones((3, 3))), np.array([21, 33] * 2)
+    fine = np.kron(mask, np.ones((3, 3)))
+    size = np.array([21, 33] * 2)
     corners = np.sort(rng.integers(0, [[[21, 33]]], (200, 2, 2)), axis=1).reshape(-1, 4)
     corners[:, 2:] += 1
     counted = [fine[y1:y2, x1:x2].mean() for x1, y1, x2, y2 in corners]
@@ -121,9 +129,11 @@ def test_shares_equal_a_count_on_finer_pixels():
 def test_image_tokens_have_the_share_that_is_covered(given):
     processor = PatchGroundingProcessor(make_processor("qwen2_5_vl", byte_pairs=True))
     batch = processor("the boot", images=Pictures.new("RGB", (WIDTH, HEIGHT)), phrases=[{"text": "boot", **given}])
-    boxes, gold = batch["region_boxes"][0].numpy(), batch["phrase_regions"][0, 0].numpy()
+    boxes = batch["region_boxes"][0].numpy()
+    gold = batch["phrase_regions"][0, 0].numpy()
     by_pixels = np.array([_share(box) for box in boxes])
-    assert 0 < ((gold > 0) & (gold < 1)).sum() and ((by_pixels > 0) & (gold == 0)).any()
+    assert 0 < ((gold > 0) & (gold < 1)).sum()
+    assert ((by_pixels > 0) & (gold == 0)).any()
     assert np.allclose(gold, np.where(by_pixels >= processor.coverage_threshold, by_pixels, 0), atol=1e-5)
     assert np.allclose(batch["phrase_boxes"][0, 0], [BOX])
 
@@ -137,12 +147,16 @@ def test_a_map_of_a_row_is_the_target_of_gaze():
     collator = GroundingCollator(processor, method)
     phrases = [{"text": "boot", "mask": gaze.tolist()}]
     batch = collator([{"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "phrases": phrases}])
-    boxes, fine, expected = batch["region_boxes"][0].numpy(), np.kron(gaze, np.ones((3, 3))), []
+    boxes = batch["region_boxes"][0].numpy()
+    fine = np.kron(gaze, np.ones((3, 3)))
+    expected = []
     for box in boxes:
         x1, y1, x2, y2 = np.rint(3 * box * [WIDTH, HEIGHT, WIDTH, HEIGHT]).astype(int)
         expected.append(fine[y1:y2, x1:x2].mean())
     gold = method.targets(batch)["text_to_region"].gold[0]
-    assert len(gold) > 0 and min(expected) == 0 and np.allclose(gold, expected / np.sum(expected), atol=1e-5)
+    assert len(gold) > 0
+    assert min(expected) == 0
+    assert np.allclose(gold, expected / np.sum(expected), atol=1e-5)
 
 
 def _share(box):

@@ -17,7 +17,8 @@ from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchG
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder, type_of
 
-FIRST, SECOND = "a dog runs after the small cat .", "two red balls"
+FIRST = "a dog runs after the small cat ."
+SECOND = "two red balls"
 SIZES = [[(53, 37)], [(31, 64), (90, 20)]]
 
 
@@ -76,7 +77,8 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
         assert regions[0, row, : len(first.positions)].tolist() == gold_by_hand(first, boxes[row], 0, 0.59)
         assert regions[0, row].any()
     assert regions[1, 0, : len(second.positions)].tolist() == gold_by_hand(second, boxes[2], 1, 0.59)
-    assert not regions[0, 2].any() and regions[1, 1].nonzero().flatten().tolist() == [0, 3]
+    assert not regions[0, 2].any()
+    assert regions[1, 1].nonzero().flatten().tolist() == [0, 3]
     for example, tokens in enumerate((first, second)):
         count = len(tokens.positions)
         assert batch["region_positions"][example].tolist() == [
@@ -129,7 +131,8 @@ def test_conversations_and_answers(model_type):
     grounding = PatchGroundingProcessor(
         processor, image_settings={"do_pan_and_scan": True} if model_type == "gemma3" else {}
     )
-    question, answer = "  what is a dog ? \n", "a dog is a dog"
+    question = "  what is a dog ? \n"
+    answer = "a dog is a dog"
     phrases = [phrase(question, "a dog"), {"text": 1, "start": 9, "end": 14, "boxes": [[0.0, 0.0, 1.0, 1.0]]}]
     batch = grounding(question, answer, images=IMAGES[0], phrases=phrases)
     ids = processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
@@ -161,9 +164,11 @@ def test_a_prompt_with_image_tokens_is_used_as_it_is(model_type):
 
 def test_examples_without_an_image():
     batch = PatchGroundingProcessor(make_processor("qwen2_5_vl"))([FIRST, SECOND], images=[IMAGES[0], None])
-    assert batch["region_attention_mask"].sum(1).tolist()[1] == 0 and "image_grid_thw" in batch
+    assert batch["region_attention_mask"].sum(1).tolist()[1] == 0
+    assert "image_grid_thw" in batch
     batch = PatchGroundingProcessor(make_processor("llava"))(FIRST, phrases=[phrase(FIRST, "a dog")])
-    assert "pixel_values" not in batch and batch["region_positions"].tolist() == [[-1]]
+    assert "pixel_values" not in batch
+    assert batch["region_positions"].tolist() == [[-1]]
     assert batch["phrase_mask"].sum() == 2
 
 
@@ -191,7 +196,8 @@ def test_a_box_outside_of_what_the_model_sees_is_reported(caplog):
 
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl"])
 def test_a_very_large_picture_is_read_smaller_and_keeps_its_boxes(model_type, monkeypatch):
-    processor, seen = PatchGroundingProcessor(make_processor(model_type)), []
+    processor = PatchGroundingProcessor(make_processor(model_type))
+    seen = []
     image = Image.fromarray(picture(300, 200)).filter(ImageFilter.GaussianBlur(20))
     arguments = {"images": image, "phrases": [phrase(FIRST, "a dog", boxes=[[0.1, 0.4, 0.3, 0.7]])]}
     whole = processor(FIRST, **arguments)
@@ -199,7 +205,8 @@ def test_a_very_large_picture_is_read_smaller_and_keeps_its_boxes(model_type, mo
     run = processor._run
     monkeypatch.setattr(processor, "_run", lambda *given: seen.append(given[1][0][0].size) or run(*given))
     small = processor(FIRST, **arguments)
-    assert seen == [(150, 100)] and image.size == (300, 200)
+    assert seen == [(150, 100)]
+    assert image.size == (300, 200)
     for key in ("phrase_regions", "phrase_boxes", "region_boxes", "region_positions"):
         assert torch.equal(small[key], whole[key]), key
     torch.testing.assert_close(small["pixel_values"], whole["pixel_values"], atol=0.05, rtol=0)
@@ -223,7 +230,8 @@ def test_settings_of_images_reach_the_processor():
     settings = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 10}
     grounding = PatchGroundingProcessor(make_processor("gemma3"), image_settings=settings)
     batch = grounding(FIRST, images=Image.new("RGB", (90, 20)), phrases=[phrase(FIRST, "cat", boxes=[[0, 0, 0.2, 1]])])
-    assert batch["pixel_values"].shape[0] == 5 and batch["region_attention_mask"].sum() == 20
+    assert batch["pixel_values"].shape[0] == 5
+    assert batch["region_attention_mask"].sum() == 20
     assert words_of(grounding, batch, 0, 0) == ["cat"]
     # The left patches of the first crop, which ends at a quarter, and nothing of the whole image.
     assert batch["phrase_regions"][0, 0].nonzero().flatten().tolist() == [4, 5, 6, 7]
@@ -286,7 +294,8 @@ def test_a_template_that_fails_is_refused(template):
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_an_image_token_in_the_words_of_a_user_is_refused(model_type, way):
     processor = make_processor(model_type)
-    grounding, picture = PatchGroundingProcessor(processor), Image.new("RGB", (40, 30))
+    grounding = PatchGroundingProcessor(processor)
+    picture = Image.new("RGB", (40, 30))
     if way == "conversation" and not processor.chat_template:
         pytest.skip("no chat template")
     for token in {placeholder(processor), grounding.family.image_token(processor)}:

@@ -64,7 +64,8 @@ OF_REGIONS = "region_boxes region_attention_mask region_candidate_mask region_im
 def test_one_row_for_a_region_model_and_for_a_decoder():
     """The same phrases by the same call: batches that are equal key by key; tokens are compared by their words."""
     decoder = PatchGroundingProcessor(make_decoder_processor("qwen2_5_vl", byte_pairs=True))
-    image, text = Image.new("RGB", (48, 32)), "a man in a red shirt"
+    image = Image.new("RGB", (48, 32))
+    text = "a man in a red shirt"
     (patches,) = decoder(text, images=image)["region_boxes"].numpy()
     phrases = [
         {"text": "a man", "boxes": patches[[1]]},
@@ -83,9 +84,12 @@ def test_one_row_for_a_region_model_and_for_a_decoder():
     assert torch.equal(of_tokens["phrase_pairs"], of_regions["phrase_pairs"])
     assert of_tokens.dropped_phrases == of_regions.dropped_phrases == [[]]
     for batch, tokenizer in ((of_tokens, decoder.tokenizer), (of_regions, processor.tokenizer)):
-        text_places, places = batch["text_positions"], batch["region_positions"]
-        assert text_places.dtype == places.dtype == torch.int64 and batch["phrase_mask"].dtype == torch.bool
-        assert text_places.shape == batch["phrase_mask"][:, 0].shape and places.shape == batch["region_image"].shape
+        text_places = batch["text_positions"]
+        places = batch["region_positions"]
+        assert text_places.dtype == places.dtype == torch.int64
+        assert batch["phrase_mask"].dtype == torch.bool
+        assert text_places.shape == batch["phrase_mask"][:, 0].shape
+        assert places.shape == batch["region_image"].shape
         positions = torch.cat([text_places, places], dim=1)[0]
         assert len(set(positions[positions >= 0].tolist())) == (positions >= 0).sum()  # of one sequence
         for phrase, given in enumerate(phrases):

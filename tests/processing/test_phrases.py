@@ -14,7 +14,8 @@ BOXES = np.array(
     [[0.0, 0.0, 0.5, 0.5], [0.1, 0.0, 0.6, 0.5], [0.5, 0.5, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]], dtype=np.float32
 )
 REGIONS = {"region_features": np.ones((4, FEATURE_SIZE), dtype=np.float16), "region_boxes": BOXES}
-TEXT, PAIR = "A man in a red shirt", "two men's umbrellas , running"
+TEXT = "A man in a red shirt"
+PAIR = "two men's umbrellas , running"
 
 
 def words_of(inputs, phrase: int, example: int = 0) -> list[str]:
@@ -41,10 +42,8 @@ def test_spans_become_the_pieces_they_touch():
 
 def test_masks_equal_the_tokenizers_character_map():
     """Random spans in texts with accents, wide characters and unknown words, against `char_to_token`."""
-    source, alphabet = (
-        random.Random(0),
-        ["café", "naïve", "日本", "dogs", "  ", "red", "\u00a0", "😀", "man,", "[MASK]"],
-    )
+    source = random.Random(0)
+    alphabet = ["café", "naïve", "日本", "dogs", "  ", "red", "\u00a0", "😀", "man,", "[MASK]"]
     firsts, seconds = ([" ".join(source.choices(alphabet, k=9)) for _ in range(20)] for _ in range(2))
     phrases = []
     for texts in zip(firsts, seconds, strict=True):
@@ -72,7 +71,9 @@ def plain_iou(a, b) -> float:
     height = min(a[3], b[3]) - max(a[1], b[1])
     both = max(width, 0) * max(height, 0)
     area = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    return both / (sum(area) - both) if both else 0.0
+    if both:
+        return both / (sum(area) - both)
+    return 0.0
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8])
@@ -113,7 +114,8 @@ def test_indices_and_no_grounding():
     inputs = make_processor()(TEXT, **REGIONS, phrases=phrases)
     found = [row.nonzero().flatten().tolist() for row in inputs["phrase_regions"][0]]
     assert found == [[], [1, 4], [], [], [1]]
-    assert inputs["phrase_mask"].any(dim=2).all() and inputs.dropped_phrases == [[]]
+    assert inputs["phrase_mask"].any(dim=2).all()
+    assert inputs.dropped_phrases == [[]]
 
 
 def test_truncation_reports_and_keeps_every_place():
@@ -129,8 +131,10 @@ def test_truncation_reports_and_keeps_every_place():
         max_length=7,
     )
     assert inputs["input_ids"].shape == (2, 7)
-    assert words_of(inputs, 0) == ["a", "man"] and words_of(inputs, 2) == ["in"]
-    assert not inputs["phrase_mask"][0, 1].any() and not inputs["phrase_regions"][0, 1].any()
+    assert words_of(inputs, 0) == ["a", "man"]
+    assert words_of(inputs, 2) == ["in"]
+    assert not inputs["phrase_mask"][0, 1].any()
+    assert not inputs["phrase_regions"][0, 1].any()
     assert inputs["phrase_pairs"].tolist() == [[[0, 2], [-1, -1], [-1, -1]], [[-1, -1]] * 3]
     assert inputs.dropped_phrases == [[DroppedPhrase(1, "a red shirt", "truncated")], []]
     assert "dropped_phrases" not in inputs
@@ -151,7 +155,8 @@ def test_a_phrase_whose_regions_are_all_cut_stays_as_ungrounded():
     phrases = [span(TEXT, "man", regions=[1, 3]), span(TEXT, "red", regions=[2]), span(TEXT, "shirt")]
     inputs = make_processor(max_regions=2)(TEXT, **REGIONS, phrases=phrases, phrase_pairs=[[0, 1]])
     assert [row.nonzero().flatten().tolist() for row in inputs["phrase_regions"][0]] == [[2], [], []]
-    assert inputs["phrase_mask"].any(dim=2).all() and inputs["phrase_pairs"].tolist() == [[[0, 1]]]
+    assert inputs["phrase_mask"].any(dim=2).all()
+    assert inputs["phrase_pairs"].tolist() == [[[0, 1]]]
     assert inputs.dropped_phrases == [[DroppedPhrase(1, "red", "regions cut")]]
 
 
@@ -218,7 +223,8 @@ def test_real_flickr30k_sentence(shared):
     vocabulary = read_vocabulary(shared / "real/vocab/bert-base-uncased-vocab.txt")
     tokenizer = make_tokenizer(vocabulary)
     line = (shared / "real/flickr30k_entities/Sentences/1016887272.txt").read_text(encoding="utf-8").splitlines()[0]
-    text, phrases = "", []
+    text = ""
+    phrases = []
     for part in line.replace("]", "[").split("["):
         tag, _, words = part.partition(" ") if part.startswith("/EN#") else ("", "", part)
         if tag:

@@ -23,7 +23,10 @@ class Detector:
     """As many regions as the image is wide in tens of pixels; remembers what it saw."""
 
     def __init__(self, features: bool = True, feature_size: int = FEATURE_SIZE, lost: int = 0) -> None:
-        self.features, self.feature_size, self.lost, self.seen = features, feature_size, lost, []
+        self.features = features
+        self.feature_size = feature_size
+        self.lost = lost
+        self.seen = []
 
     def extract(self, images):
         self.seen += images
@@ -36,7 +39,8 @@ class Detector:
 
 def test_pixels_replace_features():
     """Everything but the features equals the path with features; the pixels equal the image processor's own."""
-    images, boxes = [picture(48, 36), picture(30, 60, 1), None], [BOXES, BOXES[:1], None]
+    images = [picture(48, 36), picture(30, 60, 1), None]
+    boxes = [BOXES, BOXES[:1], None]
     phrases = [[span("a man", "man", boxes=[BOXES[2].tolist()])], [span("a", "a", regions=[0])], []]
     processor = pixel_processor(max_regions=2)
     rest = {"phrases": phrases, "region_scores": [[0.1, 0.2, 0.3], [0.5], None], "max_sequence_length": 6}
@@ -47,14 +51,16 @@ def test_pixels_replace_features():
     for key in set(found) & set(expected):
         assert torch.equal(found[key], expected[key]), key
     alone = processor.image_processor(images[:2])
-    assert torch.equal(found["pixel_values"][:2], alone["pixel_values"]) and not found["pixel_values"][2].any()
+    assert torch.equal(found["pixel_values"][:2], alone["pixel_values"])
+    assert not found["pixel_values"][2].any()
     assert found["image_sizes"].tolist() == [*alone["image_sizes"].tolist(), [0, 0]]
     assert found["region_boxes"][:2, 0].tolist() == [[0, 0, 1, 1]] * 2
     assert list(found) == [name for name in processor.model_input_names if name in found]
 
 
 def test_one_image_with_one_text_in_any_form(tmp_path):
-    image, path = picture(30, 24), tmp_path / "a.png"
+    image = picture(30, 24)
+    path = tmp_path / "a.png"
     image.save(path)
     expected = pixel_processor()("a", images=image, region_boxes=BOXES)
     for images in ([image], path, str(path), np.asarray(image), [path]):
@@ -68,19 +74,22 @@ def test_one_image_with_one_text_in_any_form(tmp_path):
 
 def test_a_batch_without_any_image_still_has_every_key():
     found = pixel_processor()(["a"], images=[None], region_boxes=[None])
-    assert found["pixel_values"].shape == (1, 3, 1, 1) and not found["region_attention_mask"].any()
+    assert found["pixel_values"].shape == (1, 3, 1, 1)
+    assert not found["region_attention_mask"].any()
 
 
 @pytest.mark.parametrize("with_pixels", [False, True])
 def test_a_detector_with_features_fills_in_what_was_given_by_hand(with_pixels):
-    processor, detector = (pixel_processor if with_pixels else make_processor)(max_regions=2), Detector()
+    processor = (pixel_processor if with_pixels else make_processor)(max_regions=2)
+    detector = Detector()
     images = [picture(30, 20), None, picture(10, 20)]
     found = processor(["a", "a man", "a dog"], images=images, detector=detector)
     rows = [detector._regions(3), None, detector._regions(1)]
     given = {"region_features": "features", "region_boxes": "boxes", "region_scores": "scores"}
     given = {key: [row and getattr(row, name) for row in rows] for key, name in given.items()}
     expected = processor(["a", "a man", "a dog"], **given)
-    assert list(found) == list(expected) and all(torch.equal(found[key], expected[key]) for key in expected)
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
     assert [image.size for image in detector.seen] == [(30, 20), (10, 20)]
     assert {image.mode for image in detector.seen} == {"RGB"}
 
@@ -88,7 +97,8 @@ def test_a_detector_with_features_fills_in_what_was_given_by_hand(with_pixels):
 def test_a_detector_without_features_gives_boxes_to_the_pixel_path():
     found = pixel_processor()("a", images=picture(30, 20), detector=Detector(features=False))
     expected = pixel_processor()("a", images=picture(30, 20), region_boxes=BOXES)
-    assert list(found) == list(expected) and all(torch.equal(found[key], expected[key]) for key in expected)
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
     with pytest.raises(ValueError, match="boxes without features, and this processor has no image_processor"):
         make_processor()("a", images=picture(30, 20), detector=Detector(features=False))
 

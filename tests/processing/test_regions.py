@@ -15,7 +15,8 @@ def features(count: int, seed: int = 0) -> np.ndarray:
 def test_whole_image_comes_first_and_padding_is_masked():
     given = [features(2), features(3, 1)]
     inputs = make_processor()(["a", "a man"], region_features=given, region_boxes=[BOXES[:2], BOXES])
-    assert inputs["region_features"].shape == (2, 4, FEATURE_SIZE) and inputs["region_features"].dtype == torch.float32
+    assert inputs["region_features"].shape == (2, 4, FEATURE_SIZE)
+    assert inputs["region_features"].dtype == torch.float32
     for example, array in enumerate(given):
         mean = np.add.reduce([row.astype(np.float64) for row in array]) / len(array)
         np.testing.assert_allclose(inputs["region_features"][example, 0], mean, rtol=1e-6)
@@ -24,7 +25,8 @@ def test_whole_image_comes_first_and_padding_is_masked():
     assert inputs["region_boxes"][:, 0].tolist() == [[0, 0, 1, 1]] * 2
     assert inputs["region_attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert inputs["region_candidate_mask"].tolist() == [[False, True, True, False], [False, True, True, True]]
-    assert not inputs["region_features"][0, 3].any() and not inputs["region_boxes"][0, 3].any()
+    assert not inputs["region_features"][0, 3].any()
+    assert not inputs["region_boxes"][0, 3].any()
     types = {key: inputs[key].dtype for key in ("region_boxes", "region_attention_mask", "region_candidate_mask")}
     assert list(types.values()) == [torch.float32, torch.int64, torch.bool]
 
@@ -41,7 +43,8 @@ def test_given_image_features_replace_the_mean():
 def test_kinds_of_arrays(convert):
     array = np.stack([features(3), features(3, 1)]).astype(np.float32)
     array = torch.tensor(array).bfloat16().float().numpy()
-    processor, boxes = make_processor(), np.stack([BOXES, BOXES])
+    processor = make_processor()
+    boxes = np.stack([BOXES, BOXES])
     expected = processor(["a", "a"], region_features=list(array), region_boxes=list(boxes))
     found = processor(["a", "a"], region_features=convert(array), region_boxes=torch.tensor(boxes))
     for key in expected:
@@ -64,7 +67,8 @@ def test_small_overshoot_is_clipped():
 
 
 def test_max_regions_keeps_the_first_or_the_best_in_their_order():
-    given, processor = features(3), make_processor(max_regions=2)
+    given = features(3)
+    processor = make_processor(max_regions=2)
     batch = {"region_features": given, "region_boxes": BOXES}
     first = processor("a", **batch)["region_features"][0]
     best = processor("a", **batch, region_scores=[0.2, 0.1, 0.9])["region_features"][0]

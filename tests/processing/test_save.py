@@ -57,7 +57,8 @@ def test_settings_and_code_are_written(saved):
 @pytest.mark.parametrize("loader", [AutoProcessor, VLBertProcessor])
 def test_loads_where_the_package_is_imported(saved, loader):
     processor = loader.from_pretrained(saved)
-    assert type(processor) is VLBertProcessor and type(processor.image_processor) is FastRCNNImageProcessor
+    assert type(processor) is VLBertProcessor
+    assert type(processor.image_processor) is FastRCNNImageProcessor
     assert (processor.image_processor.size, processor.image_processor.fixed_padding) == (IMAGE_SIZE, True)
     assert {name: getattr(processor, name) for name in SETTINGS} == SETTINGS
     expected = make_processor(**SETTINGS)(TEXT, phrases=[span(TEXT, "red shirt")])

@@ -8,7 +8,8 @@ import torch
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
 
-TEXT, PAIR = "a man and a dog", "the umbrella, the ball"
+TEXT = "a man and a dog"
+PAIR = "the umbrella, the ball"
 
 
 def regions(*counts: int) -> dict:
@@ -69,7 +70,8 @@ def test_region_features_are_in_their_columns():
 def test_pixels_and_an_empty_list_of_tags():
     images = FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40})
     processor = VLBertProcessor(make_processor().tokenizer, images)
-    image, boxes = np.zeros((30, 40, 3), dtype=np.uint8), [[0, 0, 1, 1]]
+    image = np.zeros((30, 40, 3), dtype=np.uint8)
+    boxes = [[0, 0, 1, 1]]
     inputs = processor(TEXT, images=image, region_boxes=boxes, tags=[span(TEXT, "dog", region=0)])
     assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 1, -1]]
     assert (processor(TEXT, images=image, region_boxes=boxes, tags=[])["token_regions"] == -1).all()

@@ -28,7 +28,9 @@ def random_texts(seed: int, count: int) -> list[str]:
 )
 def test_ids_equal_the_tokenizers_own_template(pair, truncation):
     """The tokenizer's own post-processor and truncation are a second implementation of both layouts."""
-    processor, first, second = make_processor(), random_texts(0, 60), random_texts(1, 60) if pair else None
+    processor = make_processor()
+    first = random_texts(0, 60)
+    second = random_texts(1, 60) if pair else None
     # The shortest max_length that each strategy can reach for these texts.
     lengths = [7, 9, 12, 15] if truncation in ("longest_first", False) else [22, 25, 28]
     for length in lengths:
@@ -84,7 +86,8 @@ def test_padding(options, width):
     inputs = make_processor()(["a man", "a man in a shirt"], **options)
     assert inputs["input_ids"].shape == (2, width)
     assert inputs["attention_mask"].sum(dim=1).tolist() == [4, 7]
-    assert (inputs["input_ids"][0, 4:] == 0).all() and (inputs["token_type_ids"][0, 4:] == 0).all()
+    assert (inputs["input_ids"][0, 4:] == 0).all()
+    assert (inputs["token_type_ids"][0, 4:] == 0).all()
 
 
 def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
@@ -173,7 +176,8 @@ def test_docstring_example_runs():
 
 def test_layouts_may_differ_within_a_batch():
     """Each row equals that of a batch with this row only."""
-    texts, pairs = ["a man", "two dogs on a shirt", "a dog"], [None, None, "the ball"]
+    texts = ["a man", "two dogs on a shirt", "a dog"]
+    pairs = [None, None, "the ball"]
     inputs = make_processor()(texts, pairs, layout=["caption", "plain", "caption_pair"])
     assert inputs["input_ids"].shape == (3, 7)
     for row, (text, pair, layout) in enumerate(zip(texts, pairs, ["caption", "plain", "caption_pair"], strict=True)):
@@ -181,7 +185,8 @@ def test_layouts_may_differ_within_a_batch():
         length = alone["input_ids"].shape[1]
         for key, value in alone.items():
             padding = -1 if key == "text_positions" else 0
-            assert torch.equal(inputs[key][row, :length], value[0]) and (inputs[key][row, length:] == padding).all()
+            assert torch.equal(inputs[key][row, :length], value[0])
+            assert (inputs[key][row, length:] == padding).all()
     assert (
         make_tokenizer().decode(inputs["input_ids"][1][: inputs["attention_mask"][1].sum()]) == "two dogs on a shirt"
     )

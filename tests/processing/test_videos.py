@@ -17,7 +17,9 @@ from tests.helpers.tiny_vlm_processors import add_videos, make_processor
 from tests.helpers.tiny_vlm_relatives import PATCH
 
 FAMILIES = [name for name, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None]
-WIDTH, HEIGHT, COUNT = 53, 37, 5
+WIDTH = 53
+HEIGHT = 37
+COUNT = 5
 
 
 def make_frames(count=COUNT, seed=0):
@@ -49,7 +51,8 @@ def test_pixels_of_a_frame_change_its_tokens(family):
     patches = PatchGroundingProcessor(processor, family)
     frames = make_frames()
     before, batch = embedded(model, patches, as_video(frames))
-    positions, of = batch["region_positions"][0], batch["region_image"][0]
+    positions = batch["region_positions"][0]
+    of = batch["region_image"][0]
     boxes = batch["region_boxes"][0].numpy().astype(float) * ([WIDTH, HEIGHT] * 2)
     steps = [step for step, _ in patches.frame_steps(as_video(frames))]
     assert of.unique().tolist() == [*range(1 + len(steps))]
@@ -93,7 +96,8 @@ def test_a_file_is_decoded_by_an_installed_library(tmp_path, monkeypatch):
     monkeypatch.setattr(videos, "find_spec", lambda name: name == "av")
     monkeypatch.setattr(video_utils, "load_video", lambda path, fps, backend: (make_frames(2), about))
     video = open_video(tmp_path / "clip.mp4", 2)
-    assert len(video.frames) == 2 and video.fps == pytest.approx(1.6)
+    assert len(video.frames) == 2
+    assert video.fps == pytest.approx(1.6)
     monkeypatch.setattr(video_utils, "load_video", lambda *given, **named: 1 / 0)
     with pytest.raises(ValueError, match=r"clip\.mp4.*pyav"):
         open_video(tmp_path / "clip.mp4")

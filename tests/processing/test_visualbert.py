@@ -16,7 +16,8 @@ from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer, span
 from tests.helpers.warm_python import run_python, without_project
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT, PAIR = "a man and a dog", "the umbrella, the ball"
+TEXT = "a man and a dog"
+PAIR = "the umbrella, the ball"
 BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 1.0, 0.5], [0.0, 0.5, 0.5, 1.0], [0.5, 0.5, 1.0, 1.0]]
 
 FRESH_PROCESS = """
@@ -64,7 +65,8 @@ def test_texts_and_phrases_equal_those_of_vl_bert():
         "phrase_pairs": [[[0, 1]]],
         **regions(3),
     }
-    found, expected = ours([TEXT], [PAIR], **arguments), other([TEXT], [PAIR], **arguments)
+    found = ours([TEXT], [PAIR], **arguments)
+    expected = other([TEXT], [PAIR], **arguments)
     for name in ("input_ids", "attention_mask", "token_type_ids", "phrase_mask", "phrase_pairs"):
         assert torch.equal(found[name], expected[name]), name
     # VL-BERT's columns without the whole image at the start.
@@ -148,9 +150,11 @@ def test_spatial_features_are_box_and_size_and_zero_for_padding():
 def test_long_sequences_lose_regions_and_have_no_whole_image():
     inputs = make_processor()([TEXT], max_sequence_length=8, **regions(4))
     # 7 text columns and 4 regions: each side keeps half.
-    assert inputs["input_ids"].shape == (1, 4) and inputs["region_features"][0, :, 0].tolist() == [0, 1, 2, 3]
+    assert inputs["input_ids"].shape == (1, 4)
+    assert inputs["region_features"][0, :, 0].tolist() == [0, 1, 2, 3]
     inputs = make_processor()(["a dog"], max_sequence_length=6, **regions(4))
-    assert inputs["input_ids"].shape == (1, 4 - 1) and inputs["region_features"][0, :, 0].tolist() == [0, 1, 2]
+    assert inputs["input_ids"].shape == (1, 4 - 1)
+    assert inputs["region_features"][0, :, 0].tolist() == [0, 1, 2]
 
 
 def test_input_names_are_the_keys_of_a_full_batch():

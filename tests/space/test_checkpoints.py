@@ -47,11 +47,13 @@ def test_the_page_compares_checkpoints_and_has_their_notes(captures, scene):
     image, caption = scene  # a red cross under a small pink hoop
     first, second = captures.settings.models
     (shown,) = told(regions_page(captures, image, caption, first, second))
-    assert shown["models"] == [first, second] and shown["examples"][0]["texts"][1] == "red cross · small pink hoop"
+    assert shown["models"] == [first, second]
+    assert shown["examples"][0]["texts"][1] == "red cross · small pink hoop"
     (alone,) = told(regions_page(captures, image, caption, first, NO_SECOND))
     assert alone["models"] == [first]
     hostile = regions_page(captures, image, "a red helicopter </script><i>", first, second)
-    assert "“helicopter”" in hostile and "<i>" not in hostile.replace('<i class="scale"', "")
+    assert "“helicopter”" in hostile
+    assert "<i>" not in hostile.replace('<i class="scale"', "")
     assert hostile.count("“helicopter”") == 1, "one note for both"
 
 
@@ -82,7 +84,8 @@ def test_the_small_checkpoints_read_the_scenes(captures, scene):
     image, caption = scene  # a red cross under a small pink hoop
     before, after = (captures.grounded(image, caption, name) for name in captures.settings.models)
     assert before.example.attention.shape == after.example.attention.shape
-    assert not before.notes and not after.notes
+    assert not before.notes
+    assert not after.notes
     assert captures.grounded(image, caption, after.name) is after, "a second click computes nothing"
 
 
@@ -103,7 +106,8 @@ def test_the_small_vision_language_model_answers_without_a_network(captures, sce
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (name,) = SMALL_VLM
     lens = captures.look(scene[0], "Describe the image.", name)
-    assert "cross" in lens.answer and lens.heads_from.endswith("heads.json")
+    assert "cross" in lens.answer
+    assert lens.heads_from.endswith("heads.json")
     assert captures.look(scene[0], " Describe the  image. ", name) is lens, "a second click computes nothing"
     assert len(captures.look(scene[0], "Describe the image.", name, "all").heads) == 16
 
@@ -138,7 +142,8 @@ def test_captions_that_cannot_be_read(captures, scene, caption, line):
 def test_checkpoints_that_do_not_exist(captures, scene, name):
     with pytest.raises(VisitorError) as found:
         captures.grounded(*scene, name)
-    assert "\n" not in str(found.value) and (name in str(found.value))
+    assert "\n" not in str(found.value)
+    assert name in str(found.value)
 
 
 def test_visitors_of_a_public_page_name_no_folders(tmp_path):

@@ -77,7 +77,8 @@ def no_error(page, tab="grounded"):
 def test_it_opens_with_a_picture_and_asks_nobody_else(page):
     assert page.evaluate(f"{REGIONS}.querySelectorAll('.pane').length") == 2
     elsewhere = [address for address in page.requests if not address.startswith((page.address, "data:", "about:"))]
-    assert not elsewhere and not page.problems
+    assert not elsewhere
+    assert not page.problems
 
 
 @pytest.mark.parametrize(("scene", "word"), [(1, 4), (2, 5)])
@@ -86,7 +87,8 @@ def test_a_clicked_word_shows_the_attention_of_both_checkpoints(page, settings, 
     page.evaluate(f"{REGIONS}.querySelector('[data-word=\"{word}\"]').click()")
     page.evaluate(f"{REGIONS}.querySelector('[data-cell=\"1 2\"]').dispatchEvent(new Event('click'))")
     assert (chosen(page, "layer"), chosen(page, "head")) == ("1", "2")
-    captures, start = Captures(settings), read_scenes()[scene]
+    captures = Captures(settings)
+    start = read_scenes()[scene]
     with Image.open(start.path) as picture:
         image = picture.convert("RGB")
     for name, shown in zip(settings.models, shown_shares(page), strict=True):
@@ -148,7 +150,8 @@ def test_the_picture_is_downloaded(page, tmp_path):
         page.evaluate("0")
         time.sleep(0.05)
     with Image.open(files[0]) as figure:
-        assert figure.format == "PNG" and figure.width > 400
+        assert figure.format == "PNG"
+        assert figure.width > 400
 
 
 def test_a_question_is_answered_and_its_words_are_clicked(page, settings):

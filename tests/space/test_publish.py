@@ -41,9 +41,11 @@ def test_a_pushed_space_is_complete_and_starts_from_its_own_files(loopback_hub, 
     assert not [name for name in files if "__pycache__" in name or name.startswith(("tests", "runs"))]
     card = loopback_hub.read("org/page", "README.md", kind="spaces").decode()
     about = yaml.safe_load(card.split("---")[1])
-    assert (about["sdk"], about["app_file"]) == ("gradio", "app.py") and len(about["short_description"]) <= 60
+    assert (about["sdk"], about["app_file"]) == ("gradio", "app.py")
+    assert len(about["short_description"]) <= 60
     needed = loopback_hub.read("org/page", "requirements.txt", kind="spaces").decode()
-    assert "torch>=" in needed and "pytest" not in needed
+    assert "torch>=" in needed
+    assert "pytest" not in needed
     assert loopback_hub.state.repo("spaces", "org/page")["private"]
 
     folder = loopback_hub.checkout("org/page", tmp_path / "space", kind="spaces")
@@ -63,7 +65,8 @@ def test_checkpoints_in_folders_are_pushed_and_removed_again(loopback_hub, tmp_p
     first, second = loopback_hub.commits("org/own", kind="spaces")[1::-1]
     assert codes == [0, 0]
     settings = json.loads(loopback_hub.read("org/own", "space.json", first["id"], kind="spaces"))
-    assert settings["vlm"] == "org/vlm" and list(settings["models"]) == ["none", "direct"]
+    assert settings["vlm"] == "org/vlm"
+    assert list(settings["models"]) == ["none", "direct"]
     for place in settings["models"].values():
         assert {f"{place}/config.json", f"{place}/model.safetensors"} <= set(first["files"])
     assert not [name for name in second["files"] if name.startswith("checkpoints/")]
@@ -79,7 +82,8 @@ def test_mistakes_are_one_line_and_write_nothing(loopback_hub, tmp_path):
     calls = ["others/page", "org/other", f"org/page --model {tmp_path / 'empty'}", "org/page --model absent"]
     codes, printed, _ = push(loopback_hub, tmp_path, *calls)
     errors = [line for line in printed.splitlines() if line.startswith("error: ")]
-    assert codes == [2] * 4 and "Traceback" not in printed
+    assert codes == [2] * 4
+    assert "Traceback" not in printed
     for line, words in zip(errors, ("403 Forbidden", "other files", "contains no model", "absent"), strict=True):
         assert words in line
     assert loopback_hub.files("org/other", kind="spaces") == ["main.py"]

@@ -57,7 +57,10 @@ def test_a_wrong_upload_is_one_line(address, tmp_path, content):
     wrong = tmp_path / "holiday.png"
     wrong.write_bytes(content)
     view, error = ask(address, wrong)
-    assert not view and 'role="alert"' in error and "\n" not in error and str(tmp_path) not in error
+    assert not view
+    assert 'role="alert"' in error
+    assert "\n" not in error
+    assert str(tmp_path) not in error
 
 
 def test_no_file_outside_can_be_fetched(address, tmp_path):

@@ -13,15 +13,18 @@ def test_padded_tokens_and_regions_are_never_aligned():
         "attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]),
         "region_attention_mask": torch.tensor([[1, 0], [1, 1]]),
     }
-    first, second = [[True, False]] * 3, [[True, True], [False, False], [False, False]]
+    first = [[True, False]] * 3
+    second = [[True, True], [False, False], [False, False]]
     assert align(batch).tolist() == [first, second]
 
 
 def test_rows_are_the_aligned_tokens_or_regions_in_order():
     batch = {"phrase_mask": torch.tensor([[[0, 1, 0, 1, 1]]]), "phrase_regions": torch.tensor([[[0, 0, 1]]])}
     tokens = grounding_targets(align(batch), batch, "text_to_region")
-    assert tokens.rows.tolist() == [[1, 3, 4, -1]] and tokens.columns.tolist() == [[0, 1, 2]]
+    assert tokens.rows.tolist() == [[1, 3, 4, -1]]
+    assert tokens.columns.tolist() == [[0, 1, 2]]
     assert tokens.gold.nonzero().tolist() == [[0, 0, 2], [0, 1, 2], [0, 2, 2]]
     regions = grounding_targets(align(batch), batch, "region_to_text")
-    assert regions.rows.tolist() == [[2, -1]] and regions.columns.tolist() == [[0, 1, 2, 3, 4]]
+    assert regions.rows.tolist() == [[2, -1]]
+    assert regions.columns.tolist() == [[0, 1, 2, 3, 4]]
     assert regions.gold.nonzero().tolist() == [[0, 0, 1], [0, 0, 3], [0, 0, 4]]

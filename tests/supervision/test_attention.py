@@ -38,7 +38,8 @@ MANY = (torch.arange(12).expand(2, -1), torch.tensor([[20, 3, 5], [1, 14, -1]]))
 
 def reference(maps: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> tuple[list, list]:
     """log_alpha and log_share of one layer, by loops over the full maps."""
-    alphas, shares = [], []
+    alphas = []
+    shares = []
     for example in range(len(rows)):
         kept = [int(c) for c in columns[example] if c >= 0]
         for head in range(maps.shape[1]):
@@ -52,7 +53,8 @@ def reference(maps: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> 
 def observed(pair, rows: torch.Tensor, columns: torch.Tensor) -> tuple[list, list]:
     """The same numbers, in the same order, out of a supervised layer's pair."""
     log_alpha, log_share = pair
-    alphas, shares = [], []
+    alphas = []
+    shares = []
     for example in range(len(rows)):
         kept = columns[example] >= 0
         for head in range(log_alpha.shape[1]):
@@ -76,11 +78,13 @@ def test_pairs_and_gradients_equal_eager_maps(back_end, make, share, padded):
     queries = ((ROWS, COLUMNS), MANY)
     if make is llama:  # rows after their columns
         queries = ((ROWS.where(ROWS < 0, ROWS + 13).clamp(max=14), COLUMNS), (MANY[0] + 2, MANY[1] % 3))
-    plain, watched = make("eager"), supervised(make(back_end))
+    plain = make("eager")
+    watched = supervised(make(back_end))
     maps = run(plain, inputs, attention_mask=mask)
     layers = run(watched, inputs, attention_mask=mask, attention_queries=queries, attention_share=share)
     assert len(layers) == LAYERS
-    expected, found = [], []
+    expected = []
+    found = []
     for layer, layer_maps in zip(layers, maps, strict=True):
         for (rows, columns), pair in zip(queries, layer.pairs, strict=True):
             (alphas, shares), (wanted_alphas, wanted_shares) = (
@@ -118,7 +122,8 @@ def test_mean_and_gradients_equal_eager_maps(monkeypatch, elements, heads, make,
     monkeypatch.setattr(head_mean_file, "CHUNK_ELEMENTS", elements)
     mask = PADDING if padded else None
     inputs = embeddings()
-    plain, watched = make("eager"), supervised(make())
+    plain = make("eager")
+    watched = supervised(make())
     kept = slice(None) if heads is True else list(heads)
     expected = torch.stack([layer[:, kept].mean(1) for layer in run(plain, inputs, attention_mask=mask)])
     with forbid_maps(2, HEADS, LENGTH):
@@ -128,7 +133,8 @@ def test_mean_and_gradients_equal_eager_maps(monkeypatch, elements, heads, make,
         here = gradients((weights * found).sum(), watched, inputs)
     if padded:  # rows of padding carry no meaning, and differ between back ends
         rows = PADDING.bool()[None, :, :, None]
-        found, expected = found * rows, expected * rows
+        found = found * rows
+        expected = expected * rows
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
     if not padded:
         for one, other in zip(here, gradients((weights * expected).sum(), plain, inputs), strict=True):
@@ -145,10 +151,12 @@ def test_output_is_the_back_ends_own():
 
 
 def test_only_the_asked_layers_report():
-    model, inputs = supervised(bert()), embeddings()
+    model = supervised(bert())
+    inputs = embeddings()
     every = run(model, inputs, attention_queries=((ROWS, COLUMNS),))
     last = run(model, inputs, attention_queries=((ROWS, COLUMNS),), attention_layers=(2,))
-    assert len(every) == LAYERS and len(last) == 1
+    assert len(every) == LAYERS
+    assert len(last) == 1
     assert isinstance(last[0], SupervisedAttention)
     assert torch.equal(last[0].pairs[0][0], every[2].pairs[0][0])
     assert run(model, inputs) == ()
@@ -157,7 +165,8 @@ def test_only_the_asked_layers_report():
 @pytest.mark.parametrize("kind", ["rows", "mean"])
 def test_probabilities_are_before_dropout(kind):
     asked = {"rows": {"attention_queries": ((ROWS, COLUMNS),)}, "mean": {"attention_mean": True}}[kind]
-    model, inputs = supervised(bert(attention_probs_dropout_prob=0.5)), embeddings()
+    model = supervised(bert(attention_probs_dropout_prob=0.5))
+    inputs = embeddings()
     first = run(model.eval(), inputs, **asked)[0]
     second = run(model.train(), inputs, **asked)[0]
     both = [layer.mean if kind == "mean" else layer.pairs[0][0] for layer in (first, second)]
@@ -208,16 +217,20 @@ def test_a_kernel_gets_its_own_name_and_mask(monkeypatch, make, padded, name):
     """With a stand-in for the kernel: what it is told, and that its (B, N) mask and its causality are honoured."""
     mask = PADDING if padded else None
     queries = ((torch.tensor([[12, 14], [12, 14]]), COLUMNS), (torch.tensor([[5], [6]]), MANY[1] % 8))
-    model, inputs = make(), embeddings()
+    model = make()
+    inputs = embeddings()
     expected = run(supervised(model), inputs, attention_mask=mask, attention_queries=queries)
     told = []
 
     def kernel(module, query, key, value, attention_mask, **kwargs):
         told.append((module.config._attn_implementation, attention_mask))
         seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
-        seen = seen.tril() if module.is_causal else seen
-        seen = seen if kwargs.get("sliding_window") is None else seen.triu(1 - kwargs.pop("sliding_window"))
-        seen = seen if attention_mask is None else seen & attention_mask[:, None, None]
+        if module.is_causal:
+            seen = seen.tril()
+        if kwargs.get("sliding_window") is not None:
+            seen = seen.triu(1 - kwargs.pop("sliding_window"))
+        if attention_mask is not None:
+            seen = seen & attention_mask[:, None, None]
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, name, kernel)
@@ -228,7 +241,8 @@ def test_a_kernel_gets_its_own_name_and_mask(monkeypatch, make, padded, name):
         found = run(model, inputs, attention_mask=mask, attention_queries=queries)
         used = model.config._attn_implementation
     assert model.config._attn_implementation == name  # without loading a kernel again
-    assert used.startswith("supervised_") and not {"/", "flash"} & {*used, *used.split("_")}
+    assert used.startswith("supervised_")
+    assert not {"/", "flash"} & {*used, *used.split("_")}
     assert told[0][0] == name
     assert torch.equal(told[0][1], PADDING.bool()) if padded else told[0][1] is None
     torch.testing.assert_close(found[-1].pairs, expected[-1].pairs)
@@ -287,7 +301,9 @@ def test_scores_that_are_more_than_products(kind, back_end, share, uncompiled):
     for name, parameter in model.named_parameters():
         if name.endswith("sinks"):
             torch.nn.init.normal_(parameter)
-    inputs, rows, columns = embeddings(), torch.tensor([[12, 14], [12, 14]]), torch.tensor([[3, 8, 9], [1, 12, -1]])
+    inputs = embeddings()
+    rows = torch.tensor([[12, 14], [12, 14]])
+    columns = torch.tensor([[3, 8, 9], [1, 12, -1]])
     model.set_attn_implementation("eager")
     maps = model(inputs_embeds=inputs, attention_mask=PADDING, output_attentions=True).attentions
     with torch.set_grad_enabled(back_end != "flex_attention"):  # which has none on a CPU
@@ -327,7 +343,8 @@ def test_unknown_back_end_is_refused():
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiles_in_one_graph():
-    model, inputs = supervised(bert()), embeddings()
+    model = supervised(bert())
+    inputs = embeddings()
     asked = {"attention_mask": PADDING, "attention_queries": ((ROWS, COLUMNS), MANY), "attention_mean": True}
     asked["attention_plans"] = RowPlans()
     expected = run(model, inputs, **asked)
@@ -340,7 +357,8 @@ def test_compiles_in_one_graph():
 
 
 def test_bfloat16_reports_float32():
-    model, inputs = supervised(bert()).bfloat16(), embeddings().detach().bfloat16()
+    model = supervised(bert()).bfloat16()
+    inputs = embeddings().detach().bfloat16()
     layer = run(model, inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),), attention_mean=True)[0]
     assert {tensor.dtype for tensor in (*layer.pairs[0], layer.mean)} == {torch.float32}
     torch.testing.assert_close(layer.pairs[0][0].exp().sum(-1), torch.ones(2, HEADS, 4))

@@ -54,16 +54,21 @@ def test_targets_and_loss_equal_loops():
                 total += sum((a - b) ** 2 for a, b in zip(pred[row, token].tolist(), expected, strict=True))
             else:
                 assert boxes[row, token].eq(0).all()
-    assert (batch["phrase_regions"].sum(-1) > 1).any() and named.any() and not named.all()
+    assert (batch["phrase_regions"].sum(-1) > 1).any()
+    assert named.any()
+    assert not named.all()
     loss = box_loss(pred, boxes, named)
     assert loss.item() == pytest.approx(total, rel=1e-5)
     loss.backward()
-    assert pred.grad[~named].eq(0).all() and pred.grad[named].ne(0).any(-1).all()
+    assert pred.grad[~named].eq(0).all()
+    assert pred.grad[named].ne(0).any(-1).all()
 
 
 def test_no_regions_at_all_is_a_batch_without_targets():
     boxes, named = word_boxes(torch.zeros(2, 3, 0, dtype=torch.bool), torch.zeros(2, 0, 4))
-    assert boxes.shape == (2, 3, 4) and boxes.eq(0).all() and not named.any()
+    assert boxes.shape == (2, 3, 4)
+    assert boxes.eq(0).all()
+    assert not named.any()
 
 
 @pytest.mark.parametrize("box_layer", [0, 1])
@@ -71,9 +76,11 @@ def test_no_regions_at_all_is_a_batch_without_targets():
 class TestHead:
     def test_boxes_are_read_off_the_words_of_the_layer(self, family, box_layer):
         make, cls, make_inputs = FAMILIES[family]
-        model, inputs = make(cls, box_layer=box_layer), make_inputs()
+        model = make(cls, box_layer=box_layer)
+        inputs = make_inputs()
         outputs = model(**inputs)
-        assert outputs.hidden_states is None and "hidden_states" not in outputs
+        assert outputs.hidden_states is None
+        assert "hidden_states" not in outputs
         text = inputs["input_ids"].shape[1]
         states = model(**inputs, output_hidden_states=True).hidden_states[box_layer + 1][:, :text]
         expected = 1 / (1 + torch.exp(-(states @ model.box_head.weight.T + model.box_head.bias)))
@@ -82,10 +89,13 @@ class TestHead:
 
     def test_all_else_stays_as_without_the_head(self, family, box_layer):
         make, cls, make_inputs = FAMILIES[family]
-        model, plain = make(cls, box_layer=box_layer), make(cls)
+        model = make(cls, box_layer=box_layer)
+        plain = make(cls)
         plain.load_state_dict(model.state_dict(), strict=False)
-        assert plain.box_head is None and plain(**make_inputs()).pred_boxes is None
-        found, expected = model(**make_inputs()), plain(**make_inputs())
+        assert plain.box_head is None
+        assert plain(**make_inputs()).pred_boxes is None
+        found = model(**make_inputs())
+        expected = plain(**make_inputs())
         torch.testing.assert_close(found.identification_logits, expected.identification_logits)
 
     def test_layers_above_get_no_gradient(self, family, box_layer):
@@ -99,7 +109,8 @@ class TestHead:
 
     def test_states_are_given_as_they_are_asked_for(self, family, box_layer):
         make, cls, make_inputs = FAMILIES[family]
-        model, inputs = make(cls, box_layer=box_layer), make_inputs()
+        model = make(cls, box_layer=box_layer)
+        inputs = make_inputs()
         assert model(**inputs, output_hidden_states=False).hidden_states is None
         boxes = model(**inputs).pred_boxes
         assert any(value is not None and torch.equal(value, boxes) for value in model(**inputs, return_dict=False))
@@ -116,7 +127,8 @@ class TestHead:
                 model.gradient_checkpointing_enable()
             model(**make_inputs()).pred_boxes.square().sum().backward()
             found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-        assert found[0].keys() == found[1].keys() and "box_head.weight" in found[0]
+        assert found[0].keys() == found[1].keys()
+        assert "box_head.weight" in found[0]
         for name, gradient in found[0].items():
             torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-4)
 
@@ -134,10 +146,12 @@ def test_a_layer_that_the_model_has_not_is_refused(family, box_layer):
 
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_the_weight_is_a_factor_and_attention_losses_stay(name):
-    batch, model = tiny_batch(), tiny_model(box_layer=0)
+    batch = tiny_batch()
+    model = tiny_model(box_layer=0)
     plain = losses_of(model, get_method(name), batch)
     once, twice = (losses_of(model, get_method(name, box_weight=weight), batch) for weight in (1, 2))
-    assert "boxes" not in plain and [*plain, "boxes"] == list(once)
+    assert "boxes" not in plain
+    assert [*plain, "boxes"] == list(once)
     for direction, (total, _) in plain.items():
         torch.testing.assert_close(once[direction][0], total)
     torch.testing.assert_close(twice["boxes"][0], 2 * once["boxes"][0])
@@ -160,7 +174,8 @@ def test_a_model_without_the_head_is_refused(make, found):
 
 
 def test_what_outputs_and_batch_lack_is_named():
-    batch, method = tiny_batch(), get_method("direct", box_weight=1.0)
+    batch = tiny_batch()
+    method = get_method("direct", box_weight=1.0)
     outputs = run_supervised(tiny_model(box_layer=0), method, batch)
     with pytest.raises(ValueError, match="no pred_boxes"):
         method.losses(SimpleNamespace(attentions=outputs.attentions), batch)
@@ -178,4 +193,5 @@ def test_a_model_that_goes_on_without_boxes_drops_the_head(tmp_path):
     tiny_model(box_layer=1).save_pretrained(tmp_path)
     for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1), 0)):
         model = make_model("vgp", Model(source=str(tmp_path)), tiny_processor(), **method.model_config)
-        assert model.config.box_layer == layer and (model.box_head is None) == (layer is None)
+        assert model.config.box_layer == layer
+        assert (model.box_head is None) == (layer is None)

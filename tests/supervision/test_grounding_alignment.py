@@ -15,19 +15,24 @@ from grounded_attention.supervision.alignment_pairs import alignment_matrix
 from grounded_attention.supervision.grounding_alignment import PAIRS
 
 LEVELS = ("phrase", "token")
-B, P, T, R = 3, 4, 8, 6
+B = 3
+P = 4
+T = 8
+R = 6
 
 
 def make_batch(seed: int = 0) -> dict:
     """Random phrases and regions with confidences: padded phrases, overlapping phrases, phrases without regions."""
     rng = np.random.default_rng(seed)
-    phrase_mask, phrase_regions = np.zeros((B, P, T), bool), np.zeros((B, P, R), bool)
+    phrase_mask = np.zeros((B, P, T), bool)
+    phrase_regions = np.zeros((B, P, R), bool)
     for example in range(B):
         for phrase in range(P - example):
             start = int(rng.integers(1, T - 3))
             phrase_mask[example, phrase, start : start + int(rng.integers(1, 4))] = True
             phrase_regions[example, phrase] = (rng.random(R) < 0.3) & (phrase > 0)
-    attention, regions = np.arange(T) < np.array([[8], [6], [7]]), np.arange(R) < np.array([[6], [5], [4]])
+    attention = np.arange(T) < np.array([[8], [6], [7]])
+    regions = np.arange(R) < np.array([[6], [5], [4]])
     phrase_regions &= regions[:, None] & (np.arange(R) > 0)
     batch = {
         "phrase_mask": phrase_mask,
@@ -107,7 +112,8 @@ def drawn_pairs(method, batch, generators=None):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_as_many_matching_pairs_as_others_are_drawn_without_repetition(level):
-    method, counted = get_method("grounding_alignment", level=level), 0
+    method = get_method("grounding_alignment", level=level)
+    counted = 0
     for seed in range(4):
         batch = make_batch(seed)
         for example, drawn in enumerate(drawn_pairs(method, batch)):
@@ -123,7 +129,8 @@ def test_as_many_matching_pairs_as_others_are_drawn_without_repetition(level):
 
 
 def test_the_draws_of_a_row_are_those_of_its_generator_and_reach_every_pair():
-    batch, method = make_batch(), get_method("grounding_alignment")
+    batch = make_batch()
+    method = get_method("grounding_alignment")
     seen: set = set()
     for seed in range(200):
         drawn = drawn_pairs(method, batch, lambda row, seed=seed: np.random.default_rng((seed, row)))
@@ -138,7 +145,9 @@ def lstm_by_hand(lstm, states: list[np.ndarray]) -> list[np.ndarray]:
     """The states after each input, with the equations of an LSTM."""
     weight = {name: value.detach().double().numpy() for name, value in lstm.named_parameters()}
     size = weight["weight_hh_l0"].shape[1]
-    hidden, cell, found = np.zeros(size), np.zeros(size), []
+    hidden = np.zeros(size)
+    cell = np.zeros(size)
+    found = []
     for state in states:
         gates = weight["weight_ih_l0"] @ state + weight["bias_ih_l0"] + weight["weight_hh_l0"] @ hidden
         into, forget, new, out = np.split(gates + weight["bias_hh_l0"], 4)
@@ -167,11 +176,14 @@ def test_scores_and_loss_are_those_of_loops(level):
     )
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
-    batch, method = make_batch(3), get_method("grounding_alignment", level=level, weight=2.5)
-    text, regions = torch.randn(B, T, 5), torch.randn(B, R, 7)
+    batch = make_batch(3)
+    method = get_method("grounding_alignment", level=level, weight=2.5)
+    text = torch.randn(B, T, 5)
+    regions = torch.randn(B, R, 7)
     logits = head(text, regions, **method.forward_kwargs(batch))
     total, count = method.losses(SimpleNamespace(alignment_logits=logits), batch)["alignment"]
-    expected, counted = 0.0, 0
+    expected = 0.0
+    counted = 0
     for example, drawn in enumerate(drawn_pairs(method, batch)):
         states = text[example].double().numpy()
         for (row, region), (label, confidence) in drawn.items():
@@ -195,7 +207,8 @@ def test_the_lstm_keeps_the_type_of_their_weights_under_autocast():
     """On a GPU they would compute in float16, also under autocast to bfloat16."""
     torch.manual_seed(0)
     encoder = PhraseEncoder(SimpleNamespace(text_hidden_size=6), 4)
-    states, mask = torch.randn(3, 5, 6), torch.arange(5) < torch.tensor([[5], [2], [0]])
+    states = torch.randn(3, 5, 6)
+    mask = torch.arange(5) < torch.tensor([[5], [2], [0]])
     expected = encoder(states, mask)
     with torch.autocast("cpu", torch.bfloat16):
         found = encoder(states.bfloat16(), mask)
@@ -224,7 +237,8 @@ def test_a_model_without_the_head_or_with_another_is_refused():
 
 
 def test_a_model_names_pairs_that_it_cannot_score():
-    model, batch = tiny(VLBertForVGP), {"input_ids": torch.ones(1, 4, dtype=torch.long)}
+    model = tiny(VLBertForVGP)
+    batch = {"input_ids": torch.ones(1, 4, dtype=torch.long)}
     pairs = {"alignment_phrases": torch.ones(1, 1, 1, dtype=torch.long)}
     with pytest.raises(ValueError, match="belong together"):
         model(**batch, **pairs)
@@ -242,12 +256,14 @@ def test_several_methods_are_one():
     }
     both = get_method("direct+grounding_alignment", **options)
     parts = [get_method(name, **options[name]) for name in options]
-    assert isinstance(both, CombinedSupervision) and both.name == "direct+grounding_alignment"
+    assert isinstance(both, CombinedSupervision)
+    assert both.name == "direct+grounding_alignment"
     assert [part.get_config_dict() for part in both.parts] == [part.get_config_dict() for part in parts]
     config = both.get_config_dict()
     assert get_method(**config).get_config_dict() == config
     assert both.model_config == {**parts[0].model_config, **parts[1].model_config}
-    assert both.needs_grounding and both.choosable == ("layers", "heads")
+    assert both.needs_grounding
+    assert both.choosable == ("layers", "heads")
     assert all(part.citation in both.citation and part.effect in both.effect for part in parts)
     batch = make_batch()
     assert both.counts(batch) == {**parts[0].counts(batch), **parts[1].counts(batch)}
@@ -259,7 +275,8 @@ def test_several_methods_are_one():
 
 def test_the_fields_of_one_method_are_not_switched_off_by_another():
     both = get_method("grounding_alignment+direct", direct={"box_weight": 1.0})
-    assert both.model_config["alignment_level"] == "phrase" and both.model_config["box_layer"] == 0
+    assert both.model_config["alignment_level"] == "phrase"
+    assert both.model_config["box_layer"] == 0
     assert get_method("direct").model_config["alignment_level"] is None  # a method without the head removes it
 
 

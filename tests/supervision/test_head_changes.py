@@ -60,7 +60,8 @@ REGION_FAMILIES = {
 
 
 def region_batch(model):
-    generator, mask = torch.Generator().manual_seed(0), torch.ones(2, 6, dtype=torch.long)
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.ones(2, 6, dtype=torch.long)
     mask[1, 4:] = 0
     return {
         "input_ids": torch.randint(5, 30, (2, 6), generator=generator),
@@ -111,7 +112,8 @@ def register_by_hand(name: str, heads: dict[int, list[int]], target: SteeredColu
         for example in range(len(query)):
             places = set(target.columns[example].tolist()) - {-1}
             for head in range(query.shape[1]):
-                keys, values = key[example, head // groups], value[example, head // groups]
+                keys = key[example, head // groups]
+                values = value[example, head // groups]
                 chosen = head in heads.get(module.layer_idx, ())
                 for row in range(query.shape[2]):
                     scores = scaling * keys @ query[example, head, row]
@@ -169,7 +171,8 @@ def test_generation_with_a_cache_equals_one_without(model_type, cache):
 def test_reported_rows_are_steered_too(model_type):
     """The steered head gives exp(strength) times the weight to a column, before normalisation."""
     model, inputs, batch = make_batch(model_type, count=1)
-    rows, columns = batch["text_positions"], batch["region_positions"]
+    rows = batch["text_positions"]
+    columns = batch["region_positions"]
     target = SteeredColumns(columns[:, :3], columns.amax(1) + 1)
     kinds = getattr(find_language_model(model).config, "layer_types", None) or ["full_attention"] * 9
     layers = head_layers(model)
@@ -196,7 +199,8 @@ def test_the_columns_of_boxes_are_the_tokens_in_them():
     _, _, batch = make_batch("llava")
     found = box_columns(batch, [[[0.0, 0.0, 1.0, 1.0]], []])
     shown = batch["region_positions"][0][batch["region_candidate_mask"][0]]
-    assert found.columns[0].tolist() == shown.tolist() and set(found.columns[1].tolist()) == {-1}
+    assert found.columns[0].tolist() == shown.tolist()
+    assert set(found.columns[1].tolist()) == {-1}
     assert found.first_row.tolist() == (batch["region_positions"].amax(1) + 1).tolist()
 
 
@@ -254,7 +258,9 @@ def test_steered_heads_of_region_models_look_at_the_boxes(family, unpad):
     batch = {**inputs, "region_positions": positions, "region_image": torch.zeros(2, 4, dtype=torch.long)}
     batch["region_candidate_mask"] = inputs["region_attention_mask"].bool()
     columns = box_columns(batch, [inputs["region_boxes"][0, :1], inputs["region_boxes"][1, 2:3]], 0.999)
-    assert not columns.first_row.any() and 6 in columns.columns[0] and 8 in columns.columns[1]
+    assert not columns.first_row.any()
+    assert 6 in columns.columns[0]
+    assert 8 in columns.columns[1]
     expected = list(model(**inputs, output_attentions=True).attentions)
     model.config.unpad = unpad
     for example, places in enumerate(columns.columns):

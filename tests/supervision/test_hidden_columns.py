@@ -11,7 +11,9 @@ from grounded_attention.supervision import get_method
 from tests.helpers.row_pairs import attend_rows
 from tests.helpers.supervision_models import bert, gradients
 
-LENGTH, WINDOW, WIDTH = 14, 5, 32
+LENGTH = 14
+WINDOW = 5
+WIDTH = 32
 SIZES = {
     "hidden_size": WIDTH,
     "num_attention_heads": 4,
@@ -64,7 +66,8 @@ def sees(kind: str, row: int, column: int) -> bool:
 
 def plain_loss(maps, kinds, batch, target: str) -> tuple[float, int]:
     """Equations 6 to 8 from words to regions, by loops over what each layer sees."""
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     columns = batch["region_positions"][0].tolist()
     for example in range(2):
         for word, row in enumerate(batch["text_positions"][0].tolist()):
@@ -83,7 +86,8 @@ def plain_loss(maps, kinds, batch, target: str) -> tuple[float, int]:
                     each = -math.log(sum(shares)) if target == "any" else -sum(map(math.log, shares)) / parts
                     layers.append(each)
             if layers:
-                total, count = total + sum(layers) / len(layers), count + 1
+                total = total + sum(layers) / len(layers)
+                count = count + 1
     return total, count
 
 
@@ -93,7 +97,8 @@ def plain_loss(maps, kinds, batch, target: str) -> tuple[float, int]:
 )
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
 def test_hidden_gold_columns_are_dropped_and_the_count_follows(back_end, make, kinds, target):
-    inputs, batch = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1)), make_batch()
+    inputs = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
+    batch = make_batch()
     inputs.requires_grad_()
     method = get_method("direct", directions=["text_to_region"], target=target)
     maps = make("eager")(inputs_embeds=inputs, attention_mask=batch["attention_mask"], output_attentions=True)
@@ -102,7 +107,8 @@ def test_hidden_gold_columns_are_dropped_and_the_count_follows(back_end, make, k
     method.prepare(model)
     outputs = model(inputs_embeds=inputs, attention_mask=batch["attention_mask"], **method.forward_kwargs(batch))
     found = method.losses(outputs, batch)["text_to_region"]
-    assert found[1].item() == count and 0 < count <= 6
+    assert found[1].item() == count
+    assert 0 < count <= 6
     assert found[0].item() == pytest.approx(expected, rel=1e-4)
     assert all(gradient.isfinite().all() for gradient in gradients(found[0], model, inputs))
     from_maps = method.maps_losses(maps.attentions, batch)["text_to_region"]
@@ -112,12 +118,15 @@ def test_hidden_gold_columns_are_dropped_and_the_count_follows(back_end, make, k
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_a_direction_that_sees_nothing_has_no_loss(name):
     """In a causal model regions before the words see no word."""
-    inputs, batch = torch.randn(2, LENGTH, WIDTH, requires_grad=True), make_batch()
-    model, method = mistral("sdpa"), get_method(name, directions=["region_to_text"])
+    inputs = torch.randn(2, LENGTH, WIDTH, requires_grad=True)
+    batch = make_batch()
+    model = mistral("sdpa")
+    method = get_method(name, directions=["region_to_text"])
     method.prepare(model)
     outputs = model(inputs_embeds=inputs, attention_mask=batch["attention_mask"], **method.forward_kwargs(batch))
     total, count = method.losses(outputs, batch)["region_to_text"]
-    assert total.item() == 0 and count.item() == 0
+    assert total.item() == 0
+    assert count.item() == 0
     assert all(gradient.isfinite().all() for gradient in gradients(total, model, inputs))
 
 
@@ -159,7 +168,9 @@ def test_the_models_own_mask_and_positions_of_minus_one_tell_padding(padded):
 
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_reentrant_checkpointing_is_refused(name):
-    batch, model, method = make_batch(), bert(), get_method(name)
+    batch = make_batch()
+    model = bert()
+    method = get_method(name)
     batch["attention_mask"] = torch.ones(2, LENGTH, dtype=torch.long)
     method.prepare(model)
     model.train()

@@ -121,8 +121,10 @@ def test_a_ranked_head_is_the_one_that_is_masked_steered_and_read(model_type):
     assert {*ranking.heads} == {*everything}
     without = [layer for layer in range(LAYERS) if layer not in layers]
     assert [*ranking.reported_on.headless] == without
-    assert len(ranking.ablation.single) == len(everything) and ("no softmax" in ranking.to_markdown()) == bool(without)
-    rows, columns = batch["text_positions"], batch["region_positions"]
+    assert len(ranking.ablation.single) == len(everything)
+    assert ("no softmax" in ranking.to_markdown()) == bool(without)
+    rows = batch["text_positions"]
+    columns = batch["region_positions"]
     for layer, head in everything[:2] + everything[-2:]:
         with mask_heads(model, [(layer, head)]):
             masked = model(**inputs).logits
@@ -165,15 +167,18 @@ def test_the_ranking_has_the_scores_of_eager_maps_at_the_layers_of_the_model(mod
     one = replace(example, phrases=example.phrases[:1])
     table = audit(model, processor, [one], images=pictures(1), word="mean", progress=False)
     np.testing.assert_allclose(table.counts.mean_share, expected, atol=1e-5)
-    assert len(table.layers) == len(ranking.to_dict()["layers"]) == LAYERS and table.headless
+    assert len(table.layers) == len(ranking.to_dict()["layers"]) == LAYERS
+    assert table.headless
     shown = capture_examples(model, PatchGroundingProcessor(processor), [example], None, pictures(1))
-    assert shown[0].layers == tuple(map(str, HYBRIDS[model_type][0])) and len(shown[0].attention) == 2
+    assert shown[0].layers == tuple(map(str, HYBRIDS[model_type][0]))
+    assert len(shown[0].attention) == 2
 
 
 @pytest.mark.parametrize("model_type", ["qwen3_5_text", "lfm2", "nemotron_h"])
 def test_heads_of_layers_without_heads_are_refused(model_type):
     model, processor = make_hybrid(model_type)
-    layers, names = HYBRIDS[model_type][0], ", ".join(map(str, HYBRIDS[model_type][0]))
+    layers = HYBRIDS[model_type][0]
+    names = ", ".join(map(str, HYBRIDS[model_type][0]))
     columns = torch.tensor([[1, 2]])
     refused = [
         lambda: mask_heads(model, [(0, 1)]).__enter__(),
@@ -217,9 +222,12 @@ def test_measured_heads_of_a_training_have_the_layers_of_the_model():
     with supervise(model):
         metric.update(model(**grounding.model_inputs(batch), **metric.forward_kwargs(batch)), batch)
     figures = metric.compute(metric.state())
-    assert figures["text_to_region_layers"] == [2, 3] and len(figures["text_to_region_by_head"]) == 2
+    assert figures["text_to_region_layers"] == [2, 3]
+    assert len(figures["text_to_region_by_head"]) == 2
     chosen = summarise(figures, figures)
-    assert chosen["layer"] in (2, 3) and chosen["head"][0] in (2, 3) and chosen["rollout_layer"] in (2, 3)
+    assert chosen["layer"] in (2, 3)
+    assert chosen["head"][0] in (2, 3)
+    assert chosen["rollout_layer"] in (2, 3)
     measured = {"accuracy": [[0.1, 0.9], [0.2, 0.3]], "layers": [2, 3]}
     for kind, heads in (({"best": 2}, [[2, 1], [3, 1]]), ({"worst": 1}, [[2, 0]]), ({"list": [[3, 0]]}, [[3, 0]])):
         recipe = Recipe(methods=["direct"], model=Model(), supervision=SupervisionSection(heads=kind))
@@ -238,7 +246,8 @@ def test_cross_attention_has_heads_to_remove_but_no_positions_of_the_sequence():
     config = MllamaTextConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
     model = MllamaTextModel(config).eval()
     torch.nn.init.ones_(model.layers[1].cross_attn_attn_gate)
-    ids, rows = torch.arange(4, 12)[None], torch.tensor([[5, 6]])
+    ids = torch.arange(4, 12)[None]
+    rows = torch.tensor([[5, 6]])
     image = torch.randn(1, len(ids[0]), 32, generator=torch.Generator().manual_seed(3))  # as long as the text
     full = {"cross_attention_mask": torch.zeros(1, 1, 8, 8), "full_text_row_masked_out_mask": torch.ones(1, 1, 8, 1)}
     seen = {"cross_attention_states": image, **full}
@@ -259,7 +268,8 @@ def test_cross_attention_has_heads_to_remove_but_no_positions_of_the_sequence():
     observer = get_observer(model)
     found = observer.observe({"input_ids": ids, "text_positions": rows, "region_positions": rows - 3},
                              {"text_to_region": (torch.tensor([[0]]), torch.tensor([[0, 1]]))})  # fmt: skip
-    assert observer.layers == ("0", "1", "2") and observer.headless == (1,)
+    assert observer.layers == ("0", "1", "2")
+    assert observer.headless == (1,)
     assert found["text_to_region"][1].exp().sum((1, 2, 3)).bool().tolist() == [True, False, True]
 
 
@@ -275,7 +285,9 @@ def test_modules_that_several_layers_share_are_refused():
 
 def test_decoders_whose_layers_all_attend_keep_their_names():
     model, processor = make_pair("gemma3")  # sliding and full windows are both attention
-    assert head_layers(model) == [0, 1] and len(attention_modules(model)) == 2
+    assert head_layers(model) == [0, 1]
+    assert len(attention_modules(model)) == 2
     late = AuditExample("image 0", "a dog", (Phrase("a dog", 0, 5, boxes=examples(1)[0].phrases[0].boxes),))
     ranking = rank_heads(model, processor, [late], pictures(1), count=1, ablate=0)
-    assert ranking.reported_on.headless == () and ranking.to_dict()["layers"] == ["0", "1"]
+    assert ranking.reported_on.headless == ()
+    assert ranking.to_dict()["layers"] == ["0", "1"]

@@ -41,9 +41,12 @@ def donor_targets(image):
 def test_targets_are_existing_regions_of_grounded_phrases(labels):
     batch, images, entities = make_batch()
     found = control_labels(labels, batch, images, entities, donor_targets=donor_targets)
-    gold, candidates = batch["phrase_regions"], batch["region_candidate_mask"]
-    assert found.dtype == torch.bool and found.shape == gold.shape
-    assert not (found & ~candidates[:, None]).any() and not found[:, :, 0].any()
+    gold = batch["phrase_regions"]
+    candidates = batch["region_candidate_mask"]
+    assert found.dtype == torch.bool
+    assert found.shape == gold.shape
+    assert not (found & ~candidates[:, None]).any()
+    assert not found[:, :, 0].any()
     assert torch.equal(found.any(-1), gold.any(-1))
 
 
@@ -55,7 +58,8 @@ def test_gold_is_handed_on():
 @pytest.mark.parametrize("labels", ["random", "random_each_epoch"])
 def test_random_is_never_gold_and_as_many(labels):
     batch, images, entities = make_batch(examples=60)
-    found, gold = control_labels(labels, batch, images, entities), batch["phrase_regions"]
+    found = control_labels(labels, batch, images, entities)
+    gold = batch["phrase_regions"]
     assert not (found & gold).any()
     others = (batch["region_candidate_mask"][:, None] & ~gold).sum(-1)
     assert torch.equal(found.sum(-1), torch.minimum(gold.sum(-1), others * gold.any(-1)))
@@ -81,9 +85,12 @@ def test_an_image_whose_every_region_is_gold_gives_none():
 
 def test_irrelevant_is_the_complement():
     batch, images, entities = make_batch()
-    found, gold = control_labels("irrelevant", batch, images, entities), batch["phrase_regions"]
-    grounded, candidates = gold.any(-1, keepdim=True), batch["region_candidate_mask"][:, None]
-    assert torch.equal(found | gold, grounded & candidates) and not (found & gold).any()
+    found = control_labels("irrelevant", batch, images, entities)
+    gold = batch["phrase_regions"]
+    grounded = gold.any(-1, keepdim=True)
+    candidates = batch["region_candidate_mask"][:, None]
+    assert torch.equal(found | gold, grounded & candidates)
+    assert not (found & gold).any()
 
 
 def test_what_a_draw_depends_on():
@@ -118,7 +125,8 @@ def test_the_rest_of_the_batch_does_not_matter(labels):
         assert torch.equal(found, whole[one])
     wider = {name: torch.nn.functional.pad(tensor, (0, 5)) for name, tensor in batch.items()}
     padded = control_labels(labels, wider, images, entities, epoch=2, donor_targets=donor_targets)
-    assert torch.equal(padded[..., :REGIONS], whole) and not padded[..., REGIONS:].any()
+    assert torch.equal(padded[..., :REGIONS], whole)
+    assert not padded[..., REGIONS:].any()
 
 
 @pytest.mark.parametrize("entity", [None, "", "0", "missing"])
@@ -126,7 +134,8 @@ def test_phrases_without_entity_go_by_their_gold_regions(entity):
     batch, images, _ = make_batch()
     entities = [[] if entity == "missing" else [entity] * 4 for _ in images]
     found = control_labels("random", batch, images, entities)
-    assert torch.equal(found[:, 0], found[:, 2]) and not torch.equal(found[:, 0], found[:, 1])
+    assert torch.equal(found[:, 0], found[:, 2])
+    assert not torch.equal(found[:, 0], found[:, 1])
 
 
 def test_shuffled_takes_a_target_of_the_donor_within_the_image():
@@ -162,7 +171,8 @@ def targets(labels, batch_size=4, workers=0, epoch=0):
     collator = make_collator(labels)
     collator.set_epoch(epoch)
     loader = DataLoader(list(ROWS), batch_size, collate_fn=collator, num_workers=workers)
-    found, row = {}, 0
+    found = {}
+    row = 0
     for batch in loader:
         for regions in batch["phrase_regions"]:
             found |= {(row, p): tuple(r.nonzero()[:, 0].tolist()) for p, r in enumerate(regions) if r.any()}
@@ -173,7 +183,8 @@ def targets(labels, batch_size=4, workers=0, epoch=0):
 @pytest.mark.parametrize("labels", CONTROLS)
 def test_batches_and_workers_change_nothing(labels):
     expected = targets(labels, batch_size=5, epoch=1)
-    assert expected and targets(labels, batch_size=24, epoch=1) == expected
+    assert expected
+    assert targets(labels, batch_size=24, epoch=1) == expected
     assert expected != targets("gold")
     assert targets(labels, batch_size=3, workers=2, epoch=1) == expected
 
@@ -204,7 +215,8 @@ def test_shuffled_borrows_from_one_other_image():
         by_image.setdefault(ROWS[row]["image_id"], set()).add(tuple(region - 1 for region in regions))
     for image in TABLE:
         donated = {tuple(regions.tolist()) for regions in collator._donor_targets(image)}
-        assert donated and any(donated <= known for other, known in by_image.items() if other != image)
+        assert donated
+        assert any(donated <= known for other, known in by_image.items() if other != image)
 
 
 def test_shuffled_needs_several_images():

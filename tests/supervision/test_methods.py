@@ -16,7 +16,8 @@ from grounded_attention.supervision.method import AttentionMethod
 from grounded_attention.supervision.soft_attention import SoftAttention
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
-TEXT, REGIONS = 9, 6
+TEXT = 9
+REGIONS = 6
 SOFT_METHODS = [name for name in method_names() if isinstance(get_method(name), SoftAttention)]
 ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]
 ATTENTION_METHODS = [name for name in ATTENTION_METHODS if name not in SOFT_METHODS]
@@ -85,7 +86,8 @@ def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
     """Ragged text and regions; phrases of several tokens and regions, one phrase without region, one padded; an
     example without any grounding."""
     generator = torch.Generator().manual_seed(5)
-    text_lengths, region_lengths = [9, 5, 7, 6], [6, 3, 4, 6]
+    text_lengths = [9, 5, 7, 6]
+    region_lengths = [6, 3, 4, 6]
     phrases = {
         0: [([0, 1, 2], [2]), ([4, 5, 6], [1, 3, 4]), ([7], [])],
         1: [([1, 2, 3], [1, 2]), ([3], [2])],
@@ -143,7 +145,8 @@ def losses_of(model, method, batch) -> dict[str, tuple[torch.Tensor, torch.Tenso
 @pytest.mark.parametrize("name", method_names())
 def test_the_class_says_what_it_is(name):
     cls = type(get_method(name))
-    assert cls.name == name and cls.citation.startswith(("@inproceedings{", "@misc{"))
+    assert cls.name == name
+    assert cls.citation.startswith(("@inproceedings{", "@misc{"))
     headings = ["Args:", "References:", "Requirements:", "Inputs:", "Example:"]
     places = [cls.__doc__.index(heading) for heading in headings]
     assert places == sorted(places)
@@ -153,7 +156,8 @@ def test_the_class_says_what_it_is(name):
 def test_the_docstring_example_runs(name):
     module = importlib.import_module(type(get_method(name)).__module__)
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert result.attempted >= 7 and result.failed == 0
+    assert result.attempted >= 7
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize(("name", "options"), CONTRACTS, ids=str)
@@ -161,12 +165,14 @@ class TestContract:
     def test_counts_match_losses(self, name, options):
         model, method = prepared(name, **options)
         batch = make_batch()
-        losses, counts = losses_of(model, method, batch), method.counts(batch)
+        losses = losses_of(model, method, batch)
+        counts = method.counts(batch)
         assert list(losses) == list(counts)
         for key, (total, count) in losses.items():
             assert count.item() == counts[key].item() > 0
             assert count.dtype == counts[key].dtype == torch.int64
-            assert total.shape == () and total.item() > 0
+            assert total.shape == ()
+            assert total.item() > 0
         with torch.no_grad():
             prepared_batch = {**batch, **method.prepare_batch(batch)}
             assert losses_of(model, method, prepared_batch) == losses_of(model, method, batch)
@@ -178,9 +184,11 @@ class TestContract:
         if empty == "no_phrases":
             batch |= {key: batch[key][:, :0] for key in ("phrase_mask", "phrase_regions", "phrase_boxes")}
         for total, count in losses_of(model, method, batch).values():
-            assert total.item() == 0 and count.item() == 0
+            assert total.item() == 0
+            assert count.item() == 0
             found = gradients(total, model, batch["inputs_embeds"].requires_grad_())
-            assert found and all(gradient.eq(0).all() for gradient in found)
+            assert found
+            assert all(gradient.eq(0).all() for gradient in found)
 
     def test_gradients_are_finite_and_reach_the_queries(self, name, options):
         model, method = prepared(name, **options)
@@ -205,7 +213,8 @@ class TestContract:
     def test_padding_changes_nothing(self, name, options):
         model, method = prepared(name, **options)
         batch = make_batch()
-        short, long = losses_of(model, method, batch), losses_of(model, method, pad(batch, text=11, regions=5))
+        short = losses_of(model, method, batch)
+        long = losses_of(model, method, pad(batch, text=11, regions=5))
         for key, (total, count) in short.items():
             torch.testing.assert_close(long[key][0], total)
             assert long[key][1] == count
@@ -232,7 +241,8 @@ def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -
         torch.arange(len(mask[0])).where(mask > 0, -1)
         for mask in (batch["attention_mask"], batch["region_attention_mask"])
     )
-    regions, gold = regions.where(regions < 0, TEXT + regions), naive.gold_pairs(batch)
+    regions = regions.where(regions < 0, TEXT + regions)
+    gold = naive.gold_pairs(batch)
     return {
         "text_to_region": naive.direct_loss(maps, gold, text, regions, target),
         "region_to_text": naive.direct_loss(maps, gold.transpose(1, 2), regions, text, target),
@@ -240,7 +250,8 @@ def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -
 
 
 def plain_rollout(maps: list[torch.Tensor]) -> list[torch.Tensor]:
-    joint, rollouts = None, []
+    joint = None
+    rollouts = []
     for layer in maps:
         mixed = (layer.mean(1) + torch.eye(layer.shape[-1])) / 2
         joint = mixed if joint is None else torch.einsum("bij,bjk->bik", mixed, joint)
@@ -324,7 +335,8 @@ def test_loss_and_gradients_equal_eager_maps_without_building_any(name, checkpoi
         found = gradients(sum(total / count for total, count in losses.values()), model.bert, inputs)
     eager = Grounder("eager")
     maps = eager(batch, output_attentions=True).attentions
-    maps = plain_rollout(maps) if name == "semi_direct" else maps
+    if name == "semi_direct":
+        maps = plain_rollout(maps)
     expected = method.maps_losses(maps, batch)
     wanted = gradients(sum(total / count for total, count in expected.values()), eager.bert, inputs)
     torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
@@ -360,11 +372,13 @@ def test_maps_of_zeros_stay_finite():
     maps = torch.zeros(1, 1, 3, 3).requires_grad_()
     log_alpha, log_share = from_attention_maps(maps, torch.tensor([[0, -1]]), torch.tensor([[1, 2, -1]]))
     (log_alpha[..., :2].sum() + log_share.sum()).backward()
-    assert log_alpha.isfinite().all() and maps.grad.isfinite().all()
+    assert log_alpha.isfinite().all()
+    assert maps.grad.isfinite().all()
 
 
 def test_outputs_without_supervised_attention_are_refused():
-    method, batch = get_method("direct"), make_batch()
+    method = get_method("direct")
+    batch = make_batch()
     with pytest.raises(ValueError, match=r"call method\.prepare"):
         method.losses(Grounder("eager")(batch, output_attentions=True), batch)
     with pytest.raises(ValueError, match=r"call method\.prepare"):

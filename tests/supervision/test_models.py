@@ -37,8 +37,10 @@ def encoder_weights(model) -> list[torch.nn.Parameter]:
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_direct_equals_eager_maps_and_builds_none(family, checkpointing):
-    model, inputs = FAMILIES[family](), tiny_vl_bert.make_inputs()
-    phrase_mask, phrase_regions = torch.zeros(B, 2, T).bool(), torch.zeros(B, 2, R).bool()
+    model = FAMILIES[family]()
+    inputs = tiny_vl_bert.make_inputs()
+    phrase_mask = torch.zeros(B, 2, T).bool()
+    phrase_regions = torch.zeros(B, 2, R).bool()
     for example, phrase, tokens, regions in [
         (0, 0, [1, 2], [1]),
         (0, 1, [4], [0]),
@@ -46,7 +48,8 @@ def test_direct_equals_eager_maps_and_builds_none(family, checkpointing):
         (2, 1, [3], [3]),
     ]:
         phrase_mask[example, phrase, tokens] = phrase_regions[example, phrase, regions] = True
-    batch, method = {**inputs, "phrase_mask": phrase_mask, "phrase_regions": phrase_regions}, get_method("direct")
+    batch = {**inputs, "phrase_mask": phrase_mask, "phrase_regions": phrase_regions}
+    method = get_method("direct")
     model.set_attn_implementation("eager")
     maps = model(**inputs, output_attentions=True).attentions
     places = torch.arange(T + R).expand(B, -1)

@@ -63,7 +63,8 @@ def build(reference: dict, back_end: str = "sdpa") -> tuple[VLBertForVGP, dict[s
 
 def tags(inputs: dict) -> torch.Tensor:
     """(B, T): the region of each token, 0 for none, in [CLS] first [SEP] second [SEP]."""
-    first, second = inputs["sentence1"][..., 1], inputs["sentence2"][..., 1]
+    first = inputs["sentence1"][..., 1]
+    second = inputs["sentence2"][..., 1]
     none = first.new_zeros(len(first), 1)
     return torch.cat([none, first, none, second, none], dim=1)
 
@@ -73,7 +74,8 @@ def grounded_phrases(inputs: dict, following: bool) -> tuple[torch.Tensor, torch
 
     `following`: in the place of a phrase's tokens as many that follow it, the fault of the public indirect method.
     """
-    tagged, regions = tags(inputs), inputs["boxes"].shape[1]
+    tagged = tags(inputs)
+    regions = inputs["boxes"].shape[1]
     rows = []
     for row in tagged:
         values, lengths = row.unique_consecutive(return_counts=True)

@@ -29,7 +29,8 @@ def test_config_round_trip(name):
         }
     config = get_method(name, **options).get_config_dict()
     again = get_method(**json.loads(json.dumps(config))).get_config_dict()
-    assert again == config and config["name"] == name
+    assert again == config
+    assert config["name"] == name
     if "layers" in options:
         options["layers"] = [0, 2]
     assert config == config | json.loads(json.dumps(options))

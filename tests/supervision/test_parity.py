@@ -16,7 +16,8 @@ DIRECTIONS = ("text_to_region", "region_to_text")
 
 def batch_of(case: str) -> dict[str, torch.Tensor]:
     """Tags (a token's region, 0 for none) as phrases; the public code's column 0 is the whole image."""
-    tags, regions = RECORDED[f"{case}.text_tags"], RECORDED[f"{case}.box_mask"]
+    tags = RECORDED[f"{case}.text_tags"]
+    regions = RECORDED[f"{case}.box_mask"]
     numbers = torch.arange(1, regions.shape[1])
     phrase_mask = tags[:, None] == numbers[:, None]
     phrase_regions = torch.nn.functional.one_hot(numbers, regions.shape[1]).bool().expand(len(tags), -1, -1)

@@ -24,7 +24,8 @@ MOST_FILES = 10
 
 def files_called(function) -> list[str]:
     """The files of `supervision/` that a call enters, in the order in which it enters them first."""
-    folder, found = str(ROOT / PACKAGE / "supervision"), {}
+    folder = str(ROOT / PACKAGE / "supervision")
+    found = {}
 
     def note(frame, event, argument):
         path = frame.f_code.co_filename
@@ -40,7 +41,8 @@ def files_called(function) -> list[str]:
 
 
 def test_the_path_of_phrase_regions_is_short_and_as_contributing_says():
-    table, method = tiny_table(4), get_method("direct")
+    table = tiny_table(4)
+    method = get_method("direct")
     model = tiny_model(**method.model_config)
     method.prepare(model)
     batch = Collator(TASKS["vgp"], tiny_processor(), table)(list(tiny_rows(table))[:3])
@@ -97,10 +99,12 @@ def test_a_stranger_s_question_is_answered_in_three_files(question):
 @pytest.mark.parametrize("family", MAKERS)
 def test_positions_report_what_indices_report(family):
     """The batch of a processor has positions, one made by hand has not: the same losses, for any family."""
-    model, method = tiny_model_of(family, "vgp"), get_method("direct")
+    model = tiny_model_of(family, "vgp")
+    method = get_method("direct")
     method.prepare(model)
     inputs = {**draw_inputs(model_inputs(model), SIZES[0])}
-    words, regions = inputs["input_ids"].shape[1], inputs["region_features"].shape[1]
+    words = inputs["input_ids"].shape[1]
+    regions = inputs["region_features"].shape[1]
     batch = {**inputs, "phrase_regions": torch.rand(3, 3, regions, generator=torch.Generator().manual_seed(1)) < 0.5}
     start = 0 if family in ("vilbert", "lxmert") else words
     columns = torch.arange(words).expand(3, -1), torch.arange(start, start + regions).expand(3, -1)
@@ -114,7 +118,9 @@ def test_positions_report_what_indices_report(family):
         found.append(method.losses(model(**inputs, **arguments), given))
     assert found[0].keys() == found[1].keys() == {"text_to_region", "region_to_text"}
     for name, (total, count) in found[0].items():
-        assert total > 0 and torch.equal(total, found[1][name][0]) and torch.equal(count, found[1][name][1])
+        assert total > 0
+        assert torch.equal(total, found[1][name][0])
+        assert torch.equal(count, found[1][name][1])
 
 
 @pytest.mark.parametrize("one_sequence", [True, False])

@@ -24,7 +24,9 @@ def name_here(name):
     name = name.replace("multi_patch_pointer_head.", f"{HEAD}.")
     if name.startswith("model."):
         return f"model.language_model.{name.removeprefix('model.')}"
-    return f"model.{name}" if name.startswith("visual.") else name
+    if name.startswith("visual."):
+        return f"model.{name}"
+    return name
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,8 @@ def recorded():
 
 def make_model(theirs):
     words = dict(theirs["config"])
-    vision, whole = words.pop("vision_config"), {name: words.pop(name) for name in [*words] if name.endswith("_id")}
+    vision = words.pop("vision_config")
+    whole = {name: words.pop(name) for name in [*words] if name.endswith("_id")}
     turned = {"rope_theta": words.pop("rope_theta"), "mrope_section": words.pop("rope_scaling")["mrope_section"]}
     words["rope_parameters"] = {"rope_type": "default", **turned}
     tied = words.pop("tie_word_embeddings")
@@ -45,7 +48,8 @@ def make_model(theirs):
 
 
 def make_batch(theirs, method, labels):
-    ids, known = theirs["input_ids"], theirs["attention_mask"] > 0
+    ids = theirs["input_ids"]
+    known = theirs["attention_mask"] > 0
     images = [(row == theirs["token_ids"]["image"]).nonzero()[:, 0] for row in ids]
     places = pad_sequence(images, batch_first=True, padding_value=-1)
     batch = {
@@ -80,7 +84,8 @@ def assert_learns(model, method, batch, theirs, wanted, pointer_loss):
 @pytest.mark.parametrize("number", range(4))
 def test_attention_of_a_whole_model_is_taught_as_by_gui_aima(recorded, number):
     theirs = recorded["gui_aima"]["tiny_model"]
-    case, model = theirs["cases"][number], make_model(theirs)
+    case = theirs["cases"][number]
+    model = make_model(theirs)
     soft = "kl" in case["weighting"]
     method = get_method(
         "pointer",
@@ -98,11 +103,10 @@ def test_attention_of_a_whole_model_is_taught_as_by_gui_aima(recorded, number):
 @needs_file
 @pytest.mark.parametrize("source", ["gui_actor", "v2p"])
 def test_a_head_of_a_whole_model_is_taught_as_by_its_authors(recorded, source):
-    theirs, wanted = recorded["gui_aima"]["tiny_model"], recorded[source]["tiny_model"]
-    model, method = (
-        make_model(theirs),
-        get_method("actor", target="given", outside=float(source == "v2p"), dropout=0.0),
-    )
+    theirs = recorded["gui_aima"]["tiny_model"]
+    wanted = recorded[source]["tiny_model"]
+    model = make_model(theirs)
+    method = get_method("actor", target="given", outside=float(source == "v2p"), dropout=0.0)
     method.prepare(model)
     getattr(model, HEAD).load_state_dict(wanted["head_state_dict"])
     assert_learns(model, method, make_batch(theirs, method, wanted["labels"]), theirs, wanted, wanted["pointer_loss"])

@@ -105,7 +105,8 @@ def test_a_target_on_rewarded_rollouts(family):
         losses = []
         for b in (0, 3):
             known = batch["region_positions"][b] >= 0
-            columns, tokens = batch["region_positions"][b][known], batch["region_boxes"][b][known].tolist()
+            columns = batch["region_positions"][b][known]
+            tokens = batch["region_boxes"][b][known].tolist()
             target = mixture(BOXES[b], tokens, 0.25, 0.1)
             for row in answer_places(inputs)[b]:
                 losses.append(kl(target, over_image(maps[1], b, row, columns).mean(0)))
@@ -140,18 +141,21 @@ def test_divergence_to_earlier_attention(family, columns, sign, layers, divergen
     batch["advantages"] = torch.tensor([1.5, -0.5, 0.25, -2.0])
 
     def loop(maps):
-        total, count = 0.0, 0
+        total = 0.0
+        count = 0
         for b, places in enumerate(answer_places(inputs)):
             seen = inputs["attention_mask"][b].nonzero().flatten().tolist()
             if columns == "image":
                 seen = [each for each in batch["region_positions"][b].tolist() if each >= 0]
             for row in places:
                 for layer in layers or [-1]:
-                    p, q = plain_row(old[layer], b, row, seen), plain_row(maps[layer], b, row, seen)
+                    p = plain_row(old[layer], b, row, seen)
+                    q = plain_row(maps[layer], b, row, seen)
                     middle = {each: (p[each] + q[each]) / 2 for each in p}
                     pairs = [(p, q)] if divergence == "kl" else [(p, middle), (q, middle)]
                     apart = [sum(a[i] * (a[i] / b[i]).log() for i in p if a[i] > 0) / len(pairs) for a, b in pairs]
-                    total, count = total + sign * batch["advantages"][b] * sum(apart), count + 1
+                    total = total + sign * batch["advantages"][b] * sum(apart)
+                    count = count + 1
         return total / count
 
     value = both_ways(family, method, batch, inputs, loop)
@@ -190,8 +194,10 @@ def test_distillation_from_other_image_tokens(family):
     other = FAMILIES[1 - FAMILIES.index(family)]
     _, patches, inputs, rows = responses(family)
     teacher, their_patches, theirs, _ = responses(other, seed=2)
-    batch, read = response_batch(patches, inputs, rows, "image"), response_batch(their_patches, theirs, rows, "image")
-    ours, taught = [(1, 2), (0, 1)], [(0, 3), (1, 0)]
+    batch = response_batch(patches, inputs, rows, "image")
+    read = response_batch(their_patches, theirs, rows, "image")
+    ours = [(1, 2), (0, 1)]
+    taught = [(0, 3), (1, 0)]
     passed = {key: value for key, value in theirs.items() if key != "labels"}
     reader = AttentionDistillation(taught)
     reader.prepare(teacher)
@@ -256,9 +262,12 @@ def test_long_responses_are_thinned_evenly():
     wanted = torch.zeros(3, 40, dtype=torch.bool)
     wanted[0, 4:38] = wanted[1, 7:10] = True
     found = response_rows(wanted, 5)
-    assert found[1].tolist() == [7, 8, 9, -1, -1] and found[2].tolist() == [-1] * 5
+    assert found[1].tolist() == [7, 8, 9, -1, -1]
+    assert found[2].tolist() == [-1] * 5
     steps = found[0].diff()
-    assert found[0, 0] - 4 == 37 - found[0, -1] and steps.min() >= 6 and steps.max() <= 7
+    assert found[0, 0] - 4 == 37 - found[0, -1]
+    assert steps.min() >= 6
+    assert steps.max() <= 7
     assert response_rows(wanted, None)[0, :34].tolist() == list(range(4, 38))
 
 
@@ -268,7 +277,8 @@ def test_wrong_batches():
         response_batch(patches, inputs, [{**rows[0], "phrases": [{"bbox": [0, 0, 1, 1]}]}, *rows[1:]])
     with pytest.raises(ValueError, match="row 1 of the batch"):
         response_batch(patches, inputs, [rows[0], {**rows[1], "image": None}, *rows[2:]])
-    method, batch = AttentionMargin(), response_batch(patches, inputs, rows)
+    method = AttentionMargin()
+    batch = response_batch(patches, inputs, rows)
     with pytest.raises(ValueError, match="pairs"):
         method.counts({key: value[:3] for key, value in batch.items()})
     method = EarlierAttention()

@@ -46,7 +46,8 @@ def batch() -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_all_layers_share_the_plan_of_a_pass(made, back_end, checkpointing):
-    model, inputs = bert(back_end).train(), embeddings()
+    model = bert(back_end).train()
+    inputs = embeddings()
     method = get_method("direct")
     method.prepare(model)
     if checkpointing:
@@ -70,7 +71,9 @@ def test_all_layers_share_the_plan_of_a_pass(made, back_end, checkpointing):
 
 
 def test_a_plan_is_for_these_tensors_and_this_request(made):
-    plans, pair, mask = RowPlans(), query(), full_mask().tril(12)
+    plans = RowPlans()
+    pair = query()
+    mask = full_mask().tril(12)
     requests = [{}, {"mask": mask}, {"mask": mask.clone()}, {"share": True}, {"causal": True}]
     first = [attend(plans, pair, **request) for request in requests]
     again = [attend(plans, pair, **request) for request in requests]
@@ -81,20 +84,25 @@ def test_a_plan_is_for_these_tensors_and_this_request(made):
 
 @pytest.mark.parametrize("which", ["rows", "columns", "mask"])
 def test_a_tensor_that_was_written_to_has_a_new_plan(made, which):
-    plans, pair, mask = RowPlans(), query(), full_mask()
+    plans = RowPlans()
+    pair = query()
+    mask = full_mask()
     before = attend(plans, pair, mask)
     if which == "mask":
         mask[:, :, :, 9] = False
     else:
         pair[which == "columns"][0, 0] = 6
     after = attend(plans, pair, mask)
-    assert len(made) == 2 and not torch.equal(before, after)
+    assert len(made) == 2
+    assert not torch.equal(before, after)
     assert torch.equal(after, attend(None, pair, mask))
 
 
 def test_inference_and_training_may_take_turns():
     """A tensor that was made in inference mode cannot be part of a backward pass."""
-    model, inputs, method = bert(), embeddings(), get_method("direct")
+    model = bert()
+    inputs = embeddings()
+    method = get_method("direct")
     method.prepare(model)
     arguments = method.forward_kwargs(batch())
     with torch.inference_mode():
@@ -105,17 +113,20 @@ def test_inference_and_training_may_take_turns():
 
 
 def test_a_mask_with_a_gradient_gets_it_in_every_pass(made):
-    plans, pair = RowPlans(), query()
+    plans = RowPlans()
+    pair = query()
     mask = torch.zeros(2, 1, LENGTH, LENGTH, requires_grad=True)
     with torch.no_grad():
         attend(plans, pair, mask)
     for _ in range(2):
         attend(plans, pair, mask)[0, :, 0, 0].sum().backward()
-    assert len(made) == 3 and mask.grad[0, 0, 1, 9] > 0
+    assert len(made) == 3
+    assert mask.grad[0, 0, 1, 9] > 0
 
 
 def test_arguments_that_are_used_again_keep_few_plans(made):
-    plans, pair = RowPlans(), query()
+    plans = RowPlans()
+    pair = query()
     for _ in range(100):
         attend(plans, pair, full_mask())
     assert len(plans._known) <= row_plans._MOST_PLANS < len(made)
@@ -125,7 +136,8 @@ def test_arguments_that_are_used_again_keep_few_plans(made):
 def test_few_columns_are_normalized_as_many(width):
     """Fewer columns than a vector register has numbers are computed in another order of memory."""
     states = torch.randn(2, 2, 3, LENGTH, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rows, columns = torch.arange(9).expand(2, -1), torch.arange(width).expand(2, -1)
+    rows = torch.arange(9).expand(2, -1)
+    columns = torch.arange(width).expand(2, -1)
     single = states.float().requires_grad_()
     ((found, _),) = attend_rows(single[0], single[1], [(rows, columns)], 0.3, None, share=False)
     scores = 0.3 * states[0][:, :, :9] @ states[1][:, :, :width].transpose(2, 3)
@@ -143,4 +155,5 @@ def test_no_rows_and_no_examples_give_empty_reports(share, examples):
     none = (torch.zeros(examples, 0, dtype=torch.long), torch.zeros(examples, 5, dtype=torch.long))
     for layout in (states, states.contiguous()):
         ((log_alpha, log_share),) = attend_rows(layout[0], layout[1], [none], 0.3, None, share)
-        assert log_alpha.shape == (examples, 4, 0, 5) and (log_share is None) != share
+        assert log_alpha.shape == (examples, 4, 0, 5)
+        assert (log_share is None) != share

@@ -15,7 +15,10 @@ from grounded_attention.supervision.row_states import RowStates, layers_at_once,
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, ScoreMask
 from tests.helpers.supervision_models import bert, embeddings, supervised
 
-BATCH, HEADS, ROWS, WIDTH = 2, 4, 3, 5
+BATCH = 2
+HEADS = 4
+ROWS = 3
+WIDTH = 5
 
 
 def make_mask(columns: int, heads: int = HEADS) -> ScoreMask:
@@ -62,7 +65,8 @@ def test_attention_is_that_of_single_rows(columns, groups, heads):
 def test_stacked_layers_have_their_own_attention(columns):
     mask = make_mask(columns)
     layers = [make_states(mask, seed) for seed in range(3)]
-    assert layers[0].fits(layers[1]) and not layers[0].fits(make_states(make_mask(columns)))
+    assert layers[0].fits(layers[1])
+    assert not layers[0].fits(make_states(make_mask(columns)))
     together = stack_states(layers).log_alpha()
     for found, layer in zip(together, layers, strict=True):
         torch.testing.assert_close(found.masked_fill(mask.hidden, LOWEST_SCORE), row_by_row(layer))
@@ -72,7 +76,8 @@ def test_stacked_layers_have_their_own_attention(columns):
 def test_a_gold_column_that_a_head_does_not_see_is_left_out(report):
     layers = [make_states(make_mask(7), seed) for seed in range(2)]
     gold = torch.rand(BATCH, ROWS, 7, generator=torch.Generator().manual_seed(3)) < 0.7
-    expected, number = 0.0, 0
+    expected = 0.0
+    number = 0
     for b, q in itertools.product(range(BATCH), range(ROWS)):
         seen = gold[b, q] & ~layers[0].mask.hidden[b, :, q].any(0)
         if seen.any():
@@ -84,7 +89,8 @@ def test_a_gold_column_that_a_head_does_not_see_is_left_out(report):
 
 
 def test_small_layers_report_states_and_large_ones_attention(monkeypatch):
-    model, method = supervised(bert()), get_method("direct", directions=["text_to_region"])
+    model = supervised(bert())
+    method = get_method("direct", directions=["text_to_region"])
     batch = {
         "phrase_mask": torch.ones(2, 1, 3),
         "phrase_regions": torch.ones(2, 1, 4),
@@ -97,7 +103,8 @@ def test_small_layers_report_states_and_large_ones_attention(monkeypatch):
     monkeypatch.setattr(row_states, "JOINED_NUMBERS", 2 * numbers - 1)  # no two layers fit
     large = run(**method.forward_kwargs(batch)).attentions
     for states, attention in zip(small, large, strict=True):
-        assert isinstance(states.reports[0], RowStates) and attention.pairs[0] is attention.reports[0]
+        assert isinstance(states.reports[0], RowStates)
+        assert attention.pairs[0] is attention.reports[0]
         torch.testing.assert_close(states.pairs[0], attention.pairs[0])
 
 

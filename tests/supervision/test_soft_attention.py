@@ -74,22 +74,27 @@ def one_box(box, rows=4, columns=5, **more):
 def test_faults_of_the_authors_targets_are_not_ours(parity):
     """Their label of a thin box is divided by 1e-8 and vanishes, and that of a box without width is 0 or NaN."""
     for name in ("one_pixel_wide", "one_pixel_high"):
-        theirs, box = parity[f"labels.{name}.aima"], parity[f"labels.{name}.box"]
+        theirs = parity[f"labels.{name}.aima"]
+        box = parity[f"labels.{name}.box"]
         rows, columns = parity[f"labels.{name}.grid"].tolist()
         assert theirs.sum() / (theirs.sum() + 1e-8) < 1e-10
         ours = soft_targets(one_box(box.tolist(), rows, columns), "gaussian", 0.8)[0, 0]
-        assert ours.sum() == pytest.approx(1.0, abs=1e-6) and bool((ours[theirs == 0] == 0).all())
-    assert parity["labels.zero_width.aima"].sum() == 0 and parity["labels.zero_width.v2p"].isnan().any()
+        assert ours.sum() == pytest.approx(1.0, abs=1e-6)
+        assert bool((ours[theirs == 0] == 0).all())
+    assert parity["labels.zero_width.aima"].sum() == 0
+    assert parity["labels.zero_width.v2p"].isnan().any()
     for kind, spread in KINDS.values():
         thin = soft_targets(one_box([0.5, 0.1, 0.5, 0.4]), kind, spread)
-        assert thin.isfinite().all() and thin.sum() == pytest.approx(1.0, abs=1e-6)
+        assert thin.isfinite().all()
+        assert thin.sum() == pytest.approx(1.0, abs=1e-6)
         for box in ([1.2, 0.1, 1.4, 0.4], [-1.0] * 4, [0.6, 0.1, 0.4, 0.4]):  # outside, padding, reversed
             assert soft_targets(one_box(box), kind, spread).sum() == 0
 
 
 def test_a_target_is_what_its_words_say():
     """A loop over tokens and boxes; two boxes weigh the same, however large they are."""
-    boxes, tokens = [[0.05, 0.1, 0.45, 0.6], [0.7, 0.7, 0.95, 0.8]], grid(4, 5)
+    boxes = [[0.05, 0.1, 0.45, 0.6], [0.7, 0.7, 0.95, 0.8]]
+    tokens = grid(4, 5)
     found = soft_targets(one_box(boxes), "gaussian", 0.8)[0, 0]
     expected = torch.zeros(20, dtype=torch.float64)
     for x1, y1, x2, y2 in boxes:
@@ -124,7 +129,8 @@ CASES = ["query_1", "query_3", "query_3_part", "query_kl", "query_kl_part"]
 def test_weights_maps_losses_and_gradients_are_those_of_gui_aima(parity, case):
     attentions = parity["head.attentions"].clone().requires_grad_()
     states = parity["head.hidden_states"].clone().requires_grad_()
-    length, losses = attentions.shape[-1], []
+    length = attentions.shape[-1]
+    losses = []
     form = "queries_soft" if "kl" in case else "queries_hard"
     method = get_method(
         "pointer", target="given", reduction=form, top_queries=1 if "kl" in case else int(case.split("_")[1])
@@ -147,7 +153,8 @@ def test_weights_maps_losses_and_gradients_are_those_of_gui_aima(parity, case):
             assert made[made >= 0].tolist()[: len(wanted["queries"])] == wanted["queries"].tolist()
         rows = wanted["queries"][None]
         batch[TARGETS][QUERIES]["rows"] = rows
-        maps, hidden = [layer[sample, None] for layer in attentions], [layer[sample, None] for layer in states]
+        maps = [layer[sample, None] for layer in attentions]
+        hidden = [layer[sample, None] for layer in states]
         total, count = method.maps_losses(maps, batch, hidden_states=hidden)["text_to_region"]
         assert int(count) == 1
         losses.append(total)
@@ -161,7 +168,8 @@ def test_weights_maps_losses_and_gradients_are_those_of_gui_aima(parity, case):
         torch.testing.assert_close(total, wanted["loss"], atol=1e-6, rtol=1e-6)
     (sum(losses) / 2).backward()
     for sample in range(2):
-        rows, columns = parity[f"head.{case}.{sample}.grad_rows"], parity[f"head.{case}.{sample}.grad_columns"]
+        rows = parity[f"head.{case}.{sample}.grad_rows"]
+        columns = parity[f"head.{case}.{sample}.grad_columns"]
         theirs = parity[f"head.{case}.{sample}.grad"]
         ours = attentions.grad[:, sample][:, :, rows][..., columns]
         assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
@@ -186,7 +194,8 @@ def test_a_map_without_attention_on_a_token_has_finite_gradients():
         batch |= method.prepare_batch(batch)
         total, _ = method.maps_losses([maps], batch, hidden_states=[torch.rand(1, 6, 4)] * 2)["text_to_region"]
         (gradient,) = torch.autograd.grad(total, maps)
-        assert total.isfinite() and gradient.isfinite().all()
+        assert total.isfinite()
+        assert gradient.isfinite().all()
 
 
 def test_each_anchor_has_the_queries_after_the_one_before():
@@ -194,7 +203,8 @@ def test_each_anchor_has_the_queries_after_the_one_before():
     rng = torch.Generator().manual_seed(0)
     for _ in range(40):
         places = torch.randperm(12, generator=rng)
-        rows, queries = places[:4].sort().values, places[4:].sort().values
+        rows = places[:4].sort().values
+        queries = places[4:].sort().values
         found = asked_before(queries[None], torch.cat([rows, torch.tensor([-1])])[None])[0]
         assert not found[-1].any()
         for row, known in zip(rows.tolist(), found, strict=False):
@@ -208,7 +218,8 @@ def test_each_anchor_has_the_queries_after_the_one_before():
 def test_the_weights_of_an_anchor_do_not_depend_on_others():
     """Two anchors in one sequence have the maps that each has alone with its own queries."""
     torch.manual_seed(0)
-    maps, states = [torch.rand(1, 2, 9, 9) for _ in range(2)], [torch.rand(1, 9, 4) for _ in range(3)]
+    maps = [torch.rand(1, 2, 9, 9) for _ in range(2)]
+    states = [torch.rand(1, 9, 4) for _ in range(3)]
     shared = {"text_positions": torch.arange(3, 9)[None], "region_positions": torch.arange(3)[None]}
     gold = torch.tensor([[[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]]])
     for reduction in ("queries_hard", "queries_soft"):
@@ -274,11 +285,13 @@ CHOICES = [*itertools.product(("each", "mean"), DIVERGENCES, (0.0,)), ("queries_
 
 def plain_loss(method, batch, maps):
     """The mean over rows of `each` and `mean`, by loops over full maps."""
-    options, found = method.options, []
+    options = method.options
+    found = []
     wanted = method.targets(batch)["text_to_region"]
     places = batch["text_positions"]
     for b, q in (wanted.rows >= 0).nonzero().tolist():
-        row, columns = int(places[b, wanted.rows[b, q]]), batch["region_positions"][b]
+        row = int(places[b, wanted.rows[b, q]])
+        columns = batch["region_positions"][b]
         columns = columns[columns >= 0]
         target = wanted.gold[b, q, : len(columns)].double()
         outside = target == 0
@@ -287,7 +300,8 @@ def plain_loss(method, batch, maps):
         for layer in maps:
             heads = layer[b, :, row, columns].double()
             heads = heads / heads.sum(-1, keepdim=True)
-            heads = heads.mean(0, keepdim=True) if options["reduction"] == "mean" else heads
+            if options["reduction"] == "mean":
+                heads = heads.mean(0, keepdim=True)
             losses = [
                 DIVERGENCES[options["divergence"]](target.tolist(), head.tolist())
                 + options["outside"] * float(head[outside].sum())
@@ -351,15 +365,18 @@ def test_rows_of_words_answers_and_anchors():
         labels=True,
     )
     assert batch["phrase_anchor"].tolist() == [[False, True]]
-    ids, places = batch["input_ids"][0], batch["text_positions"][0]
+    ids = batch["input_ids"][0]
+    places = batch["text_positions"][0]
 
     def said(rows, **options):
         method = get_method("pointer", rows=rows, reduction="mean", **options)
         found = method.prepare_batch(batch)[TARGETS]["text_to_region"]["rows"][0]
         return processor.tokenizer.convert_ids_to_tokens(ids[places[found[found >= 0]]].tolist())
 
-    assert said("words") == ["the", "small", "cat", "<point>"] and said("last_word") == ["cat", "<point>"]
-    assert said("anchor") == ["<point>"] and said("answer") == ["a", "dog", "<point>"]
+    assert said("words") == ["the", "small", "cat", "<point>"]
+    assert said("last_word") == ["cat", "<point>"]
+    assert said("anchor") == ["<point>"]
+    assert said("answer") == ["a", "dog", "<point>"]
     assert said("last_answer") == ["<point>"]
     del batch["labels"], batch["phrase_anchor"]
     for rows, missing in (("answer", "labels"), ("anchor", "phrase_anchor")):

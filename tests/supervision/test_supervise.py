@@ -22,7 +22,8 @@ QWEN = ["qwen2_5_vl", "qwen3_vl"]
 
 def test_the_docstring_example_runs():
     result = doctest.testmod(sys.modules[supervise.__module__], optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert result.attempted >= 7 and result.failed == 0
+    assert result.attempted >= 7
+    assert result.failed == 0
 
 
 @pytest.mark.parametrize("make", [*(lambda name=name: make_pair(name)[0] for name in QWEN), bert], ids=[*QWEN, "bert"])

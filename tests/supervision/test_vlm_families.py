@@ -52,7 +52,8 @@ def eager_maps(model, inputs: dict) -> tuple[torch.Tensor, ...]:
 def test_rows_equal_eager_maps(model_type, padding_side):
     model, inputs, batch = make_batch(model_type, padding_side)
     maps = eager_maps(model, inputs)
-    words, patches = batch["text_positions"], batch["region_positions"]
+    words = batch["text_positions"]
+    patches = batch["region_positions"]
     with supervise(model):
         reports = model(**inputs, attention_queries=((words, patches),), output_attentions=True).attentions
     assert len(reports) == len(maps) == len(head_layers(model))
@@ -128,7 +129,8 @@ def test_semi_direct_is_the_rollout_of_eager_maps(model_type):
 def test_grounding_is_measured_on_tokens_with_a_place(model_type):
     """`AttentionGrounding` chooses among the candidates; newlines are none."""
     model, inputs, batch = make_batch(model_type, "left")
-    maps, metric = eager_maps(model, inputs), AttentionGrounding(rollout=False)
+    maps = eager_maps(model, inputs)
+    metric = AttentionGrounding(rollout=False)
     supervise(model)
     metric.update(model(**inputs, **metric.forward_kwargs(batch)), batch)
     figures = metric.compute(metric.state())

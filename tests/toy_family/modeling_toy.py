@@ -54,7 +54,8 @@ class ToyModel(ToyPreTrainedModel):
         regions = self.project(torch.cat([region_features, region_boxes], dim=-1))
         if grounding_queries is not None:
             kwargs["attention_queries"] = locate_queries(grounding_queries, text.shape[1])
-        states, columns = torch.cat([text, regions], 1), torch.cat([attention_mask, region_attention_mask], 1).bool()
+        states = torch.cat([text, regions], 1)
+        columns = torch.cat([attention_mask, region_attention_mask], 1).bool()
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)
         states = self.encoder(states, attention_mask=mask, **kwargs).last_hidden_state
         words, seen = states.split([text.shape[1], regions.shape[1]], dim=1)

@@ -17,7 +17,9 @@ from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import logged, make_trainer
 from tests.training.not_finite import spoil_gradient, spoil_loss
 
-STEPS, STOP = 6, 3  # with 8 rows in a step, an epoch has 2 steps
+# with 8 rows in a step, an epoch has 2 steps
+STEPS = 6
+STOP = 3
 ALONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 TOGETHER = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 

@@ -22,7 +22,8 @@ def spoil_loss(trainer, rows=(ROW,), add=float("nan"), times=1.0):
 
 def spoil_gradient(trainer, value, rows=(ROW,)):
     """One gradient of a batch with such a row is `value`; its loss is that of a good batch."""
-    plain, met = trainer.run_model, []
+    plain = trainer.run_model
+    met = []
 
     def run_model(model, batch):
         met[:] = set(rows) & set(batch[ROW_KEYS])

@@ -45,7 +45,8 @@ def preservation_of(start) -> Preservation:
 
 
 def preserving_trainer(directory, start, **arguments) -> GroundingTrainer:
-    table, method = tiny_table(8), get_method("direct")
+    table = tiny_table(8)
+    method = get_method("direct")
     model = load_start(start)[0]
     method.prepare(model)
     fixed = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}

@@ -20,7 +20,8 @@ from tests.helpers.loopback_hub_state import State
 
 def push(step: dict, slept: list[float]) -> dict:
     """Pushes; returns the error, the warnings and the seconds of the waits."""
-    state, folder = State(step["state"]), Path(step["folder"])
+    state = State(step["state"])
+    folder = Path(step["folder"])
     if step.get("clear"):
         state.write("faults.json", [])
     for fault in step.get("faults", []):
@@ -29,12 +30,14 @@ def push(step: dict, slept: list[float]) -> dict:
     if "clock" in step:  # what the machine believes the time to be
         clock = time.time
         mock.patch("time.time", lambda: clock() + step["clock"]).start()
-    error, err = None, io.StringIO()
+    error = None
+    err = io.StringIO()
     with contextlib.redirect_stderr(err):
         try:
-            repo = (
-                hub.prepare_repo(hub.HubRepo(step["repo"], token=step["token"])) if step.get("check", True) else None
-            )
+            if step.get("check", True):
+                repo = hub.prepare_repo(hub.HubRepo(step["repo"], token=step["token"]))
+            else:
+                repo = None
             hub.push_folder(
                 repo or hub.HubRepo(step["repo"], token=step["token"]), folder, "End of training", "Again."
             )

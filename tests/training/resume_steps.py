@@ -26,7 +26,8 @@ def history(trainer):
 
 
 def assert_equal_bits(one, other):
-    found, expected = weights(other.model), weights(one.model)
+    found = weights(other.model)
+    expected = weights(one.model)
     assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
     assert history(other) == history(one)
 

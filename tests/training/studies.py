@@ -64,7 +64,10 @@ class Experiment:
     """
 
     def __init__(self, fails_at=None, config=None, error=KeyboardInterrupt):
-        self.recipes, self.fails_at, self.config, self.error = [], fails_at, config, error
+        self.recipes = []
+        self.fails_at = fails_at
+        self.config = config
+        self.error = error
 
     @property
     def names(self):
@@ -80,7 +83,8 @@ class Experiment:
         directory = Path(recipe.output_dir) / recipe.methods[0]
         directory.mkdir(parents=True, exist_ok=True)
         save_file({"weight": torch.ones(2)}, directory / "model.safetensors")
-        rng, row = np.random.default_rng(recipe.seed), name.split("/")[0]
+        rng = np.random.default_rng(recipe.seed)
+        row = name.split("/")[0]
         values = (rng.random(12) / 2 + GAIN.get(row, 0.0)).tolist()
         ids = {"example_id": [str(i) for i in range(12)], "image_id": [str(i // 3) for i in range(12)]}
         items = {**ids, "vqa_accuracy": [*values[:-1], None], "found_expressions_accuracy": values}

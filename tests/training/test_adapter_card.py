@@ -44,8 +44,10 @@ def test_pefts_empty_card_is_replaced_and_another_one_stays(adapter):
     assert EMPTY in (adapter / "README.md").read_text()
     assert complete_adapter_card(adapter, get_method("direct"), 0.5)
     head, body = read(adapter)
-    assert head["base_model"] == "org/base" and "attention-supervision" in head["tags"]
-    assert "`direct`, weight 0.5" in body and "More Information Needed" not in body
+    assert head["base_model"] == "org/base"
+    assert "attention-supervision" in head["tags"]
+    assert "`direct`, weight 0.5" in body
+    assert "More Information Needed" not in body
     (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     ast.parse(code)
     assert "PeftModel.from_pretrained(base, name, revision=revision)" in code
@@ -62,7 +64,8 @@ def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
     adapted.save_pretrained(tmp_path / "adapter")
     assert complete_adapter_card(tmp_path / "adapter", get_method("direct"))
     head, body = read(tmp_path / "adapter")
-    assert "pipeline_tag" not in head and "image token" not in body
+    assert "pipeline_tag" not in head
+    assert "image token" not in body
     (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     done = {}
     exec(code, done)
@@ -75,7 +78,8 @@ def test_a_trainer_with_the_mixin_writes_it(tmp_path):
     class Supervised(GroundingTrainerMixin, Trainer):
         pass
 
-    processor, method = make_processor("llava"), get_method("direct")
+    processor = make_processor("llava")
+    method = get_method("direct")
     model = get_peft_model(make_model("llava", processor.tokenizer), LoraConfig(**LORA))
     arguments = TrainingArguments(str(tmp_path / "run"), remove_unused_columns=False, use_cpu=True, report_to="none")
     collator = GroundingCollator(processor, method)
@@ -85,7 +89,8 @@ def test_a_trainer_with_the_mixin_writes_it(tmp_path):
 
 
 def test_a_folder_without_an_adapter_gets_no_card(tmp_path):
-    assert not complete_adapter_card(tmp_path) and not (tmp_path / "README.md").exists()
+    assert not complete_adapter_card(tmp_path)
+    assert not (tmp_path / "README.md").exists()
 
 
 def test_of_a_run_the_best_method_is_pushed(tmp_path):

@@ -79,7 +79,8 @@ def test_every_family_is_pretrained_with_every_method(scenes, tmp_path, monkeypa
     components[BOTH] = [*components["semi_direct"], "alignment"]
     for name, result in found.items():
         figures = result["figures"]["validation"]
-        assert figures["text_to_region_tokens"] > 0 and 0 <= figures["relationship_accuracy"] <= 1
+        assert figures["text_to_region_tokens"] > 0
+        assert 0 <= figures["relationship_accuracy"] <= 1
         assert ("alignment_accuracy" in figures) == (name == BOTH)
         history = json.loads((tmp_path / "run" / name / "history.json").read_text())
         supervised = {"grounding", "text_to_region", "region_to_text", "alignment"}
@@ -91,21 +92,25 @@ def test_every_family_is_pretrained_with_every_method(scenes, tmp_path, monkeypa
         assert all(parameter.isfinite().all() for parameter in model.parameters())
     assert found[BOTH]["figures"]["validation"]["alignment_count"] % 2 == 0
     card = (tmp_path / "run" / BOTH / "README.md").read_text()
-    assert "direct-supervision" in card and "grounding_alignment-supervision" in card
+    assert "direct-supervision" in card
+    assert "grounding_alignment-supervision" in card
     assert "direct and grounding-alignment attention supervision" in card
-    assert "which phrases and regions belong together" in card and "Chou, Shih-Han" in card
+    assert "which phrases and regions belong together" in card
+    assert "Chou, Shih-Han" in card
 
 
 def test_the_other_methods_are_as_without_phrases(scenes, tmp_path, monkeypatch):
     for name, methods in (("alone", ["none"]), ("beside", ["none", "grounding_alignment"])):
         assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / name, methods=methods)) == 0
     alone, beside = (weights(tmp_path / name / "none") for name in ("alone", "beside"))
-    assert alone.keys() == beside.keys() and all(torch.equal(alone[name], beside[name]) for name in alone)
+    assert alone.keys() == beside.keys()
+    assert all(torch.equal(alone[name], beside[name]) for name in alone)
 
 
 def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch):
     """The draws of pairs too: it stops in the second epoch, and the head is a part of the checkpoint."""
-    seen, step = [], GroundingTrainer.training_step
+    seen = []
+    step = GroundingTrainer.training_step
 
     def recorded(self, model, inputs, *args, **kwargs):
         seen.append(inputs["alignment_pairs"]["pairs"].tolist())
@@ -115,16 +120,19 @@ def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch):
     training = tiny_recipe(scenes, tmp_path)["training"] | {"max_steps": 7, "save_strategy": "steps", "save_steps": 5}
     recipe = recipe_of(scenes, tmp_path / "run", training=training, resume=True)
     assert run_train(monkeypatch, tmp_path, recipe) == 0
-    folder, straight = tmp_path / "run" / BOTH, list(seen)
+    folder = tmp_path / "run" / BOTH
+    straight = list(seen)
     whole = weights(folder)
-    assert straight[0] != straight[4] and any(name.startswith("alignment_head.") for name in whole)
+    assert straight[0] != straight[4]
+    assert any(name.startswith("alignment_head.") for name in whole)
     for path in [path for path in folder.iterdir() if path.is_file()]:
         path.unlink()
     shutil.rmtree(folder / "checkpoint-7", ignore_errors=True)
     seen.clear()
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     again = weights(folder)
-    assert seen == straight[5:] and all(torch.equal(whole[name], again[name]) for name in whole)
+    assert seen == straight[5:]
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
     seen.clear()
     workers = recipe_of(scenes, tmp_path / "workers", training=training | {"dataloader_num_workers": 2})
     assert run_train(monkeypatch, tmp_path, workers) == 0
@@ -143,14 +151,18 @@ def test_a_start_may_be_supervised(scenes, tmp_path, monkeypatch):
     assert history[0]["loss_alignment"] > 0
     first, direct, both = (weights(tmp_path / "run" / name) for name in ("start", "direct", BOTH))
     heads = {name for name in first if name.startswith("alignment_head.")}
-    assert heads and heads <= set(both) and not heads & set(direct)
+    assert heads
+    assert heads <= set(both)
+    assert not heads & set(direct)
     # The task goes on with the head of the start: far from it after three steps is only a new one.
     moved = max((both[name] - first[name]).abs().max() for name in heads)
     assert moved < 1e-2
     card = (tmp_path / "run" / "start" / "README.md").read_text()
-    assert "supervised with `grounding_alignment`" in card and "grounding_alignment-supervision" in card
+    assert "supervised with `grounding_alignment`" in card
+    assert "grounding_alignment-supervision" in card
     shown = recipe_yaml(load_recipe(tmp_path / "recipe.yaml"))
-    assert "level: token" in shown.split("start:")[1] and "- grounding_alignment" in shown.split("start:")[1]
+    assert "level: token" in shown.split("start:")[1]
+    assert "- grounding_alignment" in shown.split("start:")[1]
     # The recipe that was written is the same recipe.
     (tmp_path / "again.yaml").write_text(shown)
     again, first = (load_recipe(tmp_path / f"{name}.yaml").start.supervision for name in ("again", "recipe"))
@@ -193,18 +205,23 @@ def test_pretraining_without_phrases_is_refused(scenes, tmp_path, monkeypatch, c
 
 def test_the_recipe_of_the_paper_has_its_settings():
     recipe = load_recipe(find_recipe("vilbert_alignment_pretrain"))
-    training, options = recipe.training, recipe.supervision.options["grounding_alignment"]
+    training = recipe.training
+    options = recipe.supervision.options["grounding_alignment"]
     assert (8 * training["per_device_train_batch_size"], training["learning_rate"]) == (512, 1e-4)
-    assert training["num_train_epochs"] == 10 and recipe.model.config["spatial_encoding"] == "sine"
-    assert recipe.options["relationship_weight"] == 1 and options == {"level": "phrase", "weight": 20.0}
-    assert recipe.methods == ["grounding_alignment"] and recipe.supervision.weight == 1
+    assert training["num_train_epochs"] == 10
+    assert recipe.model.config["spatial_encoding"] == "sine"
+    assert recipe.options["relationship_weight"] == 1
+    assert options == {"level": "phrase", "weight": 20.0}
+    assert recipe.methods == ["grounding_alignment"]
+    assert recipe.supervision.weight == 1
 
 
 def test_a_start_takes_methods_from_the_recipe_that_it_extends(tmp_path):
     (tmp_path / "base.yaml").write_text("task: pretraining\nmethods: [direct]\nsupervision: {weight: 2.0}\n")
     (tmp_path / "outer.yaml").write_text("methods: [none, direct]\nstart: {extends: base.yaml}\n")
     start = load_recipe(tmp_path / "outer.yaml").start
-    assert start.methods == ["direct"] and start.supervision.weight == 2.0
+    assert start.methods == ["direct"]
+    assert start.supervision.weight == 2.0
     (tmp_path / "base.yaml").write_text("task: pretraining\nmethods: [none, direct]\n")
     with pytest.raises(RecipeError, match=r"start\.methods must contain exactly one"):
         load_recipe(tmp_path / "outer.yaml")

@@ -80,9 +80,9 @@ def test_results_of_the_metadata_are_those_of_the_run(trained, card):
     assert found["vgp_accuracy"].metric_value == pytest.approx(results["vgp_accuracy"], abs=1e-4)
     assert found["text_to_region_best_layer"].metric_value == pytest.approx(chosen["best_layer"], abs=1e-4)
     assert {result.dataset_split for result in found.values()} == {"test"}
-    assert (
-        card.data.datasets == ["org/scenes"] and card.data.license == "mit" and "direct-supervision" in card.data.tags
-    )
+    assert card.data.datasets == ["org/scenes"]
+    assert card.data.license == "mit"
+    assert "direct-supervision" in card.data.tags
     entries = yaml.safe_load((trained[1] / ".eval_results" / "results.yaml").read_text())
     assert {entry["dataset"]["id"] for entry in entries} == {"org/scenes"}
     assert {entry["dataset"]["task_id"]: entry["value"] for entry in entries} == {
@@ -92,16 +92,20 @@ def test_results_of_the_metadata_are_those_of_the_run(trained, card):
 
 def test_the_card_names_a_control_and_shows_every_layer(trained, card):
     by_head = json.loads((trained[1] / "results.json").read_text())["figures"]["test"]["text_to_region_by_head"]
-    assert "**A control**" in card.text and "`shuffled`" in card.text and "predict the boxes" in card.text
+    assert "**A control**" in card.text
+    assert "`shuffled`" in card.text
+    assert "predict the boxes" in card.text
     for layer, heads in enumerate(by_head):
         assert re.search(rf"^\| {layer} \| {sum(heads) / len(heads):.3f} \|", card.text, re.MULTILINE)
     assert (trained[1] / "head_grounding.png").stat().st_size > 1000
-    assert "su2020vlbert" in card.text and "samaran" in card.text
+    assert "su2020vlbert" in card.text
+    assert "samaran" in card.text
 
 
 def test_the_recipe_of_the_card_is_the_recipe_that_was_run(tmp_path, trained, card):
     text = re.search(r"```yaml\n(.*?)```", card.text, re.DOTALL)[1]
-    given, shown = tmp_path / "given.yaml", tmp_path / "shown.yaml"
+    given = tmp_path / "given.yaml"
+    shown = tmp_path / "shown.yaml"
     given.write_text(yaml.safe_dump(trained[0]))
     shown.write_text(text)
     assert identity(load_recipe(shown, [])) == identity(load_recipe(given, []))
@@ -128,15 +132,20 @@ def test_cards_of_start_and_text_only_baseline(trained, blind):
     start, alone = (
         ModelCard.load(path / "README.md").text for path in (trained[1].parent / "start", blind / "text_only")
     )
-    assert "Other models start from this one" in start and "nothing was measured" in start and "majority" not in start
-    assert "without regions" in alone and "**A control**" in alone and "this one is `text_only_baseline`" in alone
+    assert "Other models start from this one" in start
+    assert "nothing was measured" in start
+    assert "majority" not in start
+    assert "without regions" in alone
+    assert "**A control**" in alone
+    assert "this one is `text_only_baseline`" in alone
 
 
 def test_a_pushed_card_loads_from_where_it_is_pushed_to(trained, card):
     text = (trained[1] / "README.md").read_text()
     moved = move_card(move_card(text, "org/elsewhere"), "org/model", "tries/one")
     line = 'name, revision = "org/model", "tries/one"'
-    assert moved.count(line) == 2 and str(trained[1]) not in "".join(snippets(ModelCard(moved)))
+    assert moved.count(line) == 2
+    assert str(trained[1]) not in "".join(snippets(ModelCard(moved)))
     assert moved.replace(line, "") == text.replace(f'name, revision = "{trained[1]}", "main"', "")
 
 
@@ -153,8 +162,11 @@ def test_data_of_the_hub_bring_their_terms_and_commit(trained):
         data = PreparedData({}, None, pulled=pulled)
         found[scenes is None] = progress_card(recipe, "direct", data, 7)
     for text in found.values():
-        assert "cc-by-4.0. As you like." in text and "step 7" in text and ModelCard(text).data.datasets == ["org/rows"]
-    assert ModelCard(found[False]).data.license == "apache-2.0" and ModelCard(found[True]).data.license is None
+        assert "cc-by-4.0. As you like." in text
+        assert "step 7" in text
+        assert ModelCard(text).data.datasets == ["org/rows"]
+    assert ModelCard(found[False]).data.license == "apache-2.0"
+    assert ModelCard(found[True]).data.license is None
     figures = {"validation": {"vgp_accuracy": 0.5}}
     entry = parse_eval_result_entries(eval_entries(figures, "org/rows", "c" * 40))[0]
     assert (entry.dataset_id, entry.dataset_revision, entry.value) == ("org/rows", "c" * 40, 0.5)

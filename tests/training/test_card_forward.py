@@ -16,7 +16,8 @@ from tests.helpers.hub_models import tiny_config
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
 
 USES = [(family, task) for task in TASKS for family in FAMILIES if TASKS[task].head in FAMILIES[family].heads]
-CAPTION, PHRASE = "a b c d e", "d e"
+CAPTION = "a b c d e"
+PHRASE = "d e"
 PRINTED = {
     "multiple_choice": ("e: ", "d e: "),
     "phrase_grounding": ("d e: box [",),

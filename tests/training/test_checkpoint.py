@@ -32,10 +32,12 @@ def test_the_newest_complete_checkpoint_wins(tmp_path):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "shards/0"])
 def test_a_torn_or_changed_file_makes_it_incomplete(tmp_path, name):
-    older, newer = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
+    older = checkpoint(tmp_path, 1)
+    newer = checkpoint(tmp_path, 2)
     file = newer / name
     file.write_bytes(file.read_bytes()[:-1] + b"?")  # same size, other content
-    assert not is_complete(newer) and last_complete_checkpoint(tmp_path) == older
+    assert not is_complete(newer)
+    assert last_complete_checkpoint(tmp_path) == older
     file.unlink()
     assert not is_complete(newer)
 
@@ -54,7 +56,8 @@ def test_a_torn_manifest_is_no_manifest(tmp_path):
     manifest = directory / MANIFEST
     for content in (manifest.read_text()[:-5], "{}", "[]", "3", "\0", "[" * 100_000):
         manifest.write_text(content)
-        assert not is_complete(directory) and last_complete_checkpoint(tmp_path) is None
+        assert not is_complete(directory)
+        assert last_complete_checkpoint(tmp_path) is None
     assert last_complete_checkpoint(tmp_path / "absent") is None
 
 
@@ -76,7 +79,8 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_told(tmp_path, monkeypatch,
     for step in (1, 2, 3):
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / "a.json").write_text("{}")
-    remove, failures = shutil.rmtree, []
+    remove = shutil.rmtree
+    failures = []
 
     def broken(path, ignore_errors=False):
         if not failures:
@@ -101,5 +105,6 @@ def test_torn_weights_of_a_killed_process_are_neither_sealed_nor_pushed(tmp_path
         (place / ".tmpeLvTlC").write_bytes(b"half of the weights")
     assert any(fnmatch(".tmpeLvTlC", pattern) for pattern in LEFT_OUT)
     seal(directory)
-    assert is_complete(directory) and not list(directory.rglob(".tmp*"))
+    assert is_complete(directory)
+    assert not list(directory.rglob(".tmp*"))
     assert set(json.loads((directory / MANIFEST).read_text())) == {"model.safetensors", "shards/0"}

@@ -53,7 +53,8 @@ def test_the_heads_of_a_file_are_supervised(tmp_path):
     recipe = recipe_of({"file": str(tmp_path)})
     check_heads(recipe)
     made, record = supervise_chosen(recipe, {"accuracy": ACCURACY.tolist()})
-    assert made.supervision.options["direct"]["heads"] == [[0, 0], [1, 2]] and len(record["heads"]) == 2
+    assert made.supervision.options["direct"]["heads"] == [[0, 0], [1, 2]]
+    assert len(record["heads"]) == 2
     with pytest.raises(RecipeError, match=r"supervision\.heads\.file"):
         read_choice({"file": str(tmp_path / "nowhere")})
     (tmp_path / "heads.json").write_text(json.dumps({**content, "layers": ["0", "1", "2"]}))
@@ -64,8 +65,10 @@ def test_the_heads_of_a_file_are_supervised(tmp_path):
 def test_best_and_worst_are_the_ends_of_one_order():
     accuracy = np.random.default_rng(0).integers(0, 5, (4, 6)) / 5  # with ties
     for k in range(1, 24):
-        best, worst = HeadChoice("best", k).pick(accuracy), HeadChoice("worst", 24 - k).pick(accuracy)
-        assert len(best) == k and not set(best) & set(worst)
+        best = HeadChoice("best", k).pick(accuracy)
+        worst = HeadChoice("worst", 24 - k).pick(accuracy)
+        assert len(best) == k
+        assert not set(best) & set(worst)
         assert min(accuracy[p] for p in best) >= max(accuracy[p] for p in worst)
 
 
@@ -100,9 +103,11 @@ def test_the_methods_get_the_chosen_heads():
     recipe = recipe_of({"best": 2}, direct={"target": "any"})
     found, record = supervise_chosen(recipe, {"accuracy": ACCURACY.tolist(), "rows": 5})
     method = get_method("direct", **found.supervision.options["direct"])
-    assert method.pairs == ((0, 1), (1, 0)) and method.target == "any"
+    assert method.pairs == ((0, 1), (1, 0))
+    assert method.target == "any"
     assert record["heads"] == [{"layer": 0, "head": 1, "accuracy": 0.9}, {"layer": 1, "head": 0, "accuracy": 0.9}]
-    assert record["rows"] == 5 and record["choice"] == {"best": 2}
+    assert record["rows"] == 5
+    assert record["choice"] == {"best": 2}
     layers, _ = supervise_chosen(recipe_of({"layers": [1]}, ["semi_direct"]), {"accuracy": ACCURACY.tolist()})
     assert get_method("semi_direct", **layers.supervision.options["semi_direct"]).layers == (1,)
     assert supervise_chosen(recipe_of("all"), {}) == (recipe_of("all"), {})
@@ -113,27 +118,33 @@ def test_the_methods_get_the_chosen_heads():
 
 def test_pairs_are_the_mean_over_the_heads_alone():
     """However many a layer has: three of four heads in one layer, one in another, none in between."""
-    model, batch = tiny_model(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3), tiny_batch(6)
+    model = tiny_model(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3)
+    batch = tiny_batch(6)
     pairs = [[2, 3], [0, 0], [0, 2], [0, 3]]
     found = losses_of(model, get_method("direct", heads=pairs), batch)
     alone = [losses_of(model, get_method("direct", layers=[layer], heads=[head]), batch) for layer, head in pairs]
     for name, (total, count) in found.items():
         expected = torch.stack([losses[name][0] for losses in alone])
         torch.testing.assert_close(total, expected.mean())
-        assert expected.std() > 0 and all(losses[name][1] == count for losses in alone)
+        assert expected.std() > 0
+        assert all(losses[name][1] == count for losses in alone)
 
 
 def test_only_the_chosen_head_learns():
-    model, batch = tiny_model(initializer_range=0.3), tiny_batch(6)
+    model = tiny_model(initializer_range=0.3)
+    batch = tiny_batch(6)
     losses = losses_of(model, get_method("direct", heads=[[0, 1]]), batch)
     sum(total for total, _ in losses.values()).backward()
     width = model.config.hidden_size // model.config.num_attention_heads
     first, second = (layer.attention.self.query.weight.grad for layer in model.vl_bert.encoder.layer)
-    assert first[:width].eq(0).all() and first[width:].abs().sum() > 0 and second is None
+    assert first[:width].eq(0).all()
+    assert first[width:].abs().sum() > 0
+    assert second is None
 
 
 def test_all_pairs_equal_all_heads():
-    model, batch = tiny_model(initializer_range=0.3), tiny_batch(6)
+    model = tiny_model(initializer_range=0.3)
+    batch = tiny_batch(6)
     every = [[layer, head] for layer in (0, 1) for head in (0, 1)]
     pairs, plain = (losses_of(model, get_method("direct", **o), batch) for o in ({"heads": every}, {}))
     for name, (total, _) in plain.items():
@@ -143,7 +154,8 @@ def test_all_pairs_equal_all_heads():
 def test_pairs_round_trip_and_bad_pairs():
     method = get_method("direct", heads=[(1, 0), [0, 1], (1, 0)])
     config = json.loads(json.dumps(method.get_config_dict()))
-    assert config["heads"] == [[0, 1], [1, 0]] and config["layers"] is None
+    assert config["heads"] == [[0, 1], [1, 0]]
+    assert config["layers"] is None
     assert get_method(**config).get_config_dict() == config
     for heads in ([[0, 1], 2], [[0, 1, 2]], [[0, -1]], [[0, 0.5]]):
         with pytest.raises(ValueError, match="heads"):
@@ -163,7 +175,9 @@ def test_pairs_round_trip_and_bad_pairs():
 def accuracy_by_loops(model, rows, table):
     """Of every head, over plain attention maps, example by example."""
     model.set_attn_implementation("eager")
-    collator, hits, words = Collator(TASKS["vgp"], tiny_processor(), table), 0, 0
+    collator = Collator(TASKS["vgp"], tiny_processor(), table)
+    hits = 0
+    words = 0
     for row in rows:
         batch = collator([row])
         given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
@@ -174,7 +188,8 @@ def accuracy_by_loops(model, rows, table):
             gold = batch["phrase_regions"][0][batch["phrase_mask"][0][:, token]].any(0)
             if gold.any():
                 regions = maps[:, :, token, width + 1 : width + len(gold)]  # without the whole image
-                hits, words = hits + gold[1:][regions.argmax(-1)].double(), words + 1
+                hits = hits + gold[1:][regions.argmax(-1)].double()
+                words = words + 1
     return (hits / words).numpy(), words
 
 
@@ -187,7 +202,8 @@ def test_the_measurement_equals_counting_and_the_choice_its_order(tmp_path):
     expected, words = accuracy_by_loops(tiny_model(num_hidden_layers=3, initializer_range=0.5).eval(), rows, table)
     model.set_attn_implementation("supervised_sdpa")
     found = measure_heads(trainer, seed=0)
-    assert found["tokens"] == words and found["rows"] == len(rows) == 16
+    assert found["tokens"] == words
+    assert found["rows"] == len(rows) == 16
     np.testing.assert_allclose(found["accuracy"], expected, atol=1e-9)
     assert len(np.unique(expected)) > 2
     order = sorted(np.ndindex(expected.shape), key=lambda place: -expected[place])
@@ -209,7 +225,9 @@ def test_a_run_records_what_it_chose_and_keeps_it(tmp_path, monkeypatch):
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     record = results["supervised_heads"]
-    assert record["rows"] == 16 and record["tokens"] > 0 and 0 < record["chance"] < 1
+    assert record["rows"] == 16
+    assert record["tokens"] > 0
+    assert 0 < record["chance"] < 1
     chosen = [(head["layer"], head["head"]) for head in record["heads"]]
     assert chosen == HeadChoice("best", 2).pick(np.array(record["accuracy"]))
     assert [head["accuracy"] for head in record["heads"]] == [record["accuracy"][x][y] for x, y in chosen]

@@ -26,7 +26,8 @@ def test_a_row(case):
     processor = make_processor("llava")
     rows = list(grounded_rows([{"image": Image.new("RGB", (40, 40)), **ROWS[case]}]))
     batch = GroundingCollator(processor)(rows)
-    assert batch["phrase_mask"].sum() > 0 and batch["phrase_regions"].sum() > 0
+    assert batch["phrase_mask"].sum() > 0
+    assert batch["phrase_regions"].sum() > 0
     tokens = batch["input_ids"][0][batch["text_positions"][0][batch["phrase_mask"][0, 0]]]
     assert "dog" in processor.tokenizer.decode(tokens)
     assert "<image>\n" not in processor.tokenizer.decode(batch["input_ids"][0][batch["text_positions"][0]])
@@ -40,4 +41,5 @@ def test_two_images():
     rows = list(grounded_rows([{"images": images, "messages": talk, "phrases": phrases}]))
     batch = GroundingCollator(make_processor("llava"))(rows)
     gold = batch["phrase_regions"][0, 0] > 0
-    assert gold.any() and not gold[: len(gold) // 2].any()
+    assert gold.any()
+    assert not gold[: len(gold) // 2].any()

@@ -27,5 +27,6 @@ def test_a_typing_error_is_found_before_torch(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     for line, wanted in zip(lines, WRONG.values(), strict=True):
-        assert line.startswith("error: ") and wanted in line
+        assert line.startswith("error: ")
+        assert wanted in line
     assert not list(tmp_path.iterdir())

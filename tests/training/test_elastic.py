@@ -44,7 +44,8 @@ def assert_same_training(first, second, steps=STEPS, tolerance=1e-6):
     losses = [json.loads((folder / "after.json").read_text())["losses"] for folder in (first, second)]
     assert len(losses[0]) == len(losses[1]) == steps
     for expected, found in zip(*losses, strict=True):
-        assert found == pytest.approx(expected, abs=tolerance) and len(found) > 2
+        assert found == pytest.approx(expected, abs=tolerance)
+        assert len(found) > 2
     assert_same(*(load_file(folder / "after.safetensors") for folder in (first, second)), tolerance)
 
 
@@ -85,9 +86,8 @@ def test_a_sharded_checkpoint_is_a_plain_one_on_the_hub(one, two):
     # The code that the configuration names is the model's, as without sharding.
     plain = one / folder.name
     maps = [json.loads((each / "config.json").read_text())["auto_map"] for each in (plain, folder)]
-    assert maps[0] == maps[1] and {path.name for path in plain.glob("*.py")} == {
-        path.name for path in folder.glob("*.py")
-    }
+    assert maps[0] == maps[1]
+    assert {path.name for path in plain.glob("*.py")} == {path.name for path in folder.glob("*.py")}
     weights = load_file(two / "sharded" / "after.safetensors")
     assert_same(dict(VLBertForVGP.from_pretrained(folder).state_dict()), weights, 0)
 

@@ -45,7 +45,8 @@ def first(tmp_path_factory, scenes):
 @pytest.fixture
 def trained(monkeypatch):
     """(directory, checkpoint it resumed from) of every training that a test starts."""
-    calls, train = [], GroundingTrainer.train
+    calls = []
+    train = GroundingTrainer.train
 
     def recorded(self, resume_from_checkpoint=None, **kwargs):
         calls.append((self.args.output_dir.rsplit("/", 1)[1], resume_from_checkpoint))
@@ -77,7 +78,8 @@ def test_results_have_the_agreed_schema(first):
     for baseline in found["baselines"].values():
         assert baseline.keys() >= {"identification_accuracy", "vgp_accuracy"}
     chances = {result["text_to_region_accuracy"]["chance"] for result in found["methods"].values()}
-    assert len(chances) == 1 and 0 < chances.pop() < 0.5
+    assert len(chances) == 1
+    assert 0 < chances.pop() < 0.5
 
 
 def test_the_table_the_curves_and_the_pictures_are_there(first):
@@ -160,7 +162,8 @@ def test_an_interrupted_run_trains_what_is_missing(first, scenes, tmp_path, monk
 
 
 def test_methods_have_the_attention_back_end_of_the_recipe(scenes, tmp_path, monkeypatch):
-    used, train = {}, GroundingTrainer.train
+    used = {}
+    train = GroundingTrainer.train
 
     def recorded(self, **kwargs):
         used[Path(self.args.output_dir).name] = self.model.config._attn_implementation
@@ -195,7 +198,8 @@ def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, 
     training = tiny_recipe(scenes, tmp_path)["training"] | {"save_strategy": "steps", "save_steps": 1}
     recipe = tiny_recipe(scenes, tmp_path / "run", training=training, resume=True)
     assert run_train(monkeypatch, tmp_path, recipe) == 0
-    before, directory = figures(tmp_path / "run"), tmp_path / "run" / "direct"
+    before = figures(tmp_path / "run")
+    directory = tmp_path / "run" / "direct"
     weights = load_file(directory / "model.safetensors")
     for path in [path for path in directory.iterdir() if path.is_file()]:  # killed before the model was saved
         path.unlink()
@@ -236,6 +240,7 @@ def test_the_recipe_of_make_train_runs_in_an_empty_folder(tmp_path, monkeypatch,
     pattern = r"start: its best head, (\d)-(\d), is right for ([\d.]+)%.* Open (\S+), (\S+)"
     said = re.search(pattern, capsys.readouterr().out)
     assert measured[int(said[1])][int(said[2])] == best[0] == pytest.approx(float(said[3]) / 100, abs=6e-4)
-    assert Path(said[4]).is_file() and Path(said[5]).is_file()
+    assert Path(said[4]).is_file()
+    assert Path(said[5]).is_file()
     assert (tmp_path / "data" / "scenes" / "vocab.txt").exists()
     assert (tmp_path / "runs" / "scenes_vgp" / "table.md").read_text().count("direct") >= 2

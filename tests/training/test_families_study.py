@@ -28,7 +28,8 @@ def models(study) -> dict[str, Model]:
 def test_the_families_have_equal_sizes_and_the_same_training(tmp_path):
     scenes = tiny_scenes(tmp_path)
     study = load_study(find_recipe("families_scenes"), [f"original.model.tokenizer={scenes / 'vocab.txt'}"])
-    sizes, head = {}, TASKS["vqa"].head
+    sizes = {}
+    head = TASKS["vqa"].head
     for name, model in models(study).items():
         made = make_model(head, model, make_processor(model), answers=[f"answer {n}" for n in range(35)])
         sizes[name] = sum(weight.numel() for weight in made.parameters())

@@ -41,7 +41,8 @@ def vcr(tmp_path_factory, scenes):
 @pytest.fixture(scope="module", params=["vilbert", "lxmert"])
 def pretrained(request, tmp_path_factory, scenes):
     """A checkpoint of a family, from two steps of the task `pretraining`."""
-    family, directory = request.param, tmp_path_factory.mktemp(request.param)
+    family = request.param
+    directory = tmp_path_factory.mktemp(request.param)
     recipe = tiny_recipe(scenes, directory / "run", task="pretraining", methods=["none"])
     recipe["options"] = {"background": False}
     recipe["training"]["max_steps"] = 2
@@ -137,7 +138,9 @@ def test_training_starts_from_the_heads_of_pretraining(
     wanted = weights["vl_bert.embeddings.token_type_embeddings.weight"]
     assert torch.equal(types, wanted[[0, 0, 2]] if task == "vcr" else wanted)
     lines = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
-    assert len(lines) == 1 and "(VLBertForPreTraining): took " in lines[0] and "; new: " in lines[0]
+    assert len(lines) == 1
+    assert "(VLBertForPreTraining): took " in lines[0]
+    assert "; new: " in lines[0]
 
 
 @pytest.mark.parametrize("task", TASKS_OF_TWO_STREAMS)
@@ -162,7 +165,8 @@ def test_families_with_two_streams_learn_every_task(scenes, vcr, pretrained, tmp
     assert 0 <= found["figures"]["validation"][TASKS_OF_TWO_STREAMS[task]] <= 1
     [history] = (tmp_path / "run").glob("*/history.json")
     losses = [entry["loss"] for entry in json.loads(history.read_text()) if "loss" in entry]
-    assert len(losses) == 2 and all(map(math.isfinite, losses))
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
 
 
 def test_a_bert_beside_the_source_gives_the_pooler(scenes, vcr, source, started, tmp_path, monkeypatch):
@@ -182,4 +186,5 @@ def test_a_configuration_against_the_weights_is_one_line(scenes, source, tmp_pat
     recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", source[0], config={"intermediate_size": 17})
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"error: model.source {source[0]}: ") and "remove the override" in line
+    assert line.startswith(f"error: model.source {source[0]}: ")
+    assert "remove the override" in line

@@ -10,7 +10,8 @@ from tests.helpers.loopback_hub import TOKEN, LoopbackHub
 from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMIT, UPLOAD = "POST /api/models/org/{}/commit/", "PUT /lfs/"
+COMMIT = "POST /api/models/org/{}/commit/"
+UPLOAD = "PUT /lfs/"
 # Name -> the fault of the second push, and what its clock says.
 FAULTS = {
     "once": ([{"kind": "status", "match": COMMIT, "status": 429}], 0),
@@ -27,7 +28,8 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory):
     """For every fault: a push, a push with the fault, and one after it, all in one process."""
-    folder, steps = tmp_path_factory.mktemp("faults"), []
+    folder = tmp_path_factory.mktemp("faults")
+    steps = []
     with LoopbackHub(folder / "state") as hub:
         for name, (faults, clock) in FAULTS.items():
             model = folder / name
@@ -60,7 +62,8 @@ PASSING = {"once": [1.0], "early": [], "late": []}
 def test_what_passes_is_waited_for(pushed, name):
     hub, found = pushed
     second = found[name][1]
-    assert second["error"] is None and second["waited"] == PASSING[name]
+    assert second["error"] is None
+    assert second["waited"] == PASSING[name]
     assert second["err"].count("\n") == len(PASSING[name])
     expected = [f"{name} {x}".encode() * 1000 for x in ("third", "second", "first")]
     assert [weights(hub, name, n) for n in range(3)] == expected
@@ -80,7 +83,9 @@ def test_what_lasts_is_one_line_and_the_hub_keeps_the_last_commit(pushed, name):
     hub, found = pushed
     words, waits = LASTING[name]
     second, third = found[name][1:]
-    assert words in second["error"] and "\n" not in second["error"] and second["waited"] == waits
+    assert words in second["error"]
+    assert "\n" not in second["error"]
+    assert second["waited"] == waits
     assert "the Hub keeps the last good commit. Again." in second["error"]
     assert third["error"] is None
     titles = [commit["title"] for commit in hub.commits(f"org/{name}")]

@@ -18,7 +18,8 @@ from tests.helpers.tiny_scenes import tiny_scenes
 
 def push_and_die(endpoint, folder, repository, at=None, answered=False):
     """In a process of its own: pushes, and is killed at a request, before it is sent or after it is answered."""
-    client, sent = type(get_session()), []
+    client = type(get_session())
+    sent = []
     send = client.send
 
     def counted(self, request, **options):
@@ -60,5 +61,6 @@ def test_a_push_that_is_killed_at_any_request(tmp_path, answered):
             assert all(commit["files"].keys() >= WHOLE for commit in commits)
             again = run_apart(work, tmp_path / f"again-{at}")
             assert again.status == 0, again.err
-            assert names <= set(hub.files(repository)) and len(hub.commits(repository)) <= 3
+            assert names <= set(hub.files(repository))
+            assert len(hub.commits(repository)) <= 3
             assert hub.read(repository, "model.safetensors") == (model / "model.safetensors").read_bytes()

@@ -23,7 +23,10 @@ class Trained:
     """What the steps did: `run(name)` has the exit code and the output of each, `directory(name)` its files."""
 
     def __init__(self, folder: Path, hub: LoopbackHub):
-        self.folder, self.hub, self.steps, self.done = folder, hub, [], {}
+        self.folder = folder
+        self.hub = hub
+        self.steps = []
+        self.done = {}
 
     def step(self, name: str, *arguments: str, **options) -> None:
         """One run of the recipe into the folder `name` and the repository `org/<name>`; a later argument wins."""
@@ -58,7 +61,8 @@ class Trained:
 
 
 PROGRESS = ["Training in progress, step 1", "Training in progress, step 2"]
-COMMIT, UPLOAD = "POST /api/models/org/{}/commit/", "PUT /lfs/"
+COMMIT = "POST /api/models/org/{}/commit/"
+UPLOAD = "PUT /lfs/"
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +134,8 @@ COMMITS = {
 @pytest.mark.parametrize("name", COMMITS)
 def test_pushes_of_saves_and_of_the_finished_model(trained, name):
     assert all(run["code"] == 0 for run in trained.done[name]), trained.done[name]
-    assert trained.titles(name) == COMMITS[name] and trained.is_newest(name)
+    assert trained.titles(name) == COMMITS[name]
+    assert trained.is_newest(name)
     assert f"/org/{name}/commit/" in trained.done[name][-1]["out"]
 
 
@@ -189,7 +194,8 @@ def test_a_commit_during_training_is_marked_and_has_no_older_results(trained):
     for commit in commits:
         card = trained.hub.read("org/hidden", "README.md", commit["id"]).decode()
         finished = commit["title"] == "End of training"
-        assert ("Training in progress" in card) != finished and ("model-index" in card) == finished
+        assert ("Training in progress" in card) != finished
+        assert ("model-index" in card) == finished
         assert results <= set(commit["files"]) if finished else not results & set(commit["files"])
 
 

@@ -19,7 +19,8 @@ print(json.dumps([main(a.split()) for a in sys.argv[1:]]))
 
 
 def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
-    directory, vocab = tmp_path / "converted", tmp_path / "vocab.txt"
+    directory = tmp_path / "converted"
+    vocab = tmp_path / "vocab.txt"
     tiny_model().save_pretrained(directory)
     vocab.write_text("\n".join(WORDS))
     (tmp_path / "empty").mkdir()
@@ -48,7 +49,8 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
 
 def test_an_adapter_of_a_local_model_is_pushed_with_a_warning_and_no_path(loopback_hub, tmp_path):
     """In the card that this package writes, and in one of PEFT that its user has begun."""
-    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base = tmp_path / "base"
+    adapter = tmp_path / "adapter"
     tiny_model().save_pretrained(base)
     model = get_peft_model(VLBertForVGP.from_pretrained(base), LoraConfig(r=2, target_modules=r".*encoder.*query"))
     model.save_pretrained(adapter)
@@ -60,7 +62,8 @@ def test_an_adapter_of_a_local_model_is_pushed_with_a_warning_and_no_path(loopba
     done = run_python(CALLS, calls, env=environment, cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout.splitlines()[-1]) == [0, 0], done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    assert len(warnings) == 2 and all(str(base) in line for line in warnings)
+    assert len(warnings) == 2
+    assert all(str(base) in line for line in warnings)
     for name in ("org/adapter-of-folder", "org/begun-adapter"):
         assert str(tmp_path) not in loopback_hub.read(name, "README.md").decode()
     assert str(base) not in (adapter / "README.md").read_text()

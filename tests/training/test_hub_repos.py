@@ -59,10 +59,8 @@ def test_two_models_need_two_repositories():
 
 
 def test_hub_keys_do_not_change_the_identity_of_a_recipe():
-    plain, start = (
-        Recipe(training={"max_steps": 3}),
-        Recipe(training={"max_steps": 1, **PUSH, "hub_token": "hf_secret"}),
-    )
+    plain = Recipe(training={"max_steps": 3})
+    start = Recipe(training={"max_steps": 1, **PUSH, "hub_token": "hf_secret"})
     pushed = Recipe(training={"max_steps": 3, **PUSH, "hub_token": "hf_secret"}, start=start)
     assert identity(pushed)["training"] == identity(plain)["training"] == {"max_steps": 3}
     assert "hf_secret" not in json.dumps(identity(pushed))

@@ -41,7 +41,8 @@ def test_a_recipe_has_anchors_below_a_key_of_its_own_and_paths_from_home(tmp_pat
     path = tmp_path / "recipe.yaml"
     path.write_text(RECIPE)
     recipe = load_recipe(path, ["output_dir=~/runs"])
-    assert recipe.data.data_dir == f"{tmp_path}/scenes" and recipe.data.regions == [f"{tmp_path}/scenes/a", "/b"]
+    assert recipe.data.data_dir == f"{tmp_path}/scenes"
+    assert recipe.data.regions == [f"{tmp_path}/scenes/a", "/b"]
     assert recipe.output_dir == f"{tmp_path}/runs"
     assert [recipe.model.config[key] for key in ("hidden_size", "intermediate_size", "visual_size")] == [32, 64, 64]
 
@@ -79,14 +80,17 @@ def test_a_row_without_a_picture_is_text_alone_and_counted(tmp_path):
     Image.new("RGB", (50, 40)).save(tmp_path / "a.png")
     rows = grounded_rows(tmp_path / "rows.json")
     first, second = list(rows)
-    assert "image" not in first and not first["phrases"] and second["image"] is not None
+    assert "image" not in first
+    assert not first["phrases"]
+    assert second["image"] is not None
     assert [count for reason, count in rows.report.dropped.items() if "text alone" in reason] == [1]
 
 
 def test_an_unknown_key_is_told_the_nearest_few():
     known = ["alpha", "beta", *(f"option_{number}" for number in range(90))]
     found = unknown_key("model.adapter.", "zzz", known)
-    assert len(found) < 250 and "80 more" in found
+    assert len(found) < 250
+    assert "80 more" in found
 
 
 def test_a_machine_without_shared_memory_trains_in_one_process(tmp_path, monkeypatch, capsys):
@@ -102,7 +106,8 @@ def test_a_machine_without_shared_memory_trains_in_one_process(tmp_path, monkeyp
         recipe = load_recipe(tmp_path / "recipe.yaml")
         trainer = make_trainer(tmp_path, max_steps=1)
         trainer.train()
-        assert not trainer.data_collator._epoch.is_shared() and recipe.workers == 1
+        assert not trainer.data_collator._epoch.is_shared()
+        assert recipe.workers == 1
         assert training_arguments(recipe, tmp_path).dataloader_num_workers == 0
     finally:
         shares_memory.cache_clear()
@@ -115,7 +120,8 @@ def test_caches_that_cannot_be_written_are_named_with_the_variable(tmp_path, mon
     error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / ".cache"))
     found = RecipeError("data.options: ...")
     found.__cause__ = error
-    assert f"{tmp_path}/.cache" in explain_cache(found) and "HF_HOME" in explain_cache(found)
+    assert f"{tmp_path}/.cache" in explain_cache(found)
+    assert "HF_HOME" in explain_cache(found)
     error.filename = str(tmp_path / "output")
     assert explain_cache(found) is None
     error.__context__ = found  # a circle, as `datasets` makes them
@@ -138,7 +144,8 @@ def test_names_are_read_under_a_locale_that_is_forced_to_ascii(tmp_path):
     forced = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-m", "grounded_attention.commands.main", "train", str(tmp_path / "recipe.yaml")]
     done = subprocess.run(command, env={**os.environ, **forced}, capture_output=True, text=True)
-    assert done.returncode == 2 and "'sede'; did you mean 'seed'?" in done.stderr
+    assert done.returncode == 2
+    assert "'sede'; did you mean 'seed'?" in done.stderr
 
 
 def test_what_an_encoding_lacks_is_printed_in_another_way(monkeypatch):

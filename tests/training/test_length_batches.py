@@ -13,7 +13,9 @@ from grounded_attention.training.loop.length_batches import LengthSampler, add_l
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.region_samples import PROVENANCE, sample
 
-IMAGES, ROWS, BATCH = 40, 800, 4
+IMAGES = 40
+ROWS = 800
+BATCH = 4
 
 
 @pytest.fixture

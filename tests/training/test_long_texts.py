@@ -47,7 +47,8 @@ def test_a_long_text_is_refused_on_request(tmp_path):
 
 
 def test_heads_are_measured_with_a_long_caption(caplog):
-    regions, model = make_regions(), vl_bert()
+    regions = make_regions()
+    model = vl_bert()
     first, *others = make_examples(regions)
     long = replace(first, caption=first.caption + " a c" * 900)
     with caplog.at_level(logging.WARNING):

@@ -32,7 +32,8 @@ def test_a_finished_run_is_trained_longer(scenes, tmp_path, monkeypatch, capsys,
     for steps in (short, long):
         assert run_train(monkeypatch, tmp_path, runs["run"], *KEPT, f"training.{key}={steps}", "resume=true") == 0
     out = capsys.readouterr().out
-    assert f"training.{key} is {short} there, {long} here" in out and "learning rate" in out
+    assert f"training.{key} is {short} there, {long} here" in out
+    assert "learning rate" in out
     assert run_train(monkeypatch, tmp_path, runs["straight"], *KEPT, f"training.{key}={long}") == 0
     for method in ("none", "direct"):
         found, expected = (load_file(tmp_path / name / method / "model.safetensors") for name in ("run", "straight"))
@@ -40,7 +41,8 @@ def test_a_finished_run_is_trained_longer(scenes, tmp_path, monkeypatch, capsys,
         assert history(tmp_path / "run" / method)[-2] == history(tmp_path / "straight" / method)[-2]
     results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("run", "straight")]
     figures = [each["methods"]["direct"]["figures"]["test"] for each in results]
-    assert figures[0] == figures[1] and results[0]["recipe"]["training"][key] == long
+    assert figures[0] == figures[1]
+    assert results[0]["recipe"]["training"][key] == long
     assert run_train(monkeypatch, tmp_path, runs["run"], *KEPT, f"training.{key}={long}", "resume=true") == 0
     assert capsys.readouterr().out.count("finished before") == 2
 
@@ -58,7 +60,8 @@ def test_what_differs_is_named(scenes, tmp_path, monkeypatch, capsys):
     ):
         assert run_train(monkeypatch, tmp_path, recipe, "resume=true", *overrides) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-        assert expected in line and str(tmp_path / "run") in line
+        assert expected in line
+        assert str(tmp_path / "run") in line
         assert sorted(tmp_path.rglob("run/**/*")) == before
 
 
@@ -77,7 +80,8 @@ def test_a_figure_that_no_evaluation_has_is_refused_before_training(
     recipe = recipe_of(scenes, tmp_path / "run")
     line = refusal(capsys, monkeypatch, tmp_path, recipe, *EVALUATED, *given)
     name = "answer_perplexity" if recipe_of is vlm_recipe else "vgp_accuracy"
-    assert "training.metric_for_best_model" in line and name in line
+    assert "training.metric_for_best_model" in line
+    assert name in line
 
 
 def test_the_best_model_of_a_recipe_is_kept(scenes, tmp_path, monkeypatch):
@@ -88,4 +92,5 @@ def test_the_best_model_of_a_recipe_is_kept(scenes, tmp_path, monkeypatch):
     state = json.loads((tmp_path / "run" / "none" / "checkpoint-3" / "trainer_state.json").read_text())
     kept = load_file(tmp_path / "run" / "none" / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
     found = load_file(tmp_path / "run" / "none" / "model.safetensors")
-    assert state["best_global_step"] < 3 and all(torch.equal(kept[name], found[name]) for name in kept)
+    assert state["best_global_step"] < 3
+    assert all(torch.equal(kept[name], found[name]) for name in kept)

@@ -72,9 +72,11 @@ def test_a_lora_trains_and_loads(family, scenes, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run" / "direct"
     assert capsys.readouterr().out.count("  LoRA: ") == 1
     saved = weights(folder)
-    assert any(".vgp_head." in name for name in saved) and any(".identification_head." in name for name in saved)
+    assert any(".vgp_head." in name for name in saved)
+    assert any(".identification_head." in name for name in saved)
     layers = [name for name in saved if "lora" in name]
-    assert layers and all(".encoder." in name for name in layers)
+    assert layers
+    assert all(".encoder." in name for name in layers)
     assert any(saved[name].any() for name in layers if "query" in name and "lora_B" in name)
     assert "loss_text_to_region" in json.loads((folder / "history.json").read_text())[0]
     assert "PeftModel.from_pretrained(model, name, revision=revision)" in (folder / "README.md").read_text()
@@ -111,8 +113,10 @@ def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeyp
             path.unlink()
     recipe["output_dir"] = str(stopped)
     assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 0
-    again, expected = weights(stopped / "direct"), weights(whole)
-    assert again.keys() == expected.keys() and all(torch.equal(again[name], expected[name]) for name in expected)
+    again = weights(stopped / "direct")
+    expected = weights(whole)
+    assert again.keys() == expected.keys()
+    assert all(torch.equal(again[name], expected[name]) for name in expected)
 
     capsys.readouterr()
     options = ["--task", "vgp", "--data-dir", str(scenes), "--regions", str(scenes / "regions"), "--split", "test"]

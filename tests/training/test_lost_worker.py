@@ -12,7 +12,9 @@ from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
 
 def test_a_killed_loader_worker(tmp_path, monkeypatch, capsys):
-    scenes, collate, mark = tiny_scenes(tmp_path / "scenes"), Collator.__call__, tmp_path / "killed"
+    scenes = tiny_scenes(tmp_path / "scenes")
+    collate = Collator.__call__
+    mark = tmp_path / "killed"
     training = {"dataloader_num_workers": 2, "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
 
     def train(name):
@@ -32,7 +34,10 @@ def test_a_killed_loader_worker(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Collator, "__call__", dying)
     assert train("run") == 2
     printed = capsys.readouterr().err
-    assert printed.count("error: ") == 1 and "a process of this command was ended from outside" in printed
-    assert mark.exists() and train("run") == 0
+    assert printed.count("error: ") == 1
+    assert "a process of this command was ended from outside" in printed
+    assert mark.exists()
+    assert train("run") == 0
     first, second = (load_file(tmp_path / name / "direct" / "model.safetensors") for name in ("straight", "run"))
-    assert first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)

@@ -22,7 +22,8 @@ SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "
 def scenes(tmp_path_factory):
     """Scenes with other files of LXMERT's pre-training than their own, of few answers."""
     directory = tiny_scenes(tmp_path_factory.mktemp("scenes"))
-    folder, ids = directory / "lxmert", RegionTable.open(directory / "regions").ids
+    folder = directory / "lxmert"
+    ids = RegionTable.open(directory / "regions").ids
     parts = {"mscoco_train": ids[:12], "mscoco_nominival": ids[12:14], "vgnococo": ids[14:16]}
     for name, images in {**parts, "mscoco_minival": ids[16:]}.items():
         records = [
@@ -40,10 +41,12 @@ def scenes(tmp_path_factory):
 
 @pytest.mark.parametrize("losses", ["released", "masked"])
 def test_the_pretraining_recipe_scaled_down(scenes, tmp_path, monkeypatch, losses):
-    tiny, output = tiny_recipe(scenes, tmp_path), tmp_path / "run"
+    tiny = tiny_recipe(scenes, tmp_path)
+    output = tmp_path / "run"
     overrides = {f"model.config.{key}": value for key, value in SIZES.items()} | {"model.config.x_layers": 1}
     overrides |= {"model.config.visual_attr_loss": False, "model.config.visual_loss": losses}  # no attributes there
-    size, classes = RegionTable.open(scenes / "regions").feature_size, 64
+    size = RegionTable.open(scenes / "regions").feature_size
+    classes = 64
     overrides |= {"model.config.visual_feat_dim": size, "model.processor.region_feature_size": size}
     overrides |= {"model.config.num_object_labels": classes, "model.tokenizer": tiny["model"]["tokenizer"]}
     overrides |= {f"training.{key}": value for key, value in tiny["training"].items()}
@@ -56,14 +59,18 @@ def test_the_pretraining_recipe_scaled_down(scenes, tmp_path, monkeypatch, losse
     assert {"words_accuracy", "regions_accuracy", "relationship_accuracy", "answers_accuracy"} <= figures.keys()
     history = json.loads((output / "none" / "history.json").read_text())
     found = {"loss_words", "loss_regions", "loss_features", "loss_relationship", "loss_answers"}
-    assert found <= history[0].keys() and "loss_attributes" not in history[0]
+    assert found <= history[0].keys()
+    assert "loss_attributes" not in history[0]
     model = AutoModelForPreTraining.from_pretrained(output / "none", trust_remote_code=True)
-    assert model.config.qa_answers == ANSWERS and model.config.num_qa_labels == 3
+    assert model.config.qa_answers == ANSWERS
+    assert model.config.num_qa_labels == 3
     # Questions are answered from the same scores of the same answers.
     fields = {"answers": ["blue", "two", "green"]}
     tuned = LXMERTForVisualQuestionAnswering.from_pretrained(output / "none", **fields)
-    rows, learned = tuned.answer_head.logit_fc[3].weight, model.answer_head.logit_fc[3].weight
-    assert torch.equal(rows[:2], learned[1:]) and not rows[2].any()
+    rows = tuned.answer_head.logit_fc[3].weight
+    learned = model.answer_head.logit_fc[3].weight
+    assert torch.equal(rows[:2], learned[1:])
+    assert not rows[2].any()
     # A checkpoint that has no list gets it from the recipe.
     model.config.qa_answers = None
     model.save_pretrained(tmp_path / "bare")
@@ -74,7 +81,8 @@ def test_the_pretraining_recipe_scaled_down(scenes, tmp_path, monkeypatch, losse
 
 def test_the_settings_of_the_public_code_are_the_facts_table():
     recipe = load_recipe(find_recipe("lxmert_pretrain"))
-    rows, training = 4 * recipe.training["per_device_train_batch_size"], recipe.training
+    rows = 4 * recipe.training["per_device_train_batch_size"]
+    training = recipe.training
     assert (rows, training["learning_rate"], training["num_train_epochs"]) == (256, 1e-4, 20)
     assert (training["warmup_steps"], training["max_grad_norm"]) == (0.05, 1.0)
     for name, rate in {"lxmert_vqa": 5e-5, "lxmert_gqa": 1e-5, "lxmert_nlvr2": 5e-5}.items():

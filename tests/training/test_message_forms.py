@@ -10,7 +10,8 @@ from PIL import Image
 from grounded_attention import GroundingCollator, get_method
 from tests.helpers.tiny_vlm_processors import make_processor
 
-ASKED, SAID = "What is this?", "a red ball"
+ASKED = "What is this?"
+SAID = "a red ball"
 ANSWER = {"role": "assistant", "content": SAID}
 USUAL = [{"role": "user", "content": ASKED}, ANSWER]
 PARTS = [{"type": "image"}, {"type": "text", "text": ASKED}]

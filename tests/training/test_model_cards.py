@@ -29,7 +29,8 @@ def test_the_expected_checkpoints_have_cards():
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_metadata_sections_and_named_files(path):
     card = ModelCard.load(path)
-    assert card.data.library_name == "transformers" and "grounded-attention" in card.data.tags
+    assert card.data.library_name == "transformers"
+    assert "grounded-attention" in card.data.tags
     assert [line[3:] for line in card.text.splitlines() if line.startswith("## ")] == list(SECTIONS)
     for name in re.findall(r"\b(?:recipes|model_cards)/[\w.-]+\.\w+", card.text):
         assert (ROOT / name).is_file(), f"{path.name} names {name}"

@@ -19,7 +19,8 @@ from grounded_attention.training.recipes.recipe import Recipe
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.training.not_finite import ROW, spoil_gradient, spoil_loss
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 
 
 def trainer_of(folder, skip=False, **arguments):
@@ -59,10 +60,12 @@ def test_training_stops_before_the_step(tmp_path, spoil, reason, clip):
     spoil(trainer)
     with pytest.raises(NotFiniteError) as error:
         trainer.train()
-    assert step > 1 and f"step {step}: {reason};" in str(error.value)
+    assert step > 1
+    assert f"step {step}: {reason};" in str(error.value)
     assert ", ".join(map(repr, keys)) in str(error.value)
     kept = tmp_path / f"checkpoint-{step - 1}"
-    assert f"the last complete checkpoint is {kept}" in str(error.value) and is_complete(kept)
+    assert f"the last complete checkpoint is {kept}" in str(error.value)
+    assert is_complete(kept)
     assert trainer.state.global_step == step - 1
     assert all(torch.isfinite(weight).all() for weight in weights(trainer.model).values())
 
@@ -80,7 +83,8 @@ def test_a_skipped_step_is_as_if_it_was_not_there(tmp_path, capsys, spoil, toget
         assert torch.allclose(weight, expected[name], atol=1e-7, rtol=0), name
     step, keys = step_of_row(tmp_path, together)
     skipped = [entry for entry in trainer.state.log_history if "skipped_rows" in entry]
-    assert [entry["step"] for entry in skipped] == [step] and set(keys) <= set(skipped[0]["skipped_rows"])
+    assert [entry["step"] for entry in skipped] == [step]
+    assert set(keys) <= set(skipped[0]["skipped_rows"])
     assert skipped_steps(trainer.state.log_history) == 1
     assert f"warning: step {step} is left out: " in capsys.readouterr().err
     assert trainer.state.log_history[-1]["train_loss"] == pytest.approx(sum(losses) * together / 4, abs=1e-6)
@@ -92,7 +96,8 @@ def test_the_logged_means_are_those_of_the_other_steps(tmp_path):
     trainer.train()
     _, losses = train_by_hand(trainer_of(tmp_path), 1)
     (entry,) = logged(trainer)
-    assert len(losses) == 3 and entry["loss"] == pytest.approx(sum(losses) / 3, abs=1e-6)
+    assert len(losses) == 3
+    assert entry["loss"] == pytest.approx(sum(losses) / 3, abs=1e-6)
     parts = [value for name, value in entry.items() if name.startswith("loss_")]
     assert sum(parts) == pytest.approx(entry["loss"], abs=1e-6)
 
@@ -100,7 +105,8 @@ def test_the_logged_means_are_those_of_the_other_steps(tmp_path):
 def train_by_hand(trainer, together):
     """The weights and losses of AdamW over the batches of an epoch, without the steps that contain the row."""
     optimizer = torch.optim.AdamW(trainer.model.parameters(), lr=1e-3, weight_decay=0.0)
-    batches, losses = batches_of(trainer), []
+    batches = batches_of(trainer)
+    losses = []
     for group in (batches[i : i + together] for i in range(0, 4, together)):
         if any(ROW in batch[ROW_KEYS] for batch in group):
             continue
@@ -133,7 +139,8 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     trainer.save_model = save
     with pytest.raises(NotFiniteError, match=r"step 2: the weight \S+ contains NaN or infinity, so the model is not"):
         trainer.train()
-    assert is_complete(tmp_path / "checkpoint-1") and not (tmp_path / "checkpoint-2").exists()
+    assert is_complete(tmp_path / "checkpoint-1")
+    assert not (tmp_path / "checkpoint-2").exists()
 
 
 def test_the_scaler_of_float16_may_look_for_its_scale(tmp_path):
@@ -142,7 +149,8 @@ def test_the_scaler_of_float16_may_look_for_its_scale(tmp_path):
     use_scaler(trainer)
     spoil_gradient(trainer, INF)
     trainer.train()
-    assert trainer.state.global_step == 4 and not skipped_steps(trainer.state.log_history)
+    assert trainer.state.global_step == 4
+    assert not skipped_steps(trainer.state.log_history)
     assert trainer.accelerator.scaler.get_scale() == 8.0  # halved once
     trainer = trainer_of(tmp_path, max_steps=4)
     use_scaler(trainer)
@@ -168,7 +176,8 @@ def test_a_finite_loss_is_the_same_number_with_the_same_gradient():
     loss = torch.tensor(0.1 + 0.2, requires_grad=True)
     spread = spread_nan(loss)
     spread.backward()
-    assert torch.equal(spread, loss) and loss.grad == 1
+    assert torch.equal(spread, loss)
+    assert loss.grad == 1
     loss = torch.tensor(1.0, requires_grad=True)
     spread_nan(loss + INF).backward()
     assert loss.grad.isnan()
@@ -199,10 +208,13 @@ def test_a_trainer_of_ones_own_is_told_once_that_training_is_lost(caplog, logs, 
         pass
 
     trainer = Mixed.__new__(Mixed)
-    trainer.method, trainer.state = SimpleNamespace(name="direct"), SimpleNamespace(global_step=7)
+    trainer.method = SimpleNamespace(name="direct")
+    trainer.state = SimpleNamespace(global_step=7)
     trainer.accelerator = SimpleNamespace(reduce=lambda values, reduction: values)
     for _ in range(3):
-        trainer._logged, trainer._logged_since = {"text_to_region": torch.tensor(logs["grad_norm"])}, 6
+        trainer._logged = {"text_to_region": torch.tensor(logs["grad_norm"])}
+        trainer._logged_since = 6
         trainer.log(logs)
     lines = [each.getMessage() for each in caplog.records if "step 7" in each.getMessage()]
-    assert len(lines) == told and all("method direct" in line and "nan" in line for line in lines)
+    assert len(lines) == told
+    assert all("method direct" in line and "nan" in line for line in lines)

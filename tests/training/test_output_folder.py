@@ -90,7 +90,8 @@ def test_a_link_in_the_output_folder_is_refused(tmp_path, earlier, recipe, resum
     path.symlink_to(target)
     with pytest.raises(ValueError, match=f"{path}: a symbolic link to {target}"):
         check_output(replace(recipe, **resume))
-    assert target.read_text() == "years of work" and path.is_symlink()
+    assert target.read_text() == "years of work"
+    assert path.is_symlink()
 
 
 def test_links_that_lead_nowhere_else_or_are_not_written_may_stay(tmp_path, earlier, recipe):
@@ -123,7 +124,8 @@ def test_names_inside_the_folder_are_joined(tmp_path, name):
 
 def test_no_picture_is_drawn_outside_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "method_comparison_figure", lambda *_: pytest.fail("drawn"))
-    there, whole = np.ones((1, 1, 1, 1)), np.array([[0, 0, 1, 1]])
+    there = np.ones((1, 1, 1, 1))
+    whole = np.array([[0, 0, 1, 1]])
     example = ExampleAttention(Image.new("RGB", (8, 8)), "dog", ((0, 3),), whole, there, ("0",), image_id="../../evil")
     with pytest.raises(ValueError, match=r"\.\./\.\./evil"):
         pictures.draw_pictures({"none": [example]}, {"none": 0}, tmp_path / "pictures")

@@ -14,7 +14,8 @@ WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "ball", "and"
 @pytest.mark.parametrize("recipe", ["grounding", "referring"])
 def test_pictures_of_own_rows_are_on_the_page(tmp_path, monkeypatch, recipe):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    rows, vocabulary = write_rows(tmp_path / "own"), tmp_path / "vocab.txt"
+    rows = write_rows(tmp_path / "own")
+    vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(WORDS) + "\n")
     small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     common = [
@@ -33,5 +34,6 @@ def test_pictures_of_own_rows_are_on_the_page(tmp_path, monkeypatch, recipe):
     again = [f"model.source={tmp_path / 'first' / 'none'}", f"output_dir={tmp_path / 'second'}", "pictures=1"]
     assert main([*common, *again]) == 0
     page = (tmp_path / "second" / "run.html").read_text()
-    assert 'id="examples"' in page and "before training" in page
+    assert 'id="examples"' in page
+    assert "before training" in page
     assert 'id="examples"' not in (tmp_path / "first" / "run.html").read_text()

@@ -45,7 +45,8 @@ def test_a_mirrored_example_is_the_example_of_the_mirrored_picture(tmp_path):
             assert torch.equal(batch[name], expected[name])
         torch.testing.assert_close(batch["pixel_values"], expected["pixel_values"])
         torch.testing.assert_close(batch["region_boxes"], expected["region_boxes"])
-        assert batch["region_labels"].tolist() == [[-100, 2, 3]] and "region_features" not in batch
+        assert batch["region_labels"].tolist() == [[-100, 2, 3]]
+        assert "region_features" not in batch
     collate, processor = pixel_collator(tmp_path, flip_probability=1.0)
     measured = collate.evaluating(Dataset.from_list(rows))(rows)  # what is measured is never mirrored
     expected = processor(["a left b right"], images=[pixels], region_boxes=[BOXES])
@@ -74,6 +75,7 @@ def test_a_recipe_trains_from_pictures_and_goes_on_after_a_kill(tmp_path, monkey
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     resumed = load_file(directory / "model.safetensors")
-    assert straight.keys() == resumed.keys() and any("vision_model" in name for name in straight)
+    assert straight.keys() == resumed.keys()
+    assert any("vision_model" in name for name in straight)
     for name, weight in straight.items():
         torch.testing.assert_close(weight, resumed[name], rtol=1e-6, atol=1e-7)

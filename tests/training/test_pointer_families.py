@@ -86,7 +86,14 @@ def test_recipes_that_point_train_two_families_and_are_read_from_the_hub(tmp_pat
                 assert file in hub.commits(f"org/{family}-{name}")[0]["files"]
     found = json.loads(done.stdout.splitlines()[-1])
     for family in FAMILIES:
-        each, head = found[family], found[f"{family}, head"]
-        assert each["loss"] > 0 and each["finite"] and each["told"] == "pointer"
-        assert each["moved"] > 1e-4 and each["row"] > 1e-3 and each["others"] == 0
-        assert head["loss"] > 0 and len(head["same"]) == 14 and all(head["same"])
+        each = found[family]
+        head = found[f"{family}, head"]
+        assert each["loss"] > 0
+        assert each["finite"]
+        assert each["told"] == "pointer"
+        assert each["moved"] > 1e-4
+        assert each["row"] > 1e-3
+        assert each["others"] == 0
+        assert head["loss"] > 0
+        assert len(head["same"]) == 14
+        assert all(head["same"])

@@ -68,18 +68,23 @@ def test_a_model_that_is_the_start_loses_nothing(start):
 
 
 def test_state_distillation_by_loops(start):
-    model, origin, batch = disturbed(load_start(start)[0]), load_start(start)[0].eval(), vgp_batch()
+    model = disturbed(load_start(start)[0])
+    origin = load_start(start)[0].eval()
+    batch = vgp_batch()
     losses, counts = losses_of(preservation_of(start), model, batch)
     total = count = 0
     for i in range(5):  # each example alone, unpadded
-        tokens, regions = int(batch["attention_mask"][i].sum()), int(batch["region_attention_mask"][i].sum())
+        tokens = int(batch["attention_mask"][i].sum())
+        regions = int(batch["region_attention_mask"][i].sum())
         alone = {n: batch[n][i : i + 1, :tokens] for n in ("input_ids", "attention_mask", "token_type_ids")}
         names = ("region_features", "region_boxes", "region_attention_mask")
         alone |= {n: batch[n][i : i + 1, :regions] for n in names}
         ours, theirs = (m.vl_bert(**alone).last_hidden_state[0, :-1] for m in (model, origin))
         for a, b in zip(ours, theirs, strict=True):
-            total, count = total + ((a - b) ** 2).mean().item(), count + 1
-    assert losses["distillation"][0].item() == pytest.approx(total, rel=1e-4) and total > 0
+            total = total + ((a - b) ** 2).mean().item()
+            count = count + 1
+    assert losses["distillation"][0].item() == pytest.approx(total, rel=1e-4)
+    assert total > 0
     assert counts["distillation"] == count
 
 
@@ -175,7 +180,8 @@ def test_a_run_is_kept_near_its_start(tmp_path, monkeypatch):
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     run = tmp_path / "run" / "direct"
     history = [entry for entry in json.loads((run / "history.json").read_text()) if "loss" in entry]
-    assert all("loss_distillation" in entry for entry in history) and history[-1]["loss_distillation"] > 0
+    assert all("loss_distillation" in entry for entry in history)
+    assert history[-1]["loss_distillation"] > 0
     blind = json.loads((tmp_path / "run" / "text_only" / "history.json").read_text())
     assert not any("loss_distillation" in entry for entry in blind)
     expected = load_file(run / "model.safetensors")

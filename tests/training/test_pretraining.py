@@ -36,7 +36,8 @@ def pretraining(scenes, output, **sections):
 @pytest.fixture
 def batches(monkeypatch):
     """The labels of every batch that is trained on."""
-    seen, step = [], GroundingTrainer.training_step
+    seen = []
+    step = GroundingTrainer.training_step
 
     def recorded(self, model, inputs, *args, **kwargs):
         seen.append(inputs["labels"].tolist())
@@ -51,13 +52,16 @@ def test_a_recipe_of_pretraining_alone(scenes, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     found = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]
     for name in OBJECTIVES:
-        assert f"| {name}" in printed and f"| {name}" in (tmp_path / "run" / "table.md").read_text()
+        assert f"| {name}" in printed
+        assert f"| {name}" in (tmp_path / "run" / "table.md").read_text()
         figures = found["figures"]["validation"]
-        assert 0 <= figures[f"{name}_accuracy"] <= 1 and 0 < figures[f"{name}_majority"] <= 1
+        assert 0 <= figures[f"{name}_accuracy"] <= 1
+        assert 0 < figures[f"{name}_majority"] <= 1
     history = json.loads((tmp_path / "run" / "none" / "history.json").read_text())
     assert {f"loss_{name}" for name in OBJECTIVES} <= history[0].keys()
     model = AutoModelForPreTraining.from_pretrained(tmp_path / "run" / "none", trust_remote_code=True)
-    assert model.config.relationship_head and type(model).__name__ == "VLBertForPreTraining"
+    assert model.config.relationship_head
+    assert type(model).__name__ == "VLBertForPreTraining"
 
 
 @pytest.mark.parametrize("sampling", ["random", "group_by_length"])
@@ -67,7 +71,9 @@ def test_batches_are_the_same_in_workers_and_after_a_resume(scenes, tmp_path, mo
     recipe = pretraining(scenes, tmp_path / "run", training=training, resume=True)
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     straight = list(batches)
-    assert len(straight) == 6 and straight[0] != straight[4]  # the second epoch begins with the fifth
+    # the second epoch begins with the fifth
+    assert len(straight) == 6
+    assert straight[0] != straight[4]
     for path in [path for path in (tmp_path / "run" / "none").iterdir() if path.is_file()]:
         path.unlink()  # killed in the second epoch, before the model was saved
     batches.clear()
@@ -115,7 +121,8 @@ def test_the_settings_of_the_public_code_are_the_facts_table():
     for recipe in (base, large):
         assert recipe.training["learning_rate"] == pytest.approx(1e-7 * 4 * (32 + 32))
         assert (recipe.training["warmup_steps"], recipe.training["num_train_epochs"]) == (16000, 10)
-        assert recipe.training["max_grad_norm"] == 10 and recipe.training["weight_decay"] == 1e-4
+        assert recipe.training["max_grad_norm"] == 10
+        assert recipe.training["weight_decay"] == 1e-4
     for size in ("base", "large"):
         training = load_recipe(find_recipe(f"pretrain_{size}")).training
         rows = training["per_device_train_batch_size"] * training.get("gradient_accumulation_steps", 1)
@@ -124,11 +131,13 @@ def test_the_settings_of_the_public_code_are_the_facts_table():
 
 def test_the_settings_of_vilbert_are_the_facts_table():
     recipe = load_recipe(find_recipe("vilbert_pretrain"))
-    training, regions = recipe.training, recipe.model.processor["max_regions"]
+    training = recipe.training
+    regions = recipe.model.processor["max_regions"]
     assert (8 * training["per_device_train_batch_size"], training["learning_rate"]) == (512, 1e-4)
     assert (training["num_train_epochs"], training["warmup_steps"], training["max_grad_norm"]) == (10, 0.1, 0)
     text, kept = share_columns(np.array([40]), np.array([2]), np.array([1 + regions]), 73)
-    assert recipe.options["max_sequence_length"] == 73 and (text[0], kept[0], regions) == (36, 37, 36)
+    assert recipe.options["max_sequence_length"] == 73
+    assert (text[0], kept[0], regions) == (36, 37, 36)
     expected = {"vqa": (128, 4e-5, 20), "gqa": (128, 4e-5, 20), "refcoco_plus": (256, 2e-5, 20)}
     for name, settings in {**expected, "vcr": (64, 2e-5, 10), "nlvr2": (64, 2e-5, 20)}.items():
         recipe = load_recipe(find_recipe(f"vilbert_{name}"))

@@ -16,7 +16,10 @@ from tests.helpers.warm_python import run_python
 from tests.training.train_steps import run_case
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
+# eight rows a step, whatever the processes
+LARGE = "{}:8:1"
+SPLIT = "{}:4:1"
+ACCUMULATED = "{}:2:2"
 GROUPED = "{}:group_by_length"
 MAPPED = "{}:mapped"
 EVALUATIONS = ("evaluate:16", "evaluate:15", "evaluate:1")  # the last leaves one process without an example
@@ -99,7 +102,8 @@ def assert_trained_as_one(large, split, two_processes, tmp_path):
     assert len(one) == len(two) == 2
     for expected, found in zip(one, two, strict=True):
         losses = {key for key in expected if key.startswith("loss")}
-        assert losses == {key for key in found if key.startswith("loss")} and len(losses) > 2
+        assert losses == {key for key in found if key.startswith("loss")}
+        assert len(losses) > 2
         for key in losses:
             assert found[key] == pytest.approx(expected[key], abs=1e-5), key
     assert_same(load_file(tmp_path / f"{large}.safetensors"), load_file(two_processes / f"{split}.safetensors"), 1e-5)
@@ -116,5 +120,10 @@ def test_two_processes_measure_as_one(two_processes, tmp_path, case):
 
 
 def _flat(value):
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return [value] if parts is None else [number for part in parts for number in _flat(part)]
+    if isinstance(value, dict):
+        parts = value.values()
+    else:
+        parts = value if isinstance(value, list) else None
+    if parts is None:
+        return [value]
+    return [number for part in parts for number in _flat(part)]

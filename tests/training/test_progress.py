@@ -18,5 +18,6 @@ def test_a_run_has_a_bar_with_its_losses_and_disable_tqdm_takes_it_away(tmp_path
         assert bars == []
     else:
         last = [bar for bar in bars if bar.startswith("none: 100%")][-1]
-        assert "2/2" in last and "vgp=" in last
+        assert "2/2" in last
+        assert "vgp=" in last
         assert any(bar.startswith("none: evaluate test") for bar in printed.err.split("\r"))

@@ -78,11 +78,14 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     options = ["--boxes-per-phrase", 9, "--regions", scenes / "regions", "--wrong", 0.3]
     assert label(scenes, output, *options, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    table, gold, regions = PseudoLabels(output).rows, gold_of(scenes, tmp_path), RegionTable.open(scenes / "regions")
+    table = PseudoLabels(output).rows
+    gold = gold_of(scenes, tmp_path)
+    regions = RegionTable.open(scenes / "regions")
     wrong = matched = matches = phrases = 0
     for row in table:
         text, spans, image = gold[row["caption_id"]]
-        assert image == row["image_id"] and {(p["start"], p["end"]) for p in row["phrases"]} == set(spans)
+        assert image == row["image_id"]
+        assert {(p["start"], p["end"]) for p in row["phrases"]} == set(spans)
         for phrase in row["phrases"]:
             phrases += 1
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
@@ -92,8 +95,10 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
             near = [
                 any(iou(region, box) >= 0.5 for box in phrase["boxes"]) for region in regions[row["image_id"]].boxes
             ]
-            matched, matches = matched + any(near), matches + sum(near)
-    assert printed["phrases"] == phrases and 0.15 < wrong / phrases < 0.45
+            matched = matched + any(near)
+            matches = matches + sum(near)
+    assert printed["phrases"] == phrases
+    assert 0.15 < wrong / phrases < 0.45
     counts = {"iou": 0.5, "phrases": phrases, "matched": matched, "regions": matches, "captions_without_regions": 0}
     assert printed["matches"] == counts
     assert sum(printed["scores"]) == printed["boxes"]
@@ -110,7 +115,8 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
     assert [[(p["text"], p["boxes"], p["scores"]) for p in row["phrases"]] for row in shown] == labelled
     before = contents(output)
     assert label(scenes, output, *options) == 0
-    assert f"{phrases:,} phrases" in capsys.readouterr().out and contents(output) == before
+    assert f"{phrases:,} phrases" in capsys.readouterr().out
+    assert contents(output) == before
 
 
 def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, capsys):
@@ -121,7 +127,8 @@ def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, cap
     options = ["--limit", 6, "--images", images, "--processor", "size={shortest_edge: 48, longest_edge: 64}"]
     assert label(scenes, tmp_path / "a", *options, grounder=folder, phrases="words") == 0
     labels = PseudoLabels(tmp_path / "a")
-    assert len(labels.rows) == 6 and all(len(p["boxes"]) == 1 for row in labels.rows for p in row["phrases"])
+    assert len(labels.rows) == 6
+    assert all(len(p["boxes"]) == 1 for row in labels.rows for p in row["phrases"])
     assert labels.info["provenance"]["grounder"]["model_type"] == "grounding-dino"
     images.write_text(f"x\t{paths[0]}\n")
     assert label(scenes, tmp_path / "b", *options, grounder=folder, phrases="words") == 2
@@ -144,7 +151,8 @@ def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
     places = ["--data-dir", scenes / "corpus.txt"] if "text_corpus" in arguments else []
     assert label(scenes, tmp_path / "out", *places, *arguments) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ") and problem in error
+    assert error.startswith("error: ")
+    assert problem in error
     assert not (tmp_path / "out" / "pseudo_labels.json").exists()
 
 
@@ -158,7 +166,8 @@ def rows_for(scenes, tmp_path):
 
 
 def test_regions_of_joined_phrases_by_hand(scenes, labels, tmp_path):
-    rows, regions = rows_for(scenes, tmp_path).select(range(12)), RegionTable.open(scenes / "regions")
+    rows = rows_for(scenes, tmp_path).select(range(12))
+    regions = RegionTable.open(scenes / "regions")
     records = [regions[row["image_id"]] for row in rows]
     joined = join_labels({"train": rows}, ["train"], PseudoLabels(labels))["train"]
     assert all({"text", "start", "end", "boxes", "scores"} == set(p) for row in joined for p in row["phrases"])
@@ -187,17 +196,20 @@ def tiny_tokenizer(words):
 
 
 def test_a_training_row_gets_pseudo_labels_and_an_evaluation_keeps_gold(scenes, labels, tmp_path):
-    table, rows = PseudoLabels(labels), rows_for(scenes, tmp_path).select([3, 0])
+    table = PseudoLabels(labels)
+    rows = rows_for(scenes, tmp_path).select([3, 0])
     gold = rows.add_column("phrases", [[{"text": "gold", "entity": "1"}]] * 2)
     labelled = {row["caption_id"]: row["phrases"] for row in table.rows}
     wanted = [labelled[caption] for caption in rows["caption_id"]]
     joined = join_labels({"train": gold, "test": gold, "validation": rows}, ["train"], table)
     assert joined["train"]["phrases"][:] == wanted == joined["validation"]["phrases"][:] != gold["phrases"][:]
-    assert joined["test"] is gold and joined["train"].remove_columns("phrases").to_list() == rows.to_list()
+    assert joined["test"] is gold
+    assert joined["train"].remove_columns("phrases").to_list() == rows.to_list()
 
 
 def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path):
-    table, rows = PseudoLabels(labels), rows_for(scenes, tmp_path).select([0])
+    table = PseudoLabels(labels)
+    rows = rows_for(scenes, tmp_path).select([0])
     for column, found in (("text", "Another text"), ("image_id", "x")):
         changed = rows.remove_columns(column).add_column(column, [found])
         with pytest.raises(DataError, match=rf"caption \S+: the labels are those of another .* expected '{found}'"):
@@ -262,11 +274,13 @@ def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, 
     regions = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
     assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "direct") == 0
     assert "100.0%) at IoU >= 0.5" in capsys.readouterr().out  # its boxes are regions
-    own, boxes = PseudoLabels(tmp_path / "own"), RegionTable.open(scenes / "regions")
+    own = PseudoLabels(tmp_path / "own")
+    boxes = RegionTable.open(scenes / "regions")
     assert own.info["provenance"]["grounder"]["kind"] == "attention"
     for row in own.rows:
         for phrase in row["phrases"]:
-            assert 1 <= len(phrase["boxes"]) <= 3 and phrase["scores"] == sorted(phrase["scores"], reverse=True)
+            assert 1 <= len(phrase["boxes"]) <= 3
+            assert phrase["scores"] == sorted(phrase["scores"], reverse=True)
             for box in phrase["boxes"]:
                 assert np.abs(boxes[row["image_id"]].boxes - box).max(axis=1).min() < 2e-3
     assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "direct") == 2
@@ -335,7 +349,9 @@ def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, tmp_path):
     commits = loopback_hub.commits("org/labels", kind="datasets")
     assert json.loads(done.stdout)["commit_url"].endswith(commits[0]["id"])
     card = loopback_hub.read("org/labels", "README.md", kind="datasets").decode()
-    assert "license: cc0-1.0" in card and "phrases with a box" in card and '"wrong": 0.0' in card
+    assert "license: cc0-1.0" in card
+    assert "phrases with a box" in card
+    assert '"wrong": 0.0' in card
     done = python(loopback_hub, tmp_path / "other", READ_BACK, "org/labels", labels)
     assert done.returncode == 0 and done.stdout.startswith("equal"), done.stderr[-2000:]
     # A file that is damaged is neither pushed nor pulled.
@@ -358,7 +374,8 @@ def test_what_is_not_pushed_or_pulled(labels, loopback_hub, tmp_path, scenes):
     shutil.copytree(labels, other)
     (other / "pseudo_labels.json").write_text(json.dumps(manifest))
     done = python(loopback_hub, tmp_path / "home", PUSH, other, "org/labels")
-    assert done.returncode == 2 and "does not clearly allow redistribution" in done.stderr
+    assert done.returncode == 2
+    assert "does not clearly allow redistribution" in done.stderr
     done = python(loopback_hub, tmp_path / "home", PUSH, other, "org/labels", "--permission", "mine")
     assert done.returncode == 0, done.stderr[-2000:]
     with RegionTableWriter(tmp_path / "regions", {}) as writer:
@@ -366,7 +383,8 @@ def test_what_is_not_pushed_or_pulled(labels, loopback_hub, tmp_path, scenes):
     done = python(loopback_hub, tmp_path / "home", PUSH, tmp_path / "regions", "org/regions", "--licence", "mit")
     assert done.returncode == 0, done.stderr[-2000:]
     done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/regions")
-    assert done.returncode == 2 and "the repository contains other files" in done.stderr
+    assert done.returncode == 2
+    assert "the repository contains other files" in done.stderr
     done = python(loopback_hub, tmp_path / "home", OPEN, "hub://org/regions")
     assert "error: org/regions: no pseudo-labels in this repository" in done.stdout, done.stderr[-2000:]
 

@@ -29,12 +29,15 @@ def write(tmp_path, text):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.name)
 def test_shipped_recipes_load(path):
     recipe = load_recipe(path)
-    assert recipe.methods and recipe.output_dir and (recipe.data.data_dir or recipe.data.source)
+    assert recipe.methods
+    assert recipe.output_dir
+    assert recipe.data.data_dir or recipe.data.source
 
 
 def test_a_recipe_may_extend_one_of_the_package_by_its_name(tmp_path):
     recipe = load_recipe(write(tmp_path, "extends: vgp_direct\nseed: 5\n"))
-    assert recipe.methods == load_recipe(find_recipe("vgp_direct.yaml")).methods == ["direct"] and recipe.seed == 5
+    assert recipe.methods == load_recipe(find_recipe("vgp_direct.yaml")).methods == ["direct"]
+    assert recipe.seed == 5
     with pytest.raises(RecipeError, match="no_such_recipe"):
         load_recipe(write(tmp_path, "extends: no_such_recipe\n"))
 
@@ -47,7 +50,8 @@ DRAWN = [path for path in RECIPES if load_recipe(path).data.scenes and not load_
 def test_recipes_on_scenes_start_in_an_empty_folder(path):
     """Nothing is on disk on a fresh machine: what the scenes bring, a vocabulary among it, is written by the run."""
     recipe = load_recipe(path)
-    data, given = recipe.data, [recipe.model.tokenizer]
+    data = recipe.data
+    given = [recipe.model.tokenizer]
     for places in (data.regions, data.images, data.text_corpus, *data.tracks.values()):
         given += places if isinstance(places, list) else [places]
     assert all(Path(place).is_relative_to(data.data_dir) for place in given if isinstance(place, str)), given
@@ -59,7 +63,8 @@ def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):
     assert (recipe.data.data_dir, recipe.data.regions) == ("c", "b")
     assert recipe.training["learning_rate"] == 1e-4
     assert recipe.methods == ["direct"]
-    assert recipe.supervision.weight == 2.0 and isinstance(recipe.supervision.weight, float)
+    assert recipe.supervision.weight == 2.0
+    assert isinstance(recipe.supervision.weight, float)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +137,8 @@ def test_a_source_that_is_still_to_be_trained_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_shipped_recipes_give_builders_options_that_they_have(path):
     """Also the recipes within a study; a typing error would show only when the real data are there."""
-    pending, found = [read_yaml(path)], 0
+    pending = [read_yaml(path)]
+    found = 0
     while pending:
         section = pending.pop()
         pending += [value for value in section.values() if isinstance(value, dict)]
@@ -206,10 +212,12 @@ def test_a_name_near_a_recipe_is_corrected_and_all_are_listed(capsys):
     for given in ("scene_vgp", "recipes/scenes/scenes_vpg.yaml"):
         assert train.main([given]) == 2
         assert "'scenes_vgp'" in capsys.readouterr().err
-    assert train.main([]) == 2 and "--list" in capsys.readouterr().err
+    assert train.main([]) == 2
+    assert "--list" in capsys.readouterr().err
     assert train.main(["--list"]) == 0
     listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert set(listed) == {path.stem for path in FILES} and all(listed.values())
+    assert set(listed) == {path.stem for path in FILES}
+    assert all(listed.values())
 
 
 def test_the_folder_of_a_run_is_no_model_for_any_command(tmp_path, capsys):

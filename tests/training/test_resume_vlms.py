@@ -15,7 +15,8 @@ from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, make_processor, meant
 
-STEPS, STOP = 2, 1
+STEPS = 2
+STOP = 1
 ROWS = Dataset.from_list(make_rows())
 
 
@@ -60,7 +61,8 @@ class Plain(torch.nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        self.inner, self.config = model, model.config
+        self.inner = model
+        self.config = model.config
 
     def forward(self, **inputs):
         return self.inner(**inputs)
@@ -73,7 +75,8 @@ def test_a_whole_model_continues_bit_for_bit(family, tmp_path):
     straight.train()
     resumed = make_trainer(family, tmp_path, save_strategy="no")
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STOP}"))
-    expected, found = weights(straight), weights(resumed)
+    expected = weights(straight)
+    found = weights(resumed)
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
     assert losses(resumed)[:-1] == losses(straight)[:-1]
 
@@ -126,4 +129,5 @@ def test_a_key_that_does_not_fit_ends_the_resumption(wrap, spoil, tmp_path):
     save_file(saved, file, metadata={"format": "pt"})
     with pytest.raises(RecipeError) as error:
         make_trainer("llava", tmp_path, wrap=wrap).train(resume_from_checkpoint=str(folder))
-    assert str(folder) in str(error.value) and (key.rpartition(".")[0] in str(error.value))
+    assert str(folder) in str(error.value)
+    assert key.rpartition(".")[0] in str(error.value)

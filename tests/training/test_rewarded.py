@@ -77,7 +77,8 @@ def make_trainer(kind, folder, method=None, family="llava", data=None, rewards=r
 
 
 def make_teacher():
-    processor, method = make_processor("qwen2_5_vl"), AttentionDistillation([(0, 3), (1, 0)])
+    processor = make_processor("qwen2_5_vl")
+    method = AttentionDistillation([(0, 3), (1, 0)])
     return AttentionTeacher(make_model("qwen2_5_vl", processor.tokenizer), processor, method)
 
 
@@ -127,7 +128,8 @@ def test_the_term_is_added_once_however_the_step_is_accumulated(tmp_path, kind):
             assert found[weight, batches][1] > 0
     for batches in (1, 2):
         (bare, term), (loss, same) = found[0.0, batches], found[3.0, batches]
-        assert same == pytest.approx(term, rel=1e-4) and loss - bare == pytest.approx(3.0 * term, rel=1e-3)
+        assert same == pytest.approx(term, rel=1e-4)
+        assert loss - bare == pytest.approx(3.0 * term, rel=1e-3)
     assert found[3.0, 1] == pytest.approx(found[3.0, 2], rel=1e-2 if kind == "grpo" else 1e-4)
 
 
@@ -180,7 +182,8 @@ def test_an_adapter_and_an_evaluation(tmp_path):
         before = {name: each.detach().clone() for name, each in trainer.model.named_parameters()}
         trainer.train()
         changed = {name for name, each in trainer.model.named_parameters() if not torch.equal(each, before[name])}
-        assert changed and all("lora_" in name for name in changed)
+        assert changed
+        assert all("lora_" in name for name in changed)
         assert "eval_loss" in trainer.evaluate(trainer.train_dataset)
 
 

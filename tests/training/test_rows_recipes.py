@@ -48,15 +48,18 @@ def test_rows_of_each_form_have_the_boxes_of_the_source(tmp_path):
     said = {"boxes": "xyxy pixels", "columns": {}}
     _, expressions = built(source, "refcoco", tmp_path / "cache", **said)
     rows = expressions["train"]
-    assert len(rows) == 24 and rows[3]["text"] == "blue cube"
+    assert len(rows) == 24
+    assert rows[3]["text"] == "blue cube"
     sides = np.array([120 + 5, 90] * 2)
     assert np.allclose(np.array(rows[10]["phrases"][0]["boxes"][0]) * sides, [side + 5 for side in BALL], atol=1e-3)
-    assert "/" + rows[10]["file_name"] == str(tmp_path / "5.png") and rows[10]["image_id"] == "5"
+    assert "/" + rows[10]["file_name"] == str(tmp_path / "5.png")
+    assert rows[10]["image_id"] == "5"
     captions = built(source, "flickr30k_entities", tmp_path / "cache", **said)[1]["train"][5]
     assert [each["text"] for each in captions["phrases"]] == ["red ball", "blue cube"]
     assert np.allclose(np.array(captions["phrases"][1]["boxes"][0]) * sides, CUBE, atol=1e-3)
     asked = built(source, "vqa_v2", tmp_path / "cache", **said)[1]["train"][0]
-    assert asked["text"] == "a red ball and a blue cube" and asked["answers"] == ["two"] * 10
+    assert asked["text"] == "a red ball and a blue cube"
+    assert asked["answers"] == ["two"] * 10
 
 
 def test_conversations_keep_their_phrases_where_marks_of_pictures_go(tmp_path):
@@ -69,8 +72,10 @@ def test_conversations_keep_their_phrases_where_marks_of_pictures_go(tmp_path):
     (row,) = found["train"]
     (phrase,) = row["phrases"]
     text = row["messages"][phrase["sentence"]]["content"]
-    assert [each["role"] for each in row["messages"]] == ["user", "assistant"] and "<image>" not in str(row)
-    assert text[phrase["start"] : phrase["end"]] == phrase["text"] and "red ball" in phrase["text"]
+    assert [each["role"] for each in row["messages"]] == ["user", "assistant"]
+    assert "<image>" not in str(row)
+    assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+    assert "red ball" in phrase["text"]
     assert builder.report["train"]["rows that are no turns of user and assistant"] == 1
 
 
@@ -83,7 +88,8 @@ def test_pictures_inside_of_rows_are_written_once_and_read_again(tmp_path):
     datasets.Dataset.from_list(rows).to_parquet(parquet)
     _, found = built(parquet, "refcoco", tmp_path / "cache", boxes="xyxy 0..1")
     names = found["train"]["file_name"]
-    assert len({*names}) == 1 and len({*found["train"]["image_id"]}) == 1
+    assert len({*names}) == 1
+    assert len({*found["train"]["image_id"]}) == 1
     assert np.array_equal(np.asarray(Image.open("/" + names[0]).convert("RGB")), np.asarray(picture))
 
 
@@ -100,10 +106,13 @@ def test_splits_are_those_of_the_source_or_drawn_by_images(tmp_path):
     splits = dict(found)
     said = hold_out(splits, seed=3)
     sides = [set(splits[name]["image_id"]) for name in ("train", "validation")]
-    assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 12 and sides[1] == {*said["validation"]}
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 12
+    assert sides[1] == {*said["validation"]}
     assert len(splits["train"]) + len(splits["validation"]) == 24
     again = dict(found)
-    assert hold_out(again, seed=3) == said and hold_out(dict(found), seed=4) != said
+    assert hold_out(again, seed=3) == said
+    assert hold_out(dict(found), seed=4) != said
 
 
 @pytest.mark.parametrize("detector", ["grid", "rows", "conditional_detr"])
@@ -133,14 +142,16 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
         found = heads_of(tmp_path / "run", capsys)
         assert (found["heads_chosen_on"], found["split"]) == ("train", "validation")
         counts = HeadTable.load(tmp_path / "run" / "heads" / "none").counts
-        assert [*counts.image_ids] == split["validation"] and counts.accuracy.max() <= 1
+        assert [*counts.image_ids] == split["validation"]
+        assert counts.accuracy.max() <= 1
         figures = results["figures"]["validation"]
         assert (figures["expressions_upper_bound"], figures["expressions_chance"]) == (1, 0.5)
         evaluated = [str(tmp_path / "run" / "none"), "--json"]
         assert evaluate.main([*evaluated, "--output", str(tmp_path / "again")]) == 0
         again = json.loads(capsys.readouterr().out)["validation"]
         shared = {name: figures[name] for name in again if name in figures}
-        assert len(shared) > 3 and {name: again[name] for name in shared} == pytest.approx(shared)
+        assert len(shared) > 3
+        assert {name: again[name] for name in shared} == pytest.approx(shared)
         assert "data:image" in (tmp_path / "again" / "report.html").read_text()
         given = ["--task", "referring_expressions", "--data", str(source), "--boxes", "xyxy pixels"]
         given += ["--regions", str(tmp_path / "table"), "--output", str(tmp_path / "train")]
@@ -156,7 +167,8 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
             ["--split", "test"],
             ["--text-only"],
         ):
-            assert evaluate.main([*evaluated, *wrong]) == 2 and capsys.readouterr().err.startswith("error: ")
+            assert evaluate.main([*evaluated, *wrong]) == 2
+            assert capsys.readouterr().err.startswith("error: ")
     if detector == "grid":  # again: nothing is extracted a second time
         monkeypatch.setattr("grounded_attention.processing.region_extraction.RegionExtractor.extract", None)
         assert run_train(monkeypatch, tmp_path, {**recipe, "output_dir": str(tmp_path / "again")}) == 0
@@ -179,7 +191,8 @@ def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_p
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     source = write_rows(tmp_path / "own")
     given = ["--data", str(source), "--boxes", "xyxy pixels", "--json"]
-    table, labels = str(tmp_path / "regions"), str(tmp_path / "labels")
+    table = str(tmp_path / "regions")
+    labels = str(tmp_path / "labels")
     assert extract_regions.main([*given, "--detector", "rows", "--features", "scenes", "--output", table]) == 0
     assert "xyxy pixels" in (printed := capsys.readouterr()).err and json.loads(printed.out)["images"] == 12
     label = [*given, "--grounder", "scenes", "--phrases", "given", "--output"]
@@ -200,7 +213,8 @@ def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_p
         (pseudo_ground, ["--grounder", "scenes", "--split", "val"]),
     ]:
         assert command.main([*given, *wrong, "--output", str(tmp_path / "none")]) == 2
-        assert capsys.readouterr().err.startswith("error: ") and not (tmp_path / "none").exists()
+        assert capsys.readouterr().err.startswith("error: ")
+        assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("form", ["flickr30k_entities", "refcoco", "vqa_v2", "llava_instruct"])
@@ -240,7 +254,8 @@ def test_phrases_and_questions(tmp_path, detector, monkeypatch):
         data = Data(source=str(source), boxes="xyxy pixels", regions=MadeRegions(features, detector))
         options = {"answers": {"fewest": 1}} if task == "vqa" else {}
         prepared = prepare_data(Recipe(task=task, data=data, options=options, training={"use_cpu": True}))
-        assert len(prepared.splits["train"]) == 11 and len(prepared.splits["validation"]) == 1
+        assert len(prepared.splits["train"]) == 11
+        assert len(prepared.splits["validation"]) == 1
         assert set(prepared.splits["train"]["image_id"]) < set(prepared.regions.ids)
 
 
@@ -254,7 +269,8 @@ def test_boxes_that_regions_reach_are_counted(tmp_path):
 
 def test_what_has_no_effect_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    source, features = write_rows(tmp_path / "own"), str(save_backbone(tmp_path / "features"))
+    source = write_rows(tmp_path / "own")
+    features = str(save_backbone(tmp_path / "features"))
     rows = [json.loads(line) for line in source.read_text().splitlines()]
     for row in rows:
         row["phrases"] = [{"text": "red ball", "boxes": [[3, 3, 6, 5]], "mask": [[3, 3, 6, 3, 6, 5, 3, 5]]}]
@@ -269,10 +285,13 @@ def test_what_has_no_effect_is_said(tmp_path, monkeypatch, capsys):
 
     prepare()
     said = capsys.readouterr().out
-    assert "0 of 12 boxes" in said and "another detector" in said and "12 masks" in said
+    assert "0 of 12 boxes" in said
+    assert "another detector" in said
+    assert "12 masks" in said
     prepare(detector="rows")
     said = capsys.readouterr().out
-    assert "12 of 12 boxes" in said and "another detector" not in said
+    assert "12 of 12 boxes" in said
+    assert "another detector" not in said
     with pytest.raises(RecipeError, match=r"data\.regions\.min_regions"):
         prepare(min_regions=5)
     with pytest.raises(RecipeError, match=r"data\.options"):
@@ -283,11 +302,13 @@ def test_pictures_that_change_or_come_later_are_read_again(tmp_path):
     source = write_rows(tmp_path)
     (tmp_path / "3.png").unlink()
     builder, found = built(source, "refcoco", tmp_path / "cache", boxes="xyxy pixels")
-    assert len(found["train"]) == 22 and "left out: the picture is missing" in builder.report["train"]
+    assert len(found["train"]) == 22
+    assert "left out: the picture is missing" in builder.report["train"]
     draw(3).save(tmp_path / "3.png")
     draw(40).save(tmp_path / "5.png")
     rows = built(source, "refcoco", tmp_path / "cache", boxes="xyxy pixels")[1]["train"]
-    assert len(rows) == 24 and {row["width"] for row in rows if row["image_id"] == "5"} == {160}
+    assert len(rows) == 24
+    assert {row["width"] for row in rows if row["image_id"] == "5"} == {160}
 
 
 def test_a_kept_table_is_not_that_of_other_pictures_or_boxes(tmp_path, monkeypatch):
@@ -299,7 +320,8 @@ def test_a_kept_table_is_not_that_of_other_pictures_or_boxes(tmp_path, monkeypat
         data = Data(source=str(source), boxes="xyxy pixels", regions=MadeRegions(features, detector, **where))
         return prepare_data(Recipe(task="referring_expressions", data=data, training={"use_cpu": True})).regions
 
-    before, grid = regions("rows")["5"].boxes, regions("grid")["5"].features
+    before = regions("rows")["5"].boxes
+    grid = regions("grid")["5"].features
     regions("grid", folder=str(tmp_path / "table"))
     Image.new("RGB", (125, 90), (1, 200, 3)).save(tmp_path / "own" / "5.png")
     assert not np.allclose(regions("grid")["5"].features, grid)
@@ -307,7 +329,8 @@ def test_a_kept_table_is_not_that_of_other_pictures_or_boxes(tmp_path, monkeypat
         regions("grid", folder=str(tmp_path / "table"))
     source.write_text(source.read_text().replace(str([*CUBE]), "[1, 2, 30, 40]"))
     after = regions("rows")["5"].boxes
-    assert before.shape == after.shape and not np.allclose(before, after)
+    assert before.shape == after.shape
+    assert not np.allclose(before, after)
 
 
 def test_questions_train_and_their_run_does_not_go_on_with_other_rows(tmp_path, monkeypatch, capsys):
@@ -319,12 +342,14 @@ def test_questions_train_and_their_run_does_not_go_on_with_other_rows(tmp_path, 
     del recipe["model"]["config"]["region_classes"]
     assert run_train(monkeypatch, tmp_path, recipe) == 0, capsys.readouterr()
     (answered,) = json.loads((tmp_path / "run" / "none" / "predictions_validation.json").read_text())
-    assert answered["question_id"].startswith("train-") and answered["answer"] == "2"
+    assert answered["question_id"].startswith("train-")
+    assert answered["answer"] == "2"
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]["figures"]["validation"]
     assert figures["vqa_soft_upper_bound"] == figures["vqa_accuracy"] == 1  # "Two" is the answer "2" of the list
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     source.write_text(source.read_text().replace('"Two"', '"three"'))
-    assert run_train(monkeypatch, tmp_path, recipe) == 2 and "train" in capsys.readouterr().err
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "train" in capsys.readouterr().err
     assert run_train(monkeypatch, tmp_path, {**recipe, "overwrite": True}) == 0
 
 
@@ -343,7 +368,8 @@ def test_what_no_rows_can_be_made_of_is_refused(tmp_path):
 def test_every_family_is_supervised_on_a_coco_file_without_a_download(tmp_path, monkeypatch, family):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    images, annotations = [], []
+    images = []
+    annotations = []
     for number in range(6):
         draw(number).save(f"{number}.png")
         images.append({"id": number, "file_name": f"{number}.png", "width": 120 + number, "height": 90})
@@ -359,7 +385,8 @@ def test_every_family_is_supervised_on_a_coco_file_without_a_download(tmp_path, 
         (tmp_path / "runs" / "attention_small" / "direct" / "checkpoint-2" / "trainer_state.json").read_text()
     )
     losses = [log["loss_text_to_region"] for log in state["log_history"] if "loss_text_to_region" in log]
-    assert len(losses) == 2 and all(0 < loss < 10 for loss in losses)
+    assert len(losses) == 2
+    assert all(0 < loss < 10 for loss in losses)
 
 
 def test_docs_say_what_each_family_can_learn():

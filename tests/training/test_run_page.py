@@ -47,12 +47,15 @@ def page(tmp_path):
 
 def test_the_page_is_one_file_with_every_part(page, tmp_path):
     assert (tmp_path / "run" / PAGE).is_file()
-    links, places = re.findall(r'href="#([\w-]+)">(\w+)', page), re.findall(r'<h2 id="([\w-]+)">(\w+)', page)
+    links = re.findall(r'href="#([\w-]+)">(\w+)', page)
+    places = re.findall(r'<h2 id="([\w-]+)">(\w+)', page)
     assert links == places
     headings = ["Comparison", "Heads", "Curves", "Times", "Recipe", "Environment", "Next"]
     assert [heading for _, heading in places] == headings
-    assert page.count("data:image/webp;base64,") == 2 and len(re.findall(r'alt="[^"]{20,}"', page)) == 2
-    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+    assert page.count("data:image/webp;base64,") == 2
+    assert len(re.findall(r'alt="[^"]{20,}"', page)) == 2
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script" not in page
 
 
 def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page, tmp_path):
@@ -60,7 +63,8 @@ def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page, tmp_path)
     assert '<td class="number">0.600</td>' in page
     assert re.search(r"<td>text_only</td><td class=\"number\">0\.5</td>", page)  # minutes
     recipe = unescape(page.split(">Recipe</h2>")[1].partition("<pre>")[2].partition("</pre>")[0])
-    assert yaml.safe_load(recipe)["seed"] == 7 and yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE
+    assert yaml.safe_load(recipe)["seed"] == 7
+    assert yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE
     assert "grounded-attention heads --run" not in page  # the folder has no captions that it reads
     assert f"push {tmp_path / 'run' / 'direct'} ORG/NAME" in unescape(page)  # the better one of the table
 
@@ -82,7 +86,8 @@ def test_the_explorer_opens_on_the_best_head(tmp_path):
     with open_browser(tmp_path / "profile") as page:
         page.open(path)
         shown = "[...document.querySelectorAll('.explorer output')].map((one) => one.textContent)"
-        assert page.evaluate(shown) == ["2", "0"] and page.problems == []
+        assert page.evaluate(shown) == ["2", "0"]
+        assert page.problems == []
         panes = "[...document.querySelectorAll('.pane select')].map((one) => one.selectedOptions[0].textContent)"
         assert page.evaluate(panes) == ["none", "direct"]
 

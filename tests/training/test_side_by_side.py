@@ -46,7 +46,8 @@ def test_jobs_share_the_threads_and_one_alone_has_no_more(tmp_path, monkeypatch)
     first = Job(tmp_path / "first")
     jobs = [first, Job(tmp_path / "second", first), Job(tmp_path / "third", first)]
     finished = [job.directory.name for job in run_side_by_side(jobs, 2, note_threads)]
-    assert finished[0] == "first" and sorted(finished) == ["first", "second", "third"]
+    assert finished[0] == "first"
+    assert sorted(finished) == ["first", "second", "third"]
     threads = {name: (tmp_path / name / "threads").read_text() for name in finished}
     assert threads == {"first": "2", "second": "2", "third": "2"}
 
@@ -80,7 +81,8 @@ def test_an_interrupted_parent_ends_its_jobs(tmp_path):
     wait_until(lambda: note.is_file() and note.read_text())
     os.kill(parent.pid, signal.SIGINT)  # the parent alone, as the stop button of an editor does
     _, errors = parent.communicate(60)
-    assert parent.returncode not in (0, None) and "KeyboardInterrupt" in errors
+    assert parent.returncode not in (0, None)
+    assert "KeyboardInterrupt" in errors
     wait_until(lambda: not is_running(int(note.read_text())))
 
 

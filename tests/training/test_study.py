@@ -56,18 +56,21 @@ def test_cells_are_trained_once_and_feed_each_other(study, tmp_path):
 def test_results_pair_seeds_and_items(study, tmp_path):
     run_study(study("rows=[direct,continued]", "seeds=5"), Experiment())
     found = results(tmp_path)
-    assert found["rows"] == ["original", "direct", "continued"] and found["seeds"] == [1, 2, 3, 4, 5]
+    assert found["rows"] == ["original", "direct", "continued"]
+    assert found["seeds"] == [1, 2, 3, 4, 5]
     vqa, refs = found["columns"]
     assert (vqa["items"], vqa["images"], refs["items"], refs["images"]) == (11, 4, 12, 4)
     assert refs["name"] == "refs found testA"
-    assert vqa["baselines"] == {"majority": 0.25} and refs["baselines"] == {"chance": 0.125}
+    assert vqa["baselines"] == {"majority": 0.25}
+    assert refs["baselines"] == {"chance": 0.125}
     expected = [np.random.default_rng(seed).random(12) / 2 for seed in range(1, 6)]
     figure = found["figures"]["direct"]["VQA"]
     assert figure["seeds"]["3"] == pytest.approx(expected[2][:11].mean() + 0.2)
     assert figure["mean"] == pytest.approx(np.mean([e[:11].mean() for e in expected]) + 0.2)
     gain = figure["differences"]["original"]
     assert [gain["mean"], gain["low"], gain["high"]] == pytest.approx([0.2] * 3)
-    assert gain["claimed"] and gain["seeds"] == [1, 2, 3, 4, 5]
+    assert gain["claimed"]
+    assert gain["seeds"] == [1, 2, 3, 4, 5]
     assert found["figures"]["original"]["VQA"]["differences"] == {}
     table = (tmp_path / "run" / "table.md").read_text()
     assert "direct is better than original on VQA" in table
@@ -80,7 +83,8 @@ def test_two_seeds_claim_nothing(study, tmp_path):
 
 
 def test_an_interrupted_study_reports_and_continues(study, tmp_path):
-    first, second = Experiment(fails_at="direct/seed2/vqa"), Experiment()
+    first = Experiment(fails_at="direct/seed2/vqa")
+    second = Experiment()
     with pytest.raises(KeyboardInterrupt):
         run_study(study(), first)
     half = results(tmp_path)
@@ -111,7 +115,8 @@ def test_a_failure_beside_others_leaves_them_whole_and_continues(study, tmp_path
     with pytest.raises(FloatingPointError):  # a KeyboardInterrupt ends the others too
         run_study(study(workers=2), Experiment(fails_at="original/seed1/refs", error=FloatingPointError))
     states = {cell.name: cell.state for cell in plan_cells(study())}
-    assert states["original/seed1/refs"] == "started" and states["original/seed1/vqa"] == "finished"
+    assert states["original/seed1/refs"] == "started"
+    assert states["original/seed1/vqa"] == "finished"
     again = Experiment()
     run_study(study(), again)
     assert again.names == [name for name, state in states.items() if state != "finished"]
@@ -144,7 +149,8 @@ def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(stu
         run_study(study("fine_tuning.training.max_steps=6"), Experiment())
     experiment = Experiment()
     run_study(study("fine_tuning.training.max_steps=6", "overwrite=true"), experiment)
-    assert len(experiment.names) == 6 and all(name.startswith("direct/") for name in experiment.names)
+    assert len(experiment.names) == 6
+    assert all(name.startswith("direct/") for name in experiment.names)
     below = Experiment()
     run_study(study("fine_tuning.training.max_steps=6", "original.training.max_steps=9", "overwrite=true"), below)
     assert len(below.names) == 11, "every cell is trained from the original"
@@ -163,7 +169,8 @@ def test_a_row_of_another_task_has_the_steps_of_the_fine_tuning(study):
     found = cells["continued/seed1/fine_tuning"]
     assert (found.task, found.methods, found.options) == ("pretraining", ["none"], {"relationship": False})
     assert found.training == {"max_steps": 5, "use_cpu": True, "learning_rate": 0.5}
-    assert found.data.limit == {"validation": 8} and found.data.builder is None
+    assert found.data.limit == {"validation": 8}
+    assert found.data.builder is None
 
 
 def test_every_seed_can_train_its_own_starts(study, tmp_path):
@@ -298,7 +305,9 @@ def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
     for row in found["rows"]:
         for column in found["columns"]:
             figure = found["figures"][row][column["name"]]
-            assert len(figure["seeds"]) == 2 and 0 <= figure["mean"] <= 1 and column["items"] > 0
+            assert len(figure["seeds"]) == 2
+            assert 0 <= figure["mean"] <= 1
+            assert column["items"] > 0
     by_name = {column["name"]: column for column in found["columns"]}
     assert by_name["refcoco+ ground_truth validation"]["baselines"]["upper_bound"] == 1.0
     assert 0 < by_name["refcoco+ detected validation"]["baselines"]["chance"] < 0.5
@@ -308,7 +317,8 @@ def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
     before = (tmp_path / "run" / "results.json").stat().st_mtime_ns
     assert run_train(monkeypatch, tmp_path, recipe, "rows=all", "seeds=[1]") == 0
     out = capsys.readouterr().out
-    assert "6 of 13 cells finished" in out and "cell starts/text" in out
+    assert "6 of 13 cells finished" in out
+    assert "cell starts/text" in out
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns > before
 
 

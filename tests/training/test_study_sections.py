@@ -40,8 +40,10 @@ def test_a_shared_start_is_trained_once_with_the_originals_other_keys(shared, tm
     assert experiment.names[:3] == ["start", "starts/lxmert", "starts/masked"]
     assert len(experiment.names) == len(by_name) == 3 + 2 * (2 + 3 + 3 + 2)
     start = by_name["starts/lxmert"]
-    assert start.model.family == "lxmert" and start.data.limit == {"train": 50}
-    assert start.task == "pretraining" and start.training == by_name["start"].training
+    assert start.model.family == "lxmert"
+    assert start.data.limit == {"train": 50}
+    assert start.task == "pretraining"
+    assert start.training == by_name["start"].training
     source = str(tmp_path / "run" / "starts" / "lxmert" / "none")
     names = [f"{row}/seed{seed}/fine_tuning" for row in ("none", "direct") for seed in (1, 2)]
     assert {by_name[name].model.source for name in names} == {source}
@@ -54,7 +56,8 @@ def test_a_change_of_a_shared_start_refuses_the_cells_of_its_rows(shared):
     run_study(shared(), Experiment())
     experiment = Experiment()
     run_study(shared("starts.lxmert.training.max_steps=9", "overwrite=true"), experiment)
-    assert experiment.names[0] == "starts/lxmert" and len(experiment.names) == 1 + 2 * (3 + 3)
+    assert experiment.names[0] == "starts/lxmert"
+    assert len(experiment.names) == 1 + 2 * (3 + 3)
 
 
 def test_a_row_is_compared_with_its_own_rows(shared, tmp_path):
@@ -64,7 +67,8 @@ def test_a_row_is_compared_with_its_own_rows(shared, tmp_path):
     compared = {row: [*others] for row, others in differences.items()}
     assert compared == {"original": [], "none": ["original"], "direct": ["none"], "plain": ["original"]}
     gain = differences["direct"]
-    assert list(gain) == ["none"] and gain["none"]["mean"] == pytest.approx(0.2)
+    assert list(gain) == ["none"]
+    assert gain["none"]["mean"] == pytest.approx(0.2)
     assert "| direct − none |" in (tmp_path / "run" / "table.md").read_text()
 
 
@@ -84,7 +88,8 @@ def test_columns_of_the_rows_own_training(study, tmp_path):
     assert figures["direct"]["text_to_region_best_layer"]["mean"] == pytest.approx((0.2 + 0.45) / 2)
     assert figures["direct"]["text_to_region_best_head"]["mean"] == pytest.approx(0.45)
     by_name = {column["name"]: column for column in found["columns"]}
-    assert by_name["vgp_accuracy"]["baselines"] == {"majority": 0.25} and by_name["vgp_accuracy"]["items"] is None
+    assert by_name["vgp_accuracy"]["baselines"] == {"majority": 0.25}
+    assert by_name["vgp_accuracy"]["items"] is None
     assert by_name["text_to_region_best_head"]["baselines"] == {"chance": 0.125}
 
 
@@ -92,7 +97,8 @@ def test_a_figure_without_items_is_compared_by_seeds(study, tmp_path):
     recipe = study("rows=[none,direct]", against=["none"], columns=tuning_columns("vgp_accuracy"))
     run_study(recipe, Experiment(config=TWO_STREAMS))
     gain = results(tmp_path)["figures"]["direct"]["vgp_accuracy"]["differences"]["none"]
-    assert gain["interval"] is False and gain["claimed"] is False
+    assert gain["interval"] is False
+    assert gain["claimed"] is False
     assert [gain["mean"], gain["low"], gain["high"]] == pytest.approx([0.2] * 3)
     assert "+20.0 (+20.0 to +20.0)" in (tmp_path / "run" / "table.md").read_text()
 

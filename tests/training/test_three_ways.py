@@ -22,7 +22,9 @@ from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.two_processes import run_two
 
-RATE, WEIGHT, STEPS = 0.1, 0.5, 3
+RATE = 0.1
+WEIGHT = 0.5
+STEPS = 3
 SPLITS = {"one batch": (4, 1), "accumulated": (1, 4)}
 TRAINING = {"max_steps": STEPS, "optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant"}
 TRAINING |= {"max_grad_norm": 0.0, "logging_steps": 1, "save_strategy": "no", "use_cpu": True}
@@ -64,7 +66,8 @@ def parts(folder: Path):
 
 
 def by_recipe(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
-    output, model = folder / f"run_{batch}_{accumulation}", str(folder / "model")
+    output = folder / f"run_{batch}_{accumulation}"
+    model = str(folder / "model")
     sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
     recipe = {
         "task": "grounded_generation",
@@ -104,11 +107,15 @@ def logged(history: list[dict]) -> list[dict[str, float]]:
 def by_hand(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
     model, processor, method = parts(folder)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    rows, collate, found = conversations(), GroundingCollator(processor, method), []
+    rows = conversations()
+    collate = GroundingCollator(processor, method)
+    found = []
     for _ in range(STEPS):
         batches = [collate(rows[i * batch : (i + 1) * batch]) for i in range(accumulation)]
         counts = {name: sum(each[COUNTS][name] for each in batches) for name in batches[0][COUNTS]}
-        answers, total, attention = sum((each["labels"][:, 1:] >= 0).sum() for each in batches), 0.0, 0.0
+        answers = sum((each["labels"][:, 1:] >= 0).sum() for each in batches)
+        total = 0.0
+        attention = 0.0
         for each in batches:
             inputs = {name: each[name] for name in ("input_ids", "attention_mask", "pixel_values")}
             outputs = model(**inputs, **method.forward_kwargs(each))
@@ -116,7 +123,8 @@ def by_hand(folder: Path, batch: int, accumulation: int) -> list[dict[str, float
             own = grounding_loss(method, outputs, each, counts)
             loss = torch.nn.functional.cross_entropy(*words, reduction="sum") / answers + WEIGHT * own
             loss.backward()
-            total, attention = total + loss.item(), attention + own.item()
+            total = total + loss.item()
+            attention = attention + own.item()
         optimizer.step()
         optimizer.zero_grad()
         found.append({"loss": total, "loss_text_to_region": attention})
@@ -157,7 +165,8 @@ def test_losses_of_two_processes_are_equal(folder, expected, way):
 
 
 if __name__ == "__main__":
-    place, name = Path(sys.argv[1]), sys.argv[2]
+    place = Path(sys.argv[1])
+    name = sys.argv[2]
     losses = WAYS[name](place, 1, 2)
     if os.environ["RANK"] == "0":
         (place / f"{name}.json").write_text(json.dumps(losses))

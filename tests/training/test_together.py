@@ -47,15 +47,18 @@ def test_one_of_two_equal_commands_trains_and_the_other_is_refused_in_one_line(b
     folder, ended = both
     (trained,) = (each for each in ended if each[2] == 0)
     (refused,) = (each for each in ended if each[2] == 2)
-    assert (folder / "run" / "results.json").is_file() and "direct: finished" in trained[0]
+    assert (folder / "run" / "results.json").is_file()
+    assert "direct: finished" in trained[0]
     errors = [line for line in refused[1].splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1 and "Traceback" not in refused[1]
+    assert len(errors) == 1
+    assert "Traceback" not in refused[1]
     assert "trains here: wait for it, or give another output_dir" in errors[0] or "a run of this recipe" in errors[0]
 
 
 def test_the_same_scenes_are_drawn_once(both):
     folder, ended = both
-    assert (folder / "scenes" / "scenes.json").is_file() and not (folder / "scenes" / "scenes.partial.json").exists()
+    assert (folder / "scenes" / "scenes.json").is_file()
+    assert not (folder / "scenes" / "scenes.partial.json").exists()
     waited = [err for _, err, _ in ended if "draws these scenes" in err]
     assert len(waited) <= 1  # nobody waits if the other one was quick
 

@@ -15,7 +15,8 @@ class Received:
     """A writer of TensorBoard and the module trackio, as far as pictures need them."""
 
     def __init__(self):
-        self.board, self.trackio = [], []
+        self.board = []
+        self.trackio = []
 
     def add_image(self, name, pixels, step, dataformats):
         self.board.append((name, pixels.shape, step, dataformats))
@@ -30,8 +31,10 @@ class Received:
 @pytest.fixture
 def trainer():
     received = Received()
-    board, trackio = object.__new__(TensorBoardCallback), object.__new__(TrackioCallback)
-    board.tb_writer, trackio._trackio = received, received
+    board = object.__new__(TensorBoardCallback)
+    trackio = object.__new__(TrackioCallback)
+    board.tb_writer = received
+    trackio._trackio = received
     handler = SimpleNamespace(callbacks=[board, trackio])
     return SimpleNamespace(callback_handler=handler, model="model", received=received)
 
@@ -65,7 +68,8 @@ def test_each_evaluation_sends_heads_and_examples(trainer, tmp_path):
 def test_nothing_is_sent_where_no_head_was_measured(trainer):
     tracking = PictureTracking(trainer, "none", ["0"], None)
     tracking.on_evaluate(SimpleNamespace(world_size=1), state(20, {"step": 20, "eval_vgp_accuracy": 0.5}), None)
-    assert not trainer.received.board and not trainer.received.trackio
+    assert not trainer.received.board
+    assert not trainer.received.trackio
 
 
 def test_heads_over_time_has_one_row_a_head_and_one_column_a_step(tmp_path):
@@ -77,7 +81,8 @@ def test_heads_over_time_has_one_row_a_head_and_one_column_a_step(tmp_path):
     assert list(measured) == [50, 100, 150, 200]
     figure = heads_over_time_figure({"direct": measured, "none": {}}, tmp_path / "figure.png")
     drawn = figure.axes[0].images[0].get_array()
-    assert drawn.shape == (6, 4) and (tmp_path / "figure.png").is_file()
+    assert drawn.shape == (6, 4)
+    assert (tmp_path / "figure.png").is_file()
     for column, value in enumerate(values.values()):
         for layer in range(2):
             for head in range(3):

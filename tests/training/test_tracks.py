@@ -27,7 +27,8 @@ def copy_table(source, target, keep):
 
 def expressions(scenes, output, **data):
     recipe = tiny_recipe(scenes, output, methods=["none"], task="referring_expressions")
-    detected, true = str(scenes / "regions"), str(scenes / "regions_gt")
+    detected = str(scenes / "regions")
+    true = str(scenes / "regions_gt")
     recipe["data"] |= {"regions": [detected, true], "tracks": {"ground_truth": true, "detected": detected}, **data}
     return recipe
 
@@ -44,13 +45,15 @@ def test_tables_read_as_one(scenes, tmp_path):
     detected, true = (RegionTable.open(scenes / name) for name in ("regions", "regions_gt"))
     joined = open_regions([str(scenes / "regions"), str(scenes / "regions_gt")])
     image = detected.ids[0]
-    both, parts = joined[image], (detected[image], true[image])
+    both = joined[image]
+    parts = (detected[image], true[image])
     for name in ("boxes", "features", "classes", "scores"):
         assert np.array_equal(getattr(both, name), np.concatenate([getattr(part, name) for part in parts])), name
     assert both.class_probs is None  # the true boxes have none
     ids = detected.ids[:3]
     assert joined.counts(ids).tolist() == [len(joined[image_id]) for image_id in ids]
-    assert joined.feature_size == detected.feature_size and set(joined.ids) == set(detected.ids)
+    assert joined.feature_size == detected.feature_size
+    assert set(joined.ids) == set(detected.ids)
     some = copy_table(scenes / "regions", tmp_path / "some", lambda image_id: image_id != image)
     partly = open_regions([str(some), str(scenes / "regions_gt")])
     assert np.array_equal(partly[image].boxes, true[image].boxes)
@@ -68,7 +71,8 @@ def test_one_training_is_scored_on_every_track_and_split(scenes, tmp_path, monke
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     items = json.loads((tmp_path / "run" / "none" / "items_testA.json").read_text())
     image = items["image_id"][0]
-    assert rows_of["images"] and image in table
+    assert rows_of["images"]
+    assert image in table
     some = str(copy_table(scenes / "regions", tmp_path / "some", lambda image_id: image_id != image))
     recipe = expressions(scenes, tmp_path / "run", limit={"train": 8}, regions=some)
     recipe["data"]["tracks"]["detected"] = some
@@ -78,7 +82,8 @@ def test_one_training_is_scored_on_every_track_and_split(scenes, tmp_path, monke
     items = json.loads((tmp_path / "run" / "none" / "items_testA.json").read_text())
     lost = items["image_id"].count(image)
     found = figures["testA"]
-    assert lost and found["detected_expressions_without_detections"] == lost
+    assert lost
+    assert found["detected_expressions_without_detections"] == lost
     assert found["ground_truth_expressions_without_detections"] == 0
     assert found["detected_expressions_count"] == found["ground_truth_expressions_count"] == len(items["example_id"])
     for track in ("detected", "ground_truth"):
@@ -88,7 +93,8 @@ def test_one_training_is_scored_on_every_track_and_split(scenes, tmp_path, monke
     assert misses == [0.0] * lost
     assert found["ground_truth_expressions_upper_bound"] == 1.0
     table = (tmp_path / "run" / "table.md").read_text()
-    assert "none, testB" in table and "ground_truth_expressions" in table
+    assert "none, testB" in table
+    assert "ground_truth_expressions" in table
 
 
 def test_questions_with_and_without_answers(scenes, tmp_path, monkeypatch, capsys):
@@ -97,12 +103,14 @@ def test_questions_with_and_without_answers(scenes, tmp_path, monkeypatch, capsy
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     assert "human answers are outside the list" in capsys.readouterr().out
     run = tmp_path / "run" / "none"
-    figures, items = results(tmp_path / "run"), json.loads((run / "items_validation.json").read_text())
+    figures = results(tmp_path / "run")
+    items = json.loads((run / "items_validation.json").read_text())
     assert figures["vqa_accuracy"] == figures["figures"]["validation"]["vqa_accuracy"]
     assert figures["vqa_accuracy"] == pytest.approx(np.mean(items["vqa_accuracy"]))
     assert figures["figures"]["test"] == {"vqa_count": 4}
     answers = read_predictions(run / "predictions_validation.json")
-    assert answers == dict(zip(items["example_id"], items["answer"], strict=True)) and len(answers) == 5
+    assert answers == dict(zip(items["example_id"], items["answer"], strict=True))
+    assert len(answers) == 5
     assert len(read_predictions(run / "predictions_test.json")) == 4
     model = AutoModelForVisualQuestionAnswering.from_pretrained(run, trust_remote_code=True)
     assert set(answers.values()) <= set(model.config.id2label.values())
@@ -115,7 +123,8 @@ def test_a_nested_start_and_training_on_what_is_measured(scenes, tmp_path, monke
     recipe["data"]["train_splits"] = ["train", "validation"]
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     printed = capsys.readouterr().out
-    assert "validation is used for training" in printed and "answers, train: " in printed
+    assert "validation is used for training" in printed
+    assert "answers, train: " in printed
     assert json.loads((tmp_path / "run" / "none" / "config.json").read_text())["vqa_loss"] == "cross_entropy"
 
 
@@ -132,7 +141,9 @@ def test_questions_about_an_image_without_features(scenes, tmp_path, monkeypatch
     recipe["data"] |= {"regions": str(some), "limit": {}}
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("error: ") and f"'{image}'" in line and str(some) in line
+    assert line.startswith("error: ")
+    assert f"'{image}'" in line
+    assert str(some) in line
 
 
 def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
@@ -144,7 +155,9 @@ def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
     recipe["data"]["tracks"]["detected"] = str(tmp_path / "other")
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "images of the rows is in the region table" in line and "COCO_1" in line and "image_id_format" in line
+    assert "images of the rows is in the region table" in line
+    assert "COCO_1" in line
+    assert "image_id_format" in line
 
 
 @pytest.mark.parametrize(
@@ -167,7 +180,8 @@ def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, w
 
 def test_the_settings_of_the_public_code_are_the_facts_table():
     vqa, expressions, vcr = (load_recipe(find_recipe(f"{n}_released")) for n in ("vqa", "refcoco_plus", "vcr"))
-    assert vqa.training["learning_rate"] == pytest.approx(6.25e-7 * 4 * 64) and vqa.training["num_train_epochs"] == 5
+    assert vqa.training["learning_rate"] == pytest.approx(6.25e-7 * 4 * 64)
+    assert vqa.training["num_train_epochs"] == 5
     assert expressions.training["learning_rate"] == pytest.approx(8e-7 * 4 * 4 * 2)
     assert vcr.training["learning_rate"] == pytest.approx(7e-5 * 4 * 4 * 4)
     for recipe, warmup, clip in ((vqa, 500, 1), (expressions, 3750, 1), (vcr, 1000, 10)):

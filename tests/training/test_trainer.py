@@ -76,7 +76,8 @@ def test_targets_are_made_once_a_batch_and_counted_without_a_tensor(tmp_path, me
     loss = trainer.compute_loss(trainer.model, batch)
     assert len(aligned) <= 1
     assert all(type(count) is int for count in batch[COUNTS].values())
-    trainer.data_collator.method, trainer.data_collator._readers = None, ()
+    trainer.data_collator.method = None
+    trainer.data_collator._readers = ()
     plain = trainer.data_collator(rows)
     assert not {COUNTS, method_file.TARGETS} & set(plain)
     assert torch.equal(trainer.compute_loss(trainer.model, plain), loss)
@@ -102,7 +103,8 @@ def test_a_plain_collator_serves_region_models(tmp_path):
         GroundingCollator(task.processor, task.method, task.regions)(rows),
         GroundingCollator(task.processor, task.method)(held),
     ):
-        assert batch["phrase_mask"].any() and batch[COUNTS] == task.method.counts(batch)
+        assert batch["phrase_mask"].any()
+        assert batch[COUNTS] == task.method.counts(batch)
         for name, value in expected.items():
             assert torch.equal(batch[name], value), name
     with pytest.raises(ValueError, match="row 1 of the batch"):
@@ -141,15 +143,18 @@ def test_one_process_uses_one_of_several_gpus(tmp_path, caplog):
 
     trainer = make_trainer(tmp_path, arguments_class=TwoGPUs, per_device_train_batch_size=4)
     assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape[0] == 4
-    assert trainer.args.n_gpu == 1 and trainer.args.eval_batch_size == trainer.args.per_device_eval_batch_size
-    assert "one of the 2 GPUs" in caplog.text and "accelerate launch --multi_gpu --num_processes 2" in caplog.text
+    assert trainer.args.n_gpu == 1
+    assert trainer.args.eval_batch_size == trainer.args.per_device_eval_batch_size
+    assert "one of the 2 GPUs" in caplog.text
+    assert "accelerate launch --multi_gpu --num_processes 2" in caplog.text
 
 
 @pytest.mark.parametrize("family", MAKERS)
 @pytest.mark.parametrize("head", ["vgp", "vqa"])
 def test_a_plain_trainer_keeps_the_inputs_of_families(tmp_path, family, head):
     """Columns that the signature of `forward` does not have are dropped in silence."""
-    rows, arguments = Dataset.from_dict({"a": [1]}), TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    rows = Dataset.from_dict({"a": [1]})
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     trainer = Trainer(tiny_model_of(family, head), arguments, train_dataset=rows)
     trainer._set_signature_columns_if_needed()
     assert {"input_ids", "region_token_type_ids", "task_ids", "pixel_values"} <= set(trainer._signature_columns)

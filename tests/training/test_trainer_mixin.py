@@ -49,13 +49,15 @@ def make_trainer(name, directory, method=None, rows=None, **given):
 
 def step_by_hand():
     """The weights after one step of gradient descent on all rows, and the attention loss."""
-    processor, method = make_processor("llava"), get_method("direct")
+    processor = make_processor("llava")
+    method = get_method("direct")
     model = make_model("llava", processor.tokenizer).train()
     method.prepare(model)
     batch = GroundingCollator(PatchGroundingProcessor(processor))(make_rows())
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
     outputs = model(**inputs, **method.forward_kwargs(batch))
-    labels, logits = batch["labels"][:, 1:], outputs.logits[:, :-1]
+    labels = batch["labels"][:, 1:]
+    logits = outputs.logits[:, :-1]
     shares = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     language = -(shares * (labels >= 0)).sum() / (labels >= 0).sum()
     attention = grounding_loss(method, outputs, batch)
@@ -99,7 +101,8 @@ def test_an_adapter_of_trl_is_supervised(tmp_path):
     before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
     trainer.train()
     changed = {name for name, weight in trainer.model.named_parameters() if not torch.equal(weight, before[name])}
-    assert changed and all("lora_" in name for name in changed)
+    assert changed
+    assert all("lora_" in name for name in changed)
 
 
 def test_re_entrant_checkpointing_is_refused(tmp_path):
@@ -144,15 +147,18 @@ def test_a_largest_length_cuts_the_ends_of_sequences():
     collate = GroundingCollator(make_processor("llava"))
     whole = collate(make_rows())
     length = whole["input_ids"].shape[1] - 4  # the second row loses "red balls" and its end
-    collate.max_length, collate.processor.tokenizer.padding_side = length, "left"
+    collate.max_length = length
+    collate.processor.tokenizer.padding_side = "left"
     batch = collate(make_rows())
-    assert collate.processor.tokenizer.padding_side == "left" and length != batch["text_positions"].shape[1]
+    assert collate.processor.tokenizer.padding_side == "left"
+    assert length != batch["text_positions"].shape[1]
     for name in ("input_ids", "labels", "attention_mask", "region_positions"):
         assert torch.equal(batch[name], whole[name][:, :length]), name
     for places, old in zip(batch["text_positions"], whole["text_positions"], strict=True):
         assert places[places >= 0].tolist() == old[(old >= 0) & (old < length)].tolist()
     assert batch["dropped_phrases"] == [[], [DroppedPhrase(1, "red", "truncated")], [], []]
-    assert not batch["phrase_mask"][1, 1].any() and not batch["phrase_regions"][1, 1].any()
+    assert not batch["phrase_mask"][1, 1].any()
+    assert not batch["phrase_regions"][1, 1].any()
     assert torch.equal(batch["phrase_mask"][0].sum(1), whole["phrase_mask"][0].sum(1))
     collate.max_length = 10
     with pytest.raises(ValueError, match=r"row 0 of the batch has .* max_length=10"):
@@ -176,12 +182,14 @@ def test_options_of_trl_that_do_are_taken(tmp_path):
     template.write_text(make_processor("llava").chat_template)
     taken = {"completion_only_loss": True, "max_length": 40, "eos_token": "</s>"}
     trainer = make_trainer("trl", tmp_path / "a", **taken, max_steps=1, per_device_train_batch_size=4)
-    assert trainer.data_collator.max_length == 40 and not trainer.data_collator.keeps_images
+    assert trainer.data_collator.max_length == 40
+    assert not trainer.data_collator.keeps_images
     assert make_trainer("trl", tmp_path / "b").data_collator.keeps_images  # TRL's default refuses no images
 
 
 def test_trainers_without_a_collator_are_refused(tmp_path):
-    method, kind = get_method("direct"), type("Supervised", (GroundingTrainerMixin, Trainer), {})
+    method = get_method("direct")
+    kind = type("Supervised", (GroundingTrainerMixin, Trainer), {})
     with pytest.raises(ValueError, match="data_collator=GroundingCollator"):
         kind(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True), method=method)
 
@@ -190,7 +198,8 @@ def test_a_largest_length_does_not_get_lost_in_a_wrapped_collator(tmp_path):
     from trl import SFTConfig, SFTTrainer
 
     processor = make_processor("llava")
-    collator, kind = GroundingCollator(processor), type("Supervised", (GroundingTrainerMixin, SFTTrainer), {})
+    collator = GroundingCollator(processor)
+    kind = type("Supervised", (GroundingTrainerMixin, SFTTrainer), {})
     arguments = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_length=10, remove_unused_columns=False)
     given = {"train_dataset": Dataset.from_list(make_rows()), "processing_class": processor}
     with pytest.raises(ValueError, match="max_length=10 does not reach function"):
@@ -211,7 +220,8 @@ def test_a_misspelt_key_of_a_phrase_names_the_nearest_one(key):
 @pytest.mark.parametrize("case", ["hidden", "empty", "right"])
 def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
     """Pictures after the words, no boxes, and rows that are right."""
-    lines, rows = [], [make_rows()[0]] * 4
+    lines = []
+    rows = [make_rows()[0]] * 4
     monkeypatch.setattr(visible_rows.logger, "warning", lines.append)
     if case == "hidden":
         parts = [{"type": "text", "text": "a small cat"}, {"type": "image"}]
@@ -223,7 +233,8 @@ def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
     if way == "trainer":
         make_trainer("transformers", tmp_path, rows=rows, max_steps=3).train()
     else:
-        processor, method = make_processor("llava"), get_method("direct")
+        processor = make_processor("llava")
+        method = get_method("direct")
         model = make_model("llava", processor.tokenizer).train()
         method.prepare(model)
         for row in rows[:3]:
@@ -231,7 +242,8 @@ def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
             inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
             grounding_loss(method, model(**inputs, **method.forward_kwargs(batch)), batch)
     found = {"hidden": ["put images before the words"], "empty": ["phrases with boxes"], "right": []}[case]
-    assert len(lines) == len(found) and all(part in line for part, line in zip(found, lines, strict=True))
+    assert len(lines) == len(found)
+    assert all(part in line for part, line in zip(found, lines, strict=True))
 
 
 def test_forms_of_a_chat_are_the_same_batch():

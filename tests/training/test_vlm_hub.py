@@ -96,10 +96,12 @@ def test_the_card_shows_heads_before_and_after(pushed):
     hub = pushed[0]
     card = hub.read("org/adapter", "README.md").decode()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "org/base"
-    assert 'name, revision = "org/adapter", "main"' in card and "| before training | test " in card
+    assert 'name, revision = "org/adapter", "main"' in card
+    assert "| before training | test " in card
     assert "names these heads as the best ones on scenes, split test: L1 H0." in card
     figure = card.rpartition("](")[2].partition(")")[0]
-    assert hub.read("org/adapter", figure).startswith(b"\x89PNG") and card.count(f"]({figure})") == 1
+    assert hub.read("org/adapter", figure).startswith(b"\x89PNG")
+    assert card.count(f"]({figure})") == 1
 
 
 def test_it_loads_where_the_project_is_not(pushed, tmp_path):
@@ -115,4 +117,5 @@ def test_it_loads_where_the_project_is_not(pushed, tmp_path):
 def test_the_pipeline_grounds_with_the_adapter(pushed):
     found = pushed[3]
     assert found["org/adapter"] == found["named"] != found["org/base"]
-    assert "org/base has an adapter here" in found["error"] and "\n" not in found["error"]
+    assert "org/base has an adapter here" in found["error"]
+    assert "\n" not in found["error"]

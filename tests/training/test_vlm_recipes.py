@@ -80,8 +80,10 @@ def test_a_model_from_a_configuration(trained, scenes):
     results = json.loads((trained / "results.json").read_text())
     assert "before" not in results  # random weights
     figures = results["methods"]["direct"]["figures"]["test"]
-    assert figures["text_to_region_tokens"] > 20 and len(figures["text_to_region_by_head"]) == 2
-    assert figures["answer_perplexity"] > 1 and figures["generated_count"] == 8
+    assert figures["text_to_region_tokens"] > 20
+    assert len(figures["text_to_region_by_head"]) == 2
+    assert figures["answer_perplexity"] > 1
+    assert figures["generated_count"] == 8
     assert "| direct |" in (trained / "table.md").read_text()
 
 
@@ -91,7 +93,8 @@ def test_region_words_and_a_vision_encoder_of_stages(scenes, tmp_path, monkeypat
     stages |= {"patch_sizes": [3, 3], "strides": [2, 2], "sr_ratios": [2, 1], "num_attention_heads": [1, 2]}
     stages |= {"mlp_ratios": [2, 2], "reshape_last_stage": False, "model_type": "segformer"}
     stages |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"), 0.0)
-    words, language = [], []
+    words = []
+    language = []
     for batch, accumulation in ((4, 1), (2, 2)):
         recipe = vlm_recipe(
             scenes, tmp_path / f"run_{batch}", methods=["none", "direct"], options={"region_words": 0.5}
@@ -108,10 +111,12 @@ def test_region_words_and_a_vision_encoder_of_stages(scenes, tmp_path, monkeypat
             assert first["loss"] == pytest.approx(expected, rel=1e-5)
             words.append(first["loss_region_words"])
             language.append(first["loss_language"])
-    assert words[0] == pytest.approx(words[1], rel=1e-5) and min(words) > 1
+    assert words[0] == pytest.approx(words[1], rel=1e-5)
+    assert min(words) > 1
     assert language == pytest.approx([language[0]] * 4, rel=1e-5)
     config = AutoConfig.from_pretrained(tmp_path / "run_4" / "direct").vision_config
-    assert config.model_type == "segformer" and config.hidden_size == 16
+    assert config.model_type == "segformer"
+    assert config.hidden_size == 16
 
 
 def test_semi_direct_trains_a_model_of_a_recipe(trained, scenes, tmp_path, monkeypatch):
@@ -132,7 +137,8 @@ def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     whole = tmp_path / "run" / "direct"
     adapter = weights(whole)
-    assert adapter and all("language_model.layers" in name for name in adapter)
+    assert adapter
+    assert all("language_model.layers" in name for name in adapter)
     assert any(name.endswith("lora_B.weight") and value.any() for name, value in adapter.items())
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     start = json.loads((trained / "results.json").read_text())["methods"]["none"]["figures"]
@@ -152,10 +158,12 @@ def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path
     recipe["output_dir"] = str(stopped)
     assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 0
     again = weights(stopped / "direct")
-    assert again.keys() == adapter.keys() and all(torch.equal(again[name], adapter[name]) for name in adapter)
+    assert again.keys() == adapter.keys()
+    assert all(torch.equal(again[name], adapter[name]) for name in adapter)
 
     card = (whole / "README.md").read_text()
-    assert "before training" in card and "PeftModel.from_pretrained(base, name, revision=revision)" in card
+    assert "before training" in card
+    assert "PeftModel.from_pretrained(base, name, revision=revision)" in card
     snippet = tmp_path / "snippet.py"
     snippet.write_text(card.partition("```python\n")[2].partition("```")[0])
     done = run_elsewhere(LOAD_ADAPTER, tmp_path, str(trained / "none"), str(whole), str(snippet))
@@ -176,7 +184,8 @@ def test_checkpointing_and_accumulation_change_nothing(trained, scenes, tmp_path
         found[name] = weights(tmp_path / name / "direct")
     start = weights(trained / "none")
     changed = {name for name in start if not torch.equal(start[name], found["plain"][name])}
-    assert changed and not any("vision_tower" in name for name in changed)
+    assert changed
+    assert not any("vision_tower" in name for name in changed)
     assert any("multi_modal_projector" in name for name in changed)
     for name in ("checkpointing", "accumulation"):
         for key, value in found["plain"].items():
@@ -253,7 +262,8 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
     recipe = yaml.safe_load((tmp_path / "extends.yaml").read_text())
     assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert set(results["methods"]) == set(shipped.methods) and "before" in results
+    assert set(results["methods"]) == set(shipped.methods)
+    assert "before" in results
     measured = next(iter(results["methods"].values()))["figures"]["validation"]
     assert {"vlm_referring": "box_accuracy", "vlm_vqa": "vqa_accuracy"}.get(name, "answer_loss") in measured
 
@@ -343,13 +353,15 @@ def test_an_anchor_is_added_trained_and_saved(method, adapter, trained, scenes, 
     for text in ("the red ball", "the <point> ball"):
         assert point_main([str(picture), text, "--model", str(folder), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert found["from"].startswith("the token <point>") and 0 <= found["point"][0] <= 1
+        assert found["from"].startswith("the token <point>")
+        assert 0 <= found["point"][0] <= 1
         assert ("head" in found["from"]) == (method == "actor")
     if method == "actor":
         model, _ = load_vlm(str(folder))
         saved = weights(folder)
         head = {f"pointer_head.{name}": value for name, value in model.pointer_head.state_dict().items()}
-        assert len(head) == 14 and all(torch.equal(saved[name], value) for name, value in head.items())
+        assert len(head) == 14
+        assert all(torch.equal(saved[name], value) for name, value in head.items())
 
     if method == "pointer" and not adapter:  # a model that has the token goes on with its row
         again = Model(family="vlm", source=str(folder), tokens=["<point>"])

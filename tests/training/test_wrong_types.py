@@ -39,7 +39,8 @@ def test_training_arguments(training, message):
 def test_a_whole_number_that_no_tensor_holds(tmp_path):
     """As a float, which its type allows: PyTorch divides by no larger whole number than 64 bits hold."""
     made = training_arguments(Recipe(training={"neftune_noise_alpha": 10**30, "weight_decay": 0}), tmp_path)
-    assert torch.ones(1) * made.neftune_noise_alpha == 1e30 and made.weight_decay == 0
+    assert torch.ones(1) * made.neftune_noise_alpha == 1e30
+    assert made.weight_decay == 0
 
 
 @pytest.mark.parametrize("name", CHECKPOINTING)
@@ -53,7 +54,8 @@ def test_checkpointing_under_both_names(name, own, tmp_path):
     read = [getattr(made, f"{kind}_kwargs", None) or {} for kind in CHECKPOINTING]
     expected = ({} if own == CHECKPOINTING[0] else {"use_reentrant": False}) | given.get(f"{own}_kwargs", {})
     assert read[0 if CHECKPOINTING[0] in known else 1] == expected
-    assert made.gradient_checkpointing and made.ddp_find_unused_parameters
+    assert made.gradient_checkpointing
+    assert made.ddp_find_unused_parameters
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def prepare_step(step: dict) -> None:
 def run_step(step: dict) -> dict:
     """Runs one step and returns its exit code and output."""
     prepare_step(step)
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with (
         mock.patch.dict(os.environ, step.get("environment", {})),
         mock.patch.object(sys, "argv", ["train.py", *step["arguments"]]),

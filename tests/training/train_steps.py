@@ -34,7 +34,8 @@ def _train(method: str, case: str, numbers: list[str], output: Path) -> list | N
         "gradient_accumulation_steps": int(accumulation),
     }
     table = tiny_table(8)
-    grouped, mapped = special == ["group_by_length"], special == ["mapped"]
+    grouped = special == ["group_by_length"]
+    mapped = special == ["mapped"]
     rows = add_lengths(tiny_rows(table), None) if grouped else None
     if grouped:
         sizes["train_sampling_strategy"] = special[0]
@@ -51,7 +52,9 @@ def _train(method: str, case: str, numbers: list[str], output: Path) -> list | N
 def _evaluate(rows: int, output: Path) -> dict | None:
     trainer = make_trainer(output, per_device_eval_batch_size=3)
     figures = trainer.measure(tiny_rows(tiny_table(8), seed=9).select(range(rows)))
-    return figures if trainer.is_world_process_zero() else None
+    if trainer.is_world_process_zero():
+        return figures
+    return None
 
 
 if __name__ == "__main__":

@@ -95,7 +95,10 @@ def test_models_and_look_need_no_extra(found):
 def test_the_one_loss_needs_no_extra(found):
     """A Trainer with the mixin takes a step on rows in memory; one row has its messages as a text of JSON."""
     (attention,) = found["step"]
-    assert 0 < attention < 20 and found["moved"] and found["same"] and found["words"] == 5
+    assert 0 < attention < 20
+    assert found["moved"]
+    assert found["same"]
+    assert found["words"] == 5
 
 
 @pytest.mark.parametrize(

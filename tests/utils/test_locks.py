@@ -126,4 +126,5 @@ def test_a_file_that_is_no_lock_of_ours_is_kept(tmp_path, kind):
     make[kind]()
     with lock(place.parent):
         pass
-    assert precious.read_text() == "years of work" and place.read_text() == "years of work"
+    assert precious.read_text() == "years of work"
+    assert place.read_text() == "years of work"

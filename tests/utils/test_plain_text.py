@@ -28,7 +28,8 @@ def test_a_long_value_is_shortened_in_its_middle(value):
     short = shorten_values(text)
     before, _, after = short.partition(value[:40])
     assert before == "rows.json, record 3: image doesn't exist: found "
-    assert "…" in after and after.endswith(f"{value[-20:]}, expected a user's path; isn't it elsewhere?")
+    assert "…" in after
+    assert after.endswith(f"{value[-20:]}, expected a user's path; isn't it elsewhere?")
     assert len(short) < 400
 
 
@@ -47,12 +48,17 @@ def test_a_sentence_is_not_shortened(text):
 @pytest.mark.parametrize("shortened", [first_sentences, lambda text: first_line(ValueError(text))])
 def test_the_messages_of_libraries_end_with_a_sentence(shortened):
     found = shortened(TORCHVISION)
-    assert found.startswith("Qwen2VLVideoProcessor requires") and found.endswith(".") and "\n" not in found
-    assert " ".join(TORCHVISION.split()).startswith(found) and "on the installation page" in found
+    assert found.startswith("Qwen2VLVideoProcessor requires")
+    assert found.endswith(".")
+    assert "\n" not in found
+    assert " ".join(TORCHVISION.split()).startswith(found)
+    assert "on the installation page" in found
 
 
 def test_more_sentences_are_left_out_whole():
-    one, two, three = "A first one, " + "word " * 40 + "ends.", "A second 1.5 of e.g. these.", "A third " + "x " * 90
+    one = "A first one, " + "word " * 40 + "ends."
+    two = "A second 1.5 of e.g. these."
+    three = "A third " + "x " * 90
     assert first_sentences(f"{one}\n{two}\n{three}") == f"{one} {two}"
     assert first_sentences(three * 3) == (three * 3).strip()  # no end, so it is whole
     assert first_sentences(ValueError()) == "ValueError"

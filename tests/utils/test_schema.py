@@ -38,7 +38,8 @@ class Outer(Section):
 def test_a_section_is_made_with_its_defaults():
     made = validate(Outer, {"inner": {"share": 1}, "choice": {"best": 2}, "named": {"a": {}}})
     assert made == Outer(inner=Inner(1.0), choice={"best": 2}, named={"a": Inner()})
-    assert type(made.inner.share) is float and validate(Outer, {}) == Outer()
+    assert type(made.inner.share) is float
+    assert validate(Outer, {}) == Outer()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,8 @@ def test_an_error_in_making_a_folder_is_raised(old, monkeypatch, number, write):
     write(old.parent)  # it is there, so nothing is made
     with pytest.raises(OSError) as error:
         write(old.parent / "new" / "folder")
-    assert error.value.errno == number and str(old.parent / "new") in str(error.value.filename)
+    assert error.value.errno == number
+    assert str(old.parent / "new") in str(error.value.filename)
 
 
 @pytest.mark.parametrize("later", [True, False])
@@ -115,7 +116,9 @@ def test_a_folder_that_another_process_makes_first_is_taken(old, monkeypatch, la
 
 
 def test_durable_content_is_on_the_disk_before_it_takes_its_place_and_the_folder_after(old, monkeypatch):
-    steps, fsync, replace = [], os.fsync, os.replace
+    steps = []
+    fsync = os.fsync
+    replace = os.replace
 
     def recorded_fsync(descriptor):
         steps.append(os.readlink(f"/proc/self/fd/{descriptor}"))
@@ -129,7 +132,8 @@ def test_durable_content_is_on_the_disk_before_it_takes_its_place_and_the_folder
     monkeypatch.setattr(os, "replace", recorded_replace)
     write_text(old, "new", durable=True)
     file, moved, folder = steps
-    assert os.path.dirname(file) == str(old.parent) and file.endswith(DRAFT)
+    assert os.path.dirname(file) == str(old.parent)
+    assert file.endswith(DRAFT)
     assert moved == ("new", old)
     assert folder == str(old.parent)
 
@@ -146,7 +150,8 @@ def test_two_processes_that_write_one_file_do_not_mix(old, monkeypatch):
 
 def test_a_reader_beside_a_writer_never_finds_a_part(old):
     contents = {"old", *("x" * (1 << 16) + str(number) for number in range(50))}
-    seen, done = set(), threading.Event()
+    seen = set()
+    done = threading.Event()
 
     def read():
         while not done.is_set():
@@ -158,7 +163,8 @@ def test_a_reader_beside_a_writer_never_finds_a_part(old):
         write_text(old, content)
     done.set()
     reader.join()
-    assert seen and seen <= contents
+    assert seen
+    assert seen <= contents
 
 
 def test_every_kind_of_content(tmp_path):
@@ -194,7 +200,8 @@ def test_only_files_are_replaced(tmp_path, kind):
     before = path.lstat().st_mode
     with pytest.raises(FileExistsError, match="not replaced by a file"):
         write_text(path, "new")
-    assert path.lstat().st_mode == before and os.listdir(tmp_path) == ["null"]
+    assert path.lstat().st_mode == before
+    assert os.listdir(tmp_path) == ["null"]
 
 
 def test_a_folder_that_cannot_be_deleted_is_an_error(tmp_path, monkeypatch):
@@ -229,8 +236,11 @@ def test_what_lies_in_the_place_of_a_draft_is_not_written_through(old, tmp_path_
     else:
         make[kind](other)
     write_text(old, "new")
-    assert old.read_text() == "new" and not old.is_symlink() and os.listdir(old.parent) == ["file"]
-    assert other.read_text() == "years of work" and os.listdir(other.parent) == ["thesis.tex"]
+    assert old.read_text() == "new"
+    assert not old.is_symlink()
+    assert os.listdir(old.parent) == ["file"]
+    assert other.read_text() == "years of work"
+    assert os.listdir(other.parent) == ["thesis.tex"]
 
 
 def test_a_link_that_comes_back_in_the_place_of_a_draft_is_an_error(old, tmp_path_factory, monkeypatch):
@@ -241,4 +251,5 @@ def test_a_link_that_comes_back_in_the_place_of_a_draft_is_an_error(old, tmp_pat
     )
     with pytest.raises(FileExistsError):
         write_text(old, "new")
-    assert old.read_text() == "old" and other.read_text() == "years of work"
+    assert old.read_text() == "old"
+    assert other.read_text() == "years of work"

@@ -19,7 +19,8 @@ SPLITS = {str(split) for name in BUILDERS for split in BUILDERS[name].BUILDER_CO
 
 def check(recipe: Recipe, prefix: str = "") -> None:
     """Checks a recipe before any training: the names in its sections, and the grounding that a method needs."""
-    task, data = TASKS[recipe.task], recipe.data
+    task = TASKS[recipe.task]
+    data = recipe.data
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
     options = check_options(task, recipe.options, f"{prefix}options")

@@ -39,7 +39,8 @@ def changed_regions(record: Regions, boxes: Boxes, other: Regions, rng: np.rando
     own = np.asarray(record.boxes, dtype=float)
     area = np.maximum((own[:, 2] - own[:, 0]) * (own[:, 3] - own[:, 1]), 1e-9)
     for box in np.asarray(boxes, dtype=float):
-        low, high = np.maximum(own[:, :2], box[:2]), np.minimum(own[:, 2:], box[2:])
+        low = np.maximum(own[:, :2], box[:2])
+        high = np.minimum(own[:, 2:], box[2:])
         inside |= np.clip(high - low, 0, None).prod(1) / area >= INSIDE
     nothing = np.zeros_like(record.features)
     there = other.features[rng.integers(len(other), size=len(record))] if len(other) else nothing
@@ -53,7 +54,8 @@ def draw_others(image_ids: Sequence[str], seed: int) -> list[int]:
     """For each row the number of a row of another picture."""
     if len({*image_ids}) < 2:
         raise ValueError("evidence is replaced by that of another picture: give rows of several pictures")
-    rng, others = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    others = []
     for image_id in image_ids:
         while image_ids[other := int(rng.integers(len(image_ids)))] == image_id:
             pass
@@ -76,7 +78,8 @@ def write_pictures(rows: Sequence[Mapping[str, Any]], folder: str, images: str, 
 
 def write_regions(rows: Sequence[Mapping[str, Any]], folder: str, table: Any, seed: int) -> None:
     """Writes a table with the regions of rows, and the changed ones: `<row number>_<view>`."""
-    others, rng = draw_others([row["image_id"] for row in rows], seed), np.random.default_rng(seed)
+    others = draw_others([row["image_id"] for row in rows], seed)
+    rng = np.random.default_rng(seed)
     with RegionTableWriter(folder, {"source": "evidence"}) as writer:
         for number, (row, other) in enumerate(zip(rows, others, strict=True)):
             record = table[row["image_id"]]

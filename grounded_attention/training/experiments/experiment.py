@@ -110,7 +110,10 @@ def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, fol
     blind = name == TEXT_ONLY
     if name == START:
         check_grounding(recipe, data, "start.")
-    method = recipe.methods[0] if name == START else name if name in recipe.methods else "none"
+    if name == START:
+        method = recipe.methods[0]
+    else:
+        method = name if name in recipe.methods else "none"
     trainer = make_trainer(recipe, method, data.text_alone() if blind else data, processor, folder)
     with recipe_key_errors("training"):
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
@@ -231,7 +234,8 @@ def _train(
     training: _Training, recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]
 ) -> None:
     """Trains one method and measures it, unless that is done, and pushes it if it has a repository."""
-    name, directory = training.name, training.directory
+    name = training.name
+    directory = training.directory
     hub = HubPush(repos[name], directory) if name in repos else None
     say(f"method: {name}")
     if _finished(directory) is not None:
@@ -256,7 +260,8 @@ def _train_model(
         duration = fit(trainer, recipe.resume, directory)
         numbers = {} if name == START else measure_all(trainer, data, directory)
     result = {**_headline(numbers), "figures": numbers, "train_seconds": duration.seconds}
-    steps, skipped = trainer.state.global_step, skipped_steps(trainer.state.log_history)
+    steps = trainer.state.global_step
+    skipped = skipped_steps(trainer.state.log_history)
     if skipped:
         say(f"  {skipped} of {steps} steps were left out, see `skipped_rows` in history.json")
         result["skipped_steps"] = skipped
@@ -281,7 +286,9 @@ def model_named(name: str) -> Iterator[None]:
 
 def _finished(directory: Path) -> dict[str, Any] | None:
     """The result of a finished training with a complete model; `None` otherwise."""
-    return read_json(directory / "results.json") if is_complete(directory) else None
+    if is_complete(directory):
+        return read_json(directory / "results.json")
+    return None
 
 
 def _headline(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

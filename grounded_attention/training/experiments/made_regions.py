@@ -109,7 +109,8 @@ def _reached(folder: str, boxes: Mapping[str, Mapping[str, Any]]) -> str | None:
     table = RegionTable.open(folder)
     hits = wanted = 0
     for image_id, record_of_rows in list(boxes.items())[:COUNTED]:
-        record, own = table[image_id], np.reshape(record_of_rows["boxes"], (-1, 4))
+        record = table[image_id]
+        own = np.reshape(record_of_rows["boxes"], (-1, 4))
         if len(own) and len(record):
             sides = np.array([record.width, record.height] * 2)
             hits += int((box_iou(own, record.boxes * sides).max(axis=1) >= IOU_THRESHOLD).sum())

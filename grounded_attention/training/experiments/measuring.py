@@ -13,7 +13,8 @@ from grounded_attention.utils.whole_files import write_json
 
 from .prepared_data import PreparedData
 
-TRAIN, TEXT_ONLY = "train", "text_only"
+TRAIN = "train"
+TEXT_ONLY = "text_only"
 BEFORE = "before training"  # in tables
 BEFORE_FILE = "before.json"
 # The split to report if there is room for only one, in order of preference.
@@ -47,7 +48,9 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
 
 
 def _on(track: str, name: str) -> str:
-    return f"{track}_{name}" if track else name
+    if track:
+        return f"{track}_{name}"
+    return name
 
 
 def reported_split(numbers: Mapping[str, dict[str, Any]]) -> str:
@@ -76,4 +79,6 @@ def _is_scored(numbers: Mapping[str, Any]) -> bool:
 def scored_splits(numbers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The numbers to show: all scored splits if the data set has special test splits, otherwise one split."""
     own = [name for name in numbers if name not in REPORTED and _is_scored(numbers[name])]
-    return {name: split for name, split in numbers.items() if _is_scored(split)} if own else {"": reported(numbers)}
+    if own:
+        return {name: split for name, split in numbers.items() if _is_scored(split)}
+    return {"": reported(numbers)}

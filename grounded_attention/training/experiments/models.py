@@ -113,7 +113,9 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
     if model.source:
         made, loading = _load(model_class, model, config)
         say_once(describe_loading(made, model.source, loading))
-        return adapt_family(made, loading["missing_keys"], model.adapter[LORA]) if model.adapter else made
+        if model.adapter:
+            return adapt_family(made, loading["missing_keys"], model.adapter[LORA])
+        return made
     width = {} if _has_width(model) else {WIDTH: processor.model_feature_size}
     fields = {**width, **model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):
@@ -174,7 +176,9 @@ def other_answers(model: PreTrainedModel, checkpoint: str) -> list[str] | None:
     config: Any = type(model).config_class
     theirs = config.from_pretrained(checkpoint)
     same_class = type(model).__name__ in (theirs.architectures or ())
-    return list(theirs.answers) if same_class and list(theirs.answers) != list(model.config.answers) else None
+    if same_class and list(theirs.answers) != list(model.config.answers):
+        return list(theirs.answers)
+    return None
 
 
 @torch.no_grad()
@@ -189,7 +193,8 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
             parameter._is_hf_initialized = False  # type: ignore[attr-defined]
         model._init_weights(model.get_submodule(module))
     source: Any = type(model).from_pretrained(checkpoint)
-    theirs, mine = source.state_dict(), model.state_dict()
+    theirs = source.state_dict()
+    mine = model.state_dict()
     to, of = ([pair[side] for pair in pairs] for side in (0, 1))
     for name in names:
         mine[name][to] = theirs[name][of].to(mine[name])
@@ -250,7 +255,10 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
 
 def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
     """Records in the processor which model computed the region features, if all tables have the same source."""
-    tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
+    if regions is None:
+        tables = []
+    else:
+        tables = regions.tables if isinstance(regions, JoinedRegions) else [regions]
     sources = [feature_source(table.provenance) for table in tables]
     if not sources or sources[0] is None or sources.count(sources[0]) < len(sources):
         return None

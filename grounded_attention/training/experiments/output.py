@@ -73,7 +73,8 @@ def _wanted(recipe: Recipe) -> dict[str, Any]:
 
 def open_output(recipe: Recipe) -> Path:
     """Creates the output directory and writes `recipe.json`."""
-    output, state = Path(recipe.output_dir), PartialState()
+    output = Path(recipe.output_dir)
+    state = PartialState()
     state.wait_for_everyone()
     if state.is_main_process:
         if recipe.overwrite:
@@ -162,7 +163,8 @@ def check_rows(output: Path, split: Mapping[str, Any]) -> None:
 
 def _differences(before: dict[str, Any], wanted: dict[str, Any]) -> tuple[str, str]:
     """What differs, and the key of a longer training, which is no such difference."""
-    there, here = before.get("training", {}), wanted["training"]
+    there = before.get("training", {})
+    here = wanted["training"]
     key, default = LENGTHS[0] if {*there, *here} & {LENGTHS[0][0]} else LENGTHS[1]
     lengths = [training.get(key, default) for training in (there, here)]
     if 0 < lengths[0] < lengths[1]:
@@ -201,9 +203,13 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
-    return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
+    if kept["start"]:
+        return kept | {"start": _without_aside(kept["start"])}
+    return kept
 
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; `None` if the file does not exist."""
-    return bounded_files.read_json(path) if path.is_file() else None
+    if path.is_file():
+        return bounded_files.read_json(path)
+    return None

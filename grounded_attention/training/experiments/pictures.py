@@ -52,9 +52,11 @@ def capture_pictures(
         for example in grounded_examples(built_rows(recipe, data)[split] if split else ()):
             if any(len(phrase.boxes) for phrase in example.phrases) and len(first) < recipe.pictures:
                 first.setdefault(example.image_id, example)
-        examples, files = [*first.values()], picture_files(data.splits, os.sep)
+        examples = [*first.values()]
+        files = picture_files(data.splits, os.sep)
         before = str(output / START) if (output / START).is_dir() else recipe.model.source
-        sources = {BEFORE: before, **sources} if before else sources
+        if before:
+            sources = {BEFORE: before, **sources}
     if not examples:
         return {}
     return {name: _capture(Model(source=folder), recipe, data, examples, files) for name, folder in sources.items()}
@@ -63,7 +65,8 @@ def capture_pictures(
 def _capture(
     source: Model, recipe: Recipe, data: PreparedData, examples: Sequence[AuditExample], files: Mapping[str, Path]
 ) -> list[ExampleAttention]:
-    task, processor = TASKS[recipe.task], make_processor(source)
+    task = TASKS[recipe.task]
+    processor = make_processor(source)
     if task.image_tokens:
         prompt = task.configure(data.options).options.caption_prompt
         return capture_examples(load_vlm(source)[0].eval(), processor, examples, None, files, prompt)
@@ -96,7 +99,8 @@ def draw_pictures(
 
 def show_start(measured: Mapping[str, Any], model: Any, processor: Any, recipe: Recipe, data: PreparedData) -> str:
     """Draws the heads of the start model, and what it attends to in validation images; returns a line about them."""
-    output, accuracy = Path(recipe.output_dir), np.array(measured["accuracy"])
+    output = Path(recipe.output_dir)
+    accuracy = np.array(measured["accuracy"])
     layer, head = np.unravel_index(np.nanargmax(accuracy), accuracy.shape)
     ends = measured.get("intervals") or {end: np.full_like(accuracy, np.nan) for end in ("low", "high")}
     right = Estimate(accuracy[layer, head], ends["low"][layer][head], ends["high"][layer][head], measured["tokens"])
@@ -115,7 +119,8 @@ def track_pictures(trainer: Trainer, recipe: Recipe, data: PreparedData, name: s
     """Lets TensorBoard and trackio receive pictures of heads and examples, if one of them receives the logs."""
     if not tracks_pictures(trainer):
         return
-    task, with_examples = TASKS[recipe.task], recipe.pictures and data.regions is not None and not data.tracks
+    task = TASKS[recipe.task]
+    with_examples = recipe.pictures and data.regions is not None and not data.tracks
     examples = None
     if with_examples and task.always_has_phrases and "validation" in data.splits:
 
@@ -130,7 +135,8 @@ def draw_examples(
     model: Any, processor: Any, recipe: Recipe, data: PreparedData, name: str, layer: int, directory: Path
 ) -> list[Path]:
     """Draws the same pictures of validation images for one model, such as one that is being trained."""
-    regions, training = cast(Any, data.regions), model.training
+    regions = cast(Any, data.regions)
+    training = model.training
     examples, files = _captions(_rows_to_show(data, recipe, "validation"))
     model.eval()
     try:
@@ -144,7 +150,8 @@ def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[
     shown: dict[str, tuple[dict[str, Any], Path]] = {}
     if recipe.data.source is not None:  # see `capture_pictures`
         return []
-    images, wanted = Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures
+    images = Path(recipe.data.data_dir) / "flickr30k-images"
+    wanted = recipe.pictures
     for row in data.splits[split]:
         path = path_below(images, f"{row['image_id']}.jpg")
         grounded = [phrase for phrase in row["phrases"] if phrase["sentence"] == 0 and phrase["boxes"]]

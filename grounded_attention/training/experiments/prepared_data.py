@@ -66,7 +66,8 @@ class PreparedData:
 
 def prepare_data(recipe: Recipe) -> PreparedData:
     """Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables."""
-    task, data = TASKS[recipe.task], recipe.data
+    task = TASKS[recipe.task]
+    data = recipe.data
     if not data.data_dir and data.source is None:
         raise RecipeError("data.data_dir is empty: give the folder of the data set, or data.source")
     with PartialState().main_process_first():
@@ -134,7 +135,9 @@ def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) ->
     check_names(names, list(splits), "data.train_splits: ")
     if not names:
         raise RecipeError("data.train_splits is empty: give the splits to train on")
-    return splits[names[0]] if len(names) == 1 else datasets.concatenate_datasets([splits[name] for name in names])
+    if len(names) == 1:
+        return splits[names[0]]
+    return datasets.concatenate_datasets([splits[name] for name in names])
 
 
 def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] | None:
@@ -202,7 +205,9 @@ def open_regions(
     if isinstance(places, MadeRegions):
         raise RecipeError("data.regions has a detector: give the folder of the table that was made")
     tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]
-    return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
+    if len(tables) == 1 and not empty_images:
+        return tables[0]
+    return JoinedRegions(tables, empty_images)
 
 
 def _find(task: Task, data: Data) -> RemoteRows | None:
@@ -210,11 +215,14 @@ def _find(task: Task, data: Data) -> RemoteRows | None:
     name = data.builder or task.builder
     if data.source is not None:
         return None
-    return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
+    if is_on_hub(data.data_dir):
+        return find_rows(data.data_dir, name, BUILDERS[name], data.options)
+    return None
 
 
 def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
-    name, options = data.builder or task.builder, dict(data.options)
+    name = data.builder or task.builder
+    options = dict(data.options)
     if data.source is not None:
         rows_options: dict[str, Any] = {
             "columns": data.columns,

@@ -38,7 +38,9 @@ WRONG = (OSError, ValueError, ImportError, SafetensorError)
 def split_revision(name: str) -> tuple[str, str | None]:
     """The name of a model, and the branch, tag or commit after `@`, if it has one."""
     base, at, revision = name.rpartition("@")
-    return (base, revision) if at and not Path(name).exists() else (name, None)
+    if at and not Path(name).exists():
+        return (base, revision)
+    return (name, None)
 
 
 def find_device(name: str | None, state: PartialState | None = None) -> torch.device:
@@ -136,7 +138,9 @@ def _settings(dtype: str, device: str | None) -> dict[str, Any]:
             "device_map": device or EVERYWHERE,
         }
     settings = {"dtype": getattr(torch, dtype)}
-    return settings | {"device_map": EVERYWHERE} if device == EVERYWHERE else settings
+    if device == EVERYWHERE:
+        return settings | {"device_map": EVERYWHERE}
+    return settings
 
 
 def _load(load: Callable[[Any], tuple[Any, dict[str, Any]]], config: Any, whole: bool) -> tuple[Any, dict[str, Any]]:
@@ -148,7 +152,8 @@ def _load(load: Callable[[Any], tuple[Any, dict[str, Any]]], config: Any, whole:
     if not (whole or bare):
         model = model.base_model
     if _lacks_most(model, loading):
-        missing, count = loading["missing_keys"], len(model.state_dict())
+        missing = loading["missing_keys"]
+        count = len(model.state_dict())
         raise ValueError(
             f"{len(missing)} of {count} weights of {type(model).__name__} are not in the checkpoint, such as "
             f"{min(missing)}: it is of another model, or damaged"
@@ -186,7 +191,8 @@ def load_pipeline(
         if find_family(config.model_type) is None:
             known = " or ".join(FAMILIES)
             raise ValueError(f"model type {config.model_type} is not supported, expected {known}")
-        model, processor = load_base_model(name), AutoProcessor.from_pretrained(name)
+        model = load_base_model(name)
+        processor = AutoProcessor.from_pretrained(name)
         check_finite(model, "its weights")
     except WRONG as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error

@@ -47,7 +47,8 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     """Prints the table, and writes `table.md` and the pictures to the output folder; only in the main process."""
     if not PartialState().is_main_process:
         return
-    results, output = outcome.results, Path(recipe.output_dir)
+    results = outcome.results
+    output = Path(recipe.output_dir)
     table = _table(results)
     write_text(output / "table.md", table + "\n")
     histories = {name: _history(output / name) for name in results["methods"]}
@@ -193,7 +194,9 @@ def markdown_parts(text: str) -> Iterator[str]:
 
 def _unmarked(cell: str) -> str:
     bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
-    return Html(f"<b>{escape(cell.strip('*'))}</b>") if bold else cell
+    if bold:
+        return Html(f"<b>{escape(cell.strip('*'))}</b>")
+    return cell
 
 
 def _figures(output: Path, known: Mapping[str, tuple[str, str]]) -> str:

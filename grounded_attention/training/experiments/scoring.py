@@ -84,7 +84,8 @@ def _head(checkpoint: str, model_type: str, architecture: str) -> str | None:
 
 def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
     """Makes a Trainer that only measures."""
-    task, source = TASKS[recipe.task], Model(source=checkpoint)
+    task = TASKS[recipe.task]
+    source = Model(source=checkpoint)
     processor = make_processor(source)
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
@@ -192,7 +193,8 @@ def measure_perturbation(
 
 
 def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    collator, size = trainer.data_collator.evaluating(rows), trainer.args.eval_batch_size
+    collator = trainer.data_collator.evaluating(rows)
+    size = trainer.args.eval_batch_size
     images = rows["image_id"]
     loader = DataLoader(rows, size, collate_fn=collator)
     for number, batch in enumerate(with_progress(loader, "remove regions")):

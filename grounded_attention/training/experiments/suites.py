@@ -57,7 +57,8 @@ from .prepared_data import PreparedData, open_regions
 from .scoring import read_config, score_splits
 from .vision_language import load_vlm
 
-GROUNDING, HALLUCINATION = "grounding", "hallucination"
+GROUNDING = "grounding"
+HALLUCINATION = "hallucination"
 LENGTH = {GROUNDING: 48, HALLUCINATION: 4, EVIDENCE: 8}  # tokens of an answer
 DESCRIPTION = 256  # and of a free description
 ASKED = 'Does this image show "{}"? Answer yes or no.'
@@ -141,7 +142,9 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
             builder.download_and_prepare()
             rows = datasets.concatenate_datasets([builder.as_dataset(each) for each in splits])
             return Probe("scenes", rows, pictures)
-        source, images, name = str(scene_probe(root, suite)), images or pictures, "scenes"
+        source = str(scene_probe(root, suite))
+        images = images or pictures
+        name = "scenes"
     else:
         name = root.name if root.exists() else source
     on_hub: dict[str, Any] = {} if root.exists() else {"streaming": True}
@@ -228,7 +231,8 @@ def _boxes_of_heads(settings: Settings, probe: Probe, rows: Any) -> list[Sequenc
 
 
 def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
-    asked, pictures = [], [name for name in ("file_name", "width", "height") if name in rows.column_names]
+    asked = []
+    pictures = [name for name in ("file_name", "width", "height") if name in rows.column_names]
     for row in rows:
         if len(row["captions"]) == 1 and is_vlm and settings.match == CAPTION:
             raise ValueError(f"{probe.name}: whether a statement is true has no answer by --match caption: use yes")
@@ -268,7 +272,9 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
     options = {"generate": LENGTH[HALLUCINATION]} if is_vlm else {}
     items = _score(settings, probe, "grounded_generation" if is_vlm else "vqa", asked, options)
     said = [read_yes_or_no(str(items[row["example_id"]]["generated" if is_vlm else "answer"])) for row in rows]
-    gold, images, groups = [answers[0] for answers in rows["answers"]], rows["image_id"], rows["sampling"]
+    gold = [answers[0] for answers in rows["answers"]]
+    images = rows["image_id"]
+    groups = rows["sampling"]
     estimates = verdict_metrics(said, gold, images, probe.positive)
     for group in dict.fromkeys(groups) if len(set(groups)) > 1 else ():
         places = [place for place, each in enumerate(groups) if each == group]
@@ -310,7 +316,8 @@ def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict
     with TemporaryDirectory() as folder:
         files: Any = [{}] * len(listed)
         if settings.regions is None:
-            files = files if settings.text_only else write_pictures(listed, folder, probe.images, settings.seed)
+            if not settings.text_only:
+                files = write_pictures(listed, folder, probe.images, settings.seed)
         else:
             write_regions(listed, f"{folder}/regions", open_regions(settings.regions), settings.seed)
             settings = replace(settings, regions=f"{folder}/regions")

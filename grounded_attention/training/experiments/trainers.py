@@ -55,7 +55,8 @@ def make_trainer(
             measured += [AttentionGrounding(rollout=not task.image_tokens), *map(AlignmentAccuracy, aligned)]
         return measured
 
-    train, validation = data.splits["train"], data.splits.get("validation")
+    train = data.splits["train"]
+    validation = data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = _preservation(recipe, model)
     with recipe_key_errors("training"):
@@ -91,8 +92,10 @@ def _preservation(recipe: Recipe, model: PreTrainedModel) -> Preservation | None
 
 def check_best_metric(trainer: GroundingTrainer, key: str) -> None:
     """Raises `RecipeError` if no evaluation, on a batch or else on all rows, gives the metric that chooses a model."""
-    arguments, rows = trainer.args, cast(Any, trainer.eval_dataset)
-    name, key = arguments.metric_for_best_model, f"{key}.metric_for_best_model"
+    arguments = trainer.args
+    rows = cast(Any, trainer.eval_dataset)
+    name = arguments.metric_for_best_model
+    key = f"{key}.metric_for_best_model"
     if name is None or arguments.eval_strategy == "no":
         return
     for part in (rows.select(range(min(len(rows), arguments.eval_batch_size))), rows):

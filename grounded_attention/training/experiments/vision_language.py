@@ -96,9 +96,10 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     made, missing = load_vlm(model)
     if missing:
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {min(missing)}")
-    known = (
-        load_processor(model.tokenizer or model.source).tokenizer.get_vocab() if model.tokens and model.source else {}
-    )
+    if model.tokens and model.source:
+        known = load_processor(model.tokenizer or model.source).tokenizer.get_vocab()
+    else:
+        known = {}
     rows = _add_tokens(made, model.tokens, processor.tokenizer, known)
     if model.adapter:
         options = {"trainable_token_indices": rows} if rows else {}
@@ -226,7 +227,8 @@ def adapt_family(model: Any, missing: Iterable[str], options: Mapping[str, Any])
             f"model.adapter: {type(model).__name__} predicts words with the weights of its word embeddings, which a "
             "LoRA leaves unchanged: train it without an adapter"
         )
-    base, encoder = model.base_model_prefix, f"{model.base_model_prefix}.encoder"
+    base = model.base_model_prefix
+    encoder = f"{model.base_model_prefix}.encoder"
     absent = [name for name in missing if name.startswith(f"{encoder}.")]
     if absent:
         raise RecipeError(f"model.adapter: the checkpoint has no weight {min(absent)}, which a LoRA cannot replace")

@@ -66,7 +66,9 @@ def _manifest(directory: Path) -> dict[str, Any] | None:
         files = read_json(directory / MANIFEST)
     except (OSError, ValueError):
         return None
-    return files if isinstance(files, dict) else None
+    if isinstance(files, dict):
+        return files
+    return None
 
 
 def step_of(checkpoint: Path) -> int:

@@ -49,7 +49,9 @@ class HeadChoice:
 
     def options(self, pairs: list[tuple[int, int]]) -> dict[str, Any]:
         """Options of a method that restrict it to the chosen heads."""
-        return {"layers": sorted(set(self.value))} if self.kind == "layers" else {"heads": [list(p) for p in pairs]}
+        if self.kind == "layers":
+            return {"layers": sorted(set(self.value))}
+        return {"heads": [list(p) for p in pairs]}
 
 
 def read_choice(heads: Any) -> HeadChoice | None:

@@ -34,7 +34,9 @@ EVALUATION = 2**31 - 1
 
 def row_key(row: Mapping[str, Any]) -> str:
     """The name of a row, which decides its random draws."""
-    return row["example_id"] if "example_id" in row else row["caption_id"]
+    if "example_id" in row:
+        return row["example_id"]
+    return row["caption_id"]
 
 
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -63,8 +65,12 @@ class Collator(GroundingCollator):
         method: SupervisionMethod | None = None,
     ):
         self._set(method, regions)
-        self.task, self.processor, self.seed, self.labels = task.configure(options), processor, seed, labels
-        self.split, self.texts = split, texts
+        self.task = task.configure(options)
+        self.processor = processor
+        self.seed = seed
+        self.labels = labels
+        self.split = split
+        self.texts = texts
         self.images = None if images is None else Path(images)
         self._epoch = torch.zeros((), dtype=torch.int64)
         if shares_memory():  # with running DataLoader workers
@@ -79,7 +85,8 @@ class Collator(GroundingCollator):
     def evaluating(self, split: Any, regions: Any | None = None, metrics: Sequence[Any] = ()) -> "Collator":
         """A copy for an evaluation split; its random draws are the same in every epoch."""
         other = copy(self)
-        other.split, other.training = split, False
+        other.split = split
+        other.training = False
         other._readers = tuple(metric for metric in metrics if hasattr(metric, "prepare_batch"))
         other.regions = self.regions if regions is None else regions
         other._epoch = torch.tensor(EVALUATION)
@@ -108,7 +115,8 @@ class Collator(GroundingCollator):
 
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> Tensor:
         entities = [[phrase.get("entity") for phrase in row.get("phrases") or ()] for row in rows]
-        images, epoch = [row["image_id"] for row in rows], int(self._epoch)
+        images = [row["image_id"] for row in rows]
+        epoch = int(self._epoch)
         return control_labels(
             self.labels,
             batch,

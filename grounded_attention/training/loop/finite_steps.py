@@ -69,7 +69,9 @@ class FiniteTrainer(Trainer):
         self._means: dict[str, Tensor] = {}
         self._loss_before = torch.zeros(())
         self._in_a_row = 0
-        self._taken, self._skipped = 0, 0  # steps since the last log
+        # steps since the last log
+        self._taken = 0
+        self._skipped = 0
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self._micro_batches:
@@ -147,7 +149,8 @@ class FiniteTrainer(Trainer):
             if self._skipped:
                 mean = logs.pop("loss") * (self._taken + self._skipped)
                 logs |= {"loss": mean / self._taken} if self._taken else {}
-            self._taken, self._skipped = 0, 0
+            self._taken = 0
+            self._skipped = 0
         super().log(logs, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

@@ -25,7 +25,9 @@ from grounded_attention.tasks.task import region_arguments
 
 logger = logging.get_logger(__name__)
 
-COUNTS, ROW_KEYS = "component_counts", "row_keys"  # entries of a training batch
+# entries of a training batch
+COUNTS = "component_counts"
+ROW_KEYS = "row_keys"
 SEQUENCE_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels"}
 Row = Mapping[str, Any]
 # What a text has at the place of an image, with the white space behind it; and what a text alone answers.
@@ -69,7 +71,9 @@ class GroundingCollator:
         self._set(method, regions)
 
     def _set(self, method: SupervisionMethod | None, regions: Any | None) -> None:
-        self.method, self.regions, self.training = method, regions, True
+        self.method = method
+        self.regions = regions
+        self.training = True
         self._readers: tuple[Any, ...] = () if method is None else (method,)
         # `GroundingTrainerMixin` sets them: the largest number of tokens, and whether it must not cut images.
         self.max_length: int | None = None
@@ -99,7 +103,9 @@ class GroundingCollator:
 
     def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Loss component -> number of terms in its sum."""
-        return {} if self.method is None else self.method.counts(batch)
+        if self.method is None:
+            return {}
+        return self.method.counts(batch)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the random draws, if there are some."""
@@ -136,7 +142,9 @@ def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str
 
 
 def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, Any]:
-    images, chats, phrases = [], [], []
+    images = []
+    chats = []
+    phrases = []
     for i, row in enumerate(rows):
         chat, pictures = _conversation(row, f"row {i} of the batch")
         before = int(first_of(row, (*MESSAGES, "prompt")) is None)  # the text "Describe the image."
@@ -149,7 +157,8 @@ def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, 
         images.append(pictures)
         chats.append(chat)
         phrases.append(read)
-    tokenizer, side = collator.processor.tokenizer, collator.processor.tokenizer.padding_side
+    tokenizer = collator.processor.tokenizer
+    side = collator.processor.tokenizer.padding_side
     tokenizer.padding_side = side if collator.max_length is None else "right"
     try:
         batch = collator.processor(chats, images=images, phrases=phrases, labels=True).reported()
@@ -162,7 +171,8 @@ def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, 
 
 def _cut(batch: dict[str, Any], length: int, phrases: Sequence[Sequence[Phrase]], keeps_images: bool) -> None:
     """Keeps the first tokens of sequences padded on the right, as TRL does; drops phrases that lose a token."""
-    sizes, texts = batch["attention_mask"].sum(1).tolist(), batch["text_positions"]
+    sizes = batch["attention_mask"].sum(1).tolist()
+    texts = batch["text_positions"]
     for row in (batch["region_positions"] >= length).any(1).nonzero().flatten().tolist():
         said = f"row {row} of the batch has {sizes[row]} tokens, and image tokens beyond max_length={length}"
         if not keeps_images:
@@ -191,7 +201,9 @@ def listed(value: Any) -> list[Any]:
     """The entries of a column of a row: a list, a tuple or an array of objects, or one entry; none for None."""
     if isinstance(value, (list, tuple)) or getattr(getattr(value, "dtype", None), "hasobject", False):
         return list(value)
-    return [] if value is None else [value]
+    if value is None:
+        return []
+    return [value]
 
 
 def _conversation(row: Row, name: str) -> tuple[Chat, list[Any]]:
@@ -202,7 +214,8 @@ def _conversation(row: Row, name: str) -> tuple[Chat, list[Any]]:
     elif row.get("prompt") is not None and row.get("completion") is not None:
         asked, inside = _messages(row["prompt"], "user", f"{name}, prompt")
         answered, further = _messages(row["completion"], "assistant", f"{name}, completion")
-        messages, inside = [*asked, *answered], [*inside, *further]
+        messages = [*asked, *answered]
+        inside = [*inside, *further]
     elif row.get("text") is not None:
         asked, _ = _messages(DESCRIBE, "user", name)
         messages, inside = _messages(row["text"], "assistant", f"{name}, text")
@@ -228,7 +241,8 @@ def _place_images(chat: Chat, phrases: list[Phrase], count: int) -> tuple[Chat, 
     if not count or sum(text.count(PLACE) for text in _texts(chat)) != count:
         return chat, phrases
     pieces: list[tuple[int, int, int]] = []  # text, first and last character of what stays a text
-    messages, number = [], 0
+    messages = []
+    number = 0
     for message in chat:
         parts: list[dict[str, Any]] = []
         for part in message["content"]:

@@ -31,7 +31,8 @@ def join_labels(
 
 def _joined(split: str, rows: datasets.Dataset, labels: PseudoLabels) -> datasets.Dataset:
     if "caption_id" not in rows.column_names:
-        expected, columns = "rows of captions", ", ".join(rows.column_names)
+        expected = "rows of captions"
+        columns = ", ".join(rows.column_names)
         raise DataError("the rows have no column caption_id", found=columns, expected=expected)
     ids = rows["caption_id"][:]
     places = pc.index_in(pa.array(ids, pa.string()), labels.rows.data.column("caption_id").combine_chunks())
@@ -40,19 +41,15 @@ def _joined(split: str, rows: datasets.Dataset, labels: PseudoLabels) -> dataset
             "label them with `grounded-attention data pseudo-ground`, with the same builder and options; or leave "
             "the split out with data.options.splits"
         )
-        problem, first = (
-            f"{places.null_count} of {len(rows)} captions were never labelled",
-            ids[places.index(None).as_py()],
-        )
+        problem = f"{places.null_count} of {len(rows)} captions were never labelled"
+        first = ids[places.index(None).as_py()]
         raise DataError(problem, file=labels.path, where=split, found=first, hint=hint)
     found = labels.rows.select(places.to_numpy())
     for column, what in (("image_id", "image"), ("text", "text")):
         for caption, own, labelled in zip(ids, rows[column], found[column], strict=True):
             if own != labelled:
-                problem, where = (
-                    f"the labels are those of another {what}; label the captions again",
-                    f"caption {caption}",
-                )
+                problem = f"the labels are those of another {what}; label the captions again"
+                where = f"caption {caption}"
                 raise DataError(problem, file=labels.path, where=where, found=labelled, expected=repr(own))
     joined = ["phrases", *(name for name in ("width", "height") if name not in rows.column_names)]
     rows = rows.select_columns([name for name in rows.column_names if name != "phrases"])
@@ -63,7 +60,8 @@ class JoinedRegions:
     """The part of the interface of `RegionTable` that training uses, over one or several tables."""
 
     def __init__(self, tables: Sequence[RegionTable], empty: bool = False):
-        self.tables, self.empty = list(tables), empty
+        self.tables = list(tables)
+        self.empty = empty
         widths = {table.feature_size for table in tables}
         if len(widths) > 1:
             listed = ", ".join(f"{table.path} {table.feature_size}" for table in tables)
@@ -92,7 +90,9 @@ class JoinedRegions:
     def __getitem__(self, image_id: str) -> Regions:
         records = [table[image_id] for table in self.tables if image_id in table]
         if records:
-            return records[0] if len(records) == 1 else join_regions(records)
+            if len(records) == 1:
+                return records[0]
+            return join_regions(records)
         if self.empty:
             features = np.zeros((0, self.feature_size), dtype=np.float16)
             return Regions(image_id, 1, 1, np.zeros((0, 4), dtype=np.float32), features)
@@ -134,7 +134,9 @@ class ShuffledTargets:
     """Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`."""
 
     def __init__(self, split: Any, collate: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]], seed: int):
-        self.split, self.collate, self.seed = split, collate, seed
+        self.split = split
+        self.collate = collate
+        self.seed = seed
         self._known: OrderedDict[str, Sequence[np.ndarray]] = OrderedDict()
 
     def __call__(self, image_id: str) -> Sequence[np.ndarray]:

@@ -53,7 +53,10 @@ class LengthSampler(Sampler[int]):
     """
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int):
-        self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
+        self.lengths = np.asarray(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the order."""
@@ -64,7 +67,8 @@ class LengthSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng([self.seed, self.epoch])
-        drawn, span = rng.permutation(len(self)), self.batch_size * BATCHES_SORTED
+        drawn = rng.permutation(len(self))
+        span = self.batch_size * BATCHES_SORTED
         groups = np.split(drawn, range(span, len(self), span))
         order = np.concatenate([group[np.argsort(-self.lengths[group], kind="stable")] for group in groups])
         whole = len(self) // self.batch_size

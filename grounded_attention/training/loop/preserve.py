@@ -28,7 +28,8 @@ class Preservation:
     forward_kwargs: Mapping[str, Any] = {"output_hidden_states": True}
 
     def __init__(self, weight: float, start: PreTrainedModel, model_inputs: tuple[str, ...]):
-        self.weight, self.model_inputs = weight, model_inputs
+        self.weight = weight
+        self.model_inputs = model_inputs
         self.start = start.eval().requires_grad_(False)
 
     def counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -57,7 +58,8 @@ def _tokens(batch: Mapping[str, Any]) -> Tensor:
 
 def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
     """Mask of the regions, (B, R) bool; R = 0 for text alone; all choices of an example have the same regions."""
-    tokens, mask = _tokens(batch), batch.get(name)
+    tokens = _tokens(batch)
+    mask = batch.get(name)
     if mask is None:
         return tokens[:, :0]
     mask = mask.bool().flatten(0, -2)

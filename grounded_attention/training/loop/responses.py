@@ -56,7 +56,8 @@ def response_batch(
     Raises:
         ValueError: if the images do not fit the sequence, or a phrase has no boxes.
     """
-    labels, device = inputs["labels"].cpu(), inputs["labels"].device
+    labels = inputs["labels"].cpu()
+    device = inputs["labels"].device
     texts = response_rows(labels >= 0 if keep is None else (labels >= 0) & keep.cpu()[:, None], most)
     if columns == "sequence":
         known = inputs["attention_mask"].cpu() > 0
@@ -84,7 +85,8 @@ def response_rows(wanted: Tensor, most: int | None) -> Tensor:
 def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns: Columns) -> dict[str, Any]:
     patches = processor if isinstance(processor, PatchGroundingProcessor) else PatchGroundingProcessor(processor)
     token = patches.tokenizer.convert_tokens_to_ids(patches.family.image_token(patches.processor))
-    tokens, evidence = [], []
+    tokens = []
+    evidence = []
     for number, (row, sequence) in enumerate(zip(rows, ids, strict=True)):
         name = f"row {number} of the batch"
         sizes = [open_image(each, name).size for each in row_images(row)]
@@ -96,7 +98,8 @@ def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns
         return {**data, "phrase_regions": data["region_candidate_mask"][:, None].astype(np.float32)}
     most = max(1, *map(len, evidence))
     shape = (len(rows), most)
-    boxes, images = np.full((*shape, 1, 4), -1.0, dtype=np.float32), np.zeros(shape, dtype=np.int64)
+    boxes = np.full((*shape, 1, 4), -1.0, dtype=np.float32)
+    images = np.zeros(shape, dtype=np.int64)
     marks = np.zeros((*shape, data["region_boxes"].shape[1]), dtype=np.float32)
     for row_number, of_row in enumerate(evidence):
         for place, (box, image) in enumerate(of_row):

@@ -89,7 +89,8 @@ class SavedWeights:
             self._compare_adapter(model)
         if not isinstance(model, PreTrainedModel):
             return False
-        types, loading = {weight.dtype for weight in model.parameters()}, cast(Any, type(model)).from_pretrained
+        types = {weight.dtype for weight in model.parameters()}
+        loading = cast(Any, type(model)).from_pretrained
         loaded, report = loading(
             checkpoint,
             config=model.config,
@@ -108,7 +109,8 @@ class SavedWeights:
 
         name = model.active_adapters[0]
         folder = self._checkpoint if name == "default" else self._checkpoint / name
-        saved, own = load_peft_weights(str(folder), "cpu"), get_peft_model_state_dict(model, adapter_name=name)
+        saved = load_peft_weights(str(folder), "cpu")
+        own = get_peft_model_state_dict(model, adapter_name=name)
         other = {key for key in own.keys() & saved.keys() if own[key].shape != saved[key].shape}
         self._refuse(own.keys() - saved.keys(), saved.keys() - own.keys(), other)
 

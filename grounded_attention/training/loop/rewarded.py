@@ -29,7 +29,9 @@ NOTHING = (
     "no response of a row with boxes is supervised; check that `phrases` have boxes that image tokens show, and that "
     "rewards pass reward_above"
 )
-ROWS, REWARDS = "attention_rows", "attention_rewards"  # entries of a batch: its rows, and their rewards
+# entries of a batch: its rows, and their rewards
+ROWS = "attention_rows"
+REWARDS = "attention_rewards"
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class AttentionTeacher:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return value.to(device)
+    return value
 
 
 class ResponseTerm(GroundingTrainerMixin):
@@ -82,8 +86,11 @@ class ResponseTerm(GroundingTrainerMixin):
         super(GroundingTrainerMixin, self).__init__(*args, **kwargs)
         use_one_gpu(self)
         trainer: Any = self
-        self.method, self.attention_weight, self.most_rows = method, attention_weight, most_rows
-        self.reward_above, self.teacher = reward_above, teacher
+        self.method = method
+        self.attention_weight = attention_weight
+        self.most_rows = most_rows
+        self.reward_above = reward_above
+        self.teacher = teacher
         self.columns: Any = getattr(method, "response_columns", "boxes")
         self.patches: Any = None if self.columns == "sequence" else PatchGroundingProcessor(trainer.processing_class)
         check_kept_columns(trainer.args)
@@ -99,7 +106,9 @@ class ResponseTerm(GroundingTrainerMixin):
             method.empty = NOTHING
         method.prepare(trainer.model)
         self._reports = AttentionReports(trainer.model)
-        self._step_counts, self._logged, self._logged_since = None, {}, 0
+        self._step_counts = None
+        self._logged = {}
+        self._logged_since = 0
 
     def _check_columns(self, names: Sequence[str] | None) -> None:
         if self.columns == "boxes" and names is not None and "phrases" not in names:
@@ -116,7 +125,8 @@ class ResponseTerm(GroundingTrainerMixin):
         """The loss of TRL, and in training the attention loss."""
         trainer: Any = self
         inputs = dict(inputs)
-        rows, own = inputs.pop(ROWS), {key: inputs.pop(key, None) for key in (REWARDS, EARLIER)}
+        rows = inputs.pop(ROWS)
+        own = {key: inputs.pop(key, None) for key in (REWARDS, EARLIER)}
         passes: list[tuple[dict[str, Any], Any]] = []
         training = trainer.model.training and torch.is_grad_enabled()
 
@@ -150,14 +160,18 @@ class ResponseTerm(GroundingTrainerMixin):
         self.remember({self.method.name: added.detach() / trainer.accelerator.num_processes})
         scale = self._scale(num_items_in_batch) / trainer.accelerator.num_processes
         loss = loss + self.attention_weight * scale * added
-        return (loss, outputs) if return_outputs else loss
+        if return_outputs:
+            return (loss, outputs)
+        return loss
 
     def _batch(
         self, model_inputs: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None
     ) -> dict[str, Any]:
         batch = response_batch(self.patches, model_inputs, rows, self.columns, self.most_rows, keep)
         batch |= self.method.prepare_batch(batch)
-        return batch if self.teacher is None else {**batch, "labels": model_inputs["labels"]}
+        if self.teacher is None:
+            return batch
+        return {**batch, "labels": model_inputs["labels"]}
 
     @contextmanager
     def _reading(
@@ -240,14 +254,19 @@ class GroundedGRPOTrainer(ResponseTerm, GRPOTrainer):
         return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        rows, place, earlier = [dict(row) for row in inputs], 0, list[Tensor]()
+        rows = [dict(row) for row in inputs]
+        place = 0
+        earlier = list[Tensor]()
         model: Any = self.model
 
         def make(model_inputs: Mapping[str, Any]) -> dict[str, Any] | None:
             nonlocal place
             chunk = rows[place : place + len(model_inputs["labels"])]
             place += len(model_inputs["labels"])
-            return self._batch(model_inputs, chunk) if chunk else None  # those after all rows are of a reference
+            # those after all rows are of a reference
+            if chunk:
+                return self._batch(model_inputs, chunk)
+            return None
 
         def keep(batch: dict[str, Any], reports: Any) -> None:
             outputs = SimpleNamespace(attentions=reports)
@@ -258,7 +277,9 @@ class GroundedGRPOTrainer(ResponseTerm, GRPOTrainer):
             output = super()._generate_and_score_completions(inputs)
         first = self.accelerator.process_index * len(rows)
         output |= {ROWS: rows, REWARDS: self._rewards[first : first + len(rows)]}
-        return {**output, EARLIER: earlier} if reads else output
+        if reads:
+            return {**output, EARLIER: earlier}
+        return output
 
 
 class GroundedDPOTrainer(ResponseTerm, DPOTrainer):

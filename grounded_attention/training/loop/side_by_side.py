@@ -23,7 +23,9 @@ from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.whole_files import make_folder
 
 LOG = "log.txt"
-SECONDS, TAIL = 10, 1000  # between looks at the logs; bytes at the end of a log
+# between looks at the logs; bytes at the end of a log
+SECONDS = 10
+TAIL = 1000
 
 
 class Job(Protocol):
@@ -57,7 +59,8 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     if PartialState().num_processes > 1:
         raise RecipeError(f"workers={workers} needs a single process: run without the launcher, or give workers=1")
     share = max(1, (os.cpu_count() or 1) // workers)
-    waiting, unfinished = list(jobs), {job.directory for job in jobs}
+    waiting = list(jobs)
+    unfinished = {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))
     running: dict[Future, J] = {}
     bar = tqdm(total=len(jobs), desc=f"{workers} at a time", unit="job", disable=quiet or is_quiet(), leave=False)
@@ -93,14 +96,17 @@ def _last_step(job: Job) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - TAIL))
         steps = re.findall(rb"\d+/\d+(?= \[)", file.read())
-    return f"{job.name} {steps[-1].decode()}" if steps else job.name
+    if steps:
+        return f"{job.name} {steps[-1].decode()}"
+    return job.name
 
 
 def _context(work: Callable[..., Any]) -> Any:
     """Starts processes as forks of one that has imported what `work` needs and done nothing else; elsewhere anew."""
     if "forkserver" not in get_all_start_methods():
         return get_context("spawn")
-    context, function = get_context("forkserver"), work.func if isinstance(work, partial) else work
+    context = get_context("forkserver")
+    function = work.func if isinstance(work, partial) else work
     context.set_forkserver_preload([__name__, function.__module__])
     return context
 

@@ -23,7 +23,10 @@ class PictureTracking(TrainerCallback):
     """Sends pictures after each evaluation that has measured heads."""
 
     def __init__(self, trainer: Trainer, name: str, layers: Sequence[str], examples: DrawExamples | None = None):
-        self.trainer, self.name, self.layers, self.examples = trainer, name, list(layers), examples
+        self.trainer = trainer
+        self.name = name
+        self.layers = list(layers)
+        self.examples = examples
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         measured = measured_heads(state.log_history)

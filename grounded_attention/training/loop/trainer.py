@@ -80,7 +80,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             self.remove_callback(callback)
         if not self.args.disable_tqdm:
             self.add_callback(TrainingBar)
-        self.task, self.metrics, self.preservation, self.hub = task, metrics, preservation, hub
+        self.task = task
+        self.metrics = metrics
+        self.preservation = preservation
+        self.hub = hub
         # The loss is divided by the counts of the whole step. Older transformers read the second attribute.
         self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
         self._resumed_from: str | None = None
@@ -151,7 +154,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     def counts(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Loss component of the task, the method and the preservation -> number of terms in its sum."""
         counts = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
-        return counts if self.preservation is None else counts | self.preservation.counts(batch)
+        if self.preservation is None:
+            return counts
+        return counts | self.preservation.counts(batch)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
         """Component -> its count in the step; `compute_loss` gets it."""
@@ -165,7 +170,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         loss = self.add_up(parts, counts, model.training) * self.accelerator.num_processes
         if model.training:
             loss = spread_nan(loss)
-        return (loss, outputs) if return_outputs else loss
+        if return_outputs:
+            return (loss, outputs)
+        return loss
 
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
         """One forward pass with the arguments of the task and of the supervision method."""
@@ -177,13 +184,16 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
-        counted, parts = self.counts(batch), {}
+        counted = self.counts(batch)
+        parts = {}
         for each in self.task.losses:
             if each.name in counted:
                 begun = self.state.global_step >= each.begin * self.state.max_steps
                 parts[each.name] = (each.total(outputs, batch), each.weight if begun else 0.0)
         parts |= super().components(outputs, batch)
-        return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
+        if self.preservation is None:
+            return parts
+        return parts | self.preservation.losses(outputs, batch)
 
     # Logs
 
@@ -205,7 +215,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         if self._resumed_from is None:
             return
         if self.args.should_save:
-            run_dir, best = Path(cast(str, self.args.output_dir)), self.state.best_model_checkpoint
+            run_dir = Path(cast(str, self.args.output_dir))
+            best = self.state.best_model_checkpoint
             rotate(run_dir, self.args.save_total_limit, self.state.global_step, best)
         load_unlogged(self, Path(self._resumed_from))
 
@@ -240,8 +251,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             `tuple[dict[str, Any], dict[str, list]]`: the numbers; one column for each score of examples, in the order
             of the data set (`grounded_attention.metrics.item_scores`), empty if no metric keeps them.
         """
-        model, metrics = cast(torch.nn.Module, self.model), self.metrics()
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        model = cast(torch.nn.Module, self.model)
+        metrics = self.metrics()
+        rank = self.accelerator.process_index
+        world = self.accelerator.num_processes
         share = Subset(dataset, range(rank, len(dataset), world))
         collator = cast(Collator, self.data_collator).evaluating(dataset, regions, metrics)
         loader = DataLoader(
@@ -325,7 +338,8 @@ class _Continuation(TrainerCallback):
     """Sets the epoch of the collator, and continues the logs of a checkpoint."""
 
     def __init__(self, trainer: GroundingTrainer, collator: Collator):
-        self.trainer, self.collator = trainer, collator
+        self.trainer = trainer
+        self.collator = collator
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.trainer.continue_from_checkpoint()
@@ -339,7 +353,8 @@ def without_autocast(model: nn.Module) -> Iterator[None]:
     """Removes the autocast that Accelerate puts around the `forward` of a model in training. So the numbers at the end
     of a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it.
     """
-    plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")
+    plain = model.__dict__.get("_original_forward")
+    wrapped = model.__dict__.get("forward")
     if plain is None or wrapped is None or _needs_half(model):
         yield
         return
@@ -387,4 +402,5 @@ def name_plainly(model: nn.Module) -> None:
     sharded = type(model)
     if issubclass(sharded, FSDPModule):
         plain = next(each for each in sharded.__mro__ if not issubclass(each, FSDPModule))
-        sharded.__module__, sharded.__name__ = plain.__module__, plain.__name__
+        sharded.__module__ = plain.__module__
+        sharded.__name__ = plain.__name__

@@ -49,7 +49,8 @@ def grounding_loss(
     Returns:
         `Tensor`: () with a graph; 0 if nothing is grounded.
     """
-    counts = method.counts(batch) if counts is None else counts
+    if counts is None:
+        counts = method.counts(batch)
     losses = method.losses(outputs, batch)
     return sum((_mean(total, counts[name]) for name, (total, _) in losses.items()), start=torch.zeros(()))
 
@@ -133,7 +134,8 @@ class GroundingTrainerMixin(SavedWeights):
         check_kept_columns(trainer.args)
         self._check_options(trainer)
         method.prepare(trainer.model)
-        self.method, self.attention_weight = method, attention_weight
+        self.method = method
+        self.attention_weight = attention_weight
         self._reports = AttentionReports(trainer.model) if self.hides_attentions else None
         self._step_counts: dict[str, Tensor] | None = None
         self._logged: dict[str, Tensor] = {}
@@ -149,12 +151,14 @@ class GroundingTrainerMixin(SavedWeights):
                     f"{name}={chosen!r} has no effect on the batches of a GroundingCollator, whose labels are those "
                     f"of the assistant's texts: give {' or '.join(f'{name}={value!r}' for value in kept)}"
                 )
-        collator, length = trainer.data_collator, getattr(trainer.args, "max_length", None)
+        collator = trainer.data_collator
+        length = getattr(trainer.args, "max_length", None)
         default = getattr(type(trainer.args), "__dataclass_fields__", {}).get("max_length")
         is_default = default is not None and length == default.default
         changed = [name for name in ("chat_template_path", "eos_token") if getattr(trainer.args, name, None)]
         if isinstance(collator, GroundingCollator):
-            collator.max_length, collator.keeps_images = length, is_default
+            collator.max_length = length
+            collator.keeps_images = is_default
             if changed and trainer.processing_class is not collator.processor.processor:
                 raise ValueError(f"{changed[0]}: give GroundingCollator the processor that is processing_class")
         elif changed or (length is not None and not is_default):
@@ -165,7 +169,9 @@ class GroundingTrainerMixin(SavedWeights):
 
     def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
         """Loss component -> number of terms in its sum; of the collator, if it has counted."""
-        return batch[COUNTS] if COUNTS in batch else self.method.counts(batch)
+        if COUNTS in batch:
+            return batch[COUNTS]
+        return self.method.counts(batch)
 
     def count_step(self, batches: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, Tensor]:
         """Component -> its count over the micro-batches of all processes, () float64."""
@@ -218,7 +224,9 @@ class GroundingTrainerMixin(SavedWeights):
         parts = self.components(SimpleNamespace(attentions=reports, loss=loss), batch)
         added = self.add_up(parts, counts, training)
         loss = loss + (added * self._scale(num_items_in_batch) if training else added)
-        return (loss, outputs) if return_outputs else loss
+        if return_outputs:
+            return (loss, outputs)
+        return loss
 
     def _scale(self, num_items_in_batch: Any) -> int:
         """What undoes the Trainer's division by processes, and by the accumulated batches unless it counts items."""
@@ -236,7 +244,8 @@ class GroundingTrainerMixin(SavedWeights):
         super().save_model(output_dir, _internal_call)  # type: ignore[misc]
         trainer: Any = self
         if trainer.args.should_save and self.hides_attentions:
-            folder, config = Path(output_dir or trainer.args.output_dir), trainer.model.config
+            folder = Path(output_dir or trainer.args.output_dir)
+            config = trainer.model.config
             complete_adapter_card(folder, self.method, self.attention_weight, config)
 
     # Logs

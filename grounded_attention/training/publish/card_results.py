@@ -13,7 +13,8 @@ from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
 from grounded_attention.utils.plain_text import markdown_table
 
-ACCURACY, HEADS = "_accuracy", "text_to_region"
+ACCURACY = "_accuracy"
+HEADS = "text_to_region"
 COLUMNS = ("accuracy", "split", "this model", "95 % interval", "number", "majority", "chance")
 HEAD_NUMBERS = {
     "all_heads": "mean over all heads",
@@ -45,10 +46,14 @@ def result_table(numbers: Numbers) -> str:
         beside = numbers.get(split, {})
         if name.startswith(f"{HEADS}_"):
             key = name.removeprefix(f"{HEADS}_")
-            title, stem, counted = f"words attend to a gold region, {HEAD_NUMBERS[key]}", HEADS, "tokens"
+            title = f"words attend to a gold region, {HEAD_NUMBERS[key]}"
+            stem = HEADS
+            counted = "tokens"
             ends = summarise(numbers["validation"], beside)["interval"] if key == "best_head" and beside else None
         else:
-            stem, counted, ends = name.removesuffix(ACCURACY), "count", None
+            stem = name.removesuffix(ACCURACY)
+            counted = "count"
+            ends = None
             title = stem.replace("_", " ")
         number = str(beside.get(f"{stem}_{counted}", "–"))
         others = [_shown(beside.get(f"{stem}_{kind}")) for kind in ("majority", "chance")]
@@ -56,7 +61,9 @@ def result_table(numbers: Numbers) -> str:
     if not rows:
         return "Only the losses were measured, see `history.json`."
     shown = markdown_table(COLUMNS, rows)
-    return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_NUMBERS["best_head"] in row[0] for row in rows) else shown
+    if any(HEAD_NUMBERS["best_head"] in row[0] for row in rows):
+        return f"{shown}\n\n{_how_chosen(rows)}"
+    return shown
 
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
@@ -69,11 +76,15 @@ def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _shown(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    if value is None:
+        return "–"
+    return f"{value:.3f}"
 
 
 def _interval(ends: Sequence[float] | None) -> str:
-    return "–" if ends is None else interval_text((ends[0], ends[1]), ".3f")
+    if ends is None:
+        return "–"
+    return interval_text((ends[0], ends[1]), ".3f")
 
 
 def head_table(grounding: Mapping[str, Any]) -> str:
@@ -81,8 +92,10 @@ def head_table(grounding: Mapping[str, Any]) -> str:
     by_head = grounding.get(f"{HEADS}_by_head")
     if by_head is None:
         return ""
-    accuracy, share = np.array(by_head), np.array(grounding[f"{HEADS}_share_by_head"])
-    ends, rows = grounding.get(INTERVALS), []
+    accuracy = np.array(by_head)
+    share = np.array(grounding[f"{HEADS}_share_by_head"])
+    ends = grounding.get(INTERVALS)
+    rows = []
     for place, layer in enumerate(grounding.get(f"{HEADS}_layers", range(len(accuracy)))):
         best = int(accuracy[place].argmax())
         shown = _interval(ends and [ends[end][place][best] for end in ("low", "high")])

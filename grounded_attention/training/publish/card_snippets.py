@@ -8,7 +8,8 @@ from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.utils.plain_text import printable
 
 # Files of a card besides its text.
-FIGURE, EVAL_RESULTS = "head_grounding.png", ".eval_results/results.yaml"
+FIGURE = "head_grounding.png"
+EVAL_RESULTS = ".eval_results/results.yaml"
 VLM_TEMPLATE = "trained_vlm.md"
 LIMITS = (
     "The model cannot attend to a region that the detector missed, and it cannot use features of another model than "
@@ -33,7 +34,8 @@ def base_lines(base: str | None) -> dict[str, str | None]:
     if base is None:
         return {"base_model": None}
     if is_local(base):
-        of_peft, named = "PeftConfig, PeftModel", "a model in a folder of its author"
+        of_peft = "PeftConfig, PeftModel"
+        named = "a model in a folder of its author"
         return {"base_model": LOCAL_BASE, "base_named": named, "of_peft": of_peft}
     return {"base_model": f'"{base}"', "base_named": f"`{base}`", "of_peft": "PeftModel"}
 

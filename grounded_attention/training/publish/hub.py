@@ -48,7 +48,8 @@ LAST_CHECKPOINT = "last-checkpoint"
 # Seconds before a retry of the final push; a push during training is retried at the next save.
 WAITS = (1.0, 5.0)
 # Files of the Trainer, and scores of single examples, which are not part of a model.
-TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", STEP, MANIFEST)
+TRAINER_SUFFIXES = (".pt", ".pth", ".bin")
+TRAINER_FILES = ("trainer_state.json", STEP, MANIFEST)
 LEFT_OUT = (
     MANIFEST,
     "checkpoint-*/*",
@@ -80,7 +81,8 @@ class HubRepo:
 
 def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
     """The repositories of the runs of a recipe."""
-    planned, folder = {}, re.sub(r"[^\w.-]+", "-", Path(recipe.output_dir).resolve().name)
+    planned = {}
+    folder = re.sub(r"[^\w.-]+", "-", Path(recipe.output_dir).resolve().name)
     if recipe.start is not None and recipe.start.training.get("push_to_hub"):
         planned[START] = _repo(recipe.start.training, f"{folder}-{START}", "start.training.")
     if recipe.training.get("push_to_hub"):
@@ -101,20 +103,24 @@ def _repo(training: Mapping[str, Any], default: str, prefix: str) -> HubRepo:
     for name, value in of_hub.items():
         if not isinstance(value, str | None):
             raise RecipeError(f"{prefix}hub_{name} must be of type str, found {type(value).__name__}")
-    name, strategy = of_hub["model_id"] or default, training.get("hub_strategy", HubStrategy.EVERY_SAVE)
+    name = of_hub["model_id"] or default
+    strategy = training.get("hub_strategy", HubStrategy.EVERY_SAVE)
     try:
         validate_repo_id(name)
     except HFValidationError as error:
         raise RecipeError(f"{prefix}hub_model_id {name!r}: expected NAMESPACE/NAME ({error})") from error
     check_names([str(getattr(strategy, "value", strategy))], [s.value for s in HubStrategy], f"{prefix}hub_strategy=")
-    private, always = training.get("hub_private_repo"), bool(training.get("hub_always_push"))
+    private = training.get("hub_private_repo")
+    always = bool(training.get("hub_always_push"))
     return HubRepo(name, of_hub["revision"], private, HubStrategy(strategy), always, of_hub["token"])
 
 
 def prepare_repos(recipe: Recipe) -> dict[str, HubRepo]:
     """Creates the repositories of `plan_repos` and checks, before any training, that they are writable."""
     planned = plan_repos(recipe)
-    return on_main_process(lambda: {name: prepare_repo(repo) for name, repo in planned.items()}) if planned else {}
+    if planned:
+        return on_main_process(lambda: {name: prepare_repo(repo) for name, repo in planned.items()})
+    return {}
 
 
 def prepare_repo(repo: HubRepo) -> HubRepo:
@@ -157,7 +163,8 @@ class HubPush:
     card: Callable[[int], str] | None = None  # of a training step, in the place of the one in its checkpoint
 
     def __init__(self, repo: HubRepo, directory: Path):
-        self.repo, self.directory = repo, directory
+        self.repo = repo
+        self.directory = directory
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="push")
         self._running: Future | None = None
 

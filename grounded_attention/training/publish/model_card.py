@@ -156,7 +156,11 @@ def _metadata(recipe: Recipe, name: str, data: PreparedData) -> dict[str, Any]:
 
 def _method(recipe: Recipe, name: str) -> str:
     """The name of the method of a run."""
-    return "none" if name == TEXT_ONLY else recipe.methods[0] if name == START else name
+    if name == TEXT_ONLY:
+        return "none"
+    if name == START:
+        return recipe.methods[0]
+    return name
 
 
 def _parts(recipe: Recipe, name: str) -> list[str]:
@@ -168,7 +172,9 @@ def _base_model(recipe: Recipe) -> str | None:
     """The Hub id of the checkpoint that the training started from; `None` for a local folder."""
     model = _as_given(recipe).model
     source = model.source or model.bert
-    return None if source is None or is_local(source) else source
+    if source is None or is_local(source):
+        return None
+    return source
 
 
 def builder_name(recipe: Recipe) -> str:
@@ -182,7 +188,9 @@ def drawn_scenes(recipe: Recipe, data: PreparedData) -> Mapping[str, Any] | None
     """Version, seed and number of the training scenes; `None` for other data."""
     if data.pulled is not None:
         return data.pulled.record["scenes"]
-    return None if recipe.data.source is not None else read_scenes(Path(recipe.data.data_dir))
+    if recipe.data.source is not None:
+        return None
+    return read_scenes(Path(recipe.data.data_dir))
 
 
 def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | None]:
@@ -199,10 +207,12 @@ def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | 
 
 def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
     """The variables of the template `model_cards/trained.md`, or `TEMPLATE` for a vision-language model."""
-    heads, tokens = head_table(trained.reported), TASKS[trained.recipe.task].image_tokens
+    heads = head_table(trained.reported)
+    tokens = TASKS[trained.recipe.task].image_tokens
     measured = {**({BEFORE: trained.before} if trained.before else {}), "this model": trained.numbers}
     limits = VLM_LIMITS if tokens else LIMITS
-    kinds, source = data.splits["train"].unique("kind") if tokens else [], _as_given(trained.recipe).model.source
+    kinds = data.splits["train"].unique("kind") if tokens else []
+    source = _as_given(trained.recipe).model.source
     return {
         "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
@@ -223,7 +233,9 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
 
 def _as_given(recipe: Recipe) -> Recipe:
     """The recipe with its original model section; after the start it contains a local checkpoint."""
-    return recipe if recipe.start is None else replace(recipe, model=recipe.start.model)
+    if recipe.start is None:
+        return recipe
+    return replace(recipe, model=recipe.start.model)
 
 
 def _title(recipe: Recipe, name: str, model_class: str) -> str:
@@ -234,7 +246,8 @@ def _title(recipe: Recipe, name: str, model_class: str) -> str:
 
 
 def _summary(recipe: Recipe, name: str) -> str:
-    family, task = family_title(recipe.model), TASKS[recipe.task]
+    family = family_title(recipe.model)
+    task = TASKS[recipe.task]
     if name == TEXT_ONLY:
         blind = "images" if task.image_tokens else "regions"
         return f"A {family} that was trained on {task.title} without {blind}: a baseline."
@@ -262,14 +275,17 @@ def _about(trained: Trained, data: PreparedData) -> list[tuple[str, str]]:
 
 
 def _data_text(recipe: Recipe, data: PreparedData) -> str:
-    name, scenes = builder_name(recipe), drawn_scenes(recipe, data)
+    name = builder_name(recipe)
+    scenes = drawn_scenes(recipe, data)
     hub, commit = _measured_on(recipe, data)
     place = "" if commit is None else f", pulled from `{hub}` at `{commit[:8]}`"
     if scenes is not None:
         held_out = ", combinations held out" if scenes.get("held_out") else ""
         drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']}{held_out})"
         return f"{drawn}, read by the builder `{name}`{place}"
-    return f"`{name}`{place}" if place else f"`{hub or name}`"
+    if place:
+        return f"`{name}`{place}"
+    return f"`{hub or name}`"
 
 
 def _training(trained: Trained) -> str:
@@ -303,9 +319,10 @@ def _controls(trained: Trained) -> Iterator[str]:
     elif trained.name == TEXT_ONLY:
         yield "**A control**: the accuracy from words alone, for a comparison with models that read regions."
     elif trained.name == "none":
-        compared = (
-            "; the supervised models of the recipe are compared with this one" if len(recipe.methods) > 1 else ""
-        )
+        if len(recipe.methods) > 1:
+            compared = "; the supervised models of the recipe are compared with this one"
+        else:
+            compared = ""
         yield f"Attention was not supervised{compared}."
     elif recipe.supervision.labels == "gold":
         aligned = all(isinstance(part, GroundingAlignment) for part in trained.method.parts)
@@ -327,7 +344,8 @@ def _controls(trained: Trained) -> Iterator[str]:
 
 
 def _licence(recipe: Recipe, data: PreparedData) -> str:
-    named, terms = recipe.card.license, _data_licence(recipe, data)
+    named = recipe.card.license
+    terms = _data_licence(recipe, data)
     weights = "apache-2.0" if drawn_scenes(recipe, data) else "not stated; ask the publisher"
     of_data = f"Data (`{builder_name(recipe)}`): {markdown_text(terms.identifier)}. {markdown_text(terms.terms, 2000)}"
     return f"Weights: {named or weights}. Code: Apache-2.0. {of_data}"
@@ -338,7 +356,9 @@ def _data_licence(recipe: Recipe, data: PreparedData) -> Licence:
         return Licence(**data.pulled.record["licence"])
     if recipe.data.source is not None:
         return UNDECLARED
-    return SCENES if drawn_scenes(recipe, data) else BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
+    if drawn_scenes(recipe, data):
+        return SCENES
+    return BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
 
 
 def _citations(trained: Trained, data: PreparedData) -> Iterator[str]:
@@ -360,9 +380,11 @@ def _own_citations(trained: Trained) -> list[str]:
 
 def _use(trained: Trained) -> dict[str, Any]:
     """The variables of the code snippets of the card."""
-    example, processor = _example(trained.processor.tokenizer), trained.processor
+    example = _example(trained.processor.tokenizer)
+    processor = trained.processor
     places = trained.model.config.code_places
-    pixels, source = getattr(trained.model.config, "vision_config", None) is not None, processor.region_feature_source
+    pixels = getattr(trained.model.config, "vision_config", None) is not None
+    source = processor.region_feature_source
     return {
         **example,
         "model_class": trained.class_name,

@@ -17,7 +17,8 @@ from grounded_attention.utils.safe_paths import check_weight_index
 
 INSTALL = "pip install 'grounded-attention[vlm]'"
 # The usual patterns of adapters have at most some five repeats, and repeat no group.
-LONGEST_PATTERN, REPEATS = 5000, 6
+LONGEST_PATTERN = 5000
+REPEATS = 6
 _REPEATS = re.compile(r"(?<!\\)[*+]|\{\d+,\d*\}")
 _REPEATED_GROUP = re.compile(r"\)(?:[*+]|\{\d)")
 
@@ -106,7 +107,9 @@ def load_base_model(source: str, auto: Any = AutoModel) -> PreTrainedModel:
         missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
         if missing:
             raise ValueError(f"{len(missing)} weights are missing, such as {missing[0]}; copy or train it again")
-    return model.base_model if auto is AutoModel else model
+    if auto is AutoModel:
+        return model.base_model
+    return model
 
 
 @contextmanager

@@ -7,7 +7,9 @@ from typing import Any
 from .recipe import RecipeError
 
 # Larger values are no model: memory would be claimed before any check. RoPE's theta is 1e9 in Mistral Small.
-MAX_LAYERS, MAX_SIZE, MAX_NUMBER = 1000, 2**25, 2**40
+MAX_LAYERS = 1000
+MAX_SIZE = 2**25
+MAX_NUMBER = 2**40
 
 
 def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
@@ -16,6 +18,9 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
         if isinstance(value, Mapping):
             check_sizes(value, f"{prefix}{name}.")
         elif isinstance(value, int | float):
-            limit = MAX_LAYERS if "layers" in str(name) else MAX_SIZE if str(name).endswith("_size") else MAX_NUMBER
+            if "layers" in str(name):
+                limit = MAX_LAYERS
+            else:
+                limit = MAX_SIZE if str(name).endswith("_size") else MAX_NUMBER
             if not abs(value) <= limit:  # NaN is not either
                 raise RecipeError(f"{prefix}{name} is {str(value)[:40]}, expected at most {limit}")

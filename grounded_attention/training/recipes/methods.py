@@ -9,7 +9,8 @@ from .recipe import Recipe, RecipeError
 
 def recipe_method(recipe: Recipe, name: str, key: str = "supervision.options.") -> SupervisionMethod:
     """Makes a method with the options of a recipe."""
-    options, parts = recipe.supervision.options, split_name(name)
+    options = recipe.supervision.options
+    parts = split_name(name)
     if len(parts) == 1:
         return make_method(name, options.get(name, {}), f"{key}{name}.", RecipeError)
     return make_method(name, {part: options[part] for part in parts if part in options}, key, RecipeError)

@@ -49,7 +49,9 @@ def wanted_families(model: Model) -> str:
     """The expected families, for an error message."""
     if model.family == VLM.name:
         return " or ".join(map(repr, VLM.reads))
-    return repr(model.family) if model.family else " or ".join(map(repr, FAMILIES))
+    if model.family:
+        return repr(model.family)
+    return " or ".join(map(repr, FAMILIES))
 
 
 def is_vision_language(model: Model) -> bool:

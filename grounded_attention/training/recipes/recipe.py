@@ -317,7 +317,9 @@ def extended_path(path: Path, section: dict[str, Any]) -> Path:
     if not isinstance(name, str):
         raise RecipeError(f"{path}: extends must be the path or the name of a recipe, found {name!r}")
     beside = path.parent / name
-    return beside if beside.exists() else find_recipe(name)
+    if beside.exists():
+        return beside
+    return find_recipe(name)
 
 
 def _as_start(content: dict[str, Any]) -> dict[str, Any]:
@@ -368,7 +370,9 @@ def _at_home(value: Any) -> Any:
         return {key: _at_home(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_at_home(each) for each in value]
-    return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~/") else value
+    if isinstance(value, str) and value.startswith("~/"):
+        return os.path.expanduser(value)
+    return value
 
 
 def check_names(names: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:

@@ -26,7 +26,10 @@ from .study_recipe import FINE_TUNING, ORIGINAL, START, STARTS, Study
 from .study_table import check_scores, study_results, study_table
 
 RECORD = "cell.json"
-FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of another recipe"
+FINISHED = "finished"
+STARTED = "started"
+MISSING = "missing"
+OTHER = "of another recipe"
 
 Experiment = Callable[[Recipe], Any]
 
@@ -68,7 +71,9 @@ class Cell:
         if record != {"fingerprint": self.fingerprint}:
             return OTHER
         finished = (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
-        return FINISHED if finished else STARTED
+        if finished:
+            return FINISHED
+        return STARTED
 
 
 def plan_cells(study: Study) -> list[Cell]:
@@ -98,7 +103,8 @@ def _starts(study: Study, seed: int | None) -> dict[str, Cell]:
         recipe = study.starts[name]
         folder = START if name == ORIGINAL else f"{STARTS}/{name}"
         if seed is not None:
-            folder, recipe = f"{folder}/seed{seed}", replace(recipe, seed=seed)
+            folder = f"{folder}/seed{seed}"
+            recipe = replace(recipe, seed=seed)
         if name != ORIGINAL or not study.checkpoint:
             cells[name] = Cell(folder, START, _placed(study, recipe, folder), seed=seed)
     return cells

@@ -24,8 +24,10 @@ from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import Count, Of, Processes, Section, Seed
 from grounded_attention.utils.schema import section as section_of
 
-FINE_TUNING, ORIGINAL = "fine_tuning", "original"
-START, STARTS = "start", "starts"
+FINE_TUNING = "fine_tuning"
+ORIGINAL = "original"
+START = "start"
+STARTS = "starts"
 # Folders of a study beside those of its rows, and stages beside its downstream tasks.
 RESERVED = (START, STARTS, FINE_TUNING)
 STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
@@ -139,7 +141,8 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     for name, start in sections.starts.items():
         content = _content(start, sections, over=original, model=True)
         starts[name] = _recipe(content, source, f"starts.{name}.")
-    tuned, tunings = _content(sections.fine_tuning, sections), dict[str, Recipe | None]()
+    tuned = _content(sections.fine_tuning, sections)
+    tunings = dict[str, Recipe | None]()
     for name, row in sections.known_rows.items():
         tunings[name] = None  # straight to the downstream tasks
         if row and row.get("fine_tuning", True):

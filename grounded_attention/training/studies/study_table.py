@@ -20,7 +20,8 @@ BASELINES = {"majority": "always the most frequent answer", "chance": "chance", 
 GROUNDING = "text_to_region_"
 # Numbers of the best of several layers or heads, which is chosen on another split.
 CHOSEN = tuple(GROUNDING + kind for kind in ("all_heads", "best_layer", "best_head", "rollout"))
-MISSING, STAR = "–", "\\*"
+MISSING = "–"
+STAR = "\\*"
 Items = Mapping[str, list]
 
 
@@ -63,7 +64,9 @@ def _is_of(cell: "Cell", column: Column, study: Study) -> bool:
 
 
 def _score_name(column: Column, score: str) -> str:
-    return f"{column.track}_{score}" if column.track else score
+    if column.track:
+        return f"{column.track}_{score}"
+    return score
 
 
 def _scores(cell: "Cell", column: Column) -> Items:
@@ -88,7 +91,8 @@ def _scores(cell: "Cell", column: Column) -> Items:
 def _numbers(checkpoint: Path, split: str) -> dict[str, Any]:
     """The numbers of a split. The best layer and head are those of the validation split, if that is measured."""
     by_split = read_json(checkpoint / "results.json")["figures"]
-    numbers, validation = by_split.get(split, {}), by_split.get("validation", {})
+    numbers = by_split.get(split, {})
+    validation = by_split.get("validation", {})
     measured = GROUNDING + "rollout_by_layer"
     if measured in numbers and measured in validation:
         chosen = summarise(validation, numbers)
@@ -97,7 +101,9 @@ def _numbers(checkpoint: Path, split: str) -> dict[str, Any]:
 
 
 def _mean(items: Items) -> float:
-    return ItemScores.collect([items], "score").mean if "example_id" in items else items["score"][0]
+    if "example_id" in items:
+        return ItemScores.collect([items], "score").mean
+    return items["score"][0]
 
 
 def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
@@ -106,7 +112,8 @@ def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]
     for other, their in others.items():
         shared = [seed for seed in runs if seed in their]
         if shared:
-            mine, theirs = [runs[seed] for seed in shared], [their[seed] for seed in shared]
+            mine = [runs[seed] for seed in shared]
+            theirs = [their[seed] for seed in shared]
             differences[other] = {"seeds": shared, **_difference(mine, theirs)}
     return {"mean": sum(means.values()) / len(means), "seeds": means, "differences": differences}
 
@@ -181,14 +188,16 @@ def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mappin
 
 
 def _difference_text(difference: Mapping[str, Any]) -> str:
-    low, high = _points(difference["low"]), _points(difference["high"])
+    low = _points(difference["low"])
+    high = _points(difference["high"])
     ends = f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
     return f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
 
 
 def _notes(results: Mapping[str, Any]) -> list[str]:
     """How the table is read, and what it claims."""
-    fewest, cells = results["fewest_seeds"], results["cells"]
+    fewest = results["fewest_seeds"]
+    cells = results["cells"]
     sizes = [f"{c['name']}: {c['items']} items of {c['images']} images" for c in results["columns"] if c["items"]]
     compared = [each for each in _differences(results) if each[3]["interval"]]
     claimed = [
@@ -215,9 +224,13 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f}"
+    if value is None:
+        return MISSING
+    return f"{100 * value:.1f}"
 
 
 def _points(value: float) -> str:
     text = f"{100 * value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+    if text in ("+0.0", "-0.0"):
+        return "0.0"
+    return text.replace("-", "−")
