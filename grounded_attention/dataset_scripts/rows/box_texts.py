@@ -279,7 +279,7 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: Span, ques
             readings = (Reading("yxyx", 1000.0),)
         boxes += _boxes(groups, readings, found, "point" in key) if content not in ("[]", "null") else []
     image = item.get("image_id")
-    picture = image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else None
+    picture = image if type(image) is int and image >= 0 else None
     label = None if is_action else first_of(item, _LABEL_KEYS)
     if label is None or item[label] == "":
         return Mention(boxes, span, image=picture, is_action=is_action)

@@ -18,7 +18,6 @@ from .raw import (
     RowError,
     first_of,
     items,
-    plain,
     read_boxes,
     read_own_phrase,
     span_phrases,
@@ -33,17 +32,14 @@ TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence",
 
 
 def has_phrases(record: Columns) -> bool:
+    """Whether a row with texts has phrases, or entities with a text and boxes each."""
     value = record.get("phrases", record.get("entities"))
-    if "phrases" not in record and not _have_texts_and_boxes(value):
-        return False  # entities that captions name
-    is_list = isinstance(value, list) and (all(isinstance(each, Mapping) for each in value) or not has_boxes(record))
-    return is_list and (first_of(record, TEXTS) is not None or "prompt" in record)
-
-
-def _have_texts_and_boxes(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(each, Mapping) and each.keys() & {"text", "phrase"} and first_of(each, BOX_NAMES) for each in value
-    )
+    if not isinstance(value, list) or (first_of(record, TEXTS) is None and "prompt" not in record):
+        return False
+    are_objects = all(isinstance(each, Mapping) for each in value)
+    if "phrases" in record:
+        return are_objects or not has_boxes(record)
+    return are_objects and all(each.keys() & {"text", "phrase"} and first_of(each, BOX_NAMES) for each in value)
 
 
 def read_phrases(record: Columns, context: Context) -> Iterator[RawRow]:
@@ -66,13 +62,10 @@ def _texts(record: Columns) -> tuple[dict[str, Any], list[Any]]:
     if name is None:
         return {"prompt": record["prompt"], "completion": record.get("completion", "")}, []
     value = record[name]
-    if isinstance(value, list):
-        if not all(isinstance(each, str) for each in value):
-            raise RowError(f"bad {name}", found=value, expected="texts")
-        return {"captions": value}, []
-    if not isinstance(value, str):
-        raise RowError(f"bad {name}", found=value, expected="a text")
-    return {"text": value}, []
+    is_list = isinstance(value, list)
+    if not all(isinstance(each, str) for each in (value if is_list else [value])):
+        raise RowError(f"bad {name}", found=value, expected="a text, or texts")
+    return {"captions" if is_list else "text": value}, []
 
 
 # Entities
@@ -140,11 +133,11 @@ def read_chunks(record: Columns, context: Context) -> Iterator[RawRow]:
     spans: dict[tuple[int, int], RawPhrase] = {}
     for name in ("noun_chunks", "ref_exps"):
         for number, entry in enumerate(structured(record.get(name), name) or []):
-            place, values = f"{name}, element {number}", plain(entry)
-            if not isinstance(values, list) or len(values) < 6:
-                raise RowError(place, found=values, expected="[start, end, x1, y1, x2, y2, score]")
-            boxes = read_boxes(values[2:6], place, XYXY_SHARES)
-            for phrase in span_phrases(values[:2], caption, boxes, place):
+            place = f"{name}, element {number}"
+            if not isinstance(entry, list) or len(entry) < 6:
+                raise RowError(place, found=entry, expected="[start, end, x1, y1, x2, y2, score]")
+            boxes = read_boxes(entry[2:6], place, XYXY_SHARES)
+            for phrase in span_phrases(entry[:2], caption, boxes, place):
                 first = spans.setdefault((phrase.start or 0, phrase.end or 0), phrase)
                 if boxes[0].numbers not in [each.numbers for each in first.boxes]:
                     first.boxes = [*first.boxes, *boxes]

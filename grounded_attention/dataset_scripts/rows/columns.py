@@ -109,7 +109,7 @@ def id_of(record: Columns, images: list[Any]) -> str | None:
         return str(record[name])
     path = as_path(images[0]) if images else None
     path = without_object(path or as_path(record.get("file_name")) or "")
-    return None if not path else path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./")
+    return path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./") or None
 
 
 def make_row(record: Columns, texts: dict[str, Any], phrases: list[RawPhrase], **known: Any) -> RawRow:
@@ -148,7 +148,7 @@ def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
             f"{turned} beside a box", found=record[turned], expected="the upright box around it, without this key"
         )
     mask, hull = find_mask(record) or (None, None)
-    if not boxes and hull is not None and not any(each in record for each in BOX_NAMES):
+    if not boxes and hull is not None and record.keys().isdisjoint(BOX_NAMES):
         return [RawBox(list(hull), XYXY_PIXELS, mask=mask)]
     if len(boxes) == 1:
         boxes[0].hull, boxes[0].mask = hull, mask
@@ -160,9 +160,8 @@ def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
 
 def has_boxes(record: Columns) -> bool:
     """Whether a record has boxes of its own."""
-    return any(name in record for name in BOX_NAMES) or any(
-        all(side in record for side in sides) for _, sides in SIDE_NAMES
-    )
+    sides_of_one = (sides for _, sides in SIDE_NAMES if record.keys() >= {*sides})
+    return not record.keys().isdisjoint(BOX_NAMES) or any(sides_of_one)
 
 
 def each_text(

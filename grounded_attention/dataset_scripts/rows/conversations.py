@@ -202,8 +202,10 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
             if mention.words is not None:
                 place = (number, *mention.words)
             elif turn.role == "user":
-                if answer is not None and _repeats(mention, mentions[answer]):
-                    continue
+                if answer is not None:  # it may name the boxes that its question lists
+                    said = [box.numbers for other in mentions[answer] for box in other.boxes]
+                    if all(box.numbers in said for box in mention.boxes):
+                        continue
                 before = texts[number][: mention.span[0]][-LONGEST_POINTING:]
                 if answer is not None and not mentions[answer] and len(mentions[number]) == 1:
                     words = whole_text(turns[answer].text) if _POINTING.search(before) else None
@@ -221,12 +223,6 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
             key = (place[0], image, phrase.text if mention.is_label else place[1:])
             phrases.setdefault(key, phrase).boxes.extend(mention.boxes)
     return [*phrases.values()]
-
-
-def _repeats(mention: Mention, others: Sequence[Mention]) -> bool:
-    """Whether an answer names the boxes that its question lists."""
-    said = [box.numbers for other in others for box in other.boxes]
-    return all(box.numbers in said for box in mention.boxes)
 
 
 def _check_rest(rest: str, context: Context) -> None:
@@ -283,7 +279,9 @@ def _with_question(turns: Sequence[Turn], phrase: RawPhrase, text: int | None) -
     place = None if text is None else _place_asked(turns, text)
     if place is None:
         found = [box.numbers for box in phrase.boxes]
-        raise RowError("objects: whose boxes are they?", found=found, expected="a name in ref, or a question for it")
+        raise RowError(
+            "objects: whose boxes are they?", found=found, expected="a name in ref before it, or a question for it"
+        )
     return _phrase(turns, place, phrase.boxes, phrase.image)
 
 

@@ -54,8 +54,8 @@ OBJECT_NAMES = (*OBJECT_LISTS, *BOX_NAMES, "x1", "y1", "x2", "y2", "xmin", "ymin
 def has_no_objects(record: Columns) -> bool:
     """Whether all columns of things are empty, and no text means them."""
     values = [record[key] for key in OBJECT_NAMES if key in record]
-    others = any(key in record for key in ("question", *TEXT_NAMES) if key not in ("caption", "text"))
-    with_text = first_of(record, ("caption", "text")) and not any(key in record for key in OBJECT_LISTS)
+    others = record.keys() & {"question", *TEXT_NAMES} - {"caption", "text"}
+    with_text = first_of(record, ("caption", "text")) and record.keys().isdisjoint(OBJECT_LISTS)
     return bool(values) and all(each in (None, [], {}, "") for each in values) and not others and not with_text
 
 
@@ -77,7 +77,7 @@ def _objects_column(record: Columns) -> str | None:
     """
     name = first_of(record, LIST_NAMES)
     boxes = first_of(record, BOX_NAMES)
-    others = any(key in record for key in TEXT_NAMES if key != "caption")
+    others = record.keys() & {*TEXT_NAMES} - {"caption"}
     if name is not None or boxes is None or others or _beside(record) is not None:
         return name
     value = record[boxes]
@@ -94,7 +94,7 @@ def _beside(record: Columns) -> tuple[str, str] | None:
         return None
     if any(isinstance(record.get(key), list) for key in WORD_NAMES):  # a page; its labels are tags of words
         return None
-    others = any(key in record for key in TEXT_NAMES if key not in _NAME_LISTS)
+    others = record.keys() & {*TEXT_NAMES} - {*_NAME_LISTS}
     return None if others and len(record[names]) != len(value) else (boxes, names)
 
 

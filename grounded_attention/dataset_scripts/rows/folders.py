@@ -51,8 +51,7 @@ def open_folder(folder: Path) -> Source:
     if xml := [path for path in files if path.suffix == ".xml"]:
         return _open_xml(folder, xml)
     if names := next((path for path in files if path.name in ("classes.txt", "obj.names")), None):
-        lines = [line.strip() for line in read_text(names).splitlines() if line.strip()]
-        return _open_yolo(folder, {"names": lines})
+        return _open_yolo(folder, {"names": _lines(names)})
     files = [path for path in files if path.suffix.lower() in FILES]
     beside = [path for path in files if path.suffix == ".json" and _picture_beside(path)]
     if beside and len(beside) == len(files):
@@ -148,6 +147,10 @@ def _upright(part: Columns, image: Columns) -> Columns:
     return {"category_id": part.get("category_id"), "bbox": [x1, y1, x2 - x1, y2 - y1]}
 
 
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+
+
 # YOLO
 
 
@@ -180,8 +183,7 @@ def _yolo_pictures(folder: Path, root: Path, place: str) -> list[Path]:
         if path.is_dir():
             return own_files(path, SUFFIXES)
         if path.is_file() and path.suffix == ".txt":
-            lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
-            return [path.parent / line if (path.parent / line).is_file() else folder / line for line in lines]
+            return [path.parent / line if (path.parent / line).is_file() else folder / line for line in _lines(path)]
     return []
 
 
@@ -224,12 +226,12 @@ def _yolo_object(cells: Sequence[str], names: Mapping[int, str], points: int) ->
 
 def _open_xml(folder: Path, files: Sequence[Path]) -> Source:
     parts: dict[str, list[Path]] = defaultdict(list)
-    lists = {path.stem: set(read_text(path).split()) for path in folder.rglob("ImageSets/Main/*.txt")}
-    lists = {name: stems for name, stems in lists.items() if name in ("train", "val", "test")}
+    listed: dict[str, str] = {}
+    for split in ("test", "val", "train"):
+        for path in folder.rglob(f"ImageSets/Main/{split}.txt"):
+            listed |= dict.fromkeys(read_text(path).split(), split)
     for path in files:
-        listed = [name for name, stems in lists.items() if path.stem in stems]
-        split = listed[0] if listed else split_of(path.parent / "x", folder)
-        parts[split_name(split)].append(path)
+        parts[split_name(listed.get(path.stem) or split_of(path.parent / "x", folder))].append(path)
     return _format(VOC, folder, {split: [partial(_xml, paths, folder)] for split, paths in parts.items()})
 
 

@@ -12,7 +12,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 
 from .detection import UNREAD
 from .outlines import around, corners_of
-from .raw import Columns, RowError
+from .raw import Columns, RowError, first_of
 from .sources import Record, in_words, starts_with
 
 _LOOKED_AT = 100  # tasks; the first ones may have nothing
@@ -24,11 +24,9 @@ def is_label_studio(path: Path) -> bool:
     if not starts_with(path, b"["):
         return False
     tasks = [each for _, _, each in islice(json_elements(path, "expected JSON"), _LOOKED_AT)]
-    return any(isinstance(each, Mapping) and (_is_task(each) or _regions_of(each)) for each in tasks)
-
-
-def _is_task(task: Columns) -> bool:
-    return isinstance(task.get("data"), Mapping) and any(key in task for key in (*_PEOPLE, "predictions"))
+    whole = {*_PEOPLE, "predictions"}
+    tasks = [each for each in tasks if isinstance(each, Mapping)]
+    return any(_regions_of(each) or (isinstance(each.get("data"), Mapping) and whole & each.keys()) for each in tasks)
 
 
 def _regions_of(task: Columns) -> list[dict[str, Any]]:
@@ -56,9 +54,9 @@ def read_label_studio(path: Path) -> Iterator[Record]:
 
 
 def _row(data: Columns, regions: Sequence[Columns], left_out: list[str]) -> dict[str, Any]:
-    texts = [value for value in data.values() if isinstance(value, str)]
-    picture = next((value for key, value in data.items() if key in ("image", "img", "ocr", "photo", "url")), None)
-    picture = picture or next((each for each in texts if each.lower().endswith(SUFFIXES)), None)
+    name = first_of(data, ("image", "img", "ocr", "photo", "url"))
+    files = [each for each in data.values() if isinstance(each, str) and each.lower().endswith(SUFFIXES)]
+    picture = data[name] if name else next(iter(files), None)
     if not isinstance(picture, str):
         raise RowError("no picture", found=dict(data), expected='"image" in data')
     labels: dict[Any, list[str]] = defaultdict(list)

@@ -19,7 +19,7 @@ _EARLIER = {"caption": "ref", "bbox": "bbox", "bbox_type": "bbox_type", "image":
 
 def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tuple[RawPhrase, int | None]]:
     """Fills the places, and gives the phrase of each `<bbox>` in order, without words where it has no name, with its
-    text if that is boxes alone. Those of a rejected answer are the last ones and left out."""
+    text if there are no names and that is boxes alone. Those of a rejected answer are the last ones and left out."""
     objects = _objects(value)
     refs = [str(each) for each in objects.get("ref") or []]
     boxes = _boxes(objects)
@@ -45,7 +45,8 @@ def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tupl
                 words = refs[behind]
                 names.append(RawPhrase(words, [], len(written), len(written) + len(words), number))
             else:
-                words = json.dumps([_short(side) for box in boxes[len(owners)] for side in box.numbers])
+                sides = [side for box in boxes[len(owners)] for side in box.numbers]
+                words = json.dumps([int(side) if side == int(side) else side for side in sides])
                 owners.append(behind)
                 alone.append(number if is_alone else None)
             written += words + gap
@@ -61,11 +62,8 @@ def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tupl
     named = names or [RawPhrase(each) for each in refs]
     phrases = []
     for owner, text, each, picture in zip(owners, alone or [None] * len(boxes), boxes, pictures, strict=False):
-        if owner is None and refs:
-            expected = "<bbox> directly behind its <ref-object>, or as many as these"
-            raise RowError("objects: whose boxes are they?", found=[box.numbers for box in each], expected=expected)
         name = RawPhrase() if owner is None else named[owner]
-        phrases.append((replace(name, boxes=each, image=picture), text))
+        phrases.append((replace(name, boxes=each, image=picture), None if refs else text))
     return phrases
 
 
@@ -88,7 +86,3 @@ def _boxes(objects: Columns) -> list[list[RawBox]]:
         scales = (PIXELS, 1.0) if kind is None else (_TYPES[kind],)
         boxes.append(read_boxes(each, "objects, bbox", tuple(Reading("xyxy", scale) for scale in scales)))
     return boxes
-
-
-def _short(number: float) -> float | int:
-    return int(number) if number == int(number) else number

@@ -29,14 +29,20 @@ _ADDED = ("._", ".DS_Store", "__MACOSX", ".ipynb_checkpoints")  # by systems, be
 class MissingPicture(RowError):
     """There is no file of a picture; `name` is what the row calls it."""
 
+    reason = "the picture is missing"
+
     def __init__(self, name: str, folders: list[Path]) -> None:
-        searched = ", ".join(map(str, folders)) or "no folder: give images="
-        super().__init__(f"the picture {name} is missing", expected=f"a file in {searched}")
+        searched = ", ".join(map(str, folders)) or "no folder"
+        super().__init__(
+            f"the picture {name} is missing", expected=f"a file in {searched}", hint="give their folder: images="
+        )
         self.name = name
 
 
 class UnreadablePicture(RowError):
     """The file or the bytes of a picture are no picture, or a damaged one."""
+
+    reason = "the picture cannot be read"
 
 
 class Pictures:

@@ -111,7 +111,7 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, np.ndarray):
         is_picture = value.dtype in (np.uint8, np.bool_) and value.ndim > 1
-        return value if is_picture else [plain(each) for each in value.tolist()]
+        return value if is_picture else plain(value.tolist())
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, Decimal):
@@ -195,11 +195,9 @@ def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawB
 
 def _numbers(value: Sequence[Any], name: str) -> list[float]:
     try:
-        if any(isinstance(each, bool) or each is None for each in value):
-            raise TypeError
-        numbers = [float(each) for each in value]
+        numbers = [math.nan if isinstance(each, bool) else float(each) for each in value]
     except (TypeError, ValueError, OverflowError):
-        raise RowError(f"bad {name}", found=value, expected="numbers") from None
+        numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
         raise RowError(f"bad {name}", found=value, expected="finite numbers")
     if len(numbers) not in (2, 4):
@@ -259,8 +257,7 @@ def texts_of(value: Any, name: str) -> list[str]:
     texts = []
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, Mapping):
-            key = first_of(each, ("raw", "sent", "text", "caption", "expression"))
-            each = each[key] if key else None
+            each = each.get(first_of(each, ("raw", "sent", "text", "caption", "expression")) or "")
         if each is None:
             continue
         if isinstance(each, bytes):
@@ -297,9 +294,7 @@ def size_of(record: Columns) -> Size | None:
 
 def read_own_phrase(phrase: Any, name: str, readings: Readings) -> RawPhrase:
     """A phrase of the product's own form; its boxes have these readings."""
-    if not isinstance(phrase, Mapping):
-        raise RowError(f"{name} is no object", found=phrase, expected="text, boxes, and perhaps start, end, sentence")
-    named = {_OTHER_KEYS.get(key, key): value for key, value in phrase.items()}
+    named = {_OTHER_KEYS.get(k, k): value for k, value in phrase.items()} if isinstance(phrase, Mapping) else phrase
     values = known_values(named, name)
     if not values.keys() & {"boxes", "regions"} and not ("text" in values and "boxes" in named):
         raise RowError(f"{name}: neither boxes nor regions", found=dict(phrase), expected='"boxes": [] if it has none')

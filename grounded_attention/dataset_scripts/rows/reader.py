@@ -158,9 +158,6 @@ class GroundedRows:
                 self._told.add(reason)
                 logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
 
-    def __repr__(self) -> str:
-        return f"GroundedRows({self.report})"
-
     def decode(self, enable: bool = True) -> "GroundedRows":
         """The same rows with pictures as they are stored: paths, or mappings with bytes, for `open_image`.
 
@@ -293,7 +290,7 @@ class GroundedRows:
                 has_boxes = has_boxes or bool(phrase.boxes)
                 try:
                     size = self._size(row, phrase.image or 0) if phrase.boxes else (0, 0)
-                except ValueError:
+                except (ValueError, IndexError):
                     continue  # reported when rows are made
                 for box in phrase.boxes:
                     samples.setdefault(_kind(box), []).append(Sample(box.numbers, size, box.area, box.hull))
@@ -313,8 +310,6 @@ class GroundedRows:
         """Width and height to which boxes in pixels refer: those that the row says, or those of the picture."""
         if row.size is not None and image == 0:
             return row.size
-        if not 0 <= image < len(row.images):
-            raise RowError("a phrase of a picture that the row does not have", found=image)
         return self._pictures.size(self._pictures.find(row.images[image], row.file))
 
     def _decide(self, kind: Readings, samples: Sequence[Sample], **place: str) -> None:
@@ -344,21 +339,18 @@ class GroundedRows:
     def _read(self, decode: bool, limit: float) -> Iterator[dict[str, Any]]:
         about = self.report
         report = RowsReport(about.source, about.shape, about.convention, about.known_by)
-        missing = 0
-        for raw in self._raw_rows(report):
-            if report.rows + missing >= limit:
+        problem = ""
+        for number, raw in enumerate(self._raw_rows(report)):
+            if number >= limit:
                 break
             try:
                 row = self._row(raw, decode, report)
-            except MissingPicture as error:
-                missing += 1
-                report.drop("the picture is missing", f"{raw.where}: {error.name}")
-                if error.name not in report.missing:
+            except (MissingPicture, UnreadablePicture) as error:
+                place = f"{raw.where}: {error}"
+                problem = problem or place
+                report.drop(error.reason, place)
+                if isinstance(error, MissingPicture) and error.name not in report.missing:
                     report.missing.append(error.name)
-                continue
-            except UnreadablePicture as error:
-                missing += 1
-                report.drop("the picture cannot be read", f"{raw.where}: {error}")
                 continue
             if raw.split:
                 row.setdefault("split", raw.split)
@@ -369,15 +361,10 @@ class GroundedRows:
         vars(self.report).update(vars(report))
         if report.rows:
             return
-        file = self._source.name
-        if report.missing:
-            searched = ", ".join(map(str, self._pictures.folders)) or "no folder"
-            hint, found = "give the folder: images=", report.missing[0]
-            raise DataError("no picture was found", file=file, found=found, expected=f"files in {searched}", hint=hint)
-        if missing:
-            raise DataError(f"no picture can be read; {next(iter(report.examples.values()))[0]}", file=file)
+        if problem:
+            raise DataError(f"no picture was found; {problem}", file=self._source.name)
         if report.complete:
-            raise DataError("no rows", file=file, expected="at least one row")
+            raise DataError("no rows", file=self._source.name, expected="at least one row")
 
     def _row(self, raw: RawRow, decode: bool, report: RowsReport) -> dict[str, Any]:
         file = raw.file or self._source.name
@@ -387,11 +374,9 @@ class GroundedRows:
             sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in stored]
         except ValueError as error:
             raise UnreadablePicture(str(error)) from None
-        try:
+        with in_words("another size", file=file, where=raw.where):
             if sizes:
                 check_shape(raw.size, sizes[0], raw.image_id or raw.where, "picture")
-        except ValueError as error:
-            raise DataError(str(error), file=file, where=raw.where) from None
         texts = texts_in_order(raw.texts)
         digest = picture_digest(stored[0]) if stored else None
         row: dict[str, Any] = {"image_id": raw.image_id or digest or f"row {report.rows}", **raw.texts}

@@ -93,10 +93,8 @@ _USUAL = (
 _USUAL_POINTS = ([Reading("points", scale) for scale in (PIXELS, 1.0, 100.0)], [Reading("points", 1000.0)])
 
 
-def parse_reading(text: str | Reading) -> Reading:
+def parse_reading(text: str) -> Reading:
     """Reads a convention as users write it, such as `"xywh pixels"`, `"cxcywh 0..1"` or `"yxyx 0..1000"`."""
-    if isinstance(text, Reading):
-        return text
     order = scale = None
     words = str(text).lower()
     if match := _RANGE.search(words):
@@ -242,8 +240,8 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
     """A reading that is said or known; refused if the boxes are against it."""
     counts = count_holding(samples, [reading])
     against = len(samples) - counts[reading]
-    agreed = [each for each in (sample.agrees(reading) for sample in samples) if each is not None]
-    if against > REFUSED * len(samples) or (agreed and not any(agreed) and _agreeing(samples, [*_USUAL[0]])):
+    agreed = {sample.agrees(reading) for sample in samples} - {None}
+    if against > REFUSED * len(samples) or (agreed == {False} and _agreeing(samples, _USUAL[0])):
         usual: Sequence[Sequence[Reading]] = _USUAL if len(samples[0].numbers) == 4 else _USUAL_POINTS
         others = [*usual[0], *usual[1]]
         counted = count_holding(samples, others)

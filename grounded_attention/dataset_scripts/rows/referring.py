@@ -54,7 +54,7 @@ _SETS: Sequence[tuple[set[str], Readings, Sequence[str]]] = (
 
 
 def matches(record: Columns) -> bool:
-    return (has_boxes(record) or any(name in record for name in MASK_NAMES)) and has_text(record)
+    return (has_boxes(record) or not record.keys().isdisjoint(MASK_NAMES)) and has_text(record)
 
 
 def has_text(record: Columns) -> bool:

@@ -52,7 +52,7 @@ class RowsReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, as JSON can hold them."""
-        return {key: dict(value) if isinstance(value, Counter) else value for key, value in vars(self).items()}
+        return dict(vars(self))
 
     def __str__(self) -> str:
         counted = "" if self.complete else "the first "

@@ -25,7 +25,6 @@ from .raw import RowError
 from .readings import Readings
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
-FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)
 _SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
 ROWS = 64  # of a Parquet file that are decoded together
@@ -58,11 +57,10 @@ class Source:
 def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
     """Opens files with rows, each for the split of its name."""
     folder = folder if folder.is_dir() else folder.parent
-    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv, ".tsv": _csv}
     parts: dict[str, list[Any]] = {}
     classes: dict[str, dict[Any, str]] = {}
     for path in paths:
-        reader = readers.get(path.suffix.lower())
+        reader = _READERS.get(path.suffix.lower())
         if reader is None:
             raise DataError("a kind of file that is not read", file=path, expected=", ".join(FILES))
         if path.exists() and not path.is_file():  # a pipe without a writer would block for ever
@@ -104,18 +102,21 @@ def _json(path: Path) -> Iterator[Record]:
     whole = read_json(path)
     if not isinstance(whole, Mapping):
         raise DataError("no rows", file=path, found=whole, expected="a list of objects")
-    lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
-    lists = {key: value for key, value in lists.items() if all(isinstance(each, Mapping) for each in value)}
+    lists = {key: value for key, value in whole.items() if value and isinstance(value, list) and _are_objects(value)}
     columns = ("conversations", "messages", "phrases", "objects", "annotations", "regions", "elements", "points")
     is_row = {*lists} & {*columns} or {"image", "file_name", "imagePath", "text", "caption"} & whole.keys()
     if len(lists) == 1 and not is_row:
         for index, element in enumerate(next(iter(lists.values()))):
             yield path, f"element {index}", dict(element)
-    elif whole and all(isinstance(value, Mapping) for value in whole.values()):
+    elif whole and _are_objects(whole.values()):
         for key, value in whole.items():
             yield path, f"member {key!r}", {"id": key, **value}
     else:
         yield path, "the object", dict(whole)
+
+
+def _are_objects(values: Iterable[Any]) -> bool:
+    return all(isinstance(each, Mapping) for each in values)
 
 
 def starts_with(path: Path, mark: bytes) -> bool:
@@ -205,6 +206,10 @@ def _parquet(path: Path) -> Iterator[Record]:
                 row += 1
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
+
+
+_READERS = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv, ".tsv": _csv}
+FILES = tuple(_READERS)
 
 
 def class_names(features: Any) -> dict[str, dict[Any, str]]:

@@ -7,11 +7,6 @@ import hashlib
 HELD_OUT = 0.1
 
 
-def is_held_out(image_id: str, share: float = HELD_OUT, seed: int = 0) -> bool:
-    """Whether an image belongs to the part that is held out; the same id and seed always give the same answer."""
-    return image_order(image_id, seed) < share * 2**64
-
-
 def image_order(image_id: str, seed: int = 0) -> int:
     """A number below 2**64 that looks random, by which images are shuffled."""
     digest = hashlib.sha256(f"{seed}\0{image_id}".encode("utf-8", "surrogatepass")).digest()

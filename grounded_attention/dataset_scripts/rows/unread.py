@@ -12,7 +12,7 @@ from PIL import Image
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 
 from .columns import IMAGE_NAMES, Columns
-from .raw import SIDE_NAMES, RawRow, RowError, structured
+from .raw import RawRow, RowError, named_sides, structured
 
 UNREAD = "it looks like boxes, points, masks or marks and is not read"
 _NAME = re.compile(
@@ -21,7 +21,6 @@ _NAME = re.compile(
 )
 _MASK = re.compile(r"mask|segmentation|\brles?\b|polygon", re.IGNORECASE)
 _MARK = re.compile(r"<\|?(?:box|quad|det|point|points|loc_?\d+|patch_index_\d+)(?:_start)?[\s|>]")
-_SIDES = (("x", "y"), *(sides for _, sides in SIDE_NAMES))
 _LOOKED_AT = 64  # entries of a list
 
 
@@ -43,7 +42,7 @@ def _places(value: Any, name: str) -> Iterator[str]:
         with suppress(RowError):
             value = structured(value, name)
     if isinstance(value, dict):
-        if any(all(value.get(side) is not None for side in sides) for sides in _SIDES):
+        if named_sides(value) or None not in (value.get("x"), value.get("y")):
             yield name or "columns of sides"
         if value.get("bytes") and (_MASK.search(last) or last == "gt"):
             yield name
