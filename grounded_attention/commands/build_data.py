@@ -90,11 +90,10 @@ def build(
     with tempfile.TemporaryDirectory() as cache:
         places = {"cache_dir": cache, "data_dir": str(data_dir), "config_name": config, "splits": split}
         builder = BUILDERS[name](**places, **given)
-        push = (
-            None
-            if pushing.push is None
-            else plan_push(builder, name, pushing.push, name=terms.pop("push_as"), **terms)
-        )
+        if pushing.push is None:
+            push = None
+        else:
+            push = plan_push(builder, name, pushing.push, name=terms.pop("push_as"), **terms)
         builder.download_and_prepare(
             str(output), file_format="parquet", num_proc=num_proc, download_mode="force_redownload"
         )

@@ -2,7 +2,8 @@
 """Words and defaults that several files of one command share; `--help` needs them."""
 
 # heads
-VALIDATION, TEST = "validation", "test"
+VALIDATION = "validation"
+TEST = "test"
 # The splits that heads are chosen and reported on.
 USUAL_SPLITS = ("train", "validation")
 REGIONS = "regions"  # default folder of the region table inside --data-dir

@@ -62,7 +62,9 @@ KNOWN = {
 PLACES = {PACKAGE, *(path.resolve() for path in PACKAGE.iterdir() if path.is_dir())}
 # PyTorch passes on an error of a DataLoader worker with the whole traceback as the message.
 FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
-INTERRUPTED, UNREAD = 130, 141  # exit status of an interrupted program in a shell, and of one that nobody reads
+# exit status of an interrupted program in a shell, and of one that nobody reads
+INTERRUPTED = 130
+UNREAD = 141
 
 
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
@@ -151,7 +153,9 @@ def explain_library(error: BaseException) -> str | None:
         return "another process of this training has ended: its own message says why; then run the same command again"
     if missing := explain_missing_extra(error.__cause__ or error):
         return missing
-    return one_line(error) if isinstance(error, ImportError) and error.name is None else None
+    if isinstance(error, ImportError) and error.name is None:
+        return one_line(error)
+    return None
 
 
 def explain_error(error: BaseException) -> str | None:
@@ -182,7 +186,8 @@ def explain_loading(error: BaseException) -> str | None:
     raise any type when a file has wrong values.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    last, names = frames[-1], ["from_pretrained"]
+    last = frames[-1]
+    names = ["from_pretrained"]
     for part, name in {"generation": "generate", "image_": "preprocess"}.items():
         if os.path.join("transformers", part) in last.f_code.co_filename:
             names.append(name)
@@ -275,7 +280,9 @@ class Program:
         from grounded_attention.metrics.intervals import to_json
 
         result, text = done
-        return to_json(result) if options.json else text or None
+        if options.json:
+            return to_json(result)
+        return text or None
 
 
 def is_unread() -> bool:
@@ -309,7 +316,8 @@ def _quiet(quiet: bool) -> Iterator[None]:
 
 def _print_error(line: str, of_one: bool = False) -> None:
     """Prints an error, of several processes in the main one only; `of_one`: the others may not have it."""
-    rank, line = os.environ.get("RANK", "0"), printable(shorten_values(line))
+    rank = os.environ.get("RANK", "0")
+    line = printable(shorten_values(line))
     if rank == "0":
         coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         mark = "\033[31merror:\033[0m" if coloured else "error:"

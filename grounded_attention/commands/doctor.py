@@ -100,7 +100,8 @@ def _disk() -> dict[str, int]:
 
 def to_text(report: dict[str, Any]) -> str:
     """The report as text, one fact a line."""
-    hub, torch = report["hub"], report["torch"]
+    hub = report["hub"]
+    torch = report["torch"]
     state = {True: "reached", False: f"not reached: {hub.get('error')}", None: "not asked"}[hub["reached"]]
     facts = [*report["versions"].items(), ("system", report["machine"]["system"])]
     facts.append(("CPUs", f"{report['machine']['cpus']}, torch uses {torch.get('threads', 'no')} threads"))

@@ -29,7 +29,9 @@ from .key_values import read_columns
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
 PARTS = ("value", "low", "high", "count")
-BEFORE, CHANGE = " (before)", " (change)"  # at the end of a measure's name; groups of a probe follow a comma
+# at the end of a measure's name; groups of a probe follow a comma
+BEFORE = " (before)"
+CHANGE = " (change)"
 PROBES = CardSection(
     "probes",
     "<!-- probes: grounded-attention evaluate --suite ... --card puts its section here -->",
@@ -105,7 +107,9 @@ def table(suite: Numbers, shown: Callable[[str], str] = str) -> str:
     lines = []
     for probe, numbers in suite.items():
         for name in _measures(numbers):
-            each, before, change = numbers[name], numbers.get(f"{name}{BEFORE}"), numbers.get(f"{name}{CHANGE}")
+            each = numbers[name]
+            before = numbers.get(f"{name}{BEFORE}")
+            change = numbers.get(f"{name}{CHANGE}")
             line = [shown(probe), shown(name.replace("_", " ")), f"{each['value']:.1%}", _interval(each)]
             line.append(str(each["count"]))
             if before is not None and change is not None:

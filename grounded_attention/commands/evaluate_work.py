@@ -124,14 +124,17 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     paths = [path for path in (path_below(folder, name) for name in names) if path.is_file()]
     if not paths and image_id.isascii() and image_id.isdigit():
         paths = sorted(Path(folder).glob(f"*_{int(image_id):012}.jpg"))
-    return embed(open_image(paths[0])) if paths else None
+    if paths:
+        return embed(open_image(paths[0]))
+    return None
 
 
 def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, folder: str | None) -> dict[str, Any]:
     """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
     wanted = {image_id for part in parts for image_id in shown_images(part.judged, recipe.seed)}
     table = next(iter(tables(data).values()), None)
-    pictures, sizes = {}, {}
+    pictures = {}
+    sizes = {}
     for rows in data.splits.values():
         for place in {image_id: n for n, image_id in enumerate(rows["image_id"]) if image_id in wanted}.values():
             row = rows[place]
@@ -151,7 +154,8 @@ def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, score
     given = recipe.data
     folder = os.sep if given.source else options.images or given.images
     shown = image_table(parts, recipe, data, folder)
-    drawn, wanted = len(shown["pictures"]), len(shown["sizes"])
+    drawn = len(shown["pictures"])
+    wanted = len(shown["sizes"])
     remarks = [f"{wanted - drawn} of {wanted} images not found."] if folder and drawn < wanted else []
     layers = [] if options.predictions else layer_names(find_calls(read_model_config(scored)))
     measured = [
@@ -230,7 +234,8 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
 
 def _lines(part: Scored) -> Iterator[str]:
     """The numbers of a part; shares of items have their interval over images."""
-    words, heads = part.numbers.get("text_to_region_tokens"), part.numbers.get(INTERVALS)
+    words = part.numbers.get("text_to_region_tokens")
+    heads = part.numbers.get(INTERVALS)
     for name, value in part.numbers.items():
         text = f"{part.name}: {name} "
         if name in part.items:

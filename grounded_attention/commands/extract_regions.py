@@ -71,7 +71,8 @@ if TYPE_CHECKING:
     from grounded_attention.processing.region_extraction import RegionExtractor
 
 
-NAMED, WITHOUT = 10, "images without a box"
+NAMED = 10
+WITHOUT = "images without a box"
 DATA_SETS = ("refcoco", "refcoco+", "refcocog", "vcr")
 IMAGE_IDS = dict.fromkeys(DATA_SETS, ("number", "file_stem")) | {"vcr": ("file_stem", "img_id", "number")}
 
@@ -134,7 +135,8 @@ def read_candidates(options: Extraction) -> Candidates | None:
     if (options.detector is None) == (options.boxes is None):
         raise ValueError("give either --detector or --boxes")
     refuse_row_options(options, "split", "columns", "max_rows")
-    vcr, chosen = options.boxes == "vcr", options.image_id_format
+    vcr = options.boxes == "vcr"
+    chosen = options.image_id_format
     of_data = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
     if options.boxes not in DATA_SETS:
         if unused := [name for name, value in of_data.items() if value is not None]:

@@ -64,14 +64,19 @@ from .heads_work import one_of_each_image, put_in_card, rows_of_builder, write_f
 from .key_values import options_of
 from .models import ModelOptions
 
-PARSES, PAGE = "parses", "heads.html"
+PARSES = "parses"
+PAGE = "heads.html"
 MOST_LAYERS = 4
 # First images of each split, rows that maps are compared on, captions in the explorer.
-IMAGES, ROWS, SHOWN = 200, 200, 4
+IMAGES = 200
+ROWS = 200
+SHOWN = 4
 BUILDER = "flickr30k_entities"
 PICTURES = "flickr30k-images"
 UNSUPERVISED = "none"  # the method that the others are compared with
-TRAIN, CHOSEN_ON, REPORTED = "train", "validation", "test"
+TRAIN = "train"
+CHOSEN_ON = "validation"
+REPORTED = "test"
 BATCH = 32
 # Caveats for the reader of the page.
 NOT_SHOWN = (
@@ -130,7 +135,9 @@ class Run:
     @property
     def splits(self) -> tuple[str, str]:
         """The split on which heads are chosen, and the one on which they are reported."""
-        return (CHOSEN_ON, REPORTED) if self.own is None or REPORTED in self.own.rows else (TRAIN, CHOSEN_ON)
+        if self.own is None or REPORTED in self.own.rows:
+            return (CHOSEN_ON, REPORTED)
+        return (TRAIN, CHOSEN_ON)
 
     @property
     def place(self) -> str:
@@ -140,7 +147,9 @@ class Run:
     @property
     def scenes(self) -> Any:
         """What scenes the data are, if they are scenes."""
-        return None if self.own else read_scenes(Path(self.data.data_dir))
+        if self.own:
+            return None
+        return read_scenes(Path(self.data.data_dir))
 
     @property
     def reads_tokens(self) -> bool:
@@ -151,7 +160,9 @@ class Run:
     def region_name(self) -> str:
         """What the regions of the models are, for tables and errors."""
         regions = self.data.regions
-        return "image tokens" if self.reads_tokens else str(getattr(regions, "detector", regions))
+        if self.reads_tokens:
+            return "image tokens"
+        return str(getattr(regions, "detector", regions))
 
     def picture_path(self, image_id: str) -> Path:
         """The file of an image."""
@@ -208,10 +219,12 @@ def find_run(options: Heads, cpu: bool = True) -> Run:
     recipe = read_run(folder, remedy)
     data = replace(recipe.data, scenes=None)
     if options.data_dir is not None:
-        trained, images = Path(str(data.data_dir)), Path(data.images or "")
+        trained = Path(str(data.data_dir))
+        images = Path(data.images or "")
         if data.images and images.is_relative_to(trained):
             data.images = str(Path(options.data_dir, images.relative_to(trained)))
-        data.data_dir, data.source = options.data_dir, None
+        data.data_dir = options.data_dir
+        data.source = None
         data.regions = str(Path(options.data_dir, "regions"))
     task_options = check_options(TASKS[recipe.task], recipe.options, f"{folder / RECIPE}: options")
     methods = sorted(recipe.methods, key=lambda name: name != UNSUPERVISED)
@@ -306,7 +319,8 @@ def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Pertur
 def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, Measured], str]:
     """Everything on the page: method -> results of its model; and a note about the relations."""
     table = open_regions(run.data.regions) if run.own is None else run.own.data.regions
-    regions, reported = None if run.reads_tokens else table, run.splits[1]
+    regions = None if run.reads_tokens else table
+    reported = run.splits[1]
     examples = load_examples(run, IMAGES if options.limit is None else options.limit)
     relate, note = relations_of(run)
     if relate is None:
@@ -414,7 +428,8 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
     for name, measured in methods.items():
         for best in measured.table.best_entries():
             if best["group"] == ALL:
-                changes, kind = measured.changes, best["kind"]
+                changes = measured.changes
+                kind = best["kind"]
                 changed = "–" if changes is None else "{} better, {} worse".format(*changes.better_and_worse(kind))
                 rows.append((name, *best_row(best), changed))
     boxes = [{**asdict(measured.ranking.boxes[0]), "name": name} for name, measured in methods.items()]

@@ -159,7 +159,10 @@ def _collect(rows: Any, pictures: dict[str, Any], first: dict[str, str] | None =
     kept: list[AuditExample] = []
     same: dict[str, str] = {}  # what a picture is -> its first name
     for number, row in enumerate(rows):
-        images = row["images"] if "images" in row else [row["image"]] if "image" in row else []
+        if "images" in row:
+            images = row["images"]
+        else:
+            images = [row["image"]] if "image" in row else []
         names = [picture_name(row["image_id"], place) for place in range(len(images))]
         if any(pictures.get(*each) != each[1] for each in zip(names, images, strict=True)):  # one id, another picture
             row["image_id"] = f"{row['image_id']} of row {number}"
@@ -182,9 +185,15 @@ def _first_of(name: str, first: Mapping[str, str]) -> str:
 def complete_options(options: Heads, tokens: bool) -> None:
     """Fills in the defaults that depend on the kind of model."""
     if options.choose_on is None and options.evaluate is None:
-        options.choose_on = "train" if tokens else VALIDATION if options.split != VALIDATION else TEST
+        if tokens:
+            options.choose_on = "train"
+        else:
+            options.choose_on = VALIDATION if options.split != VALIDATION else TEST
     options.words = options.words or ("mean" if tokens else DEFAULT_WORD)
-    options.limit = options.limit if options.limit is not None else (HEADS_LIMIT if tokens else 0)
+    if options.limit is not None:
+        options.limit = options.limit
+    else:
+        options.limit = HEADS_LIMIT if tokens else 0
     if tokens:
         PromptSettings(options.words, options.instruction)  # refuses a wrong combination before anything is loaded
 
@@ -198,7 +207,9 @@ def work(options: Heads, loading: ModelOptions, builder_options: Sequence[str]) 
     regions = find_regions(options, loading)
     complete_options(options, regions is None)
     measured = (options, loading, builder_options, regions)
-    return rank(*measured) if options.evaluate is None else evaluate(*measured)
+    if options.evaluate is None:
+        return rank(*measured)
+    return evaluate(*measured)
 
 
 # The choice
@@ -225,7 +236,8 @@ def rank(
         if PartialState().is_main_process:
             complete_adapter_card(Path(options.card))
         HEADS.find(options.card)
-    model, revision = str(options.model), None
+    model = str(options.model)
+    revision = None
     if options.publish is not None and (revision := find_revision(*split_revision(model))) is None:
         raise ValueError(f"--publish: {model} is no model of the Hub, so the atlas cannot name its revision")
     paths = [model] if options.against is None else [model, options.against]
@@ -237,7 +249,8 @@ def rank(
     models = {name: load(path, options, loading, regions) for path, name in zip(paths, names, strict=True)}
     _check_pixels(options, models)
     table = cast("Mapping[str, Any] | None", regions)
-    relating, words = relate(options.relations), str(options.words)
+    relating = relate(options.relations)
+    words = str(options.words)
     network, processor = models[names[0]]
     ranking = rank_heads(
         network,
@@ -325,7 +338,8 @@ def write(
 
 def write_files(ranking: HeadRanking, changes: Changes | None, folder: Path) -> Path:
     """Writes the tables and figures of one model, and of its changes, and returns the folder."""
-    folder, table = ranking.save(folder), ranking.reported_on
+    folder = ranking.save(folder)
+    table = ranking.reported_on
     write_text(folder / "heads.csv", table.to_pandas().to_csv(index=False))
     table.plot(folder)
     if changes is not None:
@@ -370,7 +384,8 @@ def evaluate(
     options: Heads, loading: ModelOptions, builder_options: Sequence[str], regions: RegionTable | None
 ) -> tuple[Any, str] | None:
     """Measures the boxes of chosen heads on a split, and writes the folder."""
-    heads, name = ChosenHeads.named(str(options.evaluate)), str(options.model)
+    heads = ChosenHeads.named(str(options.evaluate))
+    name = str(options.model)
     found = load_examples(options, [options.split], builder_options, regions)
     model, processor = load(name, options, loading, regions)
     _check_pixels(options, {name: (model, processor)})
@@ -387,7 +402,8 @@ def evaluate(
     )
     if not PartialState().is_main_process:
         return None
-    folder, boxes = output_folder(options), [asdict(score) for score in scores]
+    folder = output_folder(options)
+    boxes = [asdict(score) for score in scores]
     measured = {"about": {**about(options, name, model, found, regions), "heads": heads.source}, "boxes": boxes}
     write_text(folder / "boxes.md", boxes_table(boxes) + "\n")
     write_text(folder / "boxes.json", to_json(measured, indent=1) + "\n")

@@ -92,7 +92,8 @@ def look(
     for name in models:
         loaded = loading.load(name)
         looks.append([look_at(*loaded, *each, heads=read_heads(heads), **asked) for _, *each in inputs])
-    titles, lenses = [], []
+    titles = []
+    lenses = []
     for place, (title, *_) in enumerate(inputs):
         for name, of_model in zip(models, looks, strict=True):
             titles.append(": ".join(filter(None, (title, name if beside else ""))))

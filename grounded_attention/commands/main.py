@@ -89,7 +89,8 @@ def module_name(name: str) -> str:
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """Finds the command in the arguments."""
     count = 2 if arguments[0] in GROUPS else 1
-    written, rest = " ".join(arguments[:count]), list(arguments[count:])
+    written = " ".join(arguments[:count])
+    rest = list(arguments[count:])
     if written in COMMANDS:
         return written, rest
     named = [part for part in written.replace("-", " ").split() if part in COMMANDS]  # such as push of `regions push`
@@ -155,13 +156,17 @@ def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(help_text())
-        return 0 if words else USER_ERROR
+        if words:
+            return 0
+        return USER_ERROR
     if words[0] in ("-V", "--version"):
         print(__version__)
         return 0
     if words[0] in GROUPS and (len(words) == 1 or words[1] in ("-h", "--help")):
         print(help_text(words[0]))
-        return 0 if len(words) > 1 else USER_ERROR
+        if len(words) > 1:
+            return 0
+        return USER_ERROR
     try:
         name, rest = find_command(words)
     except ValueError as error:

@@ -34,8 +34,10 @@ def share(text: str) -> float:
     return value
 
 
-positive, not_negative = whole(1, MAX_COUNT), whole(0, MAX_COUNT)
-seed_number, processes = whole(0, MAX_SEED), whole(1, MAX_PROCESSES)
+positive = whole(1, MAX_COUNT)
+not_negative = whole(0, MAX_COUNT)
+seed_number = whole(0, MAX_SEED)
+processes = whole(1, MAX_PROCESSES)
 
 Positive = Annotated[int, positive]
 Count = Annotated[int, not_negative]

@@ -41,7 +41,8 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     folder = Path(options.output or Path("runs", "perturbation", "_".join(Path(checkpoint).parts[-2:])))
     curves.save(folder)
     perturbation_figure(curves, folder / "perturbation.png", f"{options.task}, {split}")
-    rows, accuracy = curves.summary(), float(curves.accuracy[0, 0])
+    rows = curves.summary()
+    accuracy = float(curves.accuracy[0, 0])
     areas = [(row["map"], *(area_text(row, name) for name in ("most", "least", "gap"))) for row in rows]
     table = markdown_table(("area of", "most first", "least first", "gap"), areas, aligned=True)
     return {"accuracy": accuracy, "areas": rows}, (

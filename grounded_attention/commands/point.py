@@ -131,11 +131,13 @@ def _draw(image: Any, pointed: Any) -> Any:
     """Draws the points on the image, the first one filled, and the crops."""
     from PIL import ImageDraw
 
-    pen, size = ImageDraw.Draw(image), max(4, round(max(image.size) / 100))
+    pen = ImageDraw.Draw(image)
+    size = max(4, round(max(image.size) / 100))
     for crop in pointed.crops:
         pen.rectangle(crop, outline=(0, 114, 178), width=max(1, size // 3))
     for number, (x, y) in enumerate(pointed.points):
-        across, down = x * image.width, y * image.height
+        across = x * image.width
+        down = y * image.height
         circle = (across - size, down - size, across + size, down + size)
         fill = (213, 94, 0) if number == 0 else None
         pen.ellipse(circle, fill=fill, outline=(213, 94, 0), width=max(1, size // 3))

@@ -41,9 +41,11 @@ from .labelling_options import Captions, Grounding
 from .rows_options import RowSource, rows_builder
 
 FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes
-SHEET, DRAWN = "contact_sheet.html", 12
+SHEET = "contact_sheet.html"
+DRAWN = 12
 SCENES = "scenes"
-ZERO_SHOT, OWN = "zero-shot detector", "model of this project"
+ZERO_SHOT = "zero-shot detector"
+OWN = "model of this project"
 # Option -> the kinds of grounders that read it.
 READ_BY = {
     "wrong": (SCENES,),
@@ -129,7 +131,9 @@ def _kind(grounder: str) -> str:
         raise ValueError(f"--grounder {grounder}: cannot be used: {first_sentences(error)}") from error
     if model_type == FLORENCE:
         return FLORENCE
-    return ZERO_SHOT if find_family(model_type) is None else OWN
+    if find_family(model_type) is None:
+        return ZERO_SHOT
+    return OWN
 
 
 def image_paths(source: Path) -> ImagePath:

@@ -37,7 +37,8 @@ def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[Push
     """Pushes the region table in `folder`; every row is compared with its checksum first."""
     table = RegionTable(folder)
     terms = SCENES if table.provenance.get("source") == "scenes" else REGION_FEATURES
-    name, message = f"the region table {folder}", f"Region table of {len(table)} images"
+    name = f"the region table {folder}"
+    message = f"Region table of {len(table)} images"
 
     def write_card(terms: Licence) -> str:
         return region_card(to, table, terms, choices.get("permission"))
@@ -96,7 +97,8 @@ def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushC
             statistics="\n".join(describe(count_labels(labels.rows))),
         )
 
-    name, message = f"the pseudo-labels {folder}", f"Pseudo-labels of {len(labels.rows)} captions"
+    name = f"the pseudo-labels {folder}"
+    message = f"Pseudo-labels of {len(labels.rows)} captions"
     return _push(labels, to, choices, name, terms, [LABELS], write_card, message)
 
 
@@ -131,5 +133,6 @@ def _push(
 def _check_free(repository: Repository, manifest: str) -> None:
     """Refuses a repository with other files than a table of this kind, which has this manifest."""
     if repository.user_files() and manifest not in repository.files:
-        file, hint = repository.user_files()[0], "push to another repository"
+        file = repository.user_files()[0]
+        hint = "push to another repository"
         raise DataError("the repository contains other files", where=repository.name, found=file, hint=hint)

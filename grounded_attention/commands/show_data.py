@@ -52,7 +52,8 @@ def show(
     try:
         read = RowSource(source, split, images, columns, boxes).open()
     except UnclearBoxes as error:
-        sides, report = {}, None
+        sides = {}
+        report = None
         for reading in error.readings[:2] if len(error.readings) > 1 else ():
             part = RowSource(source, split, images, columns, str(reading), ASKED).open()
             sides[f"{reading}?"], report = list(map(row_card, part)), part.report
@@ -99,7 +100,9 @@ def _licence(source: str) -> str:
     except EntryNotFoundError:
         return "no card says one: ask its authors"
     licence = card.get("license_name") or card.get("license")
-    return ", ".join(licence) if isinstance(licence, list) else licence or "the card says none: ask its authors"
+    if isinstance(licence, list):
+        return ", ".join(licence)
+    return licence or "the card says none: ask its authors"
 
 
 main = Program("data show", show)

@@ -69,7 +69,9 @@ def _run_study(path: Path, overrides: list[str]) -> Path | None:
     from grounded_attention.training.studies.study import run_study
 
     run_study(study)
-    return None if study.sections.plan else study.output
+    if study.sections.plan:
+        return None
+    return study.output
 
 
 def _again(options: argparse.Namespace) -> str:

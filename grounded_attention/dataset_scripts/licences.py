@@ -9,7 +9,9 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
 
-ALLOWED, FORBIDDEN, UNCLEAR = "allowed", "forbidden", "unclear"
+ALLOWED = "allowed"
+FORBIDDEN = "forbidden"
+UNCLEAR = "unclear"
 SCENES_MANIFEST = "scenes.json"
 
 

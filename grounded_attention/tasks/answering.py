@@ -123,6 +123,8 @@ def answer_loss(form: str) -> LossComponent:
     """Makes a loss over questions from `config.vqa_loss`; "cross_entropy" counts only questions with a target."""
 
     def count(batch: Batch) -> Tensor:
-        return (batch["labels"].sum(-1) > 0).sum() if form == "cross_entropy" else torch.tensor(len(batch["labels"]))
+        if form == "cross_entropy":
+            return (batch["labels"].sum(-1) > 0).sum()
+        return torch.tensor(len(batch["labels"]))
 
     return LossComponent("answers", lambda outputs, batch: answer_sum(outputs.logits, batch["labels"], form)[0], count)

@@ -29,7 +29,9 @@ def ask_before_answers(batch: Mapping[str, Any], asked: Sequence[Mapping[int, in
 
     Returns `text_positions` with the columns of these tokens, `phrase_mask` to match, and [`BEFORE_ANSWER`].
     """
-    positions, mask, labels = batch["text_positions"], batch["phrase_mask"].clone(), batch["labels"]
+    positions = batch["text_positions"]
+    mask = batch["phrase_mask"].clone()
+    labels = batch["labels"]
     most = max(map(len, asked), default=0)
     columns = most + (positions.shape[1] + most == labels.shape[1])  # T must not be N
     places = positions.new_full((len(positions), columns), -1)

@@ -81,9 +81,11 @@ class CaptionMatchPretraining(MaskedTask):
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         """Regions are never masked. All draws for a row use the generator of the row. If the rows have phrases, the
         batch has those of both captions; a caption of another image has none."""
-        rows, options = examples.rows, self.options
+        rows = examples.rows
+        options = self.options
         generators = [examples.generator(row["caption_id"]) for row in rows]
-        match, texts = [row.get("match", -1) for row in rows], {"text": [row["text"] for row in rows]}
+        match = [row.get("match", -1) for row in rows]
+        texts = {"text": [row["text"] for row in rows]}
         grounded = examples.regions is not None and "phrases" in rows[0]
         phrases = [list(row["phrases"] or ()) for row in rows] if grounded else None
         if options.second_caption:
@@ -119,7 +121,8 @@ def _with_choice(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
-    images, texts = rows["image_id"], list(rows["text"])
+    images = rows["image_id"]
+    texts = list(rows["text"])
     places: dict[str, list[int]] = defaultdict(list)
     for place, image_id in enumerate(images):
         places[image_id].append(place)

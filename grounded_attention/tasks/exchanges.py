@@ -16,7 +16,8 @@ def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Seq
     """Replaces the features of regions by those of random regions of other images of the split."""
     if examples.find_regions is None or any(record.features is None for record in regions):
         raise ValueError("options.regions_exchanged needs region features (data.regions): set it to 0")
-    split, shown = examples.split or examples.rows, []
+    split = examples.split or examples.rows
+    shown = []
     for row, record, mask in zip(examples.rows, regions, exchanged, strict=True):
         if mask.any():
             rng = examples.generator(f"{row['caption_id']} exchanged regions")

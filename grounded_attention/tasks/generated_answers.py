@@ -68,7 +68,8 @@ def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
         elif kind == EXPRESSION and box is not None:
             read = point = None
             try:
-                read, point = dialects[number].read(generated), dialects[number].read_point(generated)
+                read = dialects[number].read(generated)
+                point = dialects[number].read_point(generated)
                 lenient[number] = read is not None and read not in dialects[number].read_all(generated, own=True)
             except ValueError as error:
                 off_scale[number] = str(error)

@@ -10,7 +10,10 @@ from datasets import List, Value
 
 from . import caption_rows
 
-CAPTION, EXPRESSION, QUESTION, CONVERSATION = "caption", "expression", "question", "conversation"
+CAPTION = "caption"
+EXPRESSION = "expression"
+QUESTION = "question"
+CONVERSATION = "conversation"
 
 FEATURES = {
     "example_id": Value("string"),
@@ -54,7 +57,8 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     elif {"example_id", "text"} <= columns:
         convert = _of_questions if columns & {"answer", "answers"} else _of_expressions
     else:
-        split, convert = caption_rows.to_rows(split, grounded=True), _of_captions
+        split = caption_rows.to_rows(split, grounded=True)
+        convert = _of_captions
         columns = set(split.column_names) - {"answers"}
     kept = {name: kind for name, kind in KEPT.items() if name in columns}
     return split.map(

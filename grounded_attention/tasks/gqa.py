@@ -94,7 +94,8 @@ class GQA(AnsweringTask):
     def score(self, outputs: Any, batch: Batch) -> Scored:
         """The scores of each balanced question's best answer, those of the baseline; the answer."""
         options = self.options
-        predicted, questions = self.chosen_answers(outputs), batch["questions"]
+        predicted = self.chosen_answers(outputs)
+        questions = batch["questions"]
         notes = {"answer": predicted}
         if not any(question["answer"] for question in questions):
             return Scored({}, notes=notes)
@@ -131,7 +132,8 @@ class GQA(AnsweringTask):
             worth={row["answer"]: 1.0} if row["answer"] else {},
         )
 
-    read_predictions, write_predictions = staticmethod(read_predictions), staticmethod(write_predictions)
+    read_predictions = staticmethod(read_predictions)
+    write_predictions = staticmethod(write_predictions)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
         """Answers to other questions than those of the split are allowed, as in a file about all questions."""

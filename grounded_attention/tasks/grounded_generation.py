@@ -61,7 +61,8 @@ MODEL_INPUTS = (
     "batch_num_images",
     STATES,
 )
-TEXT, BOX = "{text}", "{box}"
+TEXT = "{text}"
+BOX = "{box}"
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ def make_chat(
     row: Mapping[str, Any], options: GroundedGenerationOptions, dialect: BoxDialect = BOX_DIALECTS["plain"]
 ) -> Chat:
     """Makes the chat of a row of [`to_rows`], with the prompt and the boxes of a dialect."""
-    text, phrases = row["text"], row["phrases"]
+    text = row["text"]
+    phrases = row["phrases"]
     if row["kind"] == CONVERSATION:
         return _make_turns([each["content"] for each in row["messages"]], phrases, options, dialect)
     if row["kind"] == CAPTION:
@@ -145,12 +147,14 @@ def make_chat(
             box = dialect.write_box(meant_box(row))
             return Chat([(options.describe_prompt.replace(BOX, box), text)], _of_turn(phrases, 1))
         if options.expressions == "point":  # the anchor is a phrase of its own, with the box
-            prompt, anchor = options.locate_prompt or TEXT, options.anchor
+            prompt = options.locate_prompt or TEXT
+            anchor = options.anchor
             meant = {"text": anchor, "start": 0, "end": len(anchor), "boxes": [meant_box(row)], "sentence": 1}
             return Chat([(prompt.replace(TEXT, text), anchor)], [*_moved(phrases, prompt), meant])
         prompt = options.locate_prompt or dialect.prompt
         return Chat([(prompt.replace(TEXT, text), dialect.write([meant_box(row)], text))], _moved(phrases, prompt))
-    prompt, answer = options.question_prompt.replace(TEXT, text), row["answer"]
+    prompt = options.question_prompt.replace(TEXT, text)
+    answer = row["answer"]
     moved = _moved(phrases, options.question_prompt)
     if options.before_answers and answer:  # boxes of a whole question are its evidence (Visual-CoT, TreeBench)
         whole = {"text": answer, "start": 0, "end": len(answer), "sentence": 1}
@@ -167,7 +171,8 @@ def _make_turns(
 ) -> Chat:
     """The chat of a conversation. The answer to an instruction that has boxes as a whole, a click of GUI-Actor's data,
     is written as that to a referring expression is: the anchor, or boxes in the words of the family."""
-    turns, anchors = list(zip(texts[::2], texts[1::2], strict=True)), []
+    turns = list(zip(texts[::2], texts[1::2], strict=True))
+    anchors = []
     for each in phrases:
         turn, answers = divmod(each["sentence"], 2)
         if (
@@ -223,7 +228,9 @@ class GroundedGeneration(Task):
         language = LossComponent("language", language_loss, lambda batch: (batch["labels"][:, 1:] >= 0).sum())
         weight = self.options.region_words
         words = LossComponent("region_words", region_word_loss, count_region_words, weight)
-        return (language, words) if weight else (language,)
+        if weight:
+            return (language, words)
+        return (language,)
 
     def remarks(self, splits: Mapping[str, Any]) -> list[str]:
         """`before_answers` over rows without evidence would teach nothing."""
@@ -243,7 +250,9 @@ class GroundedGeneration(Task):
 
     def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
         length = self.options.generate
-        return generate_answers(model, tokenizer, batch, length) if length else {}
+        if length:
+            return generate_answers(model, tokenizer, batch, length)
+        return {}
 
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
         return to_rows(split)

@@ -37,7 +37,9 @@ class JudgeContext:
 
 
 def _name(names: Sequence[str], number: int, default: str) -> str:
-    return names[number] if 0 <= number < len(names) else default
+    if 0 <= number < len(names):
+        return names[number]
+    return default
 
 
 def classified(probabilities: Tensor, gold: int, named: Sequence[str]) -> dict[str, Any]:
@@ -67,7 +69,9 @@ class Judge(StreamingMetric):
 
     def __init__(self, judge: JudgeTask, rows: Any, context: JudgeContext):
         super().__init__()
-        self.judge, self.rows, self.context = judge, rows, context
+        self.judge = judge
+        self.rows = rows
+        self.context = context
         self.judged: list[Judged] = []
         self._seen = 0
 

@@ -44,7 +44,8 @@ print(f"in the place of '{word}': {{processor.tokenizer.decode(best.indices)}} (
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         """Judges the caption match and the masked words, once per caption, and each masked region."""
         for number, row in enumerate(rows):
-            ids, shown = batch["input_ids"][number], batch["attention_mask"][number].bool()
+            ids = batch["input_ids"][number]
+            shown = batch["attention_mask"][number].bool()
             caption = ("caption as read", context.tokenizer.decode(ids[shown][1:-1]))
             common = (row["caption_id"], row["image_id"])
             if batch.get("relationship_labels") is not None:
@@ -67,7 +68,8 @@ def _words(
     confidence, predicted = logits[masked].float().softmax(-1).max(-1)
     right = predicted == labels[masked]
     texts = [" ".join(context.tokenizer.convert_ids_to_tokens(ids.tolist())) for ids in (labels[masked], predicted)]
-    score, mean_confidence = right.float().mean().item(), confidence.mean().item()
+    score = right.float().mean().item()
+    mean_confidence = confidence.mean().item()
     yield Judged(*common, "words", score, mean_confidence, texts[0], texts[1], texts=(caption,))
 
 
@@ -83,7 +85,8 @@ def _regions(
     labels = batch["region_labels"][number] if probs is None else probs[number].argmax(-1)
     masked = labels >= 0 if probs is None else (probs[number].sum(-1) - 1).abs() < 0.1
     for place in masked.nonzero()[:, 0].tolist():
-        probabilities, gold = outputs.region_logits[number, place].float().softmax(-1), int(labels[place])
+        probabilities = outputs.region_logits[number, place].float().softmax(-1)
+        gold = int(labels[place])
         best = int(probabilities.argmax())
         names = (context.region(gold), context.region(best))
         yield Judged(

@@ -50,7 +50,8 @@ def word_masker(tokenizer: Any, probability: float) -> WordMasker:
 
 def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
     """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted."""
-    rows, labels = batch["input_ids"].numpy(), []
+    rows = batch["input_ids"].numpy()
+    labels = []
     for row, length, rng in zip(rows, batch["attention_mask"].sum(1).tolist(), generators, strict=True):
         row[:length], row_labels = masker(row[:length], rng)
         labels.append(row_labels.tolist())

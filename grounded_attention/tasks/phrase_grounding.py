@@ -63,7 +63,8 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
         return to_rows(split, grounded=True, bare=False).rename_column("caption_id", "example_id")
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        rows, regions = examples.rows, examples.regions
+        rows = examples.rows
+        regions = examples.regions
         if regions is None:
             raise ValueError("phrase grounding needs regions: set data.regions to a region table")
         inputs = processor(

@@ -106,13 +106,17 @@ class Pretraining(MaskedTask):
     @property
     def family_targets(self) -> RegionTargets | None:
         """What the model's family predicts of masked regions, if the options ask for that."""
-        return None if self.config is None or self.options.regions is False else self.config.region_targets
+        if self.config is None or self.options.regions is False:
+            return None
+        return self.config.region_targets
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Without the regions of a family with several heads, which has a target for every region."""
         several = self.family_targets is not None and self.family_targets.separate_heads
-        return ("labels",) if several else ("labels", "region_labels", "region_label_probs")
+        if several:
+            return ("labels",)
+        return ("labels", "region_labels", "region_label_probs")
 
     @property
     def losses(self) -> tuple[LossComponent, ...]:
@@ -131,7 +135,8 @@ class Pretraining(MaskedTask):
 
     def check_config(self) -> None:
         """A family that predicts nothing of masked regions suits `regions` of None or False."""
-        options, family = self.options, f"models of the family {self.config.model_type!r}"
+        options = self.options
+        family = f"models of the family {self.config.model_type!r}"
         if options.answers is not None and not hasattr(self.config, "num_qa_labels"):
             raise ValueError(
                 f"{family} predict no answers in pre-training: remove options.answers, or give model.family=lxmert"
@@ -159,7 +164,9 @@ class Pretraining(MaskedTask):
     def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
         options = {"relationship": config.relationship_head, "regions": grounded}
         answers = getattr(config, "qa_answers", None) if getattr(config, "task_qa", False) else None
-        return options if answers is None else {**options, "answers": list(answers)}
+        if answers is None:
+            return options
+        return {**options, "answers": list(answers)}
 
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
         return to_rows(split, grounded)
@@ -177,7 +184,8 @@ class Pretraining(MaskedTask):
         options = self.options
         if options.answers is None:
             return []
-        lines, index = [f"answers: {len(options.answers)}"], options.answer_index
+        lines = [f"answers: {len(options.answers)}"]
+        index = options.answer_index
         for name, rows in splits.items():
             questions = [
                 any(plain_answer(each["answer"]) in index for each in answers)
@@ -194,10 +202,12 @@ class Pretraining(MaskedTask):
             options = replace(options, regions=False)
         wanted = self.family_targets or RegionTargets()
         generators = [examples.generator(row["caption_id"]) for row in examples.rows]
-        texts, related = [row["text"] for row in examples.rows], None
+        texts = [row["text"] for row in examples.rows]
+        related = None
         if options.relationship:
             texts, related = exchange_captions(examples, generators)
-        regions, images = _regions(examples, options), examples.images
+        regions = _regions(examples, options)
+        images = examples.images
         phrases = None
         if regions is not None and "phrases" in examples.rows[0]:  # those of an exchanged caption are left out
             kept = related or [1] * len(examples.rows)
@@ -330,8 +340,12 @@ def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], pad
     width = max(length, texts["input_ids"].shape[1])
     stacked = {}
     for name, above in images.items():
-        fill = UNLABELLED if name.endswith("labels") else -1 if name.endswith("_positions") else 0
-        fill = padding if name == "input_ids" else fill
+        if name.endswith("labels"):
+            fill = UNLABELLED
+        else:
+            fill = -1 if name.endswith("_positions") else 0
+        if name == "input_ids":
+            fill = padding
         if name in TEXT_KEYS:
             parts = [F.pad(part, (0, width - part.shape[1]), value=fill) for part in (above, texts[name])]
         else:

@@ -26,20 +26,28 @@ FEATURE_TARGETS = "region_feature_targets"
 
 def word_labels(batch: Batch) -> Tensor | None:
     """Returns (B, T) labels of masked words in texts with images; None without this objective."""
-    labels, text_only = batch.get("labels"), batch.get("text_only")
-    return labels if labels is None or text_only is None else labels.masked_fill(text_only[:, None], -100)
+    labels = batch.get("labels")
+    text_only = batch.get("text_only")
+    if labels is None or text_only is None:
+        return labels
+    return labels.masked_fill(text_only[:, None], -100)
 
 
 def text_word_labels(batch: Batch) -> Tensor | None:
     """Returns (B, T) labels of masked words in texts without images; None without such texts."""
-    labels, text_only = batch.get("labels"), batch.get("text_only")
-    return None if labels is None or text_only is None else labels.masked_fill(~text_only[:, None], -100)
+    labels = batch.get("labels")
+    text_only = batch.get("text_only")
+    if labels is None or text_only is None:
+        return None
+    return labels.masked_fill(~text_only[:, None], -100)
 
 
 def region_labels(batch: Batch) -> Tensor | None:
     """Returns (B, R) the most likely class of each masked region; None without this objective."""
     probs = batch.get("region_label_probs")
-    return batch.get("region_labels") if probs is None else probs.argmax(-1).masked_fill(~is_distribution(probs), -100)
+    if probs is None:
+        return batch.get("region_labels")
+    return probs.argmax(-1).masked_fill(~is_distribution(probs), -100)
 
 
 def relationship_labels(batch: Batch) -> Tensor | None:
@@ -49,7 +57,8 @@ def relationship_labels(batch: Batch) -> Tensor | None:
 
 def region_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums the cross-entropy of the predicted regions with the class of the detector, or with its distribution."""
-    logits, probs = outputs.region_logits, batch.get("region_label_probs")
+    logits = outputs.region_logits
+    probs = batch.get("region_label_probs")
     labels = region_labels(batch)
     if labels is None or probs is None:
         return _labelled_sum(logits, labels)
@@ -67,13 +76,17 @@ def _labelled_sum(logits: Tensor, labels: Tensor | None) -> Tensor:
 
 def count(labels: Tensor | None) -> Tensor | None:
     """Returns the number of labels, () int64; None without labels."""
-    return None if labels is None else count_labels(labels)
+    if labels is None:
+        return None
+    return count_labels(labels)
 
 
 def relationship_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums the cross-entropy of the caption match (the paper uses a sigmoid; this is the same with two classes)."""
     labels = relationship_labels(batch)
-    return outputs.mlm_logits.sum() * 0 if labels is None else _labelled_sum(outputs.relationship_logits, labels)
+    if labels is None:
+        return outputs.mlm_logits.sum() * 0
+    return _labelled_sum(outputs.relationship_logits, labels)
 
 
 def word_loss(outputs: Any, batch: Batch) -> Tensor:
@@ -91,7 +104,9 @@ def answer_objective(begin: float) -> LossComponent:
 
     def total(outputs: Any, batch: Batch) -> Tensor:
         labels = batch.get("answer_labels")
-        return outputs.mlm_logits.sum() * 0 if labels is None else _labelled_sum(outputs.answer_logits, labels)
+        if labels is None:
+            return outputs.mlm_logits.sum() * 0
+        return _labelled_sum(outputs.answer_logits, labels)
 
     return LossComponent("answers", total, lambda batch: count(batch.get("answer_labels")), begin=begin)
 
@@ -104,7 +119,9 @@ def region_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
         return (LossComponent("regions", region_loss, lambda batch: count(region_labels(batch))),)
 
     def total(outputs: Any, batch: Batch) -> Tensor:
-        predicted, features, wanted = outputs.region_logits, _feature_targets(batch), batch["predicted_regions"]
+        predicted = outputs.region_logits
+        features = _feature_targets(batch)
+        wanted = batch["predicted_regions"]
         if targets.num_negative is None:
             return feature_error_sum(predicted, features, wanted)[0]
         negatives = draw_negatives(batch["region_attention_mask"], targets.num_negative)
@@ -127,18 +144,24 @@ def _separate_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
             scores = getattr(outputs, logits)
             if batch.get(labels) is None:
                 return scores.sum() * 0
-            needed, known = int(batch[labels].max()) + 1, scores.shape[-1]
+            needed = int(batch[labels].max()) + 1
+            known = scores.shape[-1]
             if needed > known:
                 raise ValueError(
                     f"{labels} of the regions are up to {needed - 1}, but the model has {known} classes: set "
                     f"{'num_object_labels' if labels == 'region_labels' else 'num_attr_labels'} in model.config"
                 )
-            weights, mask = batch.get(f"{labels.removesuffix('s')}_weights"), batch.get("region_attention_mask")
+            weights = batch.get(f"{labels.removesuffix('s')}_weights")
+            mask = batch.get("region_attention_mask")
             return region_classes_sum(scores, batch[labels], weights, mask, normalizer)[0]
 
         def items(batch: Batch) -> Tensor | None:
             of_regions = batch.get(labels)
-            return None if of_regions is None else count(of_regions) if normalizer is None else _count_regions(batch)
+            if of_regions is None:
+                return None
+            if normalizer is None:
+                return count(of_regions)
+            return _count_regions(batch)
 
         return LossComponent("regions" if labels == "region_labels" else "attributes", total, items)
 
@@ -160,8 +183,12 @@ def _separate_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
 
 def _count_predicted(batch: Batch) -> Tensor | None:
     wanted = batch.get("predicted_regions")
-    return None if wanted is None else wanted.sum()
+    if wanted is None:
+        return None
+    return wanted.sum()
 
 
 def _count_regions(batch: Batch) -> Tensor | None:
-    return None if batch.get("predicted_regions") is None else batch["region_attention_mask"].sum()
+    if batch.get("predicted_regions") is None:
+        return None
+    return batch["region_attention_mask"].sum()

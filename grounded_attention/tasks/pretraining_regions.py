@@ -53,9 +53,11 @@ def region_targets(
 
 def check_classes(targets: dict[str, Tensor], known: int) -> None:
     """Raises ValueError if the regions have other classes than the `known` ones that the model predicts."""
-    probs, labels = targets.get("region_label_probs"), targets.get("region_labels")
+    probs = targets.get("region_label_probs")
+    labels = targets.get("region_labels")
     classes = known if labels is None or not labels.numel() else max(known, int(labels.max()) + 1)
-    classes = classes if probs is None else probs.shape[-1]
+    if probs is not None:
+        classes = probs.shape[-1]
     if classes != known:
         raise ValueError(
             f"the regions have {classes} detector classes or more, but model.config.region_classes is {known}: "

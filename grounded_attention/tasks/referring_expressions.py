@@ -68,7 +68,9 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         options = self.options
-        rows, regions, images = examples.rows, examples.regions, examples.images
+        rows = examples.rows
+        regions = examples.regions
+        images = examples.images
         if regions is None:
             raise ValueError("referring expressions need regions: set data.regions to a region table")
         # Computed before the flip, which does not change overlaps.
@@ -112,7 +114,8 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         """The score is added later, from the metric."""
         confidence = outputs.logits.float().sigmoid().masked_fill(~batch["candidates"], -1.0)
         for number, row in enumerate(rows):
-            detected, best = bool(batch["region_candidate_mask"][number].any()), int(confidence[number].argmax())
+            detected = bool(batch["region_candidate_mask"][number].any())
+            best = int(confidence[number].argmax())
             boxes = [Box(GOLD, corners(torch.tensor(meant_box(row))), "gold")]
             if detected:
                 boxes.append(Box(PREDICTED, corners(batch["region_boxes"][number, best]), "predicted"))
@@ -176,7 +179,8 @@ def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
 
 def score(outputs: Any, batch: Batch, convention: str) -> Scored:
     """Scores each sentence: the predicted box, the expected score of a random candidate, and of the best one."""
-    predicted, gold = predicted_boxes(outputs.logits, batch), batch["gold_boxes"]
+    predicted = predicted_boxes(outputs.logits, batch)
+    gold = batch["gold_boxes"]
     right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]
     return Scored(
         scores={

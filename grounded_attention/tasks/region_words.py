@@ -54,7 +54,9 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
 def _grounded(batch: Batch) -> Tensor:
     """Whether each phrase has a word and an image token, (B, P) bool; the token before an answer is no word."""
     used = batch["phrase_mask"].any(-1) & _gold(batch).any(-1)
-    return used & ~batch[BEFORE_ANSWER] if BEFORE_ANSWER in batch else used
+    if BEFORE_ANSWER in batch:
+        return used & ~batch[BEFORE_ANSWER]
+    return used
 
 
 def _gold(batch: Batch) -> Tensor:

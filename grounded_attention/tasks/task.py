@@ -302,7 +302,9 @@ def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> dic
 
 def seen_arguments(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> dict[str, Any]:
     """Makes the arguments of the processor for pictures, for regions, or for text only (empty)."""
-    return region_arguments(regions) if images is None else pixel_arguments(images, regions)
+    if images is None:
+        return region_arguments(regions)
+    return pixel_arguments(images, regions)
 
 
 def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

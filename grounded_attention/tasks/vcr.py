@@ -91,7 +91,8 @@ for answer, share in zip(answers, shares):
         return {"region_classes": False}  # an evaluation does not use the categories of objects
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        rows, regions = examples.rows, examples.regions
+        rows = examples.rows
+        regions = examples.regions
         for row, record in zip(rows, regions or (), strict=regions is not None):
             _check_objects(row, record)
         pairs = [(row, choice) for row in rows for choice in row["choices"]]
@@ -195,7 +196,8 @@ def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums the cross-entropy of the classes of regions, for each choice."""
     logits: Any = getattr(outputs, "region_class_logits", None)
     labels = batch["region_class_labels"]
-    known, classes = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
+    known = 0 if logits is None else logits.shape[-1]
+    classes = int(labels.max()) + 1
     if classes > known:
         raise ValueError(
             f"the regions have {classes} classes (with the whole image), but model.config.choice_region_classes is "
@@ -206,7 +208,9 @@ def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
 
 def _count_regions(batch: Batch) -> Tensor | None:
     labels = batch.get("region_class_labels")
-    return None if labels is None else count_labels(labels) * batch["input_ids"].shape[1]
+    if labels is None:
+        return None
+    return count_labels(labels) * batch["input_ids"].shape[1]
 
 
 SOFTMAX = classification("choices", "logits", "labels")  # as in the paper
@@ -216,7 +220,8 @@ REGIONS = LossComponent("region_classes", region_class_loss, _count_regions)
 
 def score(outputs: Any, batch: Batch) -> Scored:
     """Scores each question: whether the best choice is correct; notes contain the choice."""
-    chosen, labels = outputs.logits.argmax(-1).tolist(), batch["labels"].tolist()
+    chosen = outputs.logits.argmax(-1).tolist()
+    labels = batch["labels"].tolist()
     notes = {"chosen": chosen, "label": [label if label >= 0 else None for label in labels]}
     if max(labels) < 0:
         return Scored({}, notes=notes)

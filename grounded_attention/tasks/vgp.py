@@ -46,7 +46,8 @@ for which, share in zip(("both captions describe", "the first alone describes", 
         ]
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        rows, grounded = examples.rows, examples.regions is not None
+        rows = examples.rows
+        grounded = examples.regions is not None
         inputs = processor(
             text=[row["captions"][0] for row in rows],
             text_pair=[row["captions"][1] for row in rows],
@@ -72,7 +73,8 @@ for which, share in zip(("both captions describe", "the first alone describes", 
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         """Judges the identification of captions once per example, and the relation of each labelled pair."""
-        captions, pairs = outputs.identification_logits.float().softmax(-1), outputs.vgp_logits.float().softmax(-1)
+        captions = outputs.identification_logits.float().softmax(-1)
+        pairs = outputs.vgp_logits.float().softmax(-1)
         for number, row in enumerate(rows):
             yield _identification(row, captions[number], context)
             for place, label in enumerate(batch["vgp_labels"][number].tolist()):

@@ -91,7 +91,8 @@ def _texts(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def score(outputs: Any, batch: Batch) -> Scored:
     """Scores each example: whether the prediction is correct; notes contain the prediction."""
-    judged, labels = outputs.logits.argmax(-1).tolist(), batch["labels"].tolist()
+    judged = outputs.logits.argmax(-1).tolist()
+    labels = batch["labels"].tolist()
     notes = {"judged": [bool(value) for value in judged]}
     right = [None if label < 0 else value == label for value, label in zip(judged, labels, strict=True)]
     return Scored({"nlvr2_accuracy": right} if max(labels) >= 0 else {}, notes=notes)

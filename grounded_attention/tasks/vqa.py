@@ -44,7 +44,9 @@ class VQA(AnsweringTask):
 
     def fit_own_rows(self, rows: Any) -> Any:
         """Normalises answers, as those of VQA v2 are and as the list is that is made of them: "Two" is "2"."""
-        return rows.map(_normalised) if isinstance(self.options.answers, Mapping) else rows
+        if isinstance(self.options.answers, Mapping):
+            return rows.map(_normalised)
+        return rows
 
     def fit_options(self, splits: Mapping[str, Any]) -> Any:
         """Replaces `answers` by the list itself, and sets `majority`."""
@@ -60,7 +62,8 @@ class VQA(AnsweringTask):
         lines = [f"answers: {len(options.index)}"]
         for name, rows in splits.items():
             answered = list(rows["answers"])
-            total, lost = sum(map(len, answered)), sum(outside(answers, options.index) for answers in answered)
+            total = sum(map(len, answered))
+            lost = sum(outside(answers, options.index) for answers in answered)
             if total:
                 empty = sum(outside(answers, options.index) == len(answers) for answers in answered)
                 lines.append(
@@ -82,7 +85,8 @@ class VQA(AnsweringTask):
     def score(self, outputs: Any, batch: Batch) -> Scored:
         """Scores each question: official accuracy and soft target of the best answer, and accuracy of the baseline."""
         options = self.options
-        predicted, answers = self.chosen_answers(outputs), batch["answers"]
+        predicted = self.chosen_answers(outputs)
+        answers = batch["answers"]
         notes = {"answer": predicted, "answer_type": batch["answer_type"]}
         if not any(answers):
             return Scored({}, notes=notes)
@@ -109,7 +113,9 @@ class VQA(AnsweringTask):
     def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
         """The official accuracy; None without human answers."""
         accuracies = self.score(outputs, batch).scores.get("vqa_accuracy")
-        return [None] * len(batch["answers"]) if accuracies is None else accuracies
+        if accuracies is None:
+            return [None] * len(batch["answers"])
+        return accuracies
 
     def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
         worth = soft_targets(row["answers"])
@@ -128,18 +134,18 @@ class VQA(AnsweringTask):
             worth=worth,
         )
 
-    read_predictions, write_predictions = staticmethod(read_predictions), staticmethod(write_predictions)
+    read_predictions = staticmethod(read_predictions)
+    write_predictions = staticmethod(write_predictions)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
         if not any(rows["answers"]):
             raise ValueError(f"the split {split} has no human answers; only the evaluation server can score it")
         score_questions(dict(predictions), dict(zip(rows["example_id"], rows["answers"], strict=True)), str(path))
         judged = [self.judge_answer(row, predictions[row["example_id"]]) for row in rows]
-        kinds = (
-            {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]}
-            if any(rows["answer_type"])
-            else {}
-        )
+        if any(rows["answer_type"]):
+            kinds = {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]}
+        else:
+            kinds = {}
         predicted = [one.predicted for one in judged]
         numbers = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
         named = {

@@ -76,7 +76,9 @@ def test_help_shows_an_example(name, capsys):
 def test_an_unknown_option_is_refused(name, capsys):
     assert call(name, "--no-such-option") == 2
     printed = capsys.readouterr()
-    assert printed.out == "" and "error: " in printed.err and "Traceback" not in printed.err
+    assert printed.out == ""
+    assert "error: " in printed.err
+    assert "Traceback" not in printed.err
     assert name not in COMMANDS or (printed.err.startswith("error: ") and printed.err.count("\n") == 1)
 
 
@@ -92,7 +94,8 @@ def test_an_unknown_option_names_the_one_that_is_meant(typed, meant, capsys):
 def test_only_what_is_required_is_said_to_be_required(capsys):
     with pytest.raises(SystemExit) as stop:
         main.main(["data", "build", "--data-dir", "d", "--output", "o"])
-    assert stop.value.code == 2 and capsys.readouterr().err.partition(";")[0].endswith("are required: name")
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.partition(";")[0].endswith("are required: name")
 
 
 @pytest.mark.parametrize("name", sorted(ABSENT))
@@ -118,20 +121,23 @@ def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
 def test_the_process_ends_with_the_status_of_main(name):
     path = ROOT / f"{name.replace('.', '/')}.py"
     last = ast.parse(path.read_text(encoding="utf-8")).body[-1]
-    assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"
+    assert isinstance(last, ast.If)
+    assert ast.unparse(last.body[0]) == "sys.exit(main())"
 
 
 @pytest.mark.parametrize("program", ["grounded_attention.commands.main evaluate", "grounded_attention evaluate"])
 def test_a_process_returns_its_status(tmp_path, program):
     command = [sys.executable, "-m", *program.split(), str(tmp_path / "a")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith("error: ")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: ")
 
 
 def test_the_file_of_a_command_says_that_it_is_no_program():
     command = [sys.executable, "-m", "grounded_attention.commands.evaluate", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "") and "python -m grounded_attention COMMAND" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "python -m grounded_attention COMMAND" in done.stderr
 
 
 # The program itself
@@ -140,7 +146,8 @@ def test_the_file_of_a_command_says_that_it_is_no_program():
 def test_the_help_names_every_command(capsys):
     assert call_program("--help") == 0
     printed = capsys.readouterr().out
-    assert all(f"  {name} " in printed for name in COMMANDS) and "examples:" in printed
+    assert all(f"  {name} " in printed for name in COMMANDS)
+    assert "examples:" in printed
     assert max(map(len, printed.splitlines())) <= 100
     for group in main.GROUPS:
         assert call_program(group, "--help") == 0
@@ -197,7 +204,9 @@ def test_completion_knows_commands_options_and_choices(shell, capsys):
     assert call_program("completion", shell) == 0
     script = capsys.readouterr().out
     assert all(word in script for name in COMMANDS for word in name.split())
-    assert "--on-error" in script and "vl_bert" in script and "flickr30k_entities" in script
+    assert "--on-error" in script
+    assert "vl_bert" in script
+    assert "flickr30k_entities" in script
 
 
 def test_bash_completes_words_and_choices(tmp_path, capsys):
@@ -258,7 +267,9 @@ def test_one_process_of_several_tells_of_its_disk_and_of_the_others_end(capsys, 
         doing(peer, capsys)
     monkeypatch.setenv("WORLD_SIZE", "2")
     status, _, err = doing(peer, capsys)
-    assert status == 2 and err.startswith("error: another process of this training has ended") and "GLHF" not in err
+    assert status == 2
+    assert err.startswith("error: another process of this training has ended")
+    assert "GLHF" not in err
     monkeypatch.setenv("RANK", "1")
     assert doing(peer, capsys) == (2, "", ""), "the main process tells it"
     full = OSError(errno.ENOSPC, "No space left on device", "a.json")
@@ -271,7 +282,8 @@ def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
     seen = []
     for words in ([], ["--quiet"]):
         assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
-    assert seen == [False, True] and not is_quiet()
+    assert seen == [False, True]
+    assert not is_quiet()
 
 
 def test_bars_do_not_fill_a_log_file():
@@ -285,7 +297,8 @@ def test_bars_do_not_fill_a_log_file():
             [sys.executable, "-c", code], env=bare, capture_output=True, text=True, check=True
         ).stderr
 
-    assert "99/99" in printed(bar) and "99/99" in printed(short)
+    assert "99/99" in printed(bar)
+    assert "99/99" in printed(short)
     assert printed(calm + bar) == printed(calm + short) == ""
     assert "99/99" in printed(calm + short, TQDM_DELAY="0")
 
@@ -393,7 +406,8 @@ main._run = work
 sys.exit(main.main())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50)
-    assert done.returncode == 130 and done.stderr.count("\n") == 1
+    assert done.returncode == 130
+    assert done.stderr.count("\n") == 1
 
 
 def test_an_interrupt_while_libraries_are_imported_is_not_lost(tmp_path):

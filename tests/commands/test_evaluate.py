@@ -70,7 +70,8 @@ def test_figures_are_those_of_the_trainer(files, tmp_path, capsys):
     options = {"regions": True, "relationship": True}
     data = Data(data_dir=str(files / "scenes"), regions=table, limit={"validation": 8})
     recipe = Recipe("pretraining", options, seed=3, data=data, training={"use_cpu": True})
-    prepared, task = prepare_data(recipe), TASKS["pretraining"]
+    prepared = prepare_data(recipe)
+    task = TASKS["pretraining"]
     processor = VLBertProcessor.from_pretrained(files / "pretraining")
     trainer = GroundingTrainer(
         FAMILIES["vl_bert"].heads[task.head].from_pretrained(files / "pretraining"),
@@ -99,7 +100,8 @@ def test_vgp_writes_figures_predictions_and_a_page(files, tmp_path, capsys):
         assert sum(scores) / len(scores) == pytest.approx(figures[f"{group}_accuracy"])
     assert {one["gold"] for one in found if one["group"] == "identification"} <= {"both", "first", "second"}
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/webp") > 0 and "text_to_region_by_head" in page
+    assert page.count("data:image/webp") > 0
+    assert "text_to_region_by_head" in page
     assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -115,16 +117,17 @@ def test_sentences_are_scored_once_a_track(files, tmp_path):
         assert sum(scores) / len(scores) == pytest.approx(figures[f"{track}_expressions_accuracy"])
         assert all(len(one["gold_box"]) == len(one["predicted_box"]) == 4 for one in found)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "testA on gt" in page and "data:image" not in page and '<rect class="frame"' in page
+    assert "testA on gt" in page
+    assert "data:image" not in page
+    assert '<rect class="frame"' in page
 
 
 def test_a_file_of_answers_scores_as_the_model_that_wrote_it(files, tmp_path, capsys):
     assert run(files, "vqa", "--regions", files / "scenes" / "regions", "--output", tmp_path / "a", "--json") == 0
     by_model = json.loads(capsys.readouterr().out)["validation"]
     written = tmp_path / "a" / "predictions_validation.json"
-    assert set(read(written)[0]) == {"question_id", "answer"} and {one["answer"] for one in read(written)} <= {
-        *ANSWERS
-    }
+    assert set(read(written)[0]) == {"question_id", "answer"}
+    assert {one["answer"] for one in read(written)} <= {*ANSWERS}
     assert run(files, None, "--predictions", written, "--output", tmp_path / "b", "--json", task="vqa") == 0
     by_file = json.loads(capsys.readouterr().out)["validation"]
     shared = {name for name in by_file if name in by_model}
@@ -172,7 +175,9 @@ def test_wrong_files_of_answers_are_refused(files, tmp_path, capsys, change, pro
 def _one_line(capsys, *problems):
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-    assert printed.out == "" and len(errors) == 1 and printed.err.endswith(errors[0] + "\n")
+    assert printed.out == ""
+    assert len(errors) == 1
+    assert printed.err.endswith(errors[0] + "\n")
     for problem in problems:
         assert problem in errors[0]
 

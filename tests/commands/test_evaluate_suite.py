@@ -80,12 +80,14 @@ def test_scenes_have_a_version_of_each(kind, suite, files, tmp_path, capsys):
     seen = capsys.readouterr()
     found = json.loads((tmp_path / f"suite_{suite}.json").read_text())
     figures = json.loads(seen.out)
-    assert found["figures"] == figures and found["suite"] == suite
+    assert found["figures"] == figures
+    assert found["suite"] == suite
     assert list(figures) == ["scenes", *(f"scenes, {name}" for name in DRAWN[suite])]
     assert ("Winoground" in seen.err) == (suite == "composition")  # two test images have no such pair
     assert ("evidence_score" in figures["scenes"]) == (suite == "evidence")
     for name, numbers in figures.items():
-        assert 1 <= numbers["accuracy"]["count"] <= 3 and (name != "scenes" or numbers["accuracy"]["count"] == 3)
+        assert 1 <= numbers["accuracy"]["count"] <= 3
+        assert name != "scenes" or numbers["accuracy"]["count"] == 3
         assert ("chair" in numbers) == (kind == "vlm" and name.endswith("AMBER"))
         assert all(each["low"] is None or each["low"] <= each["value"] <= each["high"] for each in numbers.values())
     assert not (tmp_path / ".eval_results").exists()
@@ -102,11 +104,14 @@ def test_boxes_of_heads_are_those_of_ground(files, tmp_path, capsys):
     given = ("--probe", files / "scenes", "--output", tmp_path / "out", "--json", "--suite", "grounding")
     assert evaluate.main([str(tmp_path / "vlm"), *map(str, given)]) == 0
     figures = json.loads(capsys.readouterr().out)["scenes, Ref-L4"]
-    assert "answered" in figures and "accuracy" not in figures
-    centres, overlaps = [], []
+    assert "answered" in figures
+    assert "accuracy" not in figures
+    centres = []
+    overlaps = []
     for row in grounded_rows(scene_probe(files / "scenes", "reviewed")):
         [found] = pipe({"image": row["image"], "caption": row["text"]})
-        sides, gold = np.tile(row["image"].size, 2), np.array(row["phrases"][0]["boxes"][0])
+        sides = np.tile(row["image"].size, 2)
+        gold = np.array(row["phrases"][0]["boxes"][0])
         box = np.array([*found["box"].values()]) / sides
         overlaps.append(float(box_iou([box], [gold])[0, 0]))
         x, y = (box[:2] + box[2:]) / 2
@@ -129,7 +134,8 @@ def test_tables_of_an_output_folder_are_put_into_a_card(files, tmp_path):
     ]  # fmt: skip
     value = json.loads((tmp_path / "out" / "suite_evidence.json").read_text())["figures"]["scenes"]["evidence_score"]
     [line] = [each for each in text.splitlines() if "| evidence score" in each]
-    assert f"{value['value']:.1%}" in line and str(value["count"]) in line
+    assert f"{value['value']:.1%}" in line
+    assert str(value["count"]) in line
 
 
 @pytest.mark.parametrize("model", ["vlm", "vqa"])
@@ -147,7 +153,8 @@ def test_texts_alone_depend_on_no_evidence(model, files, tmp_path, capsys):
     assert evaluate.main([*map(str, (files / model, *given))]) == 0
     figures = json.loads(capsys.readouterr().out)["scenes"]
     assert figures["dependence"]["value"] == figures["dependence"]["high"] == 0.0
-    assert figures["accuracy"] == figures["accuracy, masked"] and "evidence_score" not in figures
+    assert figures["accuracy"] == figures["accuracy, masked"]
+    assert "evidence_score" not in figures
 
 
 def test_a_supervised_model_answers_from_what_it_looks_at(tmp_path, capsys):
@@ -164,8 +171,10 @@ def test_a_supervised_model_answers_from_what_it_looks_at(tmp_path, capsys):
         assert evaluate.main([*given, "--output", str(tmp_path / "out"), *more]) == 0
         found.append(json.loads(capsys.readouterr().out)["probe.jsonl"])
     seeing, reading = found
-    assert seeing["evidence_score"]["low"] > 0.1 and seeing["accuracy"]["low"] > 0.4
-    assert reading["accuracy"]["value"] < seeing["accuracy"]["low"] and reading["dependence"]["value"] == 0
+    assert seeing["evidence_score"]["low"] > 0.1
+    assert seeing["accuracy"]["low"] > 0.4
+    assert reading["accuracy"]["value"] < seeing["accuracy"]["low"]
+    assert reading["dependence"]["value"] == 0
 
 
 def test_columns_and_boxes_of_unknown_probes_are_told(files, tmp_path, capsys):
@@ -185,12 +194,14 @@ def test_a_model_of_regions_is_right_where_the_only_region_is_the_box(files, tmp
     lines = [json.dumps({**row, "caption_quality": quality}) + "\n" for quality in (0, 1, 1)]
     (tmp_path / "probe.jsonl").write_text("".join(lines))
     with RegionTableWriter(tmp_path / "table", {"source": "test"}) as writer:
-        box, features = np.array([[1 / 16, 1 / 40, 15 / 16, 39 / 40]], np.float32), np.ones((1, 2048), np.float16)
+        box = np.array([[1 / 16, 1 / 40, 15 / 16, 39 / 40]], np.float32)
+        features = np.ones((1, 2048), np.float16)
         writer.write(Regions("p", 16, 40, box, features))
     given = ("--regions", tmp_path / "table", "--boxes", "xywh pixels", "--json", "--output", tmp_path / "out")
     assert run(files, "referring_expressions", "grounding", "--probe", tmp_path / "probe.jsonl", *given) == 0
     figures = json.loads(capsys.readouterr().out)["probe.jsonl"]
-    assert figures["accuracy"]["value"] == 1.0 and figures["iou"]["value"] > 0.8
+    assert figures["accuracy"]["value"] == 1.0
+    assert figures["iou"]["value"] > 0.8
     assert figures["iou, reviewed"]["count"] == 2  # quality 0 is a wrong caption
 
 
@@ -281,7 +292,8 @@ def test_evidence_is_kept_masked_and_replaced(sees, files, tmp_path, monkeypatch
     assert run(files, "vlm", "evidence", *given) == 0
     figures = {name: each["value"] for name, each in json.loads(capsys.readouterr().out)["probe.jsonl"].items()}
     if not sees:  # it is compared with itself
-        assert figures["accuracy (before)"] == 1 and figures["accuracy (change)"] == 0
+        assert figures["accuracy (before)"] == 1
+        assert figures["accuracy (change)"] == 0
         assert "| 100.0% | +0.0% (+0.0% to +0.0%) |" in (tmp_path / "README.md").read_text()
     views = [figures[name] for name in ("accuracy", "accuracy, kept", "accuracy, masked", "accuracy, replaced")]
     assert views == ([1.0, 1.0, 0.0, 0.0] if sees else [1.0] * 4)
@@ -322,7 +334,8 @@ def test_options_of_a_choice_are_asked(tmp_path):
 def test_pictures_of_evidence():
     pixels = np.random.default_rng(0).integers(0, 256, (10, 20, 3), dtype=np.uint8)
     made = changed_pictures(Image.fromarray(pixels), [[0.2, 0.3, 0.62, 0.8]], Image.new("RGB", (7, 5), (9, 9, 9)))
-    inside, mean = np.zeros((10, 20, 1), dtype=bool), pixels.reshape(-1, 3).mean(0).round()
+    inside = np.zeros((10, 20, 1), dtype=bool)
+    mean = pixels.reshape(-1, 3).mean(0).round()
     inside[3:8, 4:13] = True
     np.testing.assert_array_equal(made["kept"], np.where(inside, pixels, mean))
     np.testing.assert_array_equal(made["masked"], np.where(inside, mean, pixels))
@@ -389,7 +402,8 @@ def test_amber_reads_descriptions(files, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "nltk", None)
     assert run(files, "vlm", "hallucination", *given) == 0
     seen = capsys.readouterr()
-    assert "2 free descriptions are left out" in seen.err and "chair" not in seen.out
+    assert "2 free descriptions are left out" in seen.err
+    assert "chair" not in seen.out
     monkeypatch.setattr(suites, "load_word_tools", lambda: (lambda text: ["puppy", "cat", "cat"], str.__eq__))
     assert run(files, "vlm", "hallucination", *given) == 0
     [figures] = json.loads(capsys.readouterr().out).values()
@@ -401,7 +415,9 @@ def test_amber_reads_descriptions(files, tmp_path, monkeypatch, capsys):
         (tmp_path / "relation.json").unlink() if content is None else (tmp_path / "relation.json").write_text(content)
         assert run(files, "vlm", "hallucination", *given) == 0
         seen = capsys.readouterr()
-        assert "left out" in seen.err and "relation.json" in seen.err and "accuracy" in seen.out
+        assert "left out" in seen.err
+        assert "relation.json" in seen.err
+        assert "accuracy" in seen.out
 
 
 @pytest.mark.parametrize(
@@ -434,8 +450,10 @@ def test_a_card_has_all_groups_and_no_numbers_of_another_model(tmp_path, capsys)
     for run_name, suite in (("one", "composition"), ("other", "evidence")):
         evaluate_suite.write({"p": numbers}, suites.Settings(f"{run_name}/direct", suite), ["p.jsonl"], tmp_path)
     text = evaluate_suite.section(tmp_path, "./one/direct/")
-    assert "### Composition" in text and "### Evidence" not in text
-    assert "| accuracy, before |" in text and "change" not in text
+    assert "### Composition" in text
+    assert "### Evidence" not in text
+    assert "| accuracy, before |" in text
+    assert "change" not in text
     assert (
         "suite_evidence.json: left out of the card, since its numbers are of other/direct" in capsys.readouterr().err
     )
@@ -450,7 +468,8 @@ def test_the_hub_form_of_probes_on_the_hub(tmp_path):
     evaluate_suite.write(found, settings, ["org/probe", "own.jsonl"], tmp_path)
     [entry] = yaml.safe_load((tmp_path / ".eval_results" / "composition.yaml").read_text())
     assert entry["dataset"] == {"id": "org/probe", "task_id": "composition_accuracy_left_of"}
-    assert entry["value"] == 0.5 and "25.0% to 75.0%" in entry["notes"]
+    assert entry["value"] == 0.5
+    assert "25.0% to 75.0%" in entry["notes"]
 
 
 def test_foils_of_scenes_are_false_and_differ_by_an_exchange(files):
@@ -469,4 +488,5 @@ def test_foils_of_scenes_are_false_and_differ_by_an_exchange(files):
 
 def test_evidence_of_scenes_is_the_box_of_the_named_object(files):
     rows = list(grounded_rows(scene_probe(files / "scenes", "evidence")))
-    assert rows and all(row["phrases"][0]["text"] in row["text"] and row["answer"] for row in rows)
+    assert rows
+    assert all(row["phrases"][0]["text"] in row["text"] and row["answer"] for row in rows)

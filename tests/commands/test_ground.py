@@ -97,7 +97,8 @@ def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys
     words = attention_by_hand(files)[1, 0]
     for one, tokens in zip(found["grounding"], ([1, 2], [5]), strict=True):
         share, region = words[tokens].mean(0).max(0)
-        assert one["region"] == int(region) and one["score"] == pytest.approx(float(share), abs=1e-4)
+        assert one["region"] == int(region)
+        assert one["score"] == pytest.approx(float(share), abs=1e-4)
         pixels = np.array(BOXES[int(region)]) * [80, 60, 80, 60]
         assert list(one["box"].values()) == pytest.approx(pixels.tolist(), abs=0.06)
         assert one["label"] == ("cat", "dog", "dog")[int(region)]
@@ -110,7 +111,8 @@ def test_the_heads_of_a_file_ground(files, tmp_path, capsys, word, tokens):
     content["chosen"] = [{"layer": 0, "head": 1}, {"layer": 1, "head": 0}]
     (tmp_path / "heads.json").write_text(json.dumps(content))
     assert run(files, "--regions", files / "table", "--phrases", "a b", "--json", "--heads", tmp_path) == 0
-    found, attention = json.loads(capsys.readouterr().out), attention_by_hand(files)
+    found = json.loads(capsys.readouterr().out)
+    attention = attention_by_hand(files)
     assert found["heads"] == [[0, 1], [1, 0]]
     share = ((attention[0, 1] + attention[1, 0]) / 2)[tokens].mean(0).max()
     assert found["grounding"][0]["score"] == pytest.approx(float(share), abs=1e-4)
@@ -124,15 +126,20 @@ def test_a_detector_and_a_backbone_ground_and_draw(files, tmp_path, capsys):
     arguments = ("--detector", files / "detector", "--features", files / "backbone", "--output", output)
     assert run(files, *arguments, model="narrow") == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert "regions; phrases: " in head and "mean over layers 1" not in head and "layer 1, mean over heads" in head
-    assert len(lines) >= 2 and all(" box " in line and line.endswith("%") for line in lines)
+    assert "regions; phrases: " in head
+    assert "mean over layers 1" not in head
+    assert "layer 1, mean over heads" in head
+    assert len(lines) >= 2
+    assert all(" box " in line and line.endswith("%") for line in lines)
     assert Image.open(output).size[0] > 100
 
 
 def test_boxes_ground(files, capsys):
     assert run(files, "--boxes", files / "boxes.json", "--features", files / "backbone", "--json", model="narrow") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["regions"] == 3 and found["layers"] == [1] and found["head"] is None
+    assert found["regions"] == 3
+    assert found["layers"] == [1]
+    assert found["head"] is None
     assert not any("box" in line for line in found["warnings"])
     assert {tuple(one["box"].values()) for one in found["grounding"]} <= {(0, 0, 40, 30), (20, 15, 80, 60)}
 
@@ -162,7 +169,8 @@ def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):
         found.append(json.loads(capsys.readouterr().out)["grounding"])
     for small, large in zip(*found, strict=True):
         sides = [(small["box"][side], large["box"][side]) for side in ("xmin", "ymin", "xmax", "ymax")]
-        width, height = [b / a for a, b in sides[::2] if a], [b / a for a, b in sides[1::2] if a]
+        width = [b / a for a, b in sides[::2] if a]
+        height = [b / a for a, b in sides[1::2] if a]
         close = {"rel": 1e-2}  # of rounded pixels
         assert width == pytest.approx([321 / 80] * len(width), **close)
         assert height == pytest.approx([4.0] * len(height), **close)
@@ -201,7 +209,9 @@ def test_user_errors_are_one_line_and_status_2(files, monkeypatch, capsys, chang
     monkeypatch.chdir(files)
     assert run(files, *arguments, **change) == 2
     printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.startswith("error: ") and printed.err.count("\n") == 1
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
     assert problem in printed.err
 
 
@@ -210,7 +220,8 @@ def test_user_errors_are_one_line_and_status_2(files, monkeypatch, capsys, chang
 
 def test_given_phrases_are_found_in_any_case():
     found, way = find_phrases("A dog and a dog. The Dogs", ["the dogs", " a dog", "a dog", ""])
-    assert found == [Phrase("A dog", 0, 5), Phrase("a dog", 10, 15), Phrase("The Dogs", 17, 25)] and way == "given"
+    assert found == [Phrase("A dog", 0, 5), Phrase("a dog", 10, 15), Phrase("The Dogs", 17, 25)]
+    assert way == "given"
     with pytest.raises(ValueError, match="phrase 'dog s' does not occur"):
         find_phrases("two dogs", ["dog s"])
     with pytest.raises(ValueError, match="phrase 'dog' does not occur"):
@@ -220,7 +231,8 @@ def test_given_phrases_are_found_in_any_case():
 
 def test_phrases_may_be_spans():
     found, way = find_phrases("A dog runs", [(6, 10), "dog", [0, 5]])
-    assert found == [Phrase("A dog", 0, 5), Phrase("dog", 2, 5), Phrase("runs", 6, 10)] and way == "given"
+    assert found == [Phrase("A dog", 0, 5), Phrase("dog", 2, 5), Phrase("runs", 6, 10)]
+    assert way == "given"
     for span in ((5, 5), (-1, 3), (0, 11), (1, 2, 3)):
         with pytest.raises(ValueError, match="start and end of a span with 0 <= start < end <= 10"):
             find_phrases("A dog runs", [span])
@@ -229,7 +241,8 @@ def test_phrases_may_be_spans():
 def test_without_spacy_each_content_word_is_a_phrase(monkeypatch):
     monkeypatch.setattr(caption_phrases, "_has_spacy", lambda: False)
     found, way = find_phrases("The man's red-haired dog is on a mat.")
-    assert [phrase.text for phrase in found] == ["man's", "red-haired", "dog", "mat"] and way == "each content word"
+    assert [phrase.text for phrase in found] == ["man's", "red-haired", "dog", "mat"]
+    assert way == "each content word"
     assert content_words("it is") == []
 
 

@@ -57,18 +57,23 @@ def run(files, *options, data="flickr30k_entities", model="llava"):
 def error(capsys) -> str:
     printed = capsys.readouterr()
     (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-    assert printed.out == "" and "Traceback" not in printed.err
+    assert printed.out == ""
+    assert "Traceback" not in printed.err
     return line
 
 
 def test_the_folder_has_the_ranking(files):
     content = json.loads((files / "ranked" / "heads.json").read_text())
-    assert content["about"]["data"] == "flickr30k_entities" and content["about"]["choose_on"] == "train"
-    assert content["about"]["model_type"] == "llava" and content["about"]["same_split"] is False
+    assert content["about"]["data"] == "flickr30k_entities"
+    assert content["about"]["choose_on"] == "train"
+    assert content["about"]["model_type"] == "llava"
+    assert content["about"]["same_split"] is False
     assert content["scores_on_choice"]["images"] == 3
     scores = content["scores"]["text_to_region"]["all"]
-    assert scores["images"] == 2 and content["choice"]["split"] == "train"
-    assert len(content["chosen"]) == 2 and content["ablation"]["tokens"] > 0
+    assert scores["images"] == 2
+    assert content["choice"]["split"] == "train"
+    assert len(content["chosen"]) == 2
+    assert content["ablation"]["tokens"] > 0
     assert np.shape(scores["scores"]["pointing"]) == (2, 4)
     assert (files / "ranked" / "heads.png").stat().st_size > 5000
     assert "reported on" in (files / "ranked" / "heads.md").read_text()
@@ -87,23 +92,27 @@ def test_the_page_shows_the_attention_of_words(files):
     words = [{"text": 0, "start": start, "end": end} for start, end in ((0, 1), (2, 5), (6, 10))]
     batch = grounding("a red ball", images=picture(files), phrases=words)
     maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
-    assert shown.words == ((0, 1), (2, 5), (6, 10)) and shown.attention.shape == (2, 4, 3, 36)
+    assert shown.words == ((0, 1), (2, 5), (6, 10))
+    assert shown.attention.shape == (2, 4, 3, 36)
     for layer in range(2):
         for word in range(3):
             rows = batch["text_positions"][0][batch["phrase_mask"][0, word]]
             expected = maps[layer][0][:, rows][:, :, batch["region_positions"][0]].mean(1)
             np.testing.assert_allclose(shown.attention[layer, :, word], expected, atol=1e-5)
     np.testing.assert_allclose(shown.boxes, batch["region_boxes"][0], atol=1e-5)
-    assert shown.gold.any() and (shown.gold == shown.gold[0]).all()
+    assert shown.gold.any()
+    assert (shown.gold == shown.gold[0]).all()
 
 
 def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, capsys):
     options = ("--split", "testA", "--words", "prompt", "--rank", "localization", "--ablate", 0, "--json")
     assert run(files, *options, "--output", tmp_path, "--config", "refcoco+", data="refcoco") == 0
     printed = json.loads(capsys.readouterr().out)
-    assert len(printed["chosen"]) == 2 and printed["folder"] == str(tmp_path)
+    assert len(printed["chosen"]) == 2
+    assert printed["folder"] == str(tmp_path)
     content = json.loads((tmp_path / "heads.json").read_text())
-    assert content["about"]["options"]["words"] == "prompt" and content["ablation"] is None
+    assert content["about"]["options"]["words"] == "prompt"
+    assert content["ablation"] is None
     assert content["scores"]["text_to_region"]["all"]["items"] == 3
 
 
@@ -120,7 +129,8 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
     assert "centre box" in capsys.readouterr().out
     content = json.loads((tmp_path / "boxes.json").read_text())
     assert [row["name"] for row in content["boxes"]][-2:] == ["centre box", "chance"]
-    assert "heads.json" in content["about"]["heads"] and (tmp_path / "boxes.md").is_file()
+    assert "heads.json" in content["about"]["heads"]
+    assert (tmp_path / "boxes.md").is_file()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +188,8 @@ def boxes_by_hand(files, image, caption: str, spans: list[tuple[int, int]]) -> l
     found = []
     for mask in batch["phrase_mask"][0]:
         rows = batch["text_positions"][0][mask]
-        chosen, columns = ChosenHeads.from_file(files / "ranked"), batch["region_positions"][0]
+        chosen = ChosenHeads.from_file(files / "ranked")
+        columns = batch["region_positions"][0]
         attention = [maps[layer][0, head][rows][:, columns].mean(0) for layer, head in chosen.heads]
         box = ground_box(torch.stack(attention), candidates, grid, chosen.box_rule).box
         found.append([edge * side for edge, side in zip(box, image.size * 2, strict=True)])
@@ -188,14 +199,16 @@ def boxes_by_hand(files, image, caption: str, spans: list[tuple[int, int]]) -> l
 def test_the_pipeline_finds_boxes(files):
     pipe = pipeline("visual-grounding", model=str(files / "llava"), heads=files / "ranked")
     assert isinstance(pipe, PatchGroundingPipeline)
-    image, caption = Image.open(picture(files)), "a red ball near the cube"
+    image = Image.open(picture(files))
+    caption = "a red ball near the cube"
     (whole,) = pipe(image, caption)
     assert (whole["start"], whole["end"], whole["text"], whole["label"]) == (0, len(caption), caption, None)
     assert 0 < whole["score"] <= 1
     phrases = ["the cube", "a red ball"]
     items = [{"image": image, "caption": caption, "phrases": phrases}, {"image": image, "caption": "a"}]
     together = pipe(items, batch_size=2)
-    assert [one["text"] for one in together[0]] == ["a red ball", "the cube"] and len(together[1]) == 1
+    assert [one["text"] for one in together[0]] == ["a red ball", "the cube"]
+    assert len(together[1]) == 1
     expected = boxes_by_hand(files, image, caption, [(0, 24), (0, 10), (16, 24)])
     for one, box in zip([whole, *together[0]], expected, strict=True):
         assert list(one["box"].values()) == pytest.approx(box, abs=0.06)
@@ -240,7 +253,8 @@ def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):
 
 
 def test_mistakes_with_the_pipeline(files):
-    model, processor = AutoModel.from_pretrained(files / "llava"), AutoProcessor.from_pretrained(files / "llava")
+    model = AutoModel.from_pretrained(files / "llava")
+    processor = AutoProcessor.from_pretrained(files / "llava")
     made = {"processor": processor, "task": "visual-grounding"}
     wrong = [([], "heads is empty"), ([(9, 0)], r"layer and head \(9, 0\)"), ("nowhere.json", "no such file")]
     wrong.append(("nowhere", "nowhere has no heads.json"))
@@ -286,20 +300,25 @@ def test_chosen_heads_go_into_a_card(files, tmp_path, capsys):
     assert f"{card}: no model card found" in error(capsys)
     card.write_text("# A model\n")
     assert run(files, *options) == 2
-    assert f"{card}: no place for the heads; add this line" in error(capsys) and not (tmp_path / "out").exists()
+    assert f"{card}: no place for the heads; add this line" in error(capsys)
+    assert not (tmp_path / "out").exists()
     card.write_text(f"# A model\n\n{HEADS.place}\n\n## Licence\n")
     for _ in range(2):  # a second section replaces the first
         assert run(files, *options) == 0
-    text, chosen = card.read_text(), json.loads((tmp_path / "out" / "heads.json").read_text())["chosen"]
-    assert text.startswith("# A model\n") and text.endswith("## Licence\n")
+    text = card.read_text()
+    chosen = json.loads((tmp_path / "out" / "heads.json").read_text())["chosen"]
+    assert text.startswith("# A model\n")
+    assert text.endswith("## Licence\n")
     for one in chosen:
         row = next(line for line in text.splitlines() if f"L{one['layer']} H{one['head']}" in line)
         assert f" {one['pointing']:.1%} |" in row
-    assert text.count("## Where its heads look") == 1 and "| chance" in text
+    assert text.count("## Where its heads look") == 1
+    assert "| chance" in text
 
 
 def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
-    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    base = tmp_path / "base"
+    adapter = tmp_path / "adapter"
     shutil.copytree(files / "llava", base)
     lora = LoraConfig(r=2, target_modules=r".*language_model.*\.(q|k)_proj", init_lora_weights=False)
     model = get_peft_model(AutoModelForImageTextToText.from_pretrained(base), lora)
@@ -322,7 +341,8 @@ def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
     piped = pipeline("visual-grounding", model=str(adapter), heads=str(adapter))(image, "a red ball")
     assert found["heads_of"] == f"{adapter}/heads.json"
     for each in (found["grounding"], piped):
-        assert each[0]["score"] == pytest.approx(wanted[0]["score"], abs=1e-5) and each[0]["box"] == wanted[0]["box"]
+        assert each[0]["score"] == pytest.approx(wanted[0]["score"], abs=1e-5)
+        assert each[0]["box"] == wanted[0]["box"]
 
 
 def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, capsys):
@@ -337,12 +357,10 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
         (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind}))
         assert ground.main([*arguments[:3], str(tmp_path / kind)]) == 2
         line = error(capsys)
-        assert (
-            f"model type {kind}: " in line
-            and reason in line
-            and "docs/vlm_families.md" in line
-            and len(line) < 250 + len(str(tmp_path))
-        )
+        assert f"model type {kind}: " in line
+        assert reason in line
+        assert "docs/vlm_families.md" in line
+        assert len(line) < 250 + len(str(tmp_path))
 
 
 def test_rows_as_people_have_them(files, tmp_path, capsys):
@@ -380,7 +398,8 @@ def test_pictures_of_one_row_are_on_one_side(tmp_path):
     options = heads.Heads(model="m", data=str(tmp_path / "rows.jsonl"), limit=0)
     found = heads_work.load_examples(options, ["train", "validation"], [], None)
     seen = [{Path(found.pictures[each.image_id]).name for each in side} for side in found.of_splits]
-    assert not seen[0] & seen[1] and len(seen[0] | seen[1]) == 48
+    assert not seen[0] & seen[1]
+    assert len(seen[0] | seen[1]) == 48
     # Half of the 24 pictures that are together or alone.
     assert [len({name.replace("0.", "2.").replace("1.", "2.") for name in side}) for side in seen] == [12, 12]
     for group in range(12):

@@ -53,7 +53,8 @@ def test_each_task_starts_at_the_accuracy_that_evaluation_finds(files, task, tmp
     printed = json.loads(capsys.readouterr().out)
     assert printed["accuracy"] == pytest.approx(expected)
     written = json.loads((tmp_path / "perturbation.json").read_text())
-    assert written["areas"] == printed["areas"] and written["examples"] == 8
+    assert written["areas"] == printed["areas"]
+    assert written["examples"] == 8
     assert {curve["map"] for curve in written["curves"]} == {"raw_last", "raw_mean", "rollout", "relevancy", "random"}
     starts, ends = ({curve["accuracy"][place] for curve in written["curves"]} for place in (0, -1))
     assert len(starts) == len(ends) == 1, "all curves begin with all regions and end with none"
@@ -82,5 +83,7 @@ def test_user_errors_are_one_line_and_status_2(files, task, more, problem, capsy
     assert main(arguments(files, task, "--perturb", "all", *more)) == 2
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-    assert printed.out == "" and len(errors) == 1 and printed.err.endswith(errors[0] + "\n")
+    assert printed.out == ""
+    assert len(errors) == 1
+    assert printed.err.endswith(errors[0] + "\n")
     assert problem in errors[0]

@@ -38,7 +38,9 @@ def test_an_image(folder, tmp_path, capsys):
     given = [folder / "0.png", "open the cart", "--model", folder / "llava", "--zoom", 1, "--output", picture]
     status, printed, _ = run_point(capsys, *given, "--json")
     found = json.loads(printed)
-    assert status == 0 and len(found["crops"]) == 1 and len(found["points"]) <= 3
+    assert status == 0
+    assert len(found["crops"]) == 1
+    assert len(found["points"]) <= 3
     assert found["point"] == found["points"][0]
     assert Image.open(picture).size == (240, 120)
     status, printed, _ = run_point(capsys, *given)
@@ -50,11 +52,13 @@ def test_rows_are_measured_by_the_groups_of_screenspot(folder, capsys):
     given = ["--data", folder, "--model", folder / "llava", "--boxes", "xyxy 0..1"]
     status, printed, _ = run_point(capsys, *given, "--json")
     scores = json.loads(printed)
-    assert status == 0 and set(scores) == {"all", "desktop icon", "mobile text", "web text", "mean of groups"}
+    assert status == 0
+    assert set(scores) == {"all", "desktop icon", "mobile text", "web text", "mean of groups"}
     assert scores["mobile text"] == {"hit": 1.0, "overlap": 1.0, "top": 1.0}  # the whole screen
     assert scores["all"]["hit"] == pytest.approx((2 + scores["desktop icon"]["hit"]) / 3)
     status, printed, _ = run_point(capsys, *given, "--max-rows", 1)
-    assert "desktop icon" in printed and "web text" not in printed
+    assert "desktop icon" in printed
+    assert "web text" not in printed
 
 
 def test_what_is_refused(folder, capsys):
@@ -69,4 +73,6 @@ def test_what_is_refused(folder, capsys):
         ([*one, "--anchor", "<here>"], "<here>"),
     ]:
         status, _, said = run_point(capsys, *given, "--model", folder / "llava")
-        assert status == 2 and named in said and said.rstrip("\n").count("\n") == 0
+        assert status == 2
+        assert named in said
+        assert said.rstrip("\n").count("\n") == 0

@@ -49,8 +49,10 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     folder = root / "run" / "heads"
     before, after = (HeadTable.load(folder / name) for name in METHODS)
     for result in (before, after):
-        assert result.entities.keys() == {"text_to_region", "region_to_text"} and "det" in result.relations
-        assert result.choice.split == "validation" and result.about["split"] == "test"
+        assert result.entities.keys() == {"text_to_region", "region_to_text"}
+        assert "det" in result.relations
+        assert result.choice.split == "validation"
+        assert result.about["split"] == "test"
         assert len(result.entities["text_to_region"]["all"].image_ids) == 1
     changes = json.loads((folder / "direct" / "changes.json").read_text())
     assert (changes["before"], changes["after"], changes["correction"]) == ("none", "direct", "holm")
@@ -58,12 +60,14 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     np.testing.assert_array_equal(changes["text_to_region"]["p_corrected"], expected)
     assert not (folder / "none" / "changes.json").exists(), "what the others are compared with comes first"
     curves = json.loads((folder / "none" / "perturbation.json").read_text())
-    assert curves["examples"] == 4 and curves["about"]["split"] == "test"
+    assert curves["examples"] == 4
+    assert curves["about"]["split"] == "test"
     assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
     page = (folder / "heads.html").read_text()
     for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Explorer", "not active"):
         assert part in page
-    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
 
 
 def test_cards_have_the_section_and_training_finds_its_models_finished(root, monkeypatch):
@@ -84,18 +88,22 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     assert main(["--run", str(tmp_path / "run"), *small]) == 0
     printed = capsys.readouterr()
     assert f"relations left out: no parses in {tmp_path / 'old' / 'parses'}" in printed.err
-    assert "--images 24 --seed 1 --force" in printed.err and "none/README.md: no card with a place" in printed.err
+    assert "--images 24 --seed 1 --force" in printed.err
+    assert "none/README.md: no card with a place" in printed.err
     found = json.loads(printed.out)
-    assert list(found["methods"]) == list(METHODS) and found["methods"]["direct"]["perturbation"] is None
+    assert list(found["methods"]) == list(METHODS)
+    assert found["methods"]["direct"]["perturbation"] is None
     best = found["methods"]["direct"]["best"][0]
     counts = HeadTable.load(tmp_path / "out" / "direct").entities["text_to_region"]["all"]
     assert best["accuracy"] == counts.accuracy[int(best["layer"]), best["head"]]
     page = (tmp_path / "out" / "heads.html").read_text()
-    assert "Syntactic relations" not in page and "left out: no parses" in page
+    assert "Syntactic relations" not in page
+    assert "left out: no parses" in page
 
 
 def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, capsys):
-    run, few = root / "run", ["--limit", "2", "--rows", "0", "--explore", "0", "--device", "cpu"]
+    run = root / "run"
+    few = ["--limit", "2", "--rows", "0", "--explore", "0", "--device", "cpu"]
     assert main(["--run", str(run), "--output", str(tmp_path / "out"), *few]) == 0
     printed = capsys.readouterr().out
     right = {}
@@ -103,7 +111,8 @@ def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, caps
         found = HeadTable.load(tmp_path / "out" / name)
         best = {each.kind: each.accuracy for each in found.best_heads() if each.group == "all"}
         right[name] = best["text_to_region"] + best["region_to_text"]
-    assert f"push {run / max(right, key=right.get)} ORG/NAME" in printed and len(set(right.values())) == 2
+    assert f"push {run / max(right, key=right.get)} ORG/NAME" in printed
+    assert len(set(right.values())) == 2
 
 
 def missing(run):

@@ -27,7 +27,8 @@ def find_run(folder):
 def finished(tmp_path_factory):
     """A run of two models that were trained for one step, and what the command wrote."""
     folder = tmp_path_factory.mktemp("vlm_run")
-    scenes, output = tiny_scenes(folder / "scenes"), folder / "run"
+    scenes = tiny_scenes(folder / "scenes")
+    output = folder / "run"
     recipe = vlm_recipe(scenes, output, methods=["none", "direct"])
     recipe["data"] |= {"builder": "llava_instruct", "limit": {"train": 4, "validation": 2, "test": 2}}
     recipe["training"] |= {"max_steps": 1}
@@ -60,7 +61,8 @@ def test_pointing_is_that_of_eager_maps(finished):
     """Captions are answers to the instruction; a phrase looks where its tokens look on average."""
     scenes, output = finished
     heads = json.loads((output / "heads" / "direct" / "heads.json").read_text())["chosen"]
-    layer, head = heads[0]["layer"], heads[0]["head"]
+    layer = heads[0]["layer"]
+    head = heads[0]["head"]
     model = AutoModelForImageTextToText.from_pretrained(output / "direct", attn_implementation="eager").eval()
     processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(output / "direct"))
     rows = BUILDERS["flickr30k_entities"](data_dir=str(scenes), splits="test")
@@ -95,17 +97,22 @@ def test_heads_are_beside_each_model_and_on_its_card(finished):
         assert written == {**beside, "counts": written["counts"]}
         (chosen, *_) = beside["chosen"]
         section = (output / name / "README.md").read_text().partition("## Where its heads look")[2]
-        assert f"L{chosen['layer']} H{chosen['head']}" in section and f" {chosen['pointing']:.1%} |" in section
-        assert section.count("Where its heads look") == 0 and "## Training" in section
+        assert f"L{chosen['layer']} H{chosen['head']}" in section
+        assert f" {chosen['pointing']:.1%} |" in section
+        assert section.count("Where its heads look") == 0
+        assert "## Training" in section
 
 
 def test_the_page_and_the_statistics_are_those_of_other_models(finished):
     _, output = finished
     found = HeadTable.load(output / "heads" / "direct")
-    assert found.about["regions"] == "image tokens" and found.choice.split == "validation" and found.relations
+    assert found.about["regions"] == "image tokens"
+    assert found.choice.split == "validation"
+    assert found.relations
     assert (output / "heads" / "direct" / "changes.json").is_file()
     page = (output / "heads" / "heads.html").read_text()
-    assert "What changed" in page and "Explorer" in page
+    assert "What changed" in page
+    assert "Explorer" in page
 
 
 @pytest.mark.parametrize(

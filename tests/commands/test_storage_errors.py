@@ -69,7 +69,9 @@ WORK = {
 @pytest.mark.parametrize("name", WORK)
 def test_errors_of_the_disk_are_one_line(capsys, name):
     status, printed = finish(WORK[name], capsys)
-    assert status == 2 and printed.startswith("error: ") and printed.count("\n") == 1
+    assert status == 2
+    assert printed.startswith("error: ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.skipif(not os.path.exists(FULL), reason="needs /dev/full")
@@ -80,7 +82,8 @@ def test_what_cannot_be_printed_is_one_line(words):
             [sys.executable, "-m", "grounded_attention", *words], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 2
-    assert "No space left on device" in done.stderr and done.stderr.count("\n") == 1
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_broken_header_of_weights_is_one_line(tmp_path, capsys):
@@ -88,12 +91,16 @@ def test_a_broken_header_of_weights_is_one_line(tmp_path, capsys):
     for content in (b"", b"\xff" * 64, b'\x08\0\0\0\0\0\0\0{"a": 1}'):
         path.write_bytes(content)
         status, printed = finish(lambda: load_file(path), capsys)
-        assert status == 2 and ".safetensors file is damaged" in printed and printed.count("\n") == 1
+        assert status == 2
+        assert ".safetensors file is damaged" in printed
+        assert printed.count("\n") == 1
 
 
 def test_a_refused_pickle_is_one_line(capsys):
     status, printed = finish(raised(pickle.UnpicklingError("Weights only load failed")), capsys)
-    assert status == 2 and "refused" in printed and printed.count("\n") == 1
+    assert status == 2
+    assert "refused" in printed
+    assert printed.count("\n") == 1
 
 
 def test_program_errors_keep_their_traceback(capsys):
@@ -113,7 +120,8 @@ def test_text_from_data_cannot_steer_a_terminal(capsys, hostile):
 
 def test_a_message_has_an_end(capsys):
     status, printed = _fail(capsys, "x" * 100_000)
-    assert status == 2 and len(printed) < 5000
+    assert status == 2
+    assert len(printed) < 5000
 
 
 def _fail(capsys, text):
@@ -131,7 +139,8 @@ def test_any_error_inside_from_pretrained_is_a_line(capsys):
             return {}["a\nfield"]
 
     status, error = finish(lambda: Model.from_pretrained("runs/mine"), capsys)
-    assert status == 2 and error.count("\n") == 1
+    assert status == 2
+    assert error.count("\n") == 1
     assert error.startswith("error: runs/mine: the checkpoint cannot be loaded (KeyError in test_storage_errors.py, ")
     with pytest.raises(KeyError):
         finish(lambda: {}["a"], capsys)

@@ -52,7 +52,9 @@ def picture_name(image, pictures):
 
 def found_phrases(rows, pictures):
     """Picture, words, boxes and the rest of each phrase, as `read_phrase` reads it."""
-    found, texts_seen, pictures_seen = [], [], []
+    found = []
+    texts_seen = []
+    pictures_seen = []
     for row in rows:
         images = row.get("images") or ([row["image"]] if "image" in row else [])
         names = [picture_name(image, pictures) for image in images]

@@ -97,7 +97,8 @@ def _pieces(text):
 
 
 def _resolved(pieces):
-    found, things = [], []
+    found = []
+    things = []
     for piece in pieces:
         if isinstance(piece, list) and HEADS & set(piece):
             things.append(piece)

@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Files of probes, each with the columns of its own, of the pictures p.png and q.png."""
 
-TRUE, FALSE = "a dog chases a cat", "a cat chases a dog"
+TRUE = "a dog chases a cat"
+FALSE = "a cat chases a dog"
 VALSE = {"dataset": "coco", "linguistic_phenomena": "actant swap", "image_file": "p.png", "caption": TRUE,
          "foil": FALSE, "mturk": {"caption": 2, "foil": 1, "other": 0}}  # fmt: skip
 # Probe -> the content of its file, and captions, label and group of its rows.

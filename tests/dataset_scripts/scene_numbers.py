@@ -29,7 +29,8 @@ MOST_REGIONS_TO_DECODE = 6000
 def scene_numbers(folder: Path) -> Figures:
     """Name -> number, for a folder that `write_scenes` wrote; the scenes are made again from its seed."""
     made = json.loads((folder / "scenes.json").read_text())
-    seed, images = made["seed"], made["images"]
+    seed = made["seed"]
+    images = made["images"]
     records = [scene_record(seed, number, images) for number in range(images)]
     table = RegionTable.open(folder / "regions")
     return {
@@ -117,7 +118,8 @@ def _decoded(
     """Share of held-out rows whose predicted name fits, for a ridge regression."""
     targets = np.array([[(name in fit) / len(fit) for name in names] for fit in fitting], dtype=np.float32)
     cut = len(features) * 4 // 5
-    mean, spread = features[:cut].mean(axis=0), features[:cut].std(axis=0) + 1e-3
+    mean = features[:cut].mean(axis=0)
+    spread = features[:cut].std(axis=0) + 1e-3
     scaled = (features - mean) / spread
     gram = scaled[:cut].T @ scaled[:cut] + ridge * np.eye(scaled.shape[1], dtype=np.float32)
     weights = np.linalg.solve(gram, scaled[:cut].T @ (targets[:cut] - targets[:cut].mean(axis=0)))

@@ -19,14 +19,17 @@ PAIRS = [("1", "A man", "An old man", 2), ("1", "A man", "a giraffe", 2)]
 
 
 def test_parquet_holds_the_rows_of_the_builder(tmp_path, capsys):
-    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
+    data = write_vgp(tmp_path / "data", PAIRS)
+    output = tmp_path / "built"
     arguments = ["vgp", "negatives=random", "--data-dir", str(data), "--output", str(output), "seed=3"]
     assert main([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["rows"] == {"train": 60, "validation": 10, "test": 10} and printed["output"] == str(output)
+    assert printed["rows"] == {"train": 60, "validation": 10, "test": 10}
+    assert printed["output"] == str(output)
     assert main([*arguments, "--num-proc", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "train: 60 rows" in printed and "rows_with_phrase_not_in_captions" in printed
+    assert "train: 60 rows" in printed
+    assert "rows_with_phrase_not_in_captions" in printed
     builder = VGP(data_dir=str(data), cache_dir=str(tmp_path / "cache"), negatives="random", seed=3)
     builder.download_and_prepare()
     assert json.loads((output / "report.json").read_text()) == builder.report
@@ -37,12 +40,14 @@ def test_parquet_holds_the_rows_of_the_builder(tmp_path, capsys):
 
 
 def test_a_second_build_replaces_the_first(tmp_path):
-    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
+    data = write_vgp(tmp_path / "data", PAIRS)
+    output = tmp_path / "built"
     arguments = ["vgp", "--data-dir", str(data), "--output", str(output), "--split", "train", "--split", "test"]
     assert main([*arguments, "negatives=random"]) == 0
     assert main([*arguments, "negatives=random", "negatives_per_image=0"]) == 0
     loaded = datasets.load_dataset("parquet", data_dir=str(output), cache_dir=str(tmp_path / "cache"))
-    assert set(loaded) == {"train", "test"} and len(loaded["train"]) == 30
+    assert set(loaded) == {"train", "test"}
+    assert len(loaded["train"]) == 30
 
 
 @pytest.mark.parametrize(
@@ -65,14 +70,17 @@ def test_errors_are_one_line_and_exit_2(tmp_path, monkeypatch, capsys, arguments
     monkeypatch.chdir(tmp_path)
     assert main([*arguments, "--output", "built"]) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and message in line
+    assert line.startswith("error: ")
+    assert message in line
     assert not (tmp_path / "built").exists()
 
 
 @pytest.mark.parametrize("earlier", [True, False])
 @pytest.mark.parametrize("place", ["built/notes/mine.txt", "built/vgp-train.parquet", "built.incomplete/mine.txt"])
 def test_files_of_others_are_not_removed(tmp_path, capsys, place, earlier):
-    data, output, mine = write_vgp(tmp_path / "data"), tmp_path / "built", tmp_path / place
+    data = write_vgp(tmp_path / "data")
+    output = tmp_path / "built"
+    mine = tmp_path / place
     arguments = ["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]
     output.mkdir()
     if earlier:
@@ -81,12 +89,14 @@ def test_files_of_others_are_not_removed(tmp_path, capsys, place, earlier):
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("x")
     assert main(arguments) == 2
-    assert "contains other files" in capsys.readouterr().err and mine.read_text() == "x"
+    assert "contains other files" in capsys.readouterr().err
+    assert mine.read_text() == "x"
     assert {path: path.read_bytes() for path in output.iterdir() if path in built} == built
 
 
 def test_a_build_may_follow_one_that_was_killed(tmp_path):
-    data, output = write_vgp(tmp_path / "data"), tmp_path / "built"
+    data = write_vgp(tmp_path / "data")
+    output = tmp_path / "built"
     left = tmp_path / "built.incomplete" / "flickr30k_entities-train.parquet"
     left.parent.mkdir()
     left.write_bytes(b"PAR1")
@@ -95,11 +105,13 @@ def test_a_build_may_follow_one_that_was_killed(tmp_path):
 
 
 def test_the_output_may_not_be_a_link(tmp_path, capsys):
-    data, target = write_vgp(tmp_path / "data"), tmp_path / "elsewhere"
+    data = write_vgp(tmp_path / "data")
+    target = tmp_path / "elsewhere"
     target.mkdir()
     (tmp_path / "built").symlink_to(target)
     assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(tmp_path / "built")]) == 2
-    assert "is a symbolic link" in capsys.readouterr().err and not any(target.iterdir())
+    assert "is a symbolic link" in capsys.readouterr().err
+    assert not any(target.iterdir())
 
 
 def test_options_take_the_type_of_the_builder():
@@ -116,5 +128,6 @@ def test_the_command_runs_from_the_clone(tmp_path):
     assert "--data-dir data --output" in shown
     arguments = ["vgp", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out"), "negatives=random"]
     failed = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True)
-    assert failed.returncode == 2 and "Traceback" not in failed.stderr
+    assert failed.returncode == 2
+    assert "Traceback" not in failed.stderr
     assert failed.stderr.splitlines()[-1].startswith(f"error: {tmp_path}")

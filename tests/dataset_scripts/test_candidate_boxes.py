@@ -59,7 +59,8 @@ def test_annotated_objects_are_clipped_and_in_the_order_of_images(data):
         "9": {"boxes": [[20, 10, 120, 60], [150, 60, 200, 90]]},
         "30": {"boxes": [[0, 0, 50, 80]]},
     }
-    assert [*found.counts().values()] == [3, 1, 0, 0, 0, ["31"]] and found.source == "annotated objects of refcoco+"
+    assert [*found.counts().values()] == [3, 1, 0, 0, 0, ["31"]]
+    assert found.source == "annotated objects of refcoco+"
     assert [image.image_id for image in found.images] == list(found.records)
     assert found.images[0].path == data / "pictures" / "COCO_train2014_000000000009.jpg"
 
@@ -68,12 +69,14 @@ def test_detections_come_best_first(data):
     found = find(data, DETECTIONS)
     assert found.records["30"]["boxes"] == [[5, 5, 10, 10], [6, 5, 11, 10], [1.5, 2, 11.5, 22]]
     assert found.records["30"]["scores"] == [0.9, 0.9, 0.4]
-    assert [*found.counts().values()] == [4, 0, 0, 1, 0, ["31"]] and found.source == "dets.json"
+    assert [*found.counts().values()] == [4, 0, 0, 1, 0, ["31"]]
+    assert found.source == "dets.json"
 
 
 def test_detections_without_scores_keep_their_order(data):
     record = find(data, [{"image_id": 30, "box": [x, 0, 10, 10]} for x in (3, 1, 2)]).records["30"]
-    assert [box[0] for box in record["boxes"]] == [3, 1, 2] and "scores" not in record
+    assert [box[0] for box in record["boxes"]] == [3, 1, 2]
+    assert "scores" not in record
 
 
 def test_boxes_without_a_pixel_are_left_out(data):
@@ -160,7 +163,8 @@ def test_boxes_of_vcr_are_those_of_the_objects_in_their_order(vcr):
         "film_00.01@0": [[20, 10, 100, 50], [0, 60, 200, 90], [150, 0, 200, 100]],
         "film_00.02@0": [[20, 10, 100, 50], *[[0, 0, 200, 100]] * 2],
     }
-    assert found.of_the_whole_image == 2 and [image.image_id for image in found.images] == list(found.records)
+    assert found.of_the_whole_image == 2
+    assert [image.image_id for image in found.images] == list(found.records)
     assert found.images[0].path == vcr / "vcr1images" / "film" / "film_00.01@0.jpg"
     assert list(vcr_objects(vcr, "number").records) == ["0", "1", "1000000"]
 
@@ -191,7 +195,8 @@ def test_scenes_have_both_tracks(tmp_path, capsys):
     assert main([*given, *detections]) == 0
     info = json.loads(capsys.readouterr().out)
     gold, detected = (RegionTable.open(tmp_path / name) for name in ("gold", "detected"))
-    assert set(gold) == set(detected) and len(gold) == 6
+    assert set(gold) == set(detected)
+    assert len(gold) == 6
     assert info["boxes"][f"boxes: {folder.joinpath(DETECTIONS_FILE).name}"] == sum(len(detected[i]) for i in detected)
 
 
@@ -211,4 +216,6 @@ def test_scenes_have_both_tracks(tmp_path, capsys):
 def test_options_that_do_not_fit_together_are_refused(tmp_path, capsys, options):
     assert main([*options.split(), "--features", "scenes", "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: --") and error.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert error.startswith("error: --")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -67,7 +67,8 @@ def test_official_rows(tmp_path, inside):
          "caption_ids": [*captions], "file_name": f"COCO_train2014_00000000000{image_id}.jpg"}
         for (image_id, height), captions in expected.items()
     ]  # fmt: skip
-    assert rows["validation"]["image_id"][:] == ["9"] and set(rows) == {"train", "validation"}
+    assert rows["validation"]["image_id"][:] == ["9"]
+    assert set(rows) == {"train", "validation"}
     counts = {"images": 2, "captions": 3, "captions_without_words": 1, "images_without_captions": 1}
     assert counts.items() <= builder.report["train"].items()
     assert builder.report["train"]["examples"] == {"captions_without_words": ["4"], "images_without_captions": ["6"]}
@@ -90,7 +91,8 @@ def test_karpathy_splits(tmp_path, merged):
     assert ids == {"train": ["2", "3"] if merged else ["3"], "validation": ["4"], "test": ["1"]}
     assert builder.report["train"].get("restval_images_left_out", 0) == (0 if merged else 1)
     [row] = rows["train"].filter(lambda row: row["image_id"] == "3")
-    assert (row["captions"], row["caption_ids"]) == (["A cat"], ["30"]) and row["width"] is row["height"] is None
+    assert (row["captions"], row["caption_ids"]) == (["A cat"], ["30"])
+    assert row["width"] is row["height"] is None
     assert builder.report["train"]["captions_without_words"] == 1
     assert "captions_without_words" not in builder.report["test"]
 

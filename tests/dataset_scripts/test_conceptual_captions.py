@@ -34,7 +34,8 @@ def write_tsv(folder, train=None, validation=("x\thttp://y",)):
 def write_table(folder, ids):
     with RegionTableWriter(folder, {"source": "test"}) as writer:
         for image_id in ids:
-            boxes, features = np.array([[0, 0, 1, 1]], np.float32), np.ones((1, 4), np.float32)
+            boxes = np.array([[0, 0, 1, 1]], np.float32)
+            features = np.ones((1, 4), np.float32)
             writer.write(Regions(image_id=image_id, width=2, height=2, boxes=boxes, features=features))
     return folder
 
@@ -86,7 +87,8 @@ def test_labelled_rows(tmp_path):
     line = f"a cat\t{URLS[0]}\tcat,pet animal\t/m/01,/m/02\t0.9,0.25"
     data = write(tmp_path / "data", NAMES["labelled"], [line, f"b\t{URLS[1]}\t\t\t"])
     first, second = build(data, tmp_path, "labelled").as_dataset("train")
-    assert first["image_id"] == str(zlib.crc32(URLS[0].encode())) and second["labels"] == []
+    assert first["image_id"] == str(zlib.crc32(URLS[0].encode()))
+    assert second["labels"] == []
     assert [(label["name"], label["mid"]) for label in first["labels"]] == [("cat", "/m/01"), ("pet animal", "/m/02")]
     assert [label["confidence"] for label in first["labels"]] == pytest.approx([0.9, 0.25])
 
@@ -185,13 +187,15 @@ def test_real_excerpts(shared, tmp_path):
     folder = Path(shared) / "real" / "conceptual_captions"
     [path] = folder.glob("*.tsv")
     rows = [row for _, row in caption_rows(path, "tsv", "row")]
-    assert len(rows) == 2000 and rows[-1]["image_id"] == "00001999"
+    assert len(rows) == 2000
+    assert rows[-1]["image_id"] == "00001999"
     assert rows[1]["text"] == "an angler fishes river on a snowy day ."
     with zipfile.ZipFile(folder / "hf_dummy_labeled.zip") as archive:
         [name] = [name for name in archive.namelist() if "Labels" in name]
         (tmp_path / "x.tsv").write_bytes(archive.read(name))
     _, row = next(caption_rows(tmp_path / "x.tsv", "labelled", "crc32"))
-    assert row["labels"][0]["mid"] == "/m/025nd" and len(row["labels"]) == 15
+    assert row["labels"][0]["mid"] == "/m/025nd"
+    assert len(row["labels"]) == 15
 
 
 PAIRS = [("a dog runs", "http://x/1.jpg"), ("url", "https://x/2.jpg")]
@@ -207,7 +211,8 @@ def test_names_of_columns_and_their_order_are_recognised(tmp_path, header, swapp
     path.write_text("".join("\t".join(line) + "\r\n" for line in lines), encoding="utf-8")
     for kind in ("row", "crc32"):
         found = list(caption_rows(path, "tsv", kind))
-        assert [(row["text"], row["url"]) for _, row in found] == PAIRS and [number for number, _ in found] == [0, 1]
+        assert [(row["text"], row["url"]) for _, row in found] == PAIRS
+        assert [number for number, _ in found] == [0, 1]
     assert [row["image_id"] for _, row in caption_rows(path, "tsv", "row")] == ["00000000", "00000001"]
 
 

@@ -54,7 +54,8 @@ def test_a_folder_becomes_a_table(photos, tmp_path):
     info = extract(photos, tmp_path / "out")
     table = assert_whole(tmp_path / "out", 12)
     assert info["summary"] == {"given": 12, "images": 12, "skipped": 0, "problems": []}
-    assert table.provenance["detector"] == {"name": "stub"} and table.provenance["images"]["count"] == 12
+    assert table.provenance["detector"] == {"name": "stub"}
+    assert table.provenance["images"]["count"] == 12
     assert (table["004"].width, table["004"].height) == (6, 4)
 
 
@@ -107,7 +108,8 @@ def test_broken_images_are_skipped_and_listed(photos, tmp_path, batch_size):
     extractor = Extractor()
     extractor.batch_size = batch_size
     info = extract(photos, tmp_path / "out", extractor, on_error="skip")
-    assert info["summary"]["skipped"] == 2 and info["summary"]["images"] == 12
+    assert info["summary"]["skipped"] == 2
+    assert info["summary"]["images"] == 12
     assert all(any(name in problem for problem in info["summary"]["problems"]) for name in ("torn.png", "bright.png"))
     assert_whole(tmp_path / "out", 12)
 
@@ -148,7 +150,8 @@ def run_and_kill(photos, output, count):
 
 
 def test_killed_again_and_again_no_image_is_lost_or_double(tmp_path):
-    photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
+    photos = save_photos(tmp_path / "photos", 24)
+    output = tmp_path / "out"
     for count in (1, 3, 5):
         run_and_kill(photos, output, count)
         assert not (output / "regions.json").exists()
@@ -176,14 +179,17 @@ def test_a_kill_while_the_table_is_finished(photos, tmp_path, file):
         child = multiprocessing.get_context("fork").Process(target=killed)
         child.start()
         child.join()
-        assert child.exitcode == -signal.SIGKILL and shards_of(output) and not (output / "regions.json").exists()
+        assert child.exitcode == -signal.SIGKILL
+        assert shards_of(output)
+        assert not (output / "regions.json").exists()
     extract(photos, output)
     assert len(RegionTable.open(output)) == 12
 
 
 def test_another_number_of_processes_continues(tmp_path):
     """Shards of the third process of an earlier run are part of the table, and no image is done again."""
-    photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
+    photos = save_photos(tmp_path / "photos", 24)
+    output = tmp_path / "out"
     run_and_kill(photos, output, 2)
     for shard in shards_of(output):
         shard.rename(output / shard.name.replace(".arrow", "-00002.arrow"))
@@ -204,7 +210,8 @@ torch.distributed.destroy_process_group()
 
 
 def test_two_processes_killed_and_finished_by_two(tmp_path):
-    photos, output = save_photos(tmp_path / "photos", 40), tmp_path / "out"
+    photos = save_photos(tmp_path / "photos", 40)
+    output = tmp_path / "out"
     launched = launch(SCRIPT, photos, output, 0.2)
     deadline = time.monotonic() + 400
     while len({path.name[13:] for path in shards_of(output)}) < 2:  # of both
@@ -255,14 +262,18 @@ def test_lists_of_images_that_are_refused(tmp_path):
 
 
 def test_boxes_as_json_and_as_lines(tmp_path):
-    boxes, labels = [[0, 1, 2, 3], [4.5, 5, 6, 7]], ["cat", "dog"]
+    boxes = [[0, 1, 2, 3], [4.5, 5, 6, 7]]
+    labels = ["cat", "dog"]
     (tmp_path / "boxes.json").write_text(json.dumps({"1": boxes, "2": {"boxes": boxes, "labels": labels}}))
     lines = [{"image_id": 1, "boxes": boxes}, {"image_id": "2", "boxes": boxes, "labels": labels, "scores": [1, 0.5]}]
     (tmp_path / "boxes.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
     for name, keys in {"boxes.json": {"boxes", "labels"}, "boxes.jsonl": {"boxes", "labels", "scores"}}.items():
         found = read_boxes(tmp_path / name)
-        assert list(found) == ["1", "2"] and set(found["1"]) == {"boxes"} and set(found["2"]) == keys
-        assert found["1"]["boxes"].tolist() == boxes and found["2"]["labels"] == labels
+        assert list(found) == ["1", "2"]
+        assert set(found["1"]) == {"boxes"}
+        assert set(found["2"]) == keys
+        assert found["1"]["boxes"].tolist() == boxes
+        assert found["2"]["labels"] == labels
 
 
 @pytest.mark.parametrize(
@@ -309,7 +320,9 @@ def test_the_command_makes_a_table_once(models, photos, tmp_path, capsys):
     assert command(models, photos, tmp_path / "out", *detector) == 0
     assert "12 images with" in capsys.readouterr().out
     table = RegionTable.open(tmp_path / "out")
-    assert len(table) == 12 and table.feature_size == 12 and table["003"].class_probs.shape[1] == 4
+    assert len(table) == 12
+    assert table.feature_size == 12
+    assert table["003"].class_probs.shape[1] == 4
     assert table.provenance["detector"]["label_names"] == ["cat", "dog", "ball"]
     assert table.provenance["features"]["feature_size"] == 12
     assert command(models, photos, tmp_path / "out", *detector, "--batch-size", 3, "--json") == 0
@@ -339,7 +352,8 @@ def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys)
     for problem, arguments in mistakes.items():
         assert command(models, photos, tmp_path / "out", *arguments, "--quiet") == 2
         error = capsys.readouterr().err
-        assert error.startswith("error: ") and error.count("\n") == 1
+        assert error.startswith("error: ")
+        assert error.count("\n") == 1
         assert problem in error
 
 
@@ -350,9 +364,11 @@ def test_scenes_are_a_detector_and_a_feature_model(tmp_path, capsys):
     words = ["--images", str(images), "--output", str(tmp_path / "out")]
     assert main([*words, "--detector", "scenes", "--features", "scenes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["images"] == 5
-    found, drawn = RegionTable.open(tmp_path / "out"), RegionTable.open(tmp_path / "scenes" / "regions_gt")
+    found = RegionTable.open(tmp_path / "out")
+    drawn = RegionTable.open(tmp_path / "scenes" / "regions_gt")
     for image_id in found:
-        mine, theirs = found[image_id], drawn[image_id]
+        mine = found[image_id]
+        theirs = drawn[image_id]
         overlap = box_iou(mine.boxes, theirs.boxes)
         assert overlap.max(axis=0).mean() > 0.8
         near = np.argwhere(overlap > 0.95)

@@ -52,7 +52,9 @@ def test_sentence_text_and_spans():
 def test_sentence_variants(line, expected):
     text, [phrase] = parse_sentence(line)
     assert (phrase["text"], phrase["entity_id"], phrase["types"]) == expected
-    assert text[phrase["start"] : phrase["end"]] == phrase["text"] and "[" not in text and "]" not in text
+    assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+    assert "[" not in text
+    assert "]" not in text
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,8 @@ def test_sentence_variants(line, expected):
 def test_malformed_brackets(line, problem):
     with pytest.raises(DataError, match=problem) as caught:
         parse_sentence(line, file="x/12.txt", line_number=3)
-    assert "x/12.txt, line 3" in str(caught.value) and "found" in str(caught.value)
+    assert "x/12.txt, line 3" in str(caught.value)
+    assert "found" in str(caught.value)
 
 
 def test_annotation_names_boxes_and_flags(tmp_path):
@@ -120,7 +123,8 @@ def test_impossible_boxes(tmp_path, corners, problem):
 def test_one_pixel_overshoot_is_clipped_and_one_pixel_box_is_kept(tmp_path):
     objects = ["<name>4</name>" + box(0, 0, 101, 51), "<name>5</name>" + box(51, 26, 51, 26)]
     _, _, (whole, single) = parse_annotation(write_annotation(tmp_path / "3.xml", objects))
-    assert whole["boxes"] == [[0, 0, 1, 1]] and single["boxes"] == [[0.5, 0.5, 0.5, 0.5]]
+    assert whole["boxes"] == [[0, 0, 1, 1]]
+    assert single["boxes"] == [[0.5, 0.5, 0.5, 0.5]]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,8 @@ def test_original_vgp_layout(entities, tmp_path):
         path.rename(entities / "train_captions" / path.name)
     (entities / "Sentences").rmdir()
     rows = build(entities, tmp_path / "cache").as_dataset("train")
-    assert rows["image_id"][:] == ["7", "9"] and not rows[0]["related"][0]
+    assert rows["image_id"][:] == ["7", "9"]
+    assert not rows[0]["related"][0]
     assert str(rows.info.version) == "1.2.0"
     (entities / "test_captions").rmdir()
     with pytest.raises(MissingFileError, match="test_captions: the folder is missing"):
@@ -241,11 +246,14 @@ def test_real_excerpts(shared):
     for path in (folder / "Sentences").iterdir():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             text, phrases = parse_sentence(line, file=path, line_number=number)
-            assert phrases and all(text[p["start"] : p["end"]] == p["text"] for p in phrases)
+            assert phrases
+            assert all(text[p["start"] : p["end"]] == p["text"] for p in phrases)
     assert len(parse_unrelated(folder / "UNRELATED_CAPTIONS")) == 21
     width, height, entities = parse_annotation(folder / "1000092795.partial.xml")
     boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
-    assert (width, height) == (333, 500) and boxes["6"] == boxes["1"][1:] and len(boxes["4"]) == 2
+    assert (width, height) == (333, 500)
+    assert boxes["6"] == boxes["1"][1:]
+    assert len(boxes["4"]) == 2
     np.testing.assert_allclose(np.multiply(boxes["6"][0], [333, 500, 333, 500]), [196, 109, 260, 372])
     assert boxes["10"] == []
 

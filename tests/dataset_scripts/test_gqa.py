@@ -82,7 +82,8 @@ def test_all_questions_come_from_ten_files_of_training(data, tmp_path):
     assert set(splits) == {"train", "validation"}
     assert splits["train"]["image_id"][:] == [str(part) for part in range(10)]
     assert splits["validation"]["is_balanced"][:] == [True, False]
-    assert splits["validation"][1]["global_group"] == "color" and splits["validation"][1]["local_group"] == ""
+    assert splits["validation"][1]["global_group"] == "color"
+    assert splits["validation"][1]["local_group"] == ""
     assert {"questions": 2, "balanced": 1}.items() <= builder.report["validation"].items()
 
 
@@ -215,10 +216,14 @@ def right_answer(scene, text):
     if text.startswith("What kind of ground"):
         return scene.ground
     if text.startswith("Is there "):
-        return "yes" if referents(scene, meaning_of(text.removeprefix("Is there "))) else "no"
+        if referents(scene, meaning_of(text.removeprefix("Is there "))):
+            return "yes"
+        return "no"
     if text.startswith("Are there "):
         looks = text.removeprefix("Are there ").split(" and ")
-        return "yes" if all(referents(scene, meaning_of(look)) for look in looks) else "no"
+        if all(referents(scene, meaning_of(look)) for look in looks):
+            return "yes"
+        return "no"
     for word, attribute in (("color", "colours"), ("shape", "shapes"), ("size", "sizes"), ("pattern", "textures")):
         if text.startswith(f"What {word} is "):
             phrase, *options = text.removeprefix(f"What {word} is ").split(", ")
@@ -230,7 +235,9 @@ def right_answer(scene, text):
             first, found, second = text.partition(f" {words} the ")
             if found and first.startswith("Is the "):
                 objects = only_object(scene, first.removeprefix("Is ")), only_object(scene, f"the {second}")
-                return "yes" if relation_holds(scene, relation, *objects) else "no"
+                if relation_holds(scene, relation, *objects):
+                    return "yes"
+                return "no"
             if found and first == "What is":
                 target = only_object(scene, f"the {second}")
                 others = [n for n in range(len(scene.objects)) if n != target]
@@ -240,7 +247,8 @@ def right_answer(scene, text):
 
 
 def test_answers_follow_from_the_scene(composed):
-    rows, known = [row for name in ("train", "validation", "testdev") for row in composed[name]], 0
+    rows = [row for name in ("train", "validation", "testdev") for row in composed[name]]
+    known = 0
     for row in rows:
         expected = right_answer(scene_of(row), row["text"])
         assert expected in (None, row["answer"]), row
@@ -252,7 +260,8 @@ def test_right_answers_are_consistent_valid_and_plausible(composed):
     for name in ("validation", "testdev"):
         figures = gqa_scores({row["example_id"]: row["answer"] for row in composed[name]}, composed[name])
         ones = {"accuracy", "binary", "open", "consistency", "validity", "plausibility"}
-        assert {figures[one] for one in ones} == {1.0} and figures["distribution"] == 0.0
+        assert {figures[one] for one in ones} == {1.0}
+        assert figures["distribution"] == 0.0
         assert any(len(row["entailed"]) > 1 and row["is_balanced"] for row in composed[name])
         assert all(set(row["plausible"]) <= set(row["valid"]) for row in composed[name])
 
@@ -261,7 +270,8 @@ def test_splits_are_those_of_the_images(composed, scenes, tmp_path):
     names = {split: {image_id(n) for n in numbers} for split, numbers in split_numbers(0, IMAGES).items()}
     seen = {split: {row["image_id"] for row in rows} for split, rows in composed.items()}
     assert (seen["train"], seen["validation"]) == (names["train"], names["val"])
-    assert seen["test"].isdisjoint(seen["testdev"]) and seen["test"] | seen["testdev"] == names["test"]
+    assert seen["test"].isdisjoint(seen["testdev"])
+    assert seen["test"] | seen["testdev"] == names["test"]
     assert {row["answer"] for row in composed["test"]} == {""}
     balanced = build(scenes, tmp_path).as_dataset()
     for split, rows in composed.items():

@@ -102,7 +102,8 @@ def pulled(pushed, tmp_path_factory):
     """The folder of the weights of three pulls (without the project, offline after it, with the project), and the
     output of the first pull."""
     hub, _ = pushed
-    folder, messages = tmp_path_factory.mktemp("pulled"), ""
+    folder = tmp_path_factory.mktemp("pulled")
+    messages = ""
     for kind in KINDS:
         (folder / kind).mkdir()
         bases = PULLED[kind] if kind == "project" else FIRST
@@ -121,7 +122,8 @@ def pulled(pushed, tmp_path_factory):
 
 
 def assert_equal_weights(one: Path, two: Path) -> None:
-    mine, theirs = load_file(one), load_file(two)
+    mine = load_file(one)
+    theirs = load_file(two)
     assert mine.keys() <= theirs.keys()  # a tied weight is stored once
     for name, value in mine.items():
         assert value.equal(theirs[name]), name
@@ -138,7 +140,8 @@ def test_a_repository_has_the_code_that_it_names(pushed, name):
     hub, _ = pushed
     files = set(hub.files(f"org/{name}"))
     config = json.loads(hub.read(f"org/{name}", "config.json"))
-    reached, left = set(), {f"{place.split('.')[0]}.py" for place in config["auto_map"].values()}
+    reached = set()
+    left = {f"{place.split('.')[0]}.py" for place in config["auto_map"].values()}
     trees = {}
     while left:
         path = left.pop()

@@ -50,7 +50,8 @@ def write(tmp_path, content, name="llava_v1_5_mix665k.json"):
 def test_the_public_layout(tmp_path):
     rows, report = build(write(tmp_path, PUBLIC), tmp_path)
     assert [row["example_id"] for row in rows] == ["000000033471#0", "000000033471#2"]
-    assert rows[0]["image_id"] == "000000033471" and rows[0]["file_name"] == PUBLIC[0]["image"]
+    assert rows[0]["image_id"] == "000000033471"
+    assert rows[0]["file_name"] == PUBLIC[0]["image"]
     assert rows[0]["messages"] == [
         {"role": "user", "content": "What are the colors of the bus?"},
         {"role": "assistant", "content": "The bus is white and red."},
@@ -74,7 +75,8 @@ HUMAN, GPT = ({"from": speaker, "value": speaker} for speaker in ("human", "gpt"
 @pytest.mark.parametrize("image", [{}, {"image": None}])
 def test_conversations_without_an_image_are_not_read(tmp_path, conversations, image):
     rows, report = build(write(tmp_path, [{"id": "s", "conversations": conversations, **image}, PUBLIC[2]]), tmp_path)
-    assert [row["example_id"] for row in rows] == ["000000033471#1"] and report["train"]["without image"] == 1
+    assert [row["example_id"] for row in rows] == ["000000033471#1"]
+    assert report["train"]["without image"] == 1
 
 
 def test_a_first_message_of_the_assistant_and_an_empty_answer_are_left_out(tmp_path):
@@ -82,8 +84,10 @@ def test_a_first_message_of_the_assistant_and_an_empty_answer_are_left_out(tmp_p
     begun["phrases"] = [{**PUBLIC[2]["phrases"][0], "message": 2}]
     silent = {**PUBLIC[0], "conversations": [HUMAN, {**GPT, "value": " "}]}
     rows, report = build(write(tmp_path, [begun, PUBLIC[2], silent]), tmp_path)
-    assert rows[0]["messages"] == rows[1]["messages"] and rows[0]["phrases"] == rows[1]["phrases"]
-    assert len(rows) == 2 and report["train"]["with an empty answer"] == 1
+    assert rows[0]["messages"] == rows[1]["messages"]
+    assert rows[0]["phrases"] == rows[1]["phrases"]
+    assert len(rows) == 2
+    assert report["train"]["with an empty answer"] == 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,8 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
         rows, _ = build(root, tmp_path, split)
         entities = BUILDERS["flickr30k_entities"](data_dir=str(root), cache_dir=str(tmp_path / "cache"))
         entities.download_and_prepare()
-        wanted, phrases = Counter(), Counter()
+        wanted = Counter()
+        phrases = Counter()
         for image in entities.as_dataset(split=split):
             for number, text in enumerate(image["captions"]):
                 wanted[image["image_id"], text] += image["related"][number]
@@ -200,7 +205,9 @@ def test_questions_of_scenes_have_the_boxes_of_what_they_mean(scenes, tmp_path):
             if answers and question.startswith("What is") and answer in names.values():
                 assert [answer] in objects
             kinds["answer" if answers else "named" if named else "described"] += 1
-    assert min(kinds.values()) > 3 and len(kinds) == 4 and kinds["its name"] > 0.8 * kinds["named"]
+    assert min(kinds.values()) > 3
+    assert len(kinds) == 4
+    assert kinds["its name"] > 0.8 * kinds["named"]
 
 
 def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
@@ -217,7 +224,8 @@ def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
         conversation[0]["content"].insert(0, {"type": "image"})
         batch = wrapped([conversation], images=[image], phrases=[row["phrases"]])
         assert (batch["input_ids"] != tokenizer.unk_token_id).all()
-        assert batch["region_positions"].shape[1] == 64 and not batch.dropped_phrases[0]
+        assert batch["region_positions"].shape[1] == 64
+        assert not batch.dropped_phrases[0]
         for number, phrase in enumerate(row["phrases"]):
             tokens = batch["text_positions"][0][batch["phrase_mask"][0, number]]
             words = tokenizer.decode(batch["input_ids"][0, tokens])

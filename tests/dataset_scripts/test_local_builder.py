@@ -66,7 +66,8 @@ def test_numbers_of_numpy_and_missing_values(tmp_path):
     given = [row(4, number=np.int64(4), box=np.array([0.1, 4], np.float32)), row(5, number=None, phrases=None)]
     first, second = build(tmp_path, given).to_list()
     assert first == build(tmp_path / "plain", [row(4)]).to_list()[0]
-    assert second["number"] is None and second["phrases"] is None
+    assert second["number"] is None
+    assert second["phrases"] is None
 
 
 def test_streamed_rows_are_the_same(tmp_path):

@@ -11,7 +11,10 @@ from grounded_attention.dataset_scripts.builders.lxmert_pretraining import LXMER
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 
-TRAIN, REST, OTHERS, MINIVAL = "mscoco_train", "mscoco_nominival", "vgnococo", "mscoco_minival"
+TRAIN = "mscoco_train"
+REST = "mscoco_nominival"
+OTHERS = "vgnococo"
+MINIVAL = "mscoco_minival"
 
 
 def image(image_id, **changes):

@@ -121,7 +121,8 @@ def test_missing_files_and_options_are_named(tmp_path):
 
 
 def test_predictions_are_written_in_the_official_form(tmp_path):
-    path, answers = tmp_path / "predictions.csv", {"dev-850-0-0": True, "dev-850-1-0": False}
+    path = tmp_path / "predictions.csv"
+    answers = {"dev-850-0-0": True, "dev-850-1-0": False}
     write_predictions(path, answers)
     assert path.read_text() == "dev-850-0-0,True\ndev-850-1-0,False\n"
 
@@ -138,7 +139,9 @@ def scene(*objects: SceneObject, ground="grass") -> Scene:
     return Scene(200, 150, ground, "left", objects, 0)
 
 
-BALL, STAR, ORANGE = item(), item("star", "blue", x=120), item(colour="orange")
+BALL = item()
+STAR = item("star", "blue", x=120)
+ORANGE = item(colour="orange")
 BETWEEN = item(colours=("red", "orange"))
 
 
@@ -196,13 +199,18 @@ def test_statements_are_decided_by_the_scenes(text, left, right, expected):
 
 
 def test_relations_and_grounds_are_decided_by_the_scenes():
-    above, below = scene(item(y=20), replace(STAR, x=50, y=120)), scene(item(y=120), replace(STAR, x=50, y=20))
+    above = scene(item(y=20), replace(STAR, x=50, y=120))
+    below = scene(item(y=120), replace(STAR, x=50, y=20))
     holds = statement_about("There is an image that shows a red ball above a blue star", scene(BALL, STAR))
-    assert holds(above, below) and holds(below, above) and not holds(below, below)
+    assert holds(above, below)
+    assert holds(below, above)
+    assert not holds(below, below)
     each = statement_about("There is sand in each", scene(BALL, ground="sand"))
-    assert each(scene(ground="sand"), scene(ground="sand")) and not each(scene(ground="sand"), scene())
+    assert each(scene(ground="sand"), scene(ground="sand"))
+    assert not each(scene(ground="sand"), scene())
     side = statement_about("The right image shows sand", scene(BALL, ground="sand"))
-    assert side(scene(), scene(ground="sand")) and not side(scene(ground="sand"), scene())
+    assert side(scene(), scene(ground="sand"))
+    assert not side(scene(ground="sand"), scene())
 
 
 def test_a_statement_is_true_of_two_pairs_and_false_of_two():
@@ -210,7 +218,8 @@ def test_a_statement_is_true_of_two_pairs_and_false_of_two():
     made = [state(scenes, random.Random(seed)) for seed in range(60)]
     for each in made:
         pairs, labels = zip(*each.pairs, strict=True)
-        assert sorted(labels) == [False, False, True, True] and len(set(pairs)) == 4
+        assert sorted(labels) == [False, False, True, True]
+        assert len(set(pairs)) == 4
         assert all(left != right for left, right in pairs)
     assert state(scenes[:1], random.Random(0)) is None
 
@@ -259,7 +268,8 @@ def test_an_official_file_is_scored_as_the_official_script_does(tmp_path, capsys
     status, printed = run([*lines, "test1-0-0-0,true"])
     numbers = json.loads(printed.out)["validation"]
     expected = official_scores(lines, labelled)
-    assert status == 0 and (numbers["nlvr2_accuracy"], numbers["nlvr2_consistency"]) == pytest.approx(expected)
+    assert status == 0
+    assert (numbers["nlvr2_accuracy"], numbers["nlvr2_consistency"]) == pytest.approx(expected)
     again = (tmp_path / "out" / "predictions_validation.csv").read_text().splitlines()
     assert again == lines
     for wrong in (lines[:-1], [*lines, lines[0]], [*lines, "dev-9-9-9"], [*lines, "dev-9-9-9,1"]):

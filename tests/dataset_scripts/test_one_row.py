@@ -33,18 +33,21 @@ def test_phrases_are_words_of_a_text_with_boxes(row):
     for phrase in row["phrases"]:
         assert texts[phrase["sentence"]][phrase["start"] : phrase["end"]] == phrase["text"]
         boxes = np.reshape(phrase["boxes"], (-1, 4))
-        assert ((boxes >= 0) & (boxes <= 1)).all() and (boxes[:, :2] < boxes[:, 2:]).all()
+        assert ((boxes >= 0) & (boxes <= 1)).all()
+        assert (boxes[:, :2] < boxes[:, 2:]).all()
 
 
 def test_the_collator_and_the_heads_take_it(row, scenes):
     picture = np.full((40, 40, 3), 9, dtype=np.uint8)
     batch = GroundingCollator(make_processor("llava"))([{**row, "image": picture}])
-    assert batch["phrase_mask"].any() and (batch["phrase_regions"] > 0).any()
+    assert batch["phrase_mask"].any()
+    assert (batch["phrase_regions"] > 0).any()
     if "messages" not in row:  # conversations are for decoders
         wide = RegionTable.open(scenes / "regions")[row["image_id"]]
         narrow = type(wide)(wide.image_id, wide.width, wide.height, wide.boxes, wide.features[:, :16])
         batch = GroundingCollator(tiny_processor())([{**row, "regions": narrow}])
-        assert batch["phrase_mask"].any() and (batch["phrase_regions"] > 0).any()
+        assert batch["phrase_mask"].any()
+        assert (batch["phrase_regions"] > 0).any()
     found = [phrase for example in grounded_examples([row]) for phrase in example.phrases if len(phrase.boxes)]
     related = row.get("related") or [True] * len(row_texts(row))
     wanted = [phrase for phrase in row["phrases"] if phrase["boxes"] and related[phrase["sentence"]]]

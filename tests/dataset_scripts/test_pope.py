@@ -27,13 +27,16 @@ def test_absent_objects_of_the_samplings_by_loops():
         absent = [name for name in NAMES if name not in present]
         size = min(2, len(present), len(absent))
         asked = [shown for shown, _ in found.values()]
-        assert asked[0] == asked[1] == asked[2] and set(asked[0]) <= present and len(asked[0]) == size
+        assert asked[0] == asked[1] == asked[2]
+        assert set(asked[0]) <= present
+        assert len(asked[0]) == size
         images_with = {name: sum(name in other for other in images) for name in absent}
         together = {name: sum(sum(name in o and p in o for o in images) for p in present) for name in absent}
         for sampling, wanted in (("popular", images_with), ("adversarial", together)):
             assert found[sampling][1] == sorted(absent, key=lambda name: (-wanted[name], name))[:size]
         drawn = found["random"][1]
-        assert len(set(drawn)) == size and set(drawn) <= set(absent)
+        assert len(set(drawn)) == size
+        assert set(drawn) <= set(absent)
 
 
 def test_the_words_of_a_question():
@@ -73,7 +76,8 @@ def test_rows(tmp_path):
     rows = build(tmp_path / "coco", tmp_path / "cache", images=12)
     enough = {str(i) for i, present in enumerate(images) if len(present) >= 3}
     asked = set(rows["image_id"])
-    assert len(asked) == 12 and asked <= enough
+    assert len(asked) == 12
+    assert asked <= enough
     for row in rows:
         present = images[int(row["image_id"])]
         assert row["answers"] == ["yes" if row["object"] in present else "no"]

@@ -61,7 +61,8 @@ except (ValueError, OSError) as error:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Fifteen images in shards of at least 20 kB; widths and numbers of regions differ."""
-    rng, folder = np.random.default_rng(7), tmp_path_factory.mktemp("tables") / "regions"
+    rng = np.random.default_rng(7)
+    folder = tmp_path_factory.mktemp("tables") / "regions"
     with RegionTableWriter(folder, {"detector": "drawn", "files": list(range(30))}, shard_bytes=20_000) as writer:
         for number in range(15):
             corners = np.sort(rng.random((number % 5 + 1, 2, 2), dtype=np.float32), axis=1)
@@ -96,7 +97,9 @@ def test_a_table_comes_back_equal(pushed, table, tmp_path):
     assert done.returncode == 0 and done.stdout == "equal 15\n", done.stderr[-2000:]
     text = hub.read(NAME, "README.md", kind="datasets").decode()
     metadata = yaml.safe_load(text.split("---")[1])
-    assert metadata["license"] == "mit" and "drawn" in text and "and 21 more" in text
+    assert metadata["license"] == "mit"
+    assert "drawn" in text
+    assert "and 21 more" in text
     shards = RegionTable(table).info["shards"]
     for shard in shards:
         command = ["sha256sum", table / shard["file"]]
@@ -104,7 +107,8 @@ def test_a_table_comes_back_equal(pushed, table, tmp_path):
     snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     done = python(hub, tmp_path / "third", "\n".join(snippets), folder=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.startswith("(1, 1024)\n") and done.stdout.endswith("COCO_0 (1, 1024)\n")
+    assert done.stdout.startswith("(1, 1024)\n")
+    assert done.stdout.endswith("COCO_0 (1, 1024)\n")
 
 
 def test_a_torn_shard_is_refused(pushed, table, tmp_path):
@@ -117,7 +121,9 @@ def test_a_torn_shard_is_refused(pushed, table, tmp_path):
     stored.write_bytes(damaged)
     done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}")
     assert done.stdout.startswith("error: ") and "damaged row" in done.stdout, done.stderr[-2000:]
-    assert NAME in done.stdout and "image COCO_" in done.stdout and "push" in done.stdout
+    assert NAME in done.stdout
+    assert "image COCO_" in done.stdout
+    assert "push" in done.stdout
     stored.write_bytes(content)
 
 
@@ -125,7 +131,8 @@ def test_an_interrupted_download_continues_and_works_offline_afterwards(pushed, 
     hub, _ = pushed
     hub.inject("cut", r"GET .*/regions-00000\.arrow", after=5000)
     done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}@main")
-    assert done.stdout.startswith(f"error: {NAME}: the download") and "run the command again" in done.stdout
+    assert done.stdout.startswith(f"error: {NAME}: the download")
+    assert "run the command again" in done.stdout
     for offline in ({}, {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}):
         done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}@main", **offline)
         assert done.stdout.strip() == str(RegionTable(table).ids), (done.stdout, done.stderr[-2000:])
@@ -179,7 +186,8 @@ for change in ({"options": {"seed": 6}}, {"options": {"config_name": "binary"}},
     done = python(loopback_hub, tmp_path / "home", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     errors = [line for line in done.stdout.splitlines() if line.startswith("error:")]
-    assert len(errors) == 3 and "built with seed=5: found 6" in errors[0]
+    assert len(errors) == 3
+    assert "built with seed=5: found 6" in errors[0]
     assert "no such configuration: found 'binary', expected typology" in errors[1]
     assert "the rows belong to another data set: found 'vgp', expected coco_captions" in errors[2]
 
@@ -187,6 +195,7 @@ for change in ({"options": {"seed": 6}}, {"options": {"config_name": "binary"}},
 def test_features_are_not_pushed_without_permission(table, tmp_path, capsys):
     assert main([str(table), "org/x"]) == 2
     line = capsys.readouterr().err
-    assert line.startswith("error: cannot push the region table") and "--permission TEXT" in line
+    assert line.startswith("error: cannot push the region table")
+    assert "--permission TEXT" in line
     with pytest.raises(DataError, match="no region table here"):
         push_regions(tmp_path, "org/x", licence="mit")

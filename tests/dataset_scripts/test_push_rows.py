@@ -70,17 +70,22 @@ def conversations(folder):
 def test_rows_come_back_equal(loopback_hub, tmp_path, form):
     options = {"boxes": "xyxy pixels"} if form == "texts" else {}
     source = write_rows(tmp_path, 4, answer="two") if form == "texts" else conversations(tmp_path)
-    name, home = f"{NAME}-{form}", tmp_path / "home"
+    name = f"{NAME}-{form}"
+    home = tmp_path / "home"
     said = ["--boxes", "xyxy pixels"] if form == "texts" else []
     without = python(loopback_hub, home, PUSH, json.dumps([str(source), name, *said]))
-    assert without.returncode == 2 and "--licence" in without.stderr
+    assert without.returncode == 2
+    assert "--licence" in without.stderr
     done = python(loopback_hub, home, PUSH, json.dumps([str(source), name, *said, "--licence", "cc0-1.0"]))
     assert done.returncode == 0, done.stderr[-2000:]
     back = python(loopback_hub, tmp_path / "other", READ_BACK, str(source), json.dumps(options), name)
     assert back.returncode == 0, back.stderr[-2000:]
-    assert back.stdout.split()[0] == ("4" if form == "texts" else "1") and "xyxy 0..1 ['train']" in back.stdout
+    assert back.stdout.split()[0] == ("4" if form == "texts" else "1")
+    assert "xyxy 0..1 ['train']" in back.stdout
     metadata, body = card_of(loopback_hub, name)
-    assert metadata["license"] == "cc0-1.0" and str(tmp_path) not in body and f"data.source: {name}" in body
+    assert metadata["license"] == "cc0-1.0"
+    assert str(tmp_path) not in body
+    assert f"data.source: {name}" in body
     shown = python(loopback_hub, tmp_path / "other", SHOW, name, folder=tmp_path)
     assert shown.returncode == 0, shown.stderr[-2000:]
     assert "cc0-1.0" in (tmp_path / "data_show.html").read_text()
@@ -122,7 +127,8 @@ for word, place in places.items():
 
 
 def test_configurations_and_revisions_are_named_in_the_source(loopback_hub, tmp_path):
-    name, home = f"{NAME}-configured", tmp_path / "home"
+    name = f"{NAME}-configured"
+    home = tmp_path / "home"
     pushed = python(loopback_hub, home, CONFIGURED, name)
     assert pushed.returncode == 0, pushed.stderr[-2000:]
     read = python(loopback_hub, tmp_path / "other", READ_CONFIGURED, name)
@@ -163,7 +169,8 @@ raise SystemExit(main([sources[0], name, "--licence", "cc0-1.0", "--outside-pict
 
 def test_pictures_from_outside_need_a_yes(loopback_hub, tmp_path):
     """Refused before anything is uploaded, and each is named; those in the folder and in `--images` need nothing."""
-    own, private = tmp_path / "own", tmp_path / "private"
+    own = tmp_path / "own"
+    private = tmp_path / "private"
     write_rows(own, 1)
     private.mkdir()
     draw(7).save(private / "x.png")
@@ -181,6 +188,7 @@ def test_pictures_from_outside_need_a_yes(loopback_hub, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split().count("2") == len(sources), (done.stdout, done.stderr)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == len(sources) and all("--outside-pictures" in each for each in errors)
+    assert len(errors) == len(sources)
+    assert all("--outside-pictures" in each for each in errors)
     assert all(each.count(".png") == 1 for each in errors), errors
     assert len(loopback_hub.commits(name, kind="datasets")) == 2  # that of the new repository, and the last push

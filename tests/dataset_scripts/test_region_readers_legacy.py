@@ -67,9 +67,11 @@ def test_format_comes_back(tmp_path: Path, name: str) -> None:
             if array in optional:
                 np.testing.assert_array_equal(getattr(regions, array), getattr(expected, array))
         if not optional:
-            assert regions.classes is None and regions.scores is None
+            assert regions.classes is None
+            assert regions.scores is None
     info = run(source, tmp_path / "regions")
-    assert info["provenance"]["format"] == format and info["images"] == 4
+    assert info["provenance"]["format"] == format
+    assert info["images"] == 4
     RegionTable.open(tmp_path / "regions").verify()
     assert run(source, tmp_path / "regions", resume=True) == info
 
@@ -77,7 +79,8 @@ def test_format_comes_back(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["VL-BERT zip", "ViLBERT multi-task", "MMF lmdb"])
 def test_background_column(tmp_path: Path, name: str) -> None:
     columns = 1600 if name == "MMF lmdb" else 1601
-    (source, rows) = (CASES[name][1](tmp_path, rows_of(name)), rows_of(name))
+    source = CASES[name][1](tmp_path, rows_of(name))
+    rows = rows_of(name)
     for found in read_regions(source, CASES[name][0], SIZE):
         (expected,) = [regions for regions in rows if regions.image_id == found.image_id]
         assert found.class_probs.shape == (len(expected), columns)
@@ -96,7 +99,10 @@ def test_places_in_a_zip(tmp_path: Path) -> None:
     def ids(place: str) -> list[str]:
         return [regions.image_id for regions in read_regions(f"{tmp_path}/x.zip{place}", "vl_bert_zip", SIZE)]
 
-    assert ids("") == IDS and ids("@/a") == IDS[:2] and ids("@/a/9.json") == IDS[:1] and ids("@c/") == IDS[3:]
+    assert ids("") == IDS
+    assert ids("@/a") == IDS[:2]
+    assert ids("@/a/9.json") == IDS[:1]
+    assert ids("@c/") == IDS[3:]
     with pytest.raises(DataError, match=r"x\.zip, d: no JSON files"):
         ids("@/d")
     with pytest.raises(MissingFileError, match=r"y\.zip: no such file"):
@@ -169,7 +175,8 @@ def test_damaged_files(tmp_path: Path) -> None:
     content[content.index(b'"boxes"') + 20] ^= 1
     archive.write_bytes(content)
     info = run(archive, tmp_path / "zip", on_error="skip")
-    assert info["images"] == 3 and "frcnn.zip, train/9.json: damaged file in the zip" in info["summary"]["problems"][0]
+    assert info["images"] == 3
+    assert "frcnn.zip, train/9.json: damaged file in the zip" in info["summary"]["problems"][0]
     archive.write_bytes(content[:-40])
     with pytest.raises(DataError, match=r"frcnn\.zip"):
         run(archive, tmp_path / "cut")
@@ -178,7 +185,8 @@ def test_damaged_files(tmp_path: Path) -> None:
     for name, text in (("9", '{"boxes": '), ("147295", "[1]")):
         (folder / f"{name}.json").write_text(text)
     info = run(folder, tmp_path / "jsons", on_error="skip")
-    assert info["images"] == 2 and "not JSON" in "".join(info["summary"]["problems"])
+    assert info["images"] == 2
+    assert "not JSON" in "".join(info["summary"]["problems"])
     for write, size in ((write_volta_h5, 3000), (write_hengyuan, 900)):
         source = write(tmp_path, rows_of("hengyuan fixed"))
         source.write_bytes(source.read_bytes()[:size])
@@ -222,7 +230,8 @@ def test_hdf5_side_files(tmp_path: Path) -> None:
     index = tmp_path / "train36_imgid2idx.pkl"
     index.write_bytes(pickle.dumps({9: 0, 5: 77}))
     info = run(source, tmp_path / "a", on_error="skip")
-    assert info["images"] == 1 and "image 5: image_features has no such row" in info["summary"]["problems"][0]
+    assert info["images"] == 1
+    assert "image 5: image_features has no such row" in info["summary"]["problems"][0]
     for content, message in (([1], "no image ids"), ({1: "a"}, "a row is not a number"), (Attack(), "more than data")):
         index.write_bytes(pickle.dumps(content))
         with pytest.raises(DataError, match=message):
@@ -247,7 +256,8 @@ def test_hdf5_boxes_and_shares_disagree(tmp_path: Path) -> None:
         file["spatial_features"][0, 0, 2] *= 0.5
         file["spatial_features"][1] = 0
     info = run(source, tmp_path / "regions", on_error="skip")
-    assert info["images"] == 2 and "disagree" in info["summary"]["problems"][0]
+    assert info["images"] == 2
+    assert "disagree" in info["summary"]["problems"][0]
     assert "give no image size" in info["summary"]["problems"][1]
 
 
@@ -283,7 +293,8 @@ def test_an_index_that_lacks_images_is_told(tmp_path: Path, caplog: pytest.LogCa
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
     index = tmp_path / "train36_imgid2idx.pkl"
     rows = pickle.loads(index.read_bytes())  # which this test has just written
-    assert len(list(read_regions(source, "h5", SIZE))) == len(rows) and not caplog.text
+    assert len(list(read_regions(source, "h5", SIZE))) == len(rows)
+    assert not caplog.text
     index.write_bytes(pickle.dumps(dict(list(rows.items())[1:])))
     assert len(list(read_regions(source, "h5", SIZE))) == len(rows) - 1
     assert f"{len(rows)} images, but its index names {len(rows) - 1}" in caplog.text
@@ -303,7 +314,8 @@ def test_rows_of_gqa_that_are_no_rows(
     content[IDS[1]].update(change)
     info.write_text(json.dumps(content))
     if change == {"file": 7}:  # a row of another file
-        assert len(list(read_regions(source, "h5", SIZE))) == 3 and "its index names 3" in caplog.text
+        assert len(list(read_regions(source, "h5", SIZE))) == 3
+        assert "its index names 3" in caplog.text
         return
     with pytest.raises(DataError, match=rf"gqa_objects_info\.json, image {IDS[1]}: .*{next(iter(change))}"):
         list(read_regions(source, "h5", SIZE))
@@ -329,4 +341,5 @@ def test_what_is_no_id_is_refused(image_id):
 def test_values_of_other_tools_are_plain():
     given = {b"a": np.int64(7), "b": (np.float32(0.5), b"x"), "c": [np.bool_(True), np.array([1, 2])], "d": None}
     assert plain(given) == {"a": 7, "b": [0.5, "x"], "c": [True, [1, 2]], "d": None}
-    assert type(plain(given)["a"]) is int and type(plain(given)["c"][0]) is bool
+    assert type(plain(given)["a"]) is int
+    assert type(plain(given)["c"][0]) is bool

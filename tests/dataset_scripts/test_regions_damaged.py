@@ -33,7 +33,8 @@ def write_table(folder: Path) -> Path:
 
 def damaged(content: bytes, source: random.Random) -> bytes:
     """The content with one byte, one integer or one long integer replaced, or without its end."""
-    changed, kind = bytearray(content), source.choice(("byte", "int", "int", "long", "cut"))
+    changed = bytearray(content)
+    kind = source.choice(("byte", "int", "int", "long", "cut"))
     if kind == "cut":
         return content[: source.randrange(len(content))]
     size = {"byte": 1, "int": 4, "long": 8}[kind]
@@ -48,7 +49,8 @@ def outcomes(path: Path, count: int, seed: int, work) -> list[str]:
 
     All of it is in one process of its own; the last is "died" if this process did.
     """
-    whole, source = path.read_bytes(), random.Random(seed)
+    whole = path.read_bytes()
+    source = random.Random(seed)
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -66,7 +68,9 @@ def outcomes(path: Path, count: int, seed: int, work) -> list[str]:
     os.close(writer)
     with os.fdopen(reader) as told:
         said = told.read().split()
-    return said if os.waitpid(child, 0)[1] == 0 else [*said, "died"]
+    if os.waitpid(child, 0)[1] == 0:
+        return said
+    return [*said, "died"]
 
 
 def read_all(folder: Path, expected: dict[str, bytes]) -> None:

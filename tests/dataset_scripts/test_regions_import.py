@@ -55,7 +55,8 @@ def test_butd_rows_without_classes(tmp_path: Path) -> None:
     assert [(regions.image_id, regions.width, regions.height) for regions in found] == [(id, 50, 40) for id in IDS]
     np.testing.assert_allclose(found[0].boxes, sample(IDS[0]).boxes, rtol=1e-6)
     np.testing.assert_array_equal(found[3].features, sample("9").features.astype(np.float16))
-    assert found[0].classes is None and found[0].class_probs is None
+    assert found[0].classes is None
+    assert found[0].class_probs is None
 
 
 def test_butd_class_probabilities_begin_with_background(tmp_path: Path) -> None:
@@ -118,7 +119,8 @@ def test_damaged_row_is_skipped_or_refused(tmp_path: Path, name: str) -> None:
     assert problem.startswith(f"{source}, row 3: ")
     table = RegionTable.open(tmp_path / "skip")
     table.verify()
-    assert table.ids == IDS and table.info == info
+    assert table.ids == IDS
+    assert table.info == info
     with pytest.raises(DataError, match=rf"obj36.tsv, row 3: .*({message}).*--on-error skip"):
         run(source, tmp_path / "refuse")
     resumed = run(source, tmp_path / "refuse", on_error="skip", resume=True)
@@ -130,7 +132,8 @@ def test_torn_last_row(tmp_path: Path, cut: int) -> None:
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     source.write_bytes(source.read_bytes()[:-cut])
     info = run(source, tmp_path / "regions", on_error="skip")
-    assert info["images"] == 3 and "row 4" in info["summary"]["problems"][0]
+    assert info["images"] == 3
+    assert "row 4" in info["summary"]["problems"][0]
 
 
 def test_last_row_without_line_end_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -174,7 +177,8 @@ def test_wrong_sources(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
 def test_resume_beside_a_damaged_manifest(tmp_path: Path, file: str) -> None:
-    source, folder = write_tsv(tmp_path / "obj36.tsv", lxmert_rows()), tmp_path / "regions"
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    folder = tmp_path / "regions"
     kind = {"format": "grounded-attention region table", "version": 1}
     folder.mkdir()
     (folder / file).write_text(json.dumps(kind))
@@ -221,7 +225,8 @@ with mock.patch.object(writer, "SHARD_BYTES", 20_000), mock.patch.object(writer.
 
 
 def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> None:
-    size, count = 64, 100
+    size = 64
+    count = 100
     rows = [lxmert_fields(sample(f"image-{number}", count=10, seed=number % 5, size=size)) for number in range(count)]
     # Duplicates and a torn row on both sides of the kill: their count must come out as in one run.
     rows[5:5], rows[90:90] = [rows[0], rows[1][:4]], [rows[3], rows[80]]
@@ -239,7 +244,8 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> N
     resumed.verify()
     assert resumed.ids == [f"image-{number}" for number in range(count)]
     assert (resumed.info["checksum"], resumed.info["summary"]) == (straight["checksum"], straight["summary"])
-    assert straight["summary"]["skipped"] == 4 and len(resumed.info["shards"]) == 4
+    assert straight["summary"]["skipped"] == 4
+    assert len(resumed.info["shards"]) == 4
 
 
 def test_command_reports_and_exits(
@@ -252,19 +258,23 @@ def test_command_reports_and_exits(
     assert last.startswith(f"error: {source}, row 5: wrong number of fields")
     assert main(command(source, tmp_path / "regions", *options, "--resume", "--on-error", "skip")[5:]) == 0
     captured = capsys.readouterr()
-    assert "4 images with 12 regions, 5 rows read, 1 left out" in captured.out and "row 5" in captured.out
-    assert "B/s" in captured.err and "images=4" in captured.err
+    assert "4 images with 12 regions, 5 rows read, 1 left out" in captured.out
+    assert "row 5" in captured.out
+    assert "B/s" in captured.err
+    assert "images=4" in captured.err
     monkeypatch.setenv("TQDM_DISABLE", "1")
     assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json")[5:]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["summary"]["skipped"] == 1 and not captured.err
+    assert json.loads(captured.out)["summary"]["skipped"] == 1
+    assert not captured.err
     blocked = tmp_path / "file"
     blocked.touch()
     assert main(command(source, blocked, *options)[5:]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
-    assert stop.value.code == 0 and "examples:" in capsys.readouterr().out
+    assert stop.value.code == 0
+    assert "examples:" in capsys.readouterr().out
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,8 +294,10 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.
         return result
 
     image = 20 * 2048 * 4
-    few, many = peak(3), peak(30)
-    assert many - few < image / 2 and many < 12 * image
+    few = peak(3)
+    many = peak(30)
+    assert many - few < image / 2
+    assert many < 12 * image
 
 
 def test_real_lxmert_file(shared: Path, tmp_path: Path) -> None:
@@ -301,7 +313,8 @@ def test_real_lxmert_file(shared: Path, tmp_path: Path) -> None:
     first = table["COCO_train2014_000000132417"]
     assert (first.image_id, first.height, first.width) == (table.ids[0], 333, 500)
     assert [words[index] for index in first.classes[:3]] == ["sky", "tree", "tree"]
-    assert colours[first.attributes[0]] == "blue" and first.scores[0] == pytest.approx(0.85, abs=0.005)
+    assert colours[first.attributes[0]] == "blue"
+    assert first.scores[0] == pytest.approx(0.85, abs=0.005)
     np.testing.assert_allclose(first.boxes[0] * [500, 333, 500, 333], [0, 0, 361.85, 216.98], atol=0.005)
     assert first.features[0].sum(dtype=np.float64) == pytest.approx(1029.5025, abs=0.03)
     for record in source_records(source, "lxmert_tsv", 2048):

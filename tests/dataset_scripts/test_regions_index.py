@@ -23,7 +23,8 @@ def test_it_finds_what_a_dictionary_finds(tmp_path, monkeypatch, chunk):
     monkeypatch.setattr(module, "_CHUNK", chunk)
     index = opened(tmp_path / "index", IDS)
     expected = {image_id: row for row, image_id in enumerate(IDS)}
-    assert list(index) == IDS and len(index) == len(IDS)
+    assert list(index) == IDS
+    assert len(index) == len(IDS)
     for image_id in [*IDS, "8", "gr", "日", "\ud800", 7, None, b"7"]:
         assert index.row(image_id) == expected.get(image_id)
     assert index.counts.tolist() == list(range(1, len(IDS) + 1))
@@ -33,7 +34,8 @@ def test_ids_of_one_hash_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "hash", len, raising=False)
     index = opened(tmp_path / "index", IDS)
     assert [index.row(image_id) for image_id in IDS] == list(range(len(IDS)))
-    assert index.row("9") is None and index.row("日x") is None
+    assert index.row("9") is None
+    assert index.row("日x") is None
 
 
 @pytest.mark.parametrize(
@@ -56,4 +58,5 @@ def test_a_row_takes_few_bytes(tmp_path):
     index = read_index(path, size, 50_000)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert index.row("0000012345") == 12345 and kept < 13 * 50_000
+    assert index.row("0000012345") == 12345
+    assert kept < 13 * 50_000

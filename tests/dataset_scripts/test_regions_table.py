@@ -31,9 +31,13 @@ def table(tmp_path: Path) -> RegionTable:
 
 def test_rows_come_back_in_half_precision(table: RegionTable) -> None:
     assert (len(table), table.ids, list(table), table.feature_size) == (4, IDS, IDS, 8)
-    assert table.provenance == PROVENANCE and "42" in table and "43" not in table and 42 not in table
+    assert table.provenance == PROVENANCE
+    assert "42" in table
+    assert "43" not in table
+    assert 42 not in table
     for image_id in IDS:
-        expected, found = sample(image_id, count=1 + len(image_id) % 3), table[image_id]
+        expected = sample(image_id, count=1 + len(image_id) % 3)
+        found = table[image_id]
         assert (found.image_id, found.width, found.height) == (image_id, 50, 40)
         np.testing.assert_array_equal(found.boxes, expected.boxes)
         np.testing.assert_array_equal(found.features, expected.features.astype(np.float16))
@@ -49,15 +53,20 @@ def test_only_boxes_and_features_are_needed(tmp_path: Path) -> None:
     with RegionTableWriter(tmp_path, PROVENANCE) as writer:
         writer.write(Regions("a", 50, 40, full.boxes, full.features, class_probs=full.features / 30))
     found = RegionTable.open(tmp_path)["a"]
-    assert found.classes is None and found.scores is None and found.attributes is None
+    assert found.classes is None
+    assert found.scores is None
+    assert found.attributes is None
     np.testing.assert_array_equal(found.class_probs, (full.features / 30).astype(np.float16))
 
 
 def test_features_are_views_of_the_mapped_file(table: RegionTable) -> None:
     before = pa.total_allocated_bytes()
-    first, second = table["42"].features, table["42"].features
-    assert first.__array_interface__["data"] == second.__array_interface__["data"] and np.shares_memory(first, second)
-    assert not first.flags.writeable and pa.total_allocated_bytes() == before
+    first = table["42"].features
+    second = table["42"].features
+    assert first.__array_interface__["data"] == second.__array_interface__["data"]
+    assert np.shares_memory(first, second)
+    assert not first.flags.writeable
+    assert pa.total_allocated_bytes() == before
 
 
 def test_other_arrow_software_reads_the_shards(table: RegionTable) -> None:
@@ -70,7 +79,8 @@ def test_other_arrow_software_reads_the_shards(table: RegionTable) -> None:
 
 def test_a_table_is_a_data_set(tmp_path: Path) -> None:
     table = RegionTable.open(write_table(tmp_path, IDS, shard_bytes=1))
-    assert table.dataset["image_id"][:] == IDS and len(table.info["shards"]) == 4
+    assert table.dataset["image_id"][:] == IDS
+    assert len(table.info["shards"]) == 4
     for row in table.dataset.with_format("numpy"):
         for name, values in table[str(row["image_id"])].arrays().items():
             np.testing.assert_array_equal(np.asarray(row[name]), values)
@@ -81,7 +91,8 @@ def test_opening_reads_no_shard(tmp_path: Path) -> None:
     shard = path / "regions-00000.arrow"
     shard.write_bytes(bytes(shard.stat().st_size))
     table = RegionTable.open(path)
-    assert table.ids == IDS and table.counts(IDS).tolist() == [1 + len(image_id) % 3 for image_id in IDS]
+    assert table.ids == IDS
+    assert table.counts(IDS).tolist() == [1 + len(image_id) % 3 for image_id in IDS]
     with pytest.raises(DataError, match=r"regions-00000\.arrow: damaged rows"):
         table["7"]
 
@@ -104,7 +115,8 @@ def test_verify_finds_a_changed_byte(tmp_path: Path, position: float) -> None:
     start = content.index(values)
     offset = position if position < 0 else int(position * len(values))
     if position == -9:
-        start, offset = content.index(regions.boxes.tobytes()), 3
+        start = content.index(regions.boxes.tobytes())
+        offset = 3
     place = start + (offset if offset >= 0 else len(values) + offset)
     content[int(place)] ^= 1
     del regions
@@ -154,7 +166,8 @@ def test_pickled_table_opens_again(table: RegionTable, tmp_path: Path, monkeypat
     content = pickle.dumps(RegionTable.open(table.path.name))
     monkeypatch.chdir("/")
     copy = pickle.loads(content)
-    assert len(content) < 500 and copy.ids == IDS
+    assert len(content) < 500
+    assert copy.ids == IDS
     np.testing.assert_array_equal(copy["42"].features, table["42"].features)
 
 
@@ -177,7 +190,8 @@ def test_forked_loader_workers_read_the_same(table: RegionTable) -> None:
 def test_mean_features(table: RegionTable) -> None:
     means = table.mean_features(iter(IDS[::-1]))
     expected = [table[image_id].features.astype(np.float64).mean(axis=0) for image_id in IDS[::-1]]
-    assert means.dtype == np.float32 and means.shape == (4, 8)
+    assert means.dtype == np.float32
+    assert means.shape == (4, 8)
     np.testing.assert_allclose(means, expected, rtol=1e-6)
     assert table.mean_features([]).shape == (0, 8)
     with pytest.raises(MissingRegionsError):

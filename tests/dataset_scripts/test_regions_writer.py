@@ -160,7 +160,8 @@ def test_a_kill_costs_the_shard_that_is_not_written(tmp_path: Path, size: int, k
             writer.write(sample(image_id))
     resumed = RegionTable.open(tmp_path / "killed")
     resumed.verify()
-    assert resumed.ids == ["a", "b", "c"] and not list(resumed.path.glob("*.partial"))
+    assert resumed.ids == ["a", "b", "c"]
+    assert not list(resumed.path.glob("*.partial"))
     with RegionTableWriter(tmp_path / "straight", PROVENANCE) as writer:
         for image_id in "abc":
             writer.write(sample(image_id))
@@ -203,13 +204,15 @@ def test_file_systems_without_locks_hold_tables_too(
 def test_shards(tmp_path: Path) -> None:
     ids = [str(number) for number in range(7)]
     table = RegionTable.open(write_table(tmp_path, ids, shard_bytes=300))
-    assert 1 < len(table.info["shards"]) < 7 and table.ids == ids
+    assert 1 < len(table.info["shards"]) < 7
+    assert table.ids == ids
     table.verify()
 
 
 def test_a_copy_with_hard_links_stays_when_the_table_is_continued(tmp_path: Path) -> None:
     """Such as a backup of an unfinished table, whose files are those of the table."""
-    table, copy = tmp_path / "table", tmp_path / "copy"
+    table = tmp_path / "table"
+    copy = tmp_path / "copy"
     with pytest.raises(RuntimeError), RegionTableWriter(table, PROVENANCE) as writer:
         writer.write(sample("a"))
         raise RuntimeError

@@ -24,7 +24,8 @@ WITHOUT_BOXES = [{"image": "p.png", "caption": "a red kite"}]
 VERDICT = [{"question_id": 1, "image": "p.png", "text": "Is there a kite in the image?", "label": "yes"}]
 SIZE = (400, 300)
 BOX = [0.1, 0.2, 0.6, 0.9]
-XYXY, XYWH = [40, 60, 240, 270], [40, 60, 200, 210]
+XYXY = [40, 60, 240, 270]
+XYWH = [40, 60, 200, 210]
 # Read as corners it is inverted, and so it cannot be taken for x, y, width, height.
 INVERTED = [300, 200, 80, 60]
 WORDS = "the red kite"
@@ -43,7 +44,8 @@ def messages(question, answer, **more):
 ASKED = f"Please provide the bounding box coordinate of the region this sentence describes: {WORDS}."
 MASK = {"counts": [40 * 300 + 60, *([210, 90] * 199), 210, 30 + 160 * 300], "size": [300, 400]}
 POLYGON = [[40, 60, 240, 60, 240, 270, 40, 270]]
-IN_PIXELS, IN_SHARES = "xyxy pixels", "xyxy 0..1"
+IN_PIXELS = "xyxy pixels"
+IN_SHARES = "xyxy 0..1"
 # Name -> a row, or several, and the convention that must be found.
 CASES = {
     "lmms-lab/RefCOCO": (
@@ -333,7 +335,8 @@ def test_a_shape(case, folder):
     wanted = [0.35, 0.55, 0.35, 0.55] if "points" in convention else BOX
     near = 0.03 if case == "Kosmos-2" else 0.002
     assert np.abs(np.array(boxes[0]) - wanted).max() < near, boxes
-    assert rows.report.complete and rows.report.boxes >= 1
+    assert rows.report.complete
+    assert rows.report.boxes >= 1
 
 
 # The same boxes are refused, or a question is asked, when a convention is said that is not theirs.
@@ -358,7 +361,8 @@ def test_a_wrong_convention_is_caught(case, folder):
         wrong = "xyxy 0..1000"
     with pytest.raises(UnclearBoxes) as error:
         grounded_rows(source, boxes=wrong)
-    assert wrong in str(error.value) and str(source) in str(error.value)
+    assert wrong in str(error.value)
+    assert str(source) in str(error.value)
 
 
 EXACT = {
@@ -460,7 +464,8 @@ def test_several_texts_mean_one_box_or_one_each(folder):
     with pytest.raises(DataError):
         grounded_rows(write(folder, [row]), boxes="xyxy pixels")
     found = phrases_of(grounded_rows(write(folder, [{**row, "caption": row["caption"][:2]}]), boxes="xyxy pixels"))
-    assert found["the kite"] == [BOX] and found.keys() == {"the kite", "a sun"}
+    assert found["the kite"] == [BOX]
+    assert found.keys() == {"the kite", "a sun"}
 
 
 def test_a_rejected_answer_is_not_gold_and_an_older_form_of_objects_is_filled(folder):
@@ -552,7 +557,8 @@ def test_a_picture_without_a_thing(case, first, folder):
     full, empty = ({"image": "p.png", **each} for each in EMPTY[case])
     rows = grounded_rows(write(folder, [empty, empty, full] if first else [full, empty, empty]), boxes="xyxy pixels")
     read = list(rows)
-    assert sorted(len(row["phrases"]) for row in read) == [0, 0, 1] and not rows.report.dropped
+    assert sorted(len(row["phrases"]) for row in read) == [0, 0, 1]
+    assert not rows.report.dropped
     assert {phrase["text"] for row in read for phrase in row["phrases"]} == {"a kite"}
 
 
@@ -592,7 +598,8 @@ def test_what_stands_beside_a_box(key, row, folder):
             grounded_rows(path, boxes="xyxy pixels")
     else:
         rows = grounded_rows(path, boxes="xyxy pixels")
-        assert len(list(rows)) == 1 and any(reason.startswith(key) for reason in rows.report.dropped)
+        assert len(list(rows)) == 1
+        assert any(reason.startswith(key) for reason in rows.report.dropped)
 
 
 @pytest.mark.parametrize("side", [1, 2])
@@ -629,7 +636,8 @@ def test_places_that_are_not_read_are_named(case, folder):
         grounded_rows(write(folder, [{"image": "p.png", **row}]))
     other = {"objects": [OBJECT]} if "objects" in row else {"text": "a kite", "bbox": XYXY}
     rows = grounded_rows(write(folder, [{"image": "p.png", **each} for each in (other, row)]), boxes="xyxy pixels")
-    assert len(list(rows)) == 2 and any(reason.startswith(f"{name}: ") for reason in rows.report.dropped)
+    assert len(list(rows)) == 2
+    assert any(reason.startswith(f"{name}: ") for reason in rows.report.dropped)
 
 
 # Damages
@@ -676,7 +684,8 @@ def test_nothing_is_lost_in_silence(case, folder, caplog):
     rows = given if isinstance(given, list) else [given]
     said = {"boxes": convention.removeprefix("ask or ")} if convention.startswith("ask or ") else {}
     before = grounded_rows(write(folder, rows), **said)
-    boxes, bare = sum(len(phrase["boxes"]) for row in before for phrase in row["phrases"]), before.report.bare
+    boxes = sum(len(phrase["boxes"]) for row in before for phrase in row["phrases"])
+    bare = before.report.bare
     all_of_them = [(place, value) for place, each in places(rows[0]) for value in damages(each)]
     for place, value in random.Random(0).sample(all_of_them, min(EACH, len(all_of_them))):
         caplog.clear()

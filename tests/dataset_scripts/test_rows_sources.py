@@ -21,7 +21,8 @@ from grounded_attention.dataset_scripts.rows.sources import _csv
 
 SIZE = (400, 300)
 BOX = [0.1, 0.2, 0.6, 0.9]
-XYXY, XYWH = [40, 60, 240, 270], [40, 60, 200, 210]
+XYXY = [40, 60, 240, 270]
+XYWH = [40, 60, 200, 210]
 TALL = [300, 200, 80, 60]  # x, y, width, height; inverted as corners
 
 
@@ -77,7 +78,8 @@ def test_coco_in_folders_of_roboflow(tmp_path):
     rows = grounded_rows(tmp_path, split="val")
     assert [row["split"] for row in rows] == ["validation"]
     assert_is_box(boxes_of(rows)["dog"])
-    assert rows.report.convention == "xywh pixels" and len(list(grounded_rows(tmp_path))) == 2
+    assert rows.report.convention == "xywh pixels"
+    assert len(list(grounded_rows(tmp_path))) == 2
 
 
 def test_coco_with_pictures_elsewhere(tmp_path):
@@ -251,7 +253,8 @@ def test_an_image_folder_with_two_pictures_a_row(tmp_path):
     for name in "ab":
         picture().save(tmp_path / f"{name}.png")
     (row,) = grounded_rows(tmp_path)
-    assert len(row["images"]) == 2 and row["phrases"][0]["image"] == 1
+    assert len(row["images"]) == 2
+    assert row["phrases"][0]["image"] == 1
 
 
 def test_one_json_file_beside_each_picture(tmp_path):
@@ -307,7 +310,9 @@ def test_types_in_parquet(case, tmp_path):
     rows = grounded_rows(as_parquet(tmp_path, [TYPES[case]]), boxes="xywh pixels")
     assert_is_box(boxes_of(rows)["the dog"], [0.75, 2 / 3, 0.95, 0.8667])
     (row,) = rows
-    assert row["image"].mode == "RGB" and row["image"].size == SIZE and isinstance(row["image_id"], str)
+    assert row["image"].mode == "RGB"
+    assert row["image"].size == SIZE
+    assert isinstance(row["image_id"], str)
 
 
 NESTED = {
@@ -371,7 +376,8 @@ def test_data_sets(form, tmp_path):
     rows = grounded_rows(source, split="testB" if form == "DatasetDict" else None)
     for _ in range(2):
         (row,) = rows
-        assert row["image"].size == SIZE and row["phrases"][0]["text"] == "dog"
+        assert row["image"].size == SIZE
+        assert row["phrases"][0]["text"] == "dog"
     assert_is_box(boxes_of(rows)["dog"], [0.75, 2 / 3, 0.95, 0.8667])
 
 
@@ -385,14 +391,17 @@ def test_a_stream_is_not_read_whole():
 
     stream = datasets.IterableDataset.from_generator(rows)
     found = grounded_rows(stream, max_rows=3)
-    assert len(list(found)) == 3 and found.report.rows == 3
-    assert len(set(seen)) < 1000 and not found.report.complete
+    assert len(list(found)) == 3
+    assert found.report.rows == 3
+    assert len(set(seen)) < 1000
+    assert not found.report.complete
 
 
 def test_a_data_set_without_decoded_pictures(tmp_path):
     rows = grounded_rows(as_parquet(tmp_path, [row_of()])).decode(False)
     (row,) = rows
-    assert isinstance(row["image"], bytes) and row["width"] == 400
+    assert isinstance(row["image"], bytes)
+    assert row["width"] == 400
 
 
 def test_csv_with_named_columns(folder):
@@ -517,7 +526,8 @@ def test_a_wrong_box_late_in_the_rows_is_counted(folder):
     rows[250]["bbox"] = [500, 400, 20, 20]
     found = grounded_rows(write_lines(folder / "a.jsonl", rows), boxes="xywh pixels")
     kept = list(found)
-    assert kept[250]["phrases"][0]["boxes"] == [] and sum(found.report.dropped.values()) == 1
+    assert kept[250]["phrases"][0]["boxes"] == []
+    assert sum(found.report.dropped.values()) == 1
     assert "line 251" in next(iter(found.report.examples.values()))[0]
 
 
@@ -630,12 +640,14 @@ def test_an_odd_row_is_read(case, folder):
     kind = {"objects": DETECTION, "phrases": OWN, "messages": CHAT, "noun_chunks": GRIT}
     good = next((row for key, row in kind.items() if key in odd), GOOD)
     rows = grounded_rows(write_lines(folder / "rows.jsonl", [good, odd]))
-    assert len(list(rows)) == 2 and rows.report.rows == 2
+    assert len(list(rows)) == 2
+    assert rows.report.rows == 2
 
 
 def test_a_picture_that_is_missing_is_counted(folder):
     rows = grounded_rows(write_lines(folder / "rows.jsonl", [GOOD, {**GOOD, "image": "q.png"}]))
-    assert len(list(rows)) == 1 and rows.report.missing == ["q.png"]
+    assert len(list(rows)) == 1
+    assert rows.report.missing == ["q.png"]
     with pytest.raises(DataError, match=r"q\.png"):
         list(grounded_rows(write_lines(folder / "rows.jsonl", [{**GOOD, "image": "q.png"}])))
 
@@ -682,7 +694,8 @@ def test_captions_without_boxes_are_rows_with_a_word_about_it(folder, caplog):
     row = {"image": "p.png", "caption": ["a dog", "the dog"], "sentids": ["1", "2"], "img_id": "7"}
     rows = grounded_rows(write_lines(folder / "rows.jsonl", [row]))
     assert [(each["captions"], each["phrases"]) for each in rows] == [(["a dog", "the dog"], [])]
-    assert "no column of boxes" in caplog.text and "no column of boxes" in str(rows.report)
+    assert "no column of boxes" in caplog.text
+    assert "no column of boxes" in str(rows.report)
 
 
 def test_a_drag_has_two_points(folder):
@@ -709,7 +722,8 @@ def test_a_picture_that_cannot_be_read_is_left_out_and_counted(tmp_path, caplog)
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = grounded_rows(tmp_path / "rows.jsonl", boxes="xyxy 0..1")
     assert [row["image_id"] for row in found] == ["a", "c"]
-    assert found.report.dropped["the picture cannot be read"] == 1 and "b.png" in str(found.report.examples)
+    assert found.report.dropped["the picture cannot be read"] == 1
+    assert "b.png" in str(found.report.examples)
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[1]))
     with pytest.raises(DataError, match=r"b\.png"):
         list(grounded_rows(tmp_path / "rows.jsonl", boxes="xyxy 0..1"))

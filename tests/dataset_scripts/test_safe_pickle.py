@@ -46,11 +46,13 @@ def test_arrays_and_plain_data_come_back(protocol: int) -> None:
         np.testing.assert_array_equal(found, array)
     for data in DATA:
         found = loads(pickle.dumps(data, protocol))
-        assert found == data and type(found) is type(data)
+        assert found == data
+        assert type(found) is type(data)
     scalars = {np.int64(3): np.float32(0.5), "flag": np.bool_(True), "ordered": collections.OrderedDict(a=1, b=2)}
     found = loads(pickle.dumps(scalars, protocol))
     assert found == {3: 0.5, "flag": True, "ordered": {"a": 1, "b": 2}}
-    assert isinstance(found[3], np.float32) and isinstance(next(iter(found)), np.int64)
+    assert isinstance(found[3], np.float32)
+    assert isinstance(next(iter(found)), np.int64)
     assert type(found["ordered"]) is dict
 
 
@@ -88,11 +90,13 @@ def test_pickles_of_python_2() -> None:
 def test_shared_and_circular_containers() -> None:
     row: list[Any] = [np.arange(2)]
     found = loads(pickle.dumps({"a": row, "b": row}))
-    assert found["a"] is found["b"] and isinstance(found["b"][0], np.ndarray)
+    assert found["a"] is found["b"]
+    assert isinstance(found["b"][0], np.ndarray)
     circle: list[Any] = [np.arange(2)]
     circle.append(circle)
     found = loads(pickle.dumps(circle))
-    assert found[1] is found and found[0].tolist() == [0, 1]
+    assert found[1] is found
+    assert found[0].tolist() == [0, 1]
     # Each list holds the one before twice: 2^60 leaves, if it were walked as a tree.
     laughs: list[Any] = [np.arange(2)]
     for _ in range(60):
@@ -112,7 +116,8 @@ class Call:
 
 def attacks(marker: Path) -> dict[str, bytes]:
     """Pickles that write the file `marker` where pickles are executed."""
-    command, code = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
+    command = f"touch {marker}"
+    code = f"open({str(marker)!r}, 'w').close()"
     calls = {
         "os.system": Call(os.system, command),
         "subprocess": Call(subprocess.check_output, ["touch", str(marker)]),

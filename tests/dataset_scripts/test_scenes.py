@@ -24,7 +24,8 @@ from grounded_attention.dataset_scripts.scenes.language import meaning_of, relat
 from grounded_attention.dataset_scripts.scenes.writers import annotation
 from tests.dataset_scripts.scene_numbers import scene_numbers
 
-IMAGES, SEED = 60, 5
+IMAGES = 60
+SEED = 5
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,8 @@ def test_entities_have_the_boxes_of_the_description(rows):
     records = records_by_id()
     several = 0
     for row in (row for data in rows.values() for row in data):
-        record, size = records[row["image_id"]], np.array([row["width"], row["height"]] * 2)
+        record = records[row["image_id"]]
+        size = np.array([row["width"], row["height"]] * 2)
         own = [phrase for phrase in row["phrases"] if row["related"][phrase["sentence"]]]
         boxes = {phrase["entity"]: np.array(phrase["boxes"]).reshape(-1, 4) * size for phrase in own}
         for entity, chain in record.chains().items():
@@ -89,14 +91,17 @@ def test_entities_have_the_boxes_of_the_description(rows):
 def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner):
     record = scene_record(SEED, 3, IMAGES)
     scene = record.scene
-    x, y = corner[0] * scene.width, corner[1] * scene.height
+    x = corner[0] * scene.width
+    y = corner[1] * scene.height
     moved = replace(scene, objects=tuple(replace(item, x=x, y=y, tilt=-10.0) for item in scene.objects))
     path = tmp_path / "1.xml"
     path.write_text(annotation(replace(record, scene=moved)))
     width, height, entities = parse_annotation(path)
     boxes = np.array([box for entity in entities for box in entity["boxes"]])
-    assert (width, height) == (scene.width, scene.height) and len(boxes)
-    assert ((boxes >= 0) & (boxes <= 1)).all() and (boxes[:, :2] < boxes[:, 2:]).all()
+    assert (width, height) == (scene.width, scene.height)
+    assert len(boxes)
+    assert ((boxes >= 0) & (boxes <= 1)).all()
+    assert (boxes[:, :2] < boxes[:, 2:]).all()
 
 
 def test_entities_without_boxes_and_objects_with_several_names(rows, folder):
@@ -124,9 +129,11 @@ def test_captions_read_back_as_written(rows):
 
 def test_unrelated_captions_are_listed_and_false(rows, folder):
     listed = (folder / "flickr30k_entities" / "UNRELATED_CAPTIONS").read_text()
-    assert listed.startswith("#") and not listed.endswith("\n")
+    assert listed.startswith("#")
+    assert not listed.endswith("\n")
     records = [record for record in records_by_id().values() if record.unrelated is not None]
-    assert records and len(listed.split("\n")) == 1 + len(records)
+    assert records
+    assert len(listed.split("\n")) == 1 + len(records)
     by_id = {row["image_id"]: row for data in rows.values() for row in data}
     for record in records:
         assert by_id[record.image_id]["related"] == [index != record.unrelated for index in range(5)]
@@ -210,4 +217,5 @@ def test_command_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "new" / "scenes.json").read_text())
     assert main(["--output", str(tmp_path), "--images", "2", "--seed", "0"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: images is too small: found 2, expected at least 5") and error.count("\n") == 1
+    assert error.startswith("error: images is too small: found 2, expected at least 5")
+    assert error.count("\n") == 1

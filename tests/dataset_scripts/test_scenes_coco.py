@@ -11,7 +11,8 @@ from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMENT, write_scenes
 
-IMAGES, SEED = 20, 4
+IMAGES = 20
+SEED = 4
 
 
 @pytest.fixture(scope="module")

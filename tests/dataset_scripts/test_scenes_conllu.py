@@ -15,7 +15,8 @@ from grounded_attention.dataset_scripts.scenes.writers import caption_text
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, parse
 from grounded_attention.heads.examples import grounded_examples
 
-IMAGES, SEED = 30, 8
+IMAGES = 30
+SEED = 8
 # https://universaldependencies.org/u/dep/, with the subtypes of the English treebanks.
 UNIVERSAL = set(
     "root nsubj nsubj:pass obj obl expl cop aux aux:pass mark advcl acl:relcl advmod amod nummod det case nmod "
@@ -55,7 +56,8 @@ def test_templates_and_clauses_match():
     for template in (*TEMPLATES, *PAIR_TEMPLATES):
         for words in ("next to N", "close to N", "near N"):
             template = template.replace(words, "<P>")
-        symbols, items = template.replace("in P", "<I>").split(), []
+        symbols = template.replace("in P", "<I>").split()
+        items = []
         while symbols:
             symbol = symbols.pop(0)
             if symbol.startswith("R:"):
@@ -114,13 +116,19 @@ def test_copula_and_its_places():
 
 def test_verbs_relative_clauses_and_the_picture():
     found = tree("you can see", ("a ball", "object"), "that is near", ("the cube", "object"))
-    assert found["you"] == ("see", "nsubj") and found["can"] == ("see", "aux") and found["ball"] == ("see", "obj")
-    assert found["cube"] == ("ball", "acl:relcl") and found["that"] == ("cube", "nsubj")
+    assert found["you"] == ("see", "nsubj")
+    assert found["can"] == ("see", "aux")
+    assert found["ball"] == ("see", "obj")
+    assert found["cube"] == ("ball", "acl:relcl")
+    assert found["that"] == ("cube", "nsubj")
     found = tree(("a ball", "object"), "under", ("the cube", "object"), "can be seen in", ("this image", None))
-    assert found["ball"] == ("seen", "nsubj:pass") and found["image"] == ("seen", "obl")
-    assert found["cube"] == ("ball", "nmod") and found["under"] == ("cube", "case")
+    assert found["ball"] == ("seen", "nsubj:pass")
+    assert found["image"] == ("seen", "obl")
+    assert found["cube"] == ("ball", "nmod")
+    assert found["under"] == ("cube", "case")
     found = tree("there are", ("balls", "object"), "and", ("a cube", "object"))
-    assert found["balls"] == ("are", "nsubj") and found["cube"] == ("balls", "conj")
+    assert found["balls"] == ("are", "nsubj")
+    assert found["cube"] == ("balls", "conj")
 
 
 def test_every_word_of_a_relation_belongs_to_its_place():

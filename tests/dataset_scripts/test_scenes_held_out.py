@@ -19,13 +19,15 @@ from grounded_attention.dataset_scripts.scenes.phrases import Content, names_hel
 from grounded_attention.dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES
 from tests.dataset_scripts.held_out_words import named, named_in_full_answer, named_with_answer
 
-IMAGES, SEED = 60, 4
+IMAGES = 60
+SEED = 4
 HELD_OUT = {
     *(("red", "ball"), ("orange", "cube"), ("yellow", "cone"), ("green", "cylinder")),
     *(("blue", "star"), ("purple", "cross"), ("pink", "ring"), ("gray", "heart")),
     *(("left_of", "ring"), ("right_of", "cube"), ("above", "star"), ("below", "cylinder"), ("next_to", "heart")),
 }
-TRAIN, TEST = ("train", "val"), ("test",)
+TRAIN = ("train", "val")
+TEST = ("test",)
 
 
 @pytest.fixture(scope="module")
@@ -141,11 +143,13 @@ def test_every_scored_text_of_test_names_a_combination(folder):
     for kind in ("captions", "captions elsewhere", "expressions", "statements"):
         assert found[kind] and all(pairs & HELD_OUT for pairs in found[kind]), kind
     balanced = [pairs for record, pairs in gqa(folder, ("testdev",)) if record["isBalanced"]]
-    assert balanced and all(pairs & HELD_OUT for pairs in balanced)
+    assert balanced
+    assert all(pairs & HELD_OUT for pairs in balanced)
 
 
 def test_objects_of_train_and_val_have_no_pair_and_each_test_image_has_one(folder):
-    numbers, table = split_numbers(SEED, IMAGES), RegionTable.open(folder / "regions_gt")
+    numbers = split_numbers(SEED, IMAGES)
+    table = RegionTable.open(folder / "regions_gt")
     for split, listed in numbers.items():
         for number in listed:
             record = scene_record(SEED, number, IMAGES, held_out=True)
@@ -165,7 +169,9 @@ def test_a_folder_with_the_other_value_is_refused_in_one_line(folder, capsys):
     before = (folder / "scenes.json").read_bytes()
     assert main(["--output", str(folder), "--images", str(IMAGES), "--seed", str(SEED)]) == 2
     error = capsys.readouterr().err
-    assert "'held_out': True" in error and "'held_out': False" in error and error.count("\n") == 1
+    assert "'held_out': True" in error
+    assert "'held_out': False" in error
+    assert error.count("\n") == 1
     assert (folder / "scenes.json").read_bytes() == before
     command = ["--images", str(IMAGES), "--seed", str(SEED), "--held-out"]
     assert main(["--output", str(folder), *command]) == 0

@@ -7,7 +7,8 @@ from grounded_attention.dataset_scripts.scenes.records import begin, finish
 
 
 def test_a_link_in_the_folder_of_scenes_is_refused(tmp_path):
-    root, precious = tmp_path / "scenes", tmp_path / "precious"
+    root = tmp_path / "scenes"
+    precious = tmp_path / "precious"
     begin(root, {"seed": 1})
     finish(root, {"seed": 1})
     precious.mkdir()

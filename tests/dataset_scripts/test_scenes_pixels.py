@@ -38,19 +38,24 @@ def test_scenes_have_three_objects_or_more_inside_the_image_and_mostly_apart():
     for scene in SCENES:
         assert 2 <= len(scene.objects) <= 6
         boxes = np.array([scene_shapes.box(item) for item in scene.objects])
-        assert (boxes[:, :2] >= 0).all() and (boxes[:, 2:] <= [scene.width, scene.height]).all()
+        assert (boxes[:, :2] >= 0).all()
+        assert (boxes[:, 2:] <= [scene.width, scene.height]).all()
         overlap = box_iou(boxes, boxes) - np.eye(len(boxes))
         assert overlap.max() < 0.3
     assert np.mean([len(scene.objects) >= 3 for scene in SCENES]) > 0.97
 
 
 def test_detector_finds_most_objects_among_other_boxes():
-    best, surplus, right = [], [], []
+    best = []
+    surplus = []
+    right = []
     for number, scene in enumerate(SCENES):
         found = detect(scene, np.random.default_rng(number))
         assert 8 <= len(found.boxes) <= 14
-        assert found.boxes.dtype == np.float32 and found.class_probs.shape == (len(found.boxes), 64)
-        assert (found.boxes[:, :2] >= 0).all() and (found.boxes[:, 2:] <= [scene.width, scene.height]).all()
+        assert found.boxes.dtype == np.float32
+        assert found.class_probs.shape == (len(found.boxes), 64)
+        assert (found.boxes[:, :2] >= 0).all()
+        assert (found.boxes[:, 2:] <= [scene.width, scene.height]).all()
         assert (found.boxes[:, 2:] - found.boxes[:, :2] >= 5.9).all()
         np.testing.assert_allclose(found.class_probs.astype(float).sum(axis=1), 1, atol=0.01)
         overlap = box_iou(found.boxes, np.array([scene_shapes.box(item) for item in scene.objects]))
@@ -61,7 +66,8 @@ def test_detector_finds_most_objects_among_other_boxes():
             colour, shape = CLASSES[found.classes[region]].split()
             right.append(colour in item.colours and shape in item.shapes)
     assert 0.01 < np.mean(np.array(best) < 0.5) < 0.09
-    assert 0.6 < np.quantile(best, 0.1) and np.quantile(best, 0.9) < 0.97
+    assert 0.6 < np.quantile(best, 0.1)
+    assert np.quantile(best, 0.9) < 0.97
     assert np.mean(surplus) > 2
     assert 0.84 < np.mean(right) < 0.97
 
@@ -79,7 +85,8 @@ def test_features_depend_only_on_the_pixels_in_the_box():
 
 
 def test_features_do_not_depend_on_the_other_boxes():
-    image, boxes = paint(SCENES[3]), detect(SCENES[3], np.random.default_rng(0)).boxes
+    image = paint(SCENES[3])
+    boxes = detect(SCENES[3], np.random.default_rng(0)).boxes
     together = pixel_features(image, boxes)
     alone = np.concatenate([pixel_features(image, box[None]) for box in boxes])
     assert (together == alone).all()

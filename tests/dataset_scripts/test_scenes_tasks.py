@@ -74,7 +74,8 @@ def singled_out(scene, text):
 
 
 def test_every_expression_means_its_object_and_no_other(expressions):
-    scenes, relations = records(), 0
+    scenes = records()
+    relations = 0
     rows = [row for split in expressions.values() for row in split]
     for row in rows:
         record = scenes[row["image_id"]]
@@ -97,7 +98,8 @@ def test_splits_are_those_of_the_images(expressions, questions):
         assert {row["image_id"] for row in rows["train"]} <= names["train"]
         assert {row["image_id"] for row in rows["validation"]} <= names["val"]
     tests = [{row["image_id"] for row in expressions.get(split, [])} for split in ("testA", "testB")]
-    assert tests[0].isdisjoint(tests[1]) and tests[0] | tests[1] <= names["test"]
+    assert tests[0].isdisjoint(tests[1])
+    assert tests[0] | tests[1] <= names["test"]
     assert {row["image_id"] for row in questions["test"]} <= names["test"]
     assert all(row["answers"] == [] for row in questions["test"])
 
@@ -114,7 +116,8 @@ def test_answers_follow_from_the_scene(questions):
     scenes = records()
     checked = 0
     for row in questions["train"] + questions["validation"]:
-        scene, question = scenes[row["image_id"]].scene, row["text"].rstrip("?")
+        scene = scenes[row["image_id"]].scene
+        question = row["text"].rstrip("?")
         most = Counter(row["answers"]).most_common(1)[0][0]
         if question.startswith("What kind of ground"):
             assert most in (scene.ground, "wooden")
@@ -159,15 +162,18 @@ def test_places_of_two_objects(probed):
     assert Counter(row["group"] for row in rows).keys() == {"left", "right", "above", "below"}
     for row in rows:
         scene, (right, *wrong) = probed[row["image"].removesuffix(".jpg")].scene, row["caption_options"]
-        assert stands(scene, right) and not any(stands(scene, each, 1.25) for each in wrong)
+        assert stands(scene, right)
+        assert not any(stands(scene, each, 1.25) for each in wrong)
         assert len({right, *wrong}) == 4
     sets = Counter(row["pair"] for row in rows)
-    assert len({(row["pair"], row["group"]) for row in rows}) == len(rows) and max(sets.values()) == 4
+    assert len({(row["pair"], row["group"]) for row in rows}) == len(rows)
+    assert max(sets.values()) == 4
 
 
 def test_each_of_two_captions_is_true_of_one_image(probed):
     rows = [*probes.pairs([*probed.values()], 0)]
-    assert len(rows) > 20 and len({row["id"] for row in rows}) == len(rows)
+    assert len(rows) > 20
+    assert len({row["id"] for row in rows}) == len(rows)
     for row in rows:
         assert sorted(row["caption_0"].split()) == sorted(row["caption_1"].split())
         for image, caption in product((0, 1), repeat=2):

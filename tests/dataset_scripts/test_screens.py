@@ -17,7 +17,8 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.scenes.screen_files import PATCH, PICTURE, paint, write_screens
 from grounded_attention.dataset_scripts.scenes.screens import BY_LABEL, BY_PURPOSE, PLATFORMS, ask, draw_screen
 
-COUNT, SEED = 40, 3
+COUNT = 40
+SEED = 3
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -44,7 +45,8 @@ def test_each_instruction_means_one_element(screens):
             element = screen.elements[index]
             if kind in (BY_LABEL, BY_PURPOSE):
                 words = element.purpose if kind == BY_PURPOSE else element.label
-                assert text.endswith(words) and named[words] == 1
+                assert text.endswith(words)
+                assert named[words] == 1
                 continue
             row = [each for each in screen.elements if each.group == element.group]
             row.sort(key=lambda each: each.box[1] if each.down else each.box[0])
@@ -61,7 +63,8 @@ def test_elements_are_inside_and_apart_and_drawn(screens):
         pixels = np.asarray(paint(screen), dtype=int)
         boxes = [each.box for each in screen.elements]
         for x1, y1, x2, y2 in boxes:
-            assert 0 <= x1 < x2 <= screen.width and 0 <= y1 < y2 <= screen.height
+            assert 0 <= x1 < x2 <= screen.width
+            assert 0 <= y1 < y2 <= screen.height
             assert np.ptp(pixels[int(2 * y1) : int(2 * y2), int(2 * x1) : int(2 * x2)], axis=(0, 1)).max() > 60
         for number, first in enumerate(boxes):
             for second in boxes[:number]:
@@ -73,7 +76,8 @@ def test_elements_are_inside_and_apart_and_drawn(screens):
 def test_sizes_types_and_looks_are_covered():
     screens = [draw_screen(random.Random(number)) for number in range(300)]
     kinds = Counter(each.kind for screen in screens for each in screen.elements)
-    assert {*kinds} == {"icon", "button", "menu", "link", "field", "checkbox", "entry"} and min(kinds.values()) > 20
+    assert {*kinds} == {"icon", "button", "menu", "link", "field", "checkbox", "entry"}
+    assert min(kinds.values()) > 20
     assert {screen.platform for screen in screens} == {*PLATFORMS}
     dark = [screen.colours["paper"][0] < 100 for screen in screens]
     assert 0.2 < np.mean(dark) < 0.6
@@ -87,13 +91,15 @@ def test_sizes_types_and_looks_are_covered():
         for screen in screens
         for each in screen.elements
     ]
-    assert np.mean(np.array(tokens) < 1) > 0.2 and np.mean(np.array(tokens) > 2) > 0.1
+    assert np.mean(np.array(tokens) < 1) > 0.2
+    assert np.mean(np.array(tokens) > 2) > 0.1
 
 
 def test_the_readers_of_real_sets_read_them(folder):
     """ScreenSpot's columns give the groups of its table; GUI-Actor's form has the same boxes."""
     rows = [*grounded_rows(str(folder / "test"))]
-    assert len(rows) == 24 and all(row["image"].size == (row["width"], row["height"]) for row in rows)
+    assert len(rows) == 24
+    assert all(row["image"].size == (row["width"], row["height"]) for row in rows)
     groups = Counter(row["phrases"][0]["types"][0] for row in grounded_rows(str(folder / "train")))
     assert {*groups} == {f"{place} {kind}" for place in ("desktop", "mobile", "web") for kind in ("icon", "text")}
     boxes = defaultdict(dict)

@@ -37,7 +37,8 @@ def random_value(rng, depth=0):
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk):
     monkeypatch.setattr(streaming, "_CHUNK", chunk)
-    rng, path = random.Random(seed), tmp_path / "x.json"
+    rng = random.Random(seed)
+    path = tmp_path / "x.json"
     elements = [random_value(rng) for _ in range(30)]
     options = {"ensure_ascii": bool(seed % 2), "indent": [None, 2][seed // 2 % 2]}
     path.write_text(json.dumps(elements, **options), encoding="utf-8")
@@ -72,7 +73,8 @@ def test_damaged_json_is_an_error(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(DataError, match=message) as caught:
         list(json_elements(path, HINT))
-    assert str(caught.value).startswith(str(path)) and str(caught.value).endswith(HINT)
+    assert str(caught.value).startswith(str(path))
+    assert str(caught.value).endswith(HINT)
 
 
 def test_a_member_with_half_a_surrogate_pair_in_its_name_is_an_error(tmp_path):
@@ -94,7 +96,8 @@ def test_damage_early_in_a_long_file_does_not_read_all_of_it(tmp_path, monkeypat
     tracemalloc.stop()
 
 
-WORDS, URL = "some words " * 1000, "http://x.org/1.jpg"
+WORDS = "some words " * 1000
+URL = "http://x.org/1.jpg"
 GQA_RECORD = {"semanticStr": WORDS, "imageId": "1", "isBalanced": True, "groups": {"global": None, "local": None}}
 GQA_RECORD |= {**dict.fromkeys(("question", "answer", "fullAnswer"), "a"), "entailed": [], "equivalent": []}
 GQA_RECORD["types"] = dict.fromkeys(("structural", "semantic", "detailed"), "a")

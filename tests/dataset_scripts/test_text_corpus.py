@@ -123,4 +123,5 @@ def test_rows_do_not_depend_on_processes(tmp_path, capsys):
     for processes in ([], ["--num-proc", "2"]):
         assert main([*command, *processes]) == 0
         printed.append(json.loads(capsys.readouterr().out))
-    assert printed[0] == printed[1] and printed[0]["rows"] == {"train": 6}
+    assert printed[0] == printed[1]
+    assert printed[0]["rows"] == {"train": 6}

@@ -68,7 +68,8 @@ def test_test_has_no_labels_and_every_answer_before_the_rationales(data, tmp_pat
     choices = [choice["text"] for choice in rows[0]["choices"]]
     rows = build(data, tmp_path, splits="test", mode="rationale").as_dataset("test")
     assert rows["example_id"][:] == ["test-0_a0", "test-0_a1", "test-0_a2", "test-0_a3"]
-    assert rows["answer"][:] == [0, 1, 2, 3] and rows["label"][:] == [-1] * 4
+    assert rows["answer"][:] == [0, 1, 2, 3]
+    assert rows["label"][:] == [-1] * 4
     for row, choice in zip(rows, choices, strict=True):
         assert row["question"]["text"].endswith(f"? {choice}")
 
@@ -92,7 +93,8 @@ def test_image_ids_fit_the_features(data, tmp_path, image_id_format, ids):
 def test_names_depend_on_the_item_alone():
     persons = ["person"] * 14
     words = object_words(persons, "train-7", neutral=True)
-    assert sorted(words[:13]) == sorted(NEUTRAL_NAMES) and words[13] == words[0]
+    assert sorted(words[:13]) == sorted(NEUTRAL_NAMES)
+    assert words[13] == words[0]
     assert words == object_words(persons, "train-7", neutral=True)
     starts = {object_words(persons, f"train-{number}", neutral=True)[0] for number in range(200)}
     assert starts == set(NEUTRAL_NAMES)

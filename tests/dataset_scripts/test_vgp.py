@@ -25,7 +25,8 @@ from grounded_attention.dataset_scripts.builders.vgp_pairs import (
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.dataset_scripts.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
 
-TYPOLOGY, BINARY = KINDS["typology"], KINDS["binary"]
+TYPOLOGY = KINDS["typology"]
+BINARY = KINDS["binary"]
 ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
 
 
@@ -75,7 +76,8 @@ def test_a_row_joins_every_pair_of_captions_that_has_both_phrases():
         (0, 1): [("A man", "1", "A person", "1", FORWARD)],
         (1, 2): [("A person", "1", "A man", "1", REVERSE)],
     }
-    assert report.counts["rows_joined"] == 1 and report.counts["phrase_pairs"] == 2
+    assert report.counts["rows_joined"] == 1
+    assert report.counts["phrase_pairs"] == 2
 
 
 def test_the_shared_chain_decides_between_mentions():
@@ -101,8 +103,11 @@ def test_the_shared_chain_decides_between_mentions():
 )
 def test_rows_that_cannot_be_joined_are_reported(lines, outcome):
     found, report = join(lines, ("a man", "a guy", EQUIVALENCE))
-    assert found == {} and report.counts[outcome] == 1 and report.counts["rows_joined"] == 0
-    assert "image 1" in report.examples[outcome][0] and "'a guy'" in report.examples[outcome][0]
+    assert found == {}
+    assert report.counts[outcome] == 1
+    assert report.counts["rows_joined"] == 0
+    assert "image 1" in report.examples[outcome][0]
+    assert "'a guy'" in report.examples[outcome][0]
 
 
 def test_untagged_phrases_are_found_on_word_boundaries():
@@ -129,7 +134,8 @@ def test_pairs_inside_other_pairs_are_removed():
     lines = ("[/EN#1/people the street of a town]", "[/EN#1/people a road] [/EN#1/people the street]")
     rows = [("the street of a town", "a road", 0), ("street of a town", "the street", 0)]
     found, report = join(lines, *rows)
-    assert len(found[0, 1]) == 2 and report.counts["pairs_inside_other_pairs"] == 0
+    assert len(found[0, 1]) == 2
+    assert report.counts["pairs_inside_other_pairs"] == 0
 
 
 def test_binary_pairs():
@@ -218,7 +224,9 @@ def test_rows(tmp_path):
     of_first = [row for row in rows if row["image_id"] == "1"]
     both = [row for row in of_first if labels[row["identification_label"]] == "both"]
     assert [row["caption_ids"] for row in both] == [[f"1#{i}", f"1#{j}"] for i in range(5) for j in range(i + 1, 5)]
-    assert len(of_first) == 20 and len(rows) == 60 and len({row["example_id"] for row in rows}) == 60
+    assert len(of_first) == 20
+    assert len(rows) == 60
+    assert len({row["example_id"] for row in rows}) == 60
     row = both[0]
     assert row["captions"][0].startswith("A man in a red coat")
     assert row["captions"][1].startswith("An old man")
@@ -229,7 +237,9 @@ def test_rows(tmp_path):
     # "his pets" is in the second caption, so the reverse entailment of the file is a forward one here.
     assert readable == [("A man", "An old man", REVERSE), ("two dogs", "his pets", FORWARD)]
     dogs = row["phrases"][row["phrase_pairs"][1]["phrase1"]]
-    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]] and dogs["entity"] == "13" and dogs["sentence"] == 0
+    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]]
+    assert dogs["entity"] == "13"
+    assert dogs["sentence"] == 0
     assert [phrase["sentence"] for phrase in row["phrases"]] == [0, 0, 0, 1, 1, 1]
     for row in rows:
         for phrase in row["phrases"]:
@@ -240,16 +250,20 @@ def test_rows(tmp_path):
 def test_wrong_captions_carry_no_phrases_and_come_from_one_other_image(tmp_path):
     builder = build(write_vgp(tmp_path / "data", [("1", "A man", "An old man", REVERSE)]), tmp_path / "cache")
     rows = [row for row in builder.as_dataset("train") if row["identification_label"] and row["image_id"] == "1"]
-    assert len(rows) == 10 and {row["identification_label"] for row in rows} == {1, 2}
+    assert len(rows) == 10
+    assert {row["identification_label"] for row in rows} == {1, 2}
     wrong = set()
     for row in rows:
         right, other = row["caption_ids"][:: 1 if row["identification_label"] == 1 else -1]
-        assert right.startswith("1#") and not other.startswith("1#")
+        assert right.startswith("1#")
+        assert not other.startswith("1#")
         assert row["related"] == [caption == right for caption in row["caption_ids"]]
-        assert row["phrase_pairs"] == [] and row["phrases"]
+        assert row["phrase_pairs"] == []
+        assert row["phrases"]
         assert {phrase["sentence"] for phrase in row["phrases"]} == {row["identification_label"] - 1}
         wrong.add(other)
-    assert len(wrong) == 2 and len({caption_id.split("#")[0] for caption_id in wrong}) == 1
+    assert len(wrong) == 2
+    assert len({caption_id.split("#")[0] for caption_id in wrong}) == 1
 
 
 def test_wrong_captions_with_the_text_of_a_right_one_are_skipped():
@@ -259,7 +273,8 @@ def test_wrong_captions_with_the_text_of_a_right_one_are_skipped():
     assert len(drawn) == 2
     for first, second, label in drawn:
         right, wrong = (first, second) if label == "first" else (second, first)
-        assert right in own and wrong["text"] == "A cow ."
+        assert right in own
+        assert wrong["text"] == "A cow ."
     assert draw_negatives(own, own, 10, random.Random(0)) == []
     assert len(draw_negatives(own, others, 1, random.Random(0))) == 1
 
@@ -269,7 +284,9 @@ def test_unrelated_captions_are_never_used(tmp_path):
     builder = build(data, tmp_path / "cache")
     rows = list(builder.as_dataset("train"))
     used = {caption for row in rows for caption in row["caption_ids"]}
-    assert "1#1" not in used and "2#4" not in used and "1#0" in used
+    assert "1#1" not in used
+    assert "2#4" not in used
+    assert "1#0" in used
     assert sum(row["image_id"] == "1" and row["identification_label"] == 0 for row in rows) == 6
     assert builder.report["train"]["rows_with_phrase_not_in_captions"] == 1
 
@@ -284,11 +301,15 @@ def test_report_is_kept_with_the_data(tmp_path):
     ]
     builder = build(write_vgp(tmp_path / "data", pairs), tmp_path / "cache")
     report = builder.report["train"]
-    assert report["rows"] == 5 and report["rows_joined"] == 1 and report["images_with_phrase_pairs"] == 1
-    assert report["rows_leaking_from_another_split"] == 1 and report["rows_with_conflicting_labels"] == 2
+    assert report["rows"] == 5
+    assert report["rows_joined"] == 1
+    assert report["images_with_phrase_pairs"] == 1
+    assert report["rows_leaking_from_another_split"] == 1
+    assert report["rows_with_conflicting_labels"] == 2
     assert "'a giraffe'" in report["examples"]["rows_with_phrase_not_in_captions"][0]
     again = build(tmp_path / "data", tmp_path / "cache")
-    assert again.report == builder.report and again.report["train"] == json.loads(json.dumps(report))
+    assert again.report == builder.report
+    assert again.report["train"] == json.loads(json.dumps(report))
 
 
 def digest(rows):
@@ -343,7 +364,8 @@ def test_layout_of_the_papers_code(tmp_path):
         rows = [("1", "A man", "An old man", FORWARD)] if split == "train" else []
         write_typology(folder / f"full_data_type_phrase_pair_{split}.csv", rows)
     builder = build(folder, tmp_path / "cache")
-    assert builder.report["train"]["rows_joined"] == 1 and builder.report["test"]["rows"] == 0
+    assert builder.report["train"]["rows_joined"] == 1
+    assert builder.report["test"]["rows"] == 0
     assert builder.as_dataset("train").num_rows == 10
 
 
@@ -399,5 +421,6 @@ def test_real_pair_files(shared):
     rows = read_pairs(shared / "real" / "vgp" / "test_data.csv", "typology")
     clean_pairs(rows, TYPOLOGY, {row.image_id for row in rows}, set(), report)
     repeated, conflicting = (report.counts[f"rows_{name}"] for name in ("repeated", "with_conflicting_labels"))
-    assert len(rows) == 6061 and repeated + conflicting // 2 == 3
+    assert len(rows) == 6061
+    assert repeated + conflicting // 2 == 3
     assert len(read_pairs(shared / "real" / "vgp" / "val_data.csv", "typology")) == 5734

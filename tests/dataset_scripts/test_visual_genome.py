@@ -77,7 +77,8 @@ def test_images_without_regions_and_images_of_coco(tmp_path):
     builder = build(data, tmp_path, without_coco_ids=str(tmp_path / "coco.txt"))
     assert builder.as_dataset("train")["image_id"][:] == ["4", "1"]
     report = builder.report["train"]
-    assert report["images_left_out_by_coco_id"] == 1 and report["examples"]["images_without_regions"] == ["3"]
+    assert report["images_left_out_by_coco_id"] == 1
+    assert report["examples"]["images_without_regions"] == ["3"]
     assert build(data, tmp_path).as_dataset("train")["image_id"][:] == ["4", "2", "1"]
 
 
@@ -98,12 +99,14 @@ def test_all_spellings_of_a_coco_image_are_left_out(tmp_path, capsys, listed):
 def test_lists_of_files_on_the_command_line(tmp_path, capsys, form):
     images = [image(n, coco_id=10 + n) for n in (1, 2, 3)]
     records = [{"id": n, "regions": [region(n, n, (0, 0, 9, 9))]} for n in (1, 2, 3)]
-    data, lists = write(tmp_path / "data", images, records), [tmp_path / "a.txt", tmp_path / "b.txt"]
+    data = write(tmp_path / "data", images, records)
+    lists = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for path, listed in zip(lists, (11, 13), strict=True):
         path.write_text(f"{listed}\n")
     command = ["visual_genome_regions", "--data-dir", str(data), "--output", str(tmp_path / "out"), "--json"]
     command.append("without_coco_ids=" + form.format(*lists))
-    assert main(command) == 0 and json.loads(capsys.readouterr().out)["rows"] == {"train": 1}
+    assert main(command) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == {"train": 1}
     lists[1].write_text("2\n")  # an id of Visual Genome, not of COCO
     assert main(command) == 2
     assert f"{lists[1]}" in capsys.readouterr().err.splitlines()[-1]
@@ -180,6 +183,7 @@ def test_real_excerpts(shared, tmp_path):
     rows = {row["image_id"]: row for row in builder.as_dataset("train")}
     raw = {record["id"]: record["regions"] for record in json.loads((folder / "region_descriptions.json").read_text())}
     assert {key: len(row["phrases"]) for key, row in rows.items()} == {str(k): len(v) for k, v in raw.items()}
-    first, box = rows["1"]["phrases"][0], [421 / 800, 57 / 600, 503 / 800, 196 / 600]
+    first = rows["1"]["phrases"][0]
+    box = [421 / 800, 57 / 600, 503 / 800, 196 / 600]
     assert (rows["1"]["caption_ids"][0], first["text"]) == ("1382", "the clock is green in colour")
     assert first["boxes"][0] == pytest.approx(box)

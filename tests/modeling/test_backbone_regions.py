@@ -74,7 +74,8 @@ def make_inputs(height=90, width=130):
 @pytest.mark.parametrize("name", BACKBONES)
 def test_any_backbone_gives_features_and_comes_back(tmp_path, name):
     save_backbone(name, tmp_path / "backbone")
-    model, inputs = load_region_features(str(tmp_path / "backbone")), make_inputs()
+    model = load_region_features(str(tmp_path / "backbone"))
+    inputs = make_inputs()
     assert (model.config.feature_size, model.config.feature_stride) == BACKBONES[name][1:]
     assert not model.training
     features = model(**inputs).region_features
@@ -184,7 +185,8 @@ def test_configuration_needs_what_running_the_backbone_tells():
 
 def test_wrong_boxes_are_named(tmp_path):
     save_backbone("resnet", tmp_path)
-    model, inputs = load_region_features(str(tmp_path)), make_inputs()
+    model = load_region_features(str(tmp_path))
+    inputs = make_inputs()
     inputs["region_boxes"] = inputs["region_boxes"][:, :, :3]
     with pytest.raises(ValueError, match=r"region_boxes have the shape \(2, 2, 3\)"):
         model(**inputs)
@@ -193,7 +195,8 @@ def test_wrong_boxes_are_named(tmp_path):
 def test_gradient_checkpointing_where_the_backbone_can(tmp_path):
     for name in ("resnet", "vit"):
         save_backbone(name, tmp_path / name)
-    model, inputs = load_region_features(str(tmp_path / "vit")).train(), make_inputs()
+    model = load_region_features(str(tmp_path / "vit")).train()
+    inputs = make_inputs()
     model(**inputs).region_features.square().sum().backward()
     parameter = next(model.backbone.parameters())
     expected, parameter.grad = parameter.grad, None

@@ -72,7 +72,8 @@ def test_a_box_over_the_whole_map_gives_the_pooled_output_of_a_resnet(stride_in_
 
 
 def test_frozen_batch_norm_equals_one_in_evaluation_mode():
-    norm, reference = FastRCNNFrozenBatchNorm(5), nn.BatchNorm2d(5).eval()
+    norm = FastRCNNFrozenBatchNorm(5)
+    reference = nn.BatchNorm2d(5).eval()
     for name, value in reference.state_dict().items():
         if value.dim():
             value.uniform_(0.5, 2.0)
@@ -95,7 +96,8 @@ def test_a_random_deep_network_keeps_its_scale():
 
 
 def test_training_mode_changes_no_number_and_no_statistic():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     with torch.no_grad():
         expected = model(**inputs).region_features
         before = {name: value.clone() for name, value in model.named_buffers()}
@@ -129,7 +131,8 @@ def test_a_loaded_network_within_another_module_stays_frozen(tmp_path):
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("frozen_stages", [0, 2, 4])
 def test_gradient_checkpointing_gives_the_same_gradients(reentrant, frozen_stages):
-    gradients, inputs = [], make_inputs()
+    gradients = []
+    inputs = make_inputs()
     for checkpointing in (False, True):
         model = make_model(frozen_stages=frozen_stages).train()
         if checkpointing:
@@ -150,7 +153,8 @@ def test_gradient_checkpointing_gives_the_same_gradients(reentrant, frozen_stage
 
 
 def test_padded_regions_are_zero_and_their_boxes_do_not_matter():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     expected = model(**inputs).region_features
     assert expected.shape == (2, 3, model.config.feature_size)
     assert expected[1, 2].abs().max() == 0
@@ -162,7 +166,8 @@ def test_padded_regions_are_zero_and_their_boxes_do_not_matter():
 
 
 def test_a_batch_without_any_region_is_zeros_with_a_graph():
-    model, inputs = make_model().train(), make_inputs()
+    model = make_model().train()
+    inputs = make_inputs()
     inputs["region_attention_mask"] = torch.zeros(2, 3, dtype=torch.long)
     features = model(**inputs).region_features
     assert features.abs().max() == 0
@@ -171,14 +176,16 @@ def test_a_batch_without_any_region_is_zeros_with_a_graph():
 
 
 def test_regions_in_parts_change_nothing(monkeypatch):
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     expected = model(**inputs).region_features
     monkeypatch.setattr(module, "_REGIONS_AT_ONCE", 2)
     torch.testing.assert_close(model(**inputs).region_features, expected)
 
 
 def test_bfloat16_is_close():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     with torch.no_grad():
         expected = model(**inputs).region_features
         with torch.autocast("cpu", dtype=torch.bfloat16):

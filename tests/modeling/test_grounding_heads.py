@@ -16,7 +16,10 @@ from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 
 MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_vilbert, "lxmert": make_lxmert}
-B, T, R, N = 2, 6, 4, 5
+B = 2
+T = 6
+R = 4
+N = 5
 HEADS = ("pretraining", "vgp", "phrase_grounding")
 CLASSES = [(family, head) for family in FAMILIES for head in HEADS if head in FAMILIES[family].heads]
 PHRASE = {"alignment_level": "phrase", "alignment_size": 32}
@@ -29,7 +32,8 @@ def make(family, head, **fields):
 
 def make_inputs(model, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    region_mask, text_mask = torch.ones(B, R, dtype=torch.long), torch.ones(B, T, dtype=torch.long)
+    region_mask = torch.ones(B, R, dtype=torch.long)
+    text_mask = torch.ones(B, T, dtype=torch.long)
     region_mask[1, 3:], text_mask[1, 4:] = 0, 0
     phrase_mask = torch.zeros(B, 2, T, dtype=torch.bool)
     phrase_mask[:, 0, 1:3], phrase_mask[0, 1, 4] = True, True
@@ -69,13 +73,15 @@ def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
 
 @pytest.mark.parametrize(("family", "head"), CLASSES)
 def test_without_the_fields_models_are_as_before(family, head, tmp_path):
-    plain, with_head = make(family, head), make(family, head, **PHRASE)
+    plain = make(family, head)
+    with_head = make(family, head, **PHRASE)
     names = {name for name, _ in with_head.named_parameters()} - {name for name, _ in plain.named_parameters()}
     assert names
     assert all(name.startswith("alignment_head.") for name in names)
     inputs = make_inputs(plain)
     with torch.no_grad():
-        first, second = plain(**inputs), plain(**inputs, region_candidate_mask=inputs["region_attention_mask"])
+        first = plain(**inputs)
+        second = plain(**inputs, region_candidate_mask=inputs["region_attention_mask"])
     assert first.get("alignment_logits") is None
     assert all(
         torch.equal(a, b) for a, b in zip(first.to_tuple(), second.to_tuple(), strict=True) if torch.is_tensor(a)
@@ -97,7 +103,8 @@ def test_a_task_goes_on_with_the_head_of_pretraining(family, head, tmp_path):
         torch.nn.init.normal_(parameter)
     source.save_pretrained(tmp_path)
     model = FAMILIES[family].heads[head].from_pretrained(tmp_path)
-    weights, taken = source.state_dict(), dict(model.named_parameters())
+    weights = source.state_dict()
+    taken = dict(model.named_parameters())
     prefixes = ("alignment_head.", "grounding_head.") if head == "vgp" else ("alignment_head.",)
     found = [name for name in taken if name.startswith(prefixes)]
     assert len(found) > 8
@@ -129,7 +136,8 @@ def test_the_code_is_its_closed_form():
     for image in range(2):
         for region in range(3):
             x1, y1, x2, y2 = boxes[image, region].tolist()
-            size, expected = width // 2, []
+            size = width // 2
+            expected = []
             for place in ((y1 + y2) / 2, (x1 + x2) / 2):
                 for i in range(size):
                     angle = 2 * math.pi * place / 10000 ** (2 * (i // 2) / size)
@@ -166,7 +174,8 @@ def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
 def test_the_code_joins_the_embedding_of_a_region_before_its_norm():
     """ViLBERT: LayerNorm(feature + location + code), by hand."""
     model = make("vilbert", "pretraining", spatial_encoding="sine", v_hidden_size=24)
-    part, inputs = model.vilbert.v_embeddings, make_inputs(model)
+    part = model.vilbert.v_embeddings
+    inputs = make_inputs(model)
     boxes = inputs["region_boxes"]
     area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
     location = torch.cat([boxes, area[..., None]], -1)
@@ -200,7 +209,8 @@ def test_no_size_is_zero(family):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf])
 def test_no_number_is_negative_or_without_end(family, wrong):
-    config, signed = FAMILIES[family].config_class, ("visual_scale_text_init", "visual_scale_region_init")
+    config = FAMILIES[family].config_class
+    signed = ("visual_scale_text_init", "visual_scale_region_init")
     kinds = (int, float) if wrong == -1 else (float,)
     fields = {name: kind for name, value in config().to_dict().items() if (kind := type(value)) in kinds}
     assert {"hidden_dropout_prob", "layer_norm_eps"} <= {*fields}

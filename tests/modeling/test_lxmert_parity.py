@@ -67,12 +67,12 @@ def as_targets(case):
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_states_after_every_layer(cases, back_end):
     case = cases["pretrain"]
-    model, wanted = convert(case, back_end), case["outputs"]
-    found, recorded = model.lxmert(**as_inputs(case), output_hidden_states=True), wanted["rec"]
-    text, mask = (
-        [recorded["emb_lang"], *recorded["hidden_l"], *recorded["hidden_x_lang"]],
-        case["inputs"]["attention_mask"],
-    )
+    model = convert(case, back_end)
+    wanted = case["outputs"]
+    found = model.lxmert(**as_inputs(case), output_hidden_states=True)
+    recorded = wanted["rec"]
+    text = [recorded["emb_lang"], *recorded["hidden_l"], *recorded["hidden_x_lang"]]
+    mask = case["inputs"]["attention_mask"]
     for ours, theirs in zip(found.hidden_states, text, strict=True):
         torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()], **CLOSE)
     regions = [recorded["emb_vis"], *recorded["hidden_r"], *recorded["hidden_x_vis"]]
@@ -84,7 +84,8 @@ def test_attention_of_every_call(cases):
     case = cases["pretrain"]
     model = convert(case, "eager")
     maps = list(model.lxmert(**as_inputs(case), output_attentions=True).attentions)
-    wanted, mask = case["outputs"]["rec"]["attn"], case["inputs"]["attention_mask"].bool()
+    wanted = case["outputs"]["rec"]["attn"]
+    mask = case["inputs"]["attention_mask"].bool()
     order = [wanted[f"lang.{number}"][0] for number in range(3)] + [wanted[f"vis.{number}"][0] for number in range(2)]
     for number in range(2):
         order += wanted[f"x.{number}.cross_lang_then_vis"]
@@ -111,8 +112,10 @@ def test_mask_of_regions(cases):
 @pytest.mark.parametrize("name", ["pretrain", "pretrain_no_answers"])
 def test_pretraining_losses_and_gradients(cases, name):
     case = cases[name]
-    model, wanted = convert(case), case["outputs"]
-    inputs, targets = as_inputs(case), as_targets(case)
+    model = convert(case)
+    wanted = case["outputs"]
+    inputs = as_inputs(case)
+    targets = as_targets(case)
     # The target of the features is the original feature, which masking has replaced in the input.
     true = case["inputs"]["obj_labels"]["feat"][0]
     predicted = targets.pop("predicted_regions")
@@ -148,7 +151,9 @@ def test_pretraining_losses_and_gradients(cases, name):
 def test_the_models_own_loss_of_features(cases):
     """With features that are not masked, the model's loss of features is the formula above."""
     case = cases["pretrain"]
-    model, inputs, targets = convert(case), as_inputs(case), as_targets(case)
+    model = convert(case)
+    inputs = as_inputs(case)
+    targets = as_targets(case)
     found = model(**inputs, predicted_regions=targets["predicted_regions"])
     error = functional.smooth_l1_loss(found.predicted_features, inputs["region_features"], reduction="none").mean(-1)
     torch.testing.assert_close(found.loss, (error * targets["predicted_regions"]).mean() / 0.15, **CLOSE)
@@ -167,9 +172,13 @@ def bert_adam(parameters, moments, lr, decay=0.01):
 
 def test_five_steps_of_training(cases):
     case = cases["pretrain"]
-    model, inputs, targets = convert(case), as_inputs(case), as_targets(case)
-    true, predicted = case["inputs"]["obj_labels"]["feat"][0], targets.pop("predicted_regions")
-    plan, moments = case["outputs"]["bertadam"], {}
+    model = convert(case)
+    inputs = as_inputs(case)
+    targets = as_targets(case)
+    true = case["inputs"]["obj_labels"]["feat"][0]
+    predicted = targets.pop("predicted_regions")
+    plan = case["outputs"]["bertadam"]
+    moments = {}
     parameters = list(model.parameters())
     for step, wanted in enumerate(plan["steps"]):
         model.zero_grad()
@@ -180,7 +189,8 @@ def test_five_steps_of_training(cases):
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(parameters, plan["clip"])
         torch.testing.assert_close(norm, torch.as_tensor(wanted["grad_norm"]).reshape(()), rtol=1e-4, atol=1e-4)
-        share, warmup = step / plan["t_total"], plan["warmup"]
+        share = step / plan["t_total"]
+        warmup = plan["warmup"]
         factor = share / warmup if share < warmup else max((share - 1) / (warmup - 1), 0)
         bert_adam(parameters, moments, plan["lr"] * factor)
         weights = dict(model.named_parameters())
@@ -203,7 +213,8 @@ def test_answers(cases, name):
 def test_two_images(cases):
     """The public code stacks the images of an example; here their regions follow one another."""
     case = cases["nlvr2"]
-    model, inputs = convert(case), case["inputs"]
+    model = convert(case)
+    inputs = case["inputs"]
     assert type(model) is LXMERTForVisualReasoning
     features, boxes = (inputs[name].float().flatten(1, 2) for name in ("feat", "pos"))
     images = torch.arange(2).repeat_interleave(inputs["feat"].shape[2]).expand(len(features), -1)
@@ -302,9 +313,11 @@ def test_answers_start_from_those_of_pretraining(theirs, tmp_path, place):
     given = {"qa_answers": learned} if place == "argument" else {}
     model.config.qa_answers = None if given else learned
     model.save_pretrained(tmp_path)
-    wanted, source = ["Red ball.", "seven", "No"], theirs if given else tmp_path
+    wanted = ["Red ball.", "seven", "No"]
+    source = theirs if given else tmp_path
     found = LXMERTForVisualQuestionAnswering.from_pretrained(source, answers=wanted, **given)
-    head, source = found.answer_head.logit_fc, model.answer_head.logit_fc
+    head = found.answer_head.logit_fc
+    source = model.answer_head.logit_fc
     assert torch.equal(head[0].weight, source[0].weight)
     assert torch.equal(head[2].weight, source[2].weight)
     assert torch.equal(head[3].weight[0], source[3].weight[2])

@@ -74,7 +74,8 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("layer, head", [(None, None), (0, None), (1, 1)])
 def test_scores_are_those_of_phrase_attention(files, layer, head):
     found = load(files / "model")(example(), layer=layer, head=head, top_k=None)
-    model, processor = VLBertForVGP.from_pretrained(files / "model").eval(), tiny_processor()
+    model = VLBertForVGP.from_pretrained(files / "model").eval()
+    processor = tiny_processor()
     spans = [{"text": 0, "start": 0, "end": 3}, {"text": 0, "start": 12, "end": 13}]
     known = {"region_features": features(), "region_boxes": BOXES, "image_sizes": (80, 60)}
     inputs = processor(CAPTION, phrases=spans, **known)
@@ -86,7 +87,8 @@ def test_scores_are_those_of_phrase_attention(files, layer, head):
 
 
 def test_the_score_of_several_heads_is_their_mean(files):
-    pipe, pairs = load(files / "model"), [(0, 1), (1, 0)]
+    pipe = load(files / "model")
+    pairs = [(0, 1), (1, 0)]
     found = [pipe(example(), layer=layer, head=head, top_k=None) for layer, head in pairs]
     found.append(pipe(example(), heads=pairs, top_k=None))
     first, second, both = ({(one["start"], one["region"]): one["score"] for one in each} for each in found)
@@ -203,7 +205,8 @@ def test_a_detector_and_a_feature_model_by_name(files):
 def test_features_of_known_boxes_are_computed(files):
     """A box without area is widened to a pixel, so that all keep their numbers and labels."""
     pipe = load(files / "narrow", feature_model=str(files / "backbone"))
-    boxes, labels = [[3, 3, 3, 9], *BOXES], ["none", "dog", "cat", "ball", "pole"]
+    boxes = [[3, 3, 3, 9], *BOXES]
+    labels = ["none", "dog", "cat", "ball", "pole"]
     found = pipe(str(files / "dog.png"), CAPTION, boxes=boxes, labels=labels, phrases=PHRASES, top_k=None)
     assert len(found) == 10
     for one in found:
@@ -281,9 +284,12 @@ PICTURE = {"caption": CAPTION, "phrases": PHRASES}
 def test_a_checkpoints_own_files_are_enough(files, tmp_path, kind):
     """In a process without the project; what that process saves has the same files, and loads here."""
     if kind == "features":
-        folder, options, known = files / "model", {}, {**example(), "features": features().tolist()}
+        folder = files / "model"
+        options = {}
+        known = {**example(), "features": features().tolist()}
     else:
-        folder, known = files / "pixels", {**PICTURE, "image": str(files / "dog.png")}
+        folder = files / "pixels"
+        known = {**PICTURE, "image": str(files / "dog.png")}
         options = {"detector": str(files / "detector")}
     expected = load(folder, **options)(known)
     arguments = json.dumps({**known, "options": options})

@@ -30,7 +30,8 @@ def make_inputs(width, choices=0):
 @pytest.mark.parametrize("method", ["mul", "sum", "text"])
 def test_the_pooled_state_by_hand(family, method):
     cls, make, width = FAMILY[family]
-    model, inputs = make(cls, **FUSED, fusion_method=method), make_inputs(width)
+    model = make(cls, **FUSED, fusion_method=method)
+    inputs = make_inputs(width)
     with torch.no_grad():
         outputs = model(**inputs)
         text = (model.pooler.dense(outputs.text_hidden_state[:, 0])).clamp(min=0)
@@ -104,7 +105,8 @@ def test_a_pooler_of_another_kind_does_not_start_from_bert(tmp_path, fields, sam
     bert.save_pretrained(tmp_path)
     model = VisualBERTModel.from_bert(str(tmp_path), visual_embedding_dim=10, **fields)
     assert torch.equal(model.embeddings.word_embeddings.weight, bert.bert.embeddings.word_embeddings.weight)
-    weight, theirs = model.pooler.dense.weight, bert.bert.pooler.dense.weight
+    weight = model.pooler.dense.weight
+    theirs = bert.bert.pooler.dense.weight
     assert (weight.shape == theirs.shape and torch.equal(weight, theirs)) is same
 
 

@@ -42,13 +42,18 @@ def make_features(dtype=torch.float32):
 
 def sample(plane, y, x):
     """A bilinear sample of a list of rows, as the paper's figure has it."""
-    height, width = len(plane), len(plane[0])
+    height = len(plane)
+    width = len(plane[0])
     if y < -1 or y > height or x < -1 or x > width:
         return 0.0
-    y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
-    top, left = math.floor(y), math.floor(x)
-    bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
-    down, across = y - top, x - left
+    y = min(max(y, 0.0), height - 1.0)
+    x = min(max(x, 0.0), width - 1.0)
+    top = math.floor(y)
+    left = math.floor(x)
+    bottom = min(top + 1, height - 1)
+    right = min(left + 1, width - 1)
+    down = y - top
+    across = x - left
     upper = plane[top][left] * (1 - across) + plane[top][right] * across
     lower = plane[bottom][left] * (1 - across) + plane[bottom][right] * across
     return upper * (1 - down) + lower * down
@@ -59,7 +64,8 @@ def align_scalar(features, boxes, images, output_size, scale, ratio):
     result = torch.zeros(len(boxes), features.shape[1], output_size, output_size, dtype=features.dtype)
     for number, (box, image) in enumerate(zip(boxes.tolist(), images.tolist(), strict=True)):
         x1, y1, x2, y2 = (value * scale for value in box)
-        bin_width, bin_height = max(x2 - x1, 1.0) / output_size, max(y2 - y1, 1.0) / output_size
+        bin_width = max(x2 - x1, 1.0) / output_size
+        bin_height = max(y2 - y1, 1.0) / output_size
         steps = [(step + 0.5) / ratio for step in range(ratio)]
         for channel, plane in enumerate(features[image].tolist()):
             for row in range(output_size):
@@ -75,7 +81,8 @@ def align_scalar(features, boxes, images, output_size, scale, ratio):
 
 @pytest.mark.parametrize(("output_size", "ratio"), [(1, 1), (4, 1), (3, 2)])
 def test_equals_one_sample_at_a_time(output_size, ratio):
-    features, boxes = make_features(torch.float64), BOXES.double()
+    features = make_features(torch.float64)
+    boxes = BOXES.double()
     expected = align_scalar(features, boxes, IMAGES, output_size, SCALE, ratio)
     for align in (roi_align, roi_align_torch):
         mine = align(features, boxes, IMAGES, output_size, SCALE, ratio)
@@ -94,7 +101,8 @@ def test_equals_the_reference(align):
 @pytest.mark.skipif(module._torchvision_roi_align is None, reason="torchvision is not installed")
 @pytest.mark.parametrize(("output_size", "ratio"), [(1, 1), (14, 1), (7, 2)])
 def test_both_paths_agree_with_gradients(output_size, ratio):
-    values, gradients = [], []
+    values = []
+    gradients = []
     for align in (module._roi_align_torchvision, roi_align_torch):
         features = make_features().requires_grad_()
         values.append(align(features, BOXES, IMAGES, output_size, SCALE, ratio))
@@ -105,7 +113,8 @@ def test_both_paths_agree_with_gradients(output_size, ratio):
 
 
 def test_gradients_equal_differences():
-    features, boxes = make_features(torch.float64).requires_grad_(), BOXES.double()
+    features = make_features(torch.float64).requires_grad_()
+    boxes = BOXES.double()
     assert torch.autograd.gradcheck(
         lambda maps: roi_align_torch(maps, boxes, IMAGES, 2, SCALE, 2), features, fast_mode=True
     )

@@ -16,7 +16,8 @@ from grounded_attention.modeling.task_losses import (
     soft_cross_entropy_sum,
 )
 
-B, C = 5, 4
+B = 5
+C = 4
 LABELS = torch.tensor([2, -100, 0, 3, -100])
 REGIONS = torch.tensor([[1.0, 0, -100, 0.5]] * 2 + [[0.0, -1, -1, -1]] * 2 + [[-100.0] * 4])
 ANSWERS = torch.tensor([[0.3, 0, 1, 0], [0.0, 0, 0, 0], [1.0, 1, 0, 0], [0, 0, 0, 0.6], [0.3, 0.3, 0, 0]])
@@ -59,7 +60,8 @@ def by_loops(name: str, scores: list, targets: list) -> tuple[float, int]:
         elif name == "grounding":
             parts = [0.0]
             for phrase, right in zip(row, target, strict=True):
-                share, logs = 1 / max(sum(right), 1), log_softmax(phrase)
+                share = 1 / max(sum(right), 1)
+                logs = log_softmax(phrase)
                 parts += [share * (math.log(share) - log) for log, chosen in zip(logs, right, strict=True) if chosen]
             losses.append(sum(parts))
     return sum(losses), len(losses)
@@ -80,7 +82,9 @@ LOSSES = {
 
 
 def scores_for(name: str) -> torch.Tensor:
-    return logits(B, 2, C) if name == "grounding" else logits(B, C)
+    if name == "grounding":
+        return logits(B, 2, C)
+    return logits(B, C)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -116,6 +120,7 @@ def test_nothing_labelled_is_a_zero_with_a_graph(name):
 
 
 def test_means_of_several_losses_are_added():
-    one, two = (torch.tensor(6.0), torch.tensor(3)), (torch.tensor(0.0), torch.tensor(0))
+    one = (torch.tensor(6.0), torch.tensor(3))
+    two = (torch.tensor(0.0), torch.tensor(0))
     assert mean_of(one, two) == 2.0
     assert mean_of() is None

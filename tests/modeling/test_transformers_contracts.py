@@ -16,8 +16,10 @@ from grounded_attention.modeling.unpadding import UnpaddedLayer
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vl_bert import make_model
 
-BERT, VISUAL = "models.bert.modeling_bert", "models.visual_bert.modeling_visual_bert"
-LXMERT, RESNET = "models.lxmert.modeling_lxmert", "models.resnet.modeling_resnet"
+BERT = "models.bert.modeling_bert"
+VISUAL = "models.visual_bert.modeling_visual_bert"
+LXMERT = "models.lxmert.modeling_lxmert"
+RESNET = "models.resnet.modeling_resnet"
 CONFIG = SimpleNamespace(
     vocab_size=11,
     hidden_size=8,
@@ -165,7 +167,8 @@ def test_the_object_head_gives_scores_by_name():
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_a_part_has_the_weights_of_checkpoints(name):
     found = {key.rpartition(".")[0] for key in made(name).state_dict()}
-    found = {key.partition(".")[0] for key in found} if name.endswith("Heads") else found
+    if name.endswith("Heads"):
+        found = {key.partition(".")[0] for key in found}
     assert_says(found == {*WEIGHTS[name]}, name, f"expected weights {sorted(WEIGHTS[name])}, found {sorted(found)}")
 
 
@@ -190,7 +193,8 @@ def test_a_layer_of_bert_computes_the_same():
     """BERT's own layer, with its weights, against ours: eager attention, and every column visible."""
     config = transformers.BertConfig(**{**vars(CONFIG), "num_hidden_layers": 1}, attn_implementation="eager")
     torch.manual_seed(0)
-    theirs, ours = transformers.BertModel(config).eval(), UnpaddedLayer(config, 0).eval()
+    theirs = transformers.BertModel(config).eval()
+    ours = UnpaddedLayer(config, 0).eval()
     ours.load_state_dict(theirs.encoder.layer[0].state_dict())
     expected = theirs(inputs_embeds=X, output_hidden_states=True)
     torch.testing.assert_close(ours(expected.hidden_states[0]), expected.last_hidden_state)

@@ -30,7 +30,8 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 SIZES = [(9, 4), (4, 7)]
 MAKE = {"vilbert": make_vilbert, "lxmert": make_lxmert}
 VGP = {"vilbert": modeling.ViLBertForVGP, "lxmert": modeling.LXMERTForVGP}
-B, F = 3, 16
+B = 3
+F = 16
 
 families = pytest.mark.parametrize("family", MAKE)
 sizes = pytest.mark.parametrize(("words", "regions"), SIZES)
@@ -39,7 +40,8 @@ sizes = pytest.mark.parametrize(("words", "regions"), SIZES)
 def make_batch(words: int, regions: int) -> dict[str, torch.Tensor]:
     """Ragged on both sides; the last word and the last region of the first row are grounded."""
     generator = torch.Generator().manual_seed(1)
-    text_mask, region_mask = torch.ones(B, words, dtype=torch.long), torch.ones(B, regions, dtype=torch.long)
+    text_mask = torch.ones(B, words, dtype=torch.long)
+    region_mask = torch.ones(B, regions, dtype=torch.long)
     text_mask[1, words - 1 :], region_mask[2, regions - 2 :] = 0, 0
     phrase_mask = torch.zeros(B, 2, words, dtype=torch.bool)
     phrase_regions = torch.zeros(B, 2, regions, dtype=torch.bool)
@@ -70,7 +72,8 @@ def run(model, batch, **kwargs):
 def cross_maps(family, batch):
     """Direction -> the eager maps of the co-attention; the other maps are those of one stream."""
     model = MAKE[family](VGP[family], "eager")
-    words, regions = batch["phrase_mask"].shape[2], batch["phrase_regions"].shape[2]
+    words = batch["phrase_mask"].shape[2]
+    regions = batch["phrase_regions"].shape[2]
     with torch.no_grad():
         maps = run(model, batch, output_attentions=True).attentions
     shapes = {"text_to_region": (words, regions), "region_to_text": (regions, words)}
@@ -82,7 +85,8 @@ def grounded_rows(batch, direction):
     sides = [batch["phrase_mask"], batch["phrase_regions"]]
     masks = [batch["attention_mask"], batch["region_attention_mask"]]
     if direction == "region_to_text":
-        sides, masks = sides[::-1], masks[::-1]
+        sides = sides[::-1]
+        masks = masks[::-1]
     for example in range(B):
         for row in range(sides[0].shape[2]):
             gold = {
@@ -102,7 +106,8 @@ def grounded_rows(batch, direction):
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions, layers, unpad, back_end):
     batch = make_batch(words, regions)
-    model, method = MAKE[family](VGP[family], back_end, unpad=unpad), get_method("direct", layers=layers)
+    model = MAKE[family](VGP[family], back_end, unpad=unpad)
+    method = get_method("direct", layers=layers)
     method.prepare(model)
     found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
     for direction, maps in cross_maps(family, batch).items():
@@ -123,7 +128,8 @@ def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions,
 def test_heads_that_see_nothing_have_a_known_loss(family, words, regions):
     """Without keys attention is uniform, so the loss of a row is the logarithm of the number of its columns."""
     batch = make_batch(words, regions)
-    model, method = MAKE[family](VGP[family]), get_method("direct")
+    model = MAKE[family](VGP[family])
+    method = get_method("direct")
     for name, parameter in model.named_parameters():
         if ".biattention.key" in name or ".visual_attention.att.key" in name:
             parameter.data.zero_()
@@ -138,9 +144,12 @@ def test_heads_that_see_nothing_have_a_known_loss(family, words, regions):
 @families
 @pytest.mark.parametrize("unpad", [False, True])
 def test_layers_share_a_plan_for_each_direction(family, unpad, monkeypatch):
-    made, make = [], row_plans.make_plan
+    made = []
+    make = row_plans.make_plan
     monkeypatch.setattr(row_plans, "make_plan", lambda *given: made.append(given) or make(*given))
-    model, method, batch = MAKE[family](VGP[family], unpad=unpad), get_method("direct"), make_batch(9, 4)
+    model = MAKE[family](VGP[family], unpad=unpad)
+    method = get_method("direct")
+    batch = make_batch(9, 4)
     method.prepare(model)
     run(model, batch, **method.forward_kwargs(batch))
     assert len(model.config.grounding_calls) > len(made) == 2
@@ -148,10 +157,13 @@ def test_layers_share_a_plan_for_each_direction(family, unpad, monkeypatch):
 
 @families
 def test_permuted_regions_change_only_their_order(family):
-    batch, order = make_batch(9, 4), torch.tensor([0, 3, 1, 2])  # the whole image of ViLBERT stays the first
+    # the whole image of ViLBERT stays the first
+    batch = make_batch(9, 4)
+    order = torch.tensor([0, 3, 1, 2])
     moved = {**batch, **{name: batch[name][:, order] for name in batch if name.startswith("region_")}}
     moved["phrase_regions"] = batch["phrase_regions"][..., order]
-    model, method = MAKE[family](VGP[family]), get_method("direct")
+    model = MAKE[family](VGP[family])
+    method = get_method("direct")
     method.prepare(model)
     results = []
     for each in (batch, moved):
@@ -166,7 +178,8 @@ def test_permuted_regions_change_only_their_order(family):
 @families
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_padding_and_unpadding_change_no_valid_state(family, back_end):
-    batch, cls = make_batch(9, 4), FAMILIES[family].base_model
+    batch = make_batch(9, 4)
+    cls = FAMILIES[family].base_model
     padded, unpadded = (
         run(MAKE[family](cls, back_end, unpad=unpad), batch, output_hidden_states=True) for unpad in (False, True)
     )
@@ -191,7 +204,9 @@ def test_padding_and_unpadding_change_no_valid_state(family, back_end):
 def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
     gradients = []
     for checkpointing in (False, True):
-        model, batch, method = MAKE[family](VGP[family]), make_batch(9, 4), get_method("direct")
+        model = MAKE[family](VGP[family])
+        batch = make_batch(9, 4)
+        method = get_method("direct")
         model.train()
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -212,16 +227,22 @@ def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
 
 def rollout_squares(family, batch):
     """Of each call of words and regions: one square matrix of the whole input (B, N, N), from the eager maps."""
-    words, regions = batch["phrase_mask"].shape[2], batch["phrase_regions"].shape[2]
+    words = batch["phrase_mask"].shape[2]
+    regions = batch["phrase_regions"].shape[2]
     model = MAKE[family](VGP[family], "eager")
     with torch.no_grad():
         maps = run(model, batch, output_attentions=True).attentions
-    joint, before, name, found = torch.eye(words + regions).repeat(B, 1, 1), None, None, {}
+    joint = torch.eye(words + regions).repeat(B, 1, 1)
+    before = None
+    name = None
+    found = {}
     places = {"text": slice(0, words), "regions": slice(words, None)}
     for call, attention in zip(model.config.attention_calls, maps, strict=True):
         if call.name != name:
-            before, name = joint, call.name
-        rows, columns = places[call.query_stream], places[call.key_stream]
+            before = joint
+            name = call.name
+        rows = places[call.query_stream]
+        columns = places[call.key_stream]
         step = torch.eye(words + regions).repeat(B, 1, 1)
         step[:, rows, columns] += attention.mean(1)
         step[:, rows] = step[:, rows] / step[:, rows].sum(-1, keepdim=True)
@@ -237,7 +258,8 @@ def rollout_squares(family, batch):
 @families
 def test_rollout_in_blocks_is_that_of_one_matrix(family, words, regions):
     batch = make_batch(words, regions)
-    model, method = MAKE[family](VGP[family]), get_method("semi_direct")
+    model = MAKE[family](VGP[family])
+    method = get_method("semi_direct")
     method.prepare(model)
     found = rollout_layers(run(model, batch, attention_mean=True, output_attentions=True).attentions)
     squares, places = rollout_squares(family, batch)
@@ -257,7 +279,8 @@ def test_rollout_in_blocks_is_that_of_one_matrix(family, words, regions):
 
 @families
 def test_chosen_heads_are_those_of_their_layer(family):
-    model, batch = MAKE[family](VGP[family]), make_batch(9, 4)
+    model = MAKE[family](VGP[family])
+    batch = make_batch(9, 4)
     method = get_method("direct", heads=[[0, 1], [1, 0]], directions=["region_to_text"])
     method.prepare(model)
     found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
@@ -271,7 +294,9 @@ def test_chosen_heads_are_those_of_their_layer(family):
 @families
 @torch.no_grad()
 def test_grounding_is_measured_over_calls(family):
-    model, batch, metric = MAKE[family](VGP[family]), make_batch(9, 4), AttentionGrounding()
+    model = MAKE[family](VGP[family])
+    batch = make_batch(9, 4)
+    metric = AttentionGrounding()
     supervise(model)
     metric.update(run(model, batch, **metric.forward_kwargs(batch)), batch)
     figures = metric.compute(metric.state())
@@ -315,7 +340,8 @@ def test_the_calls_of_one_stream_and_its_rollout():
 
 @families
 def test_a_row_without_regions_is_text_alone(family):
-    batch, model = make_batch(9, 4), MAKE[family](FAMILIES[family].base_model)
+    batch = make_batch(9, 4)
+    model = MAKE[family](FAMILIES[family].base_model)
     alone = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
     assert alone.region_hidden_state.shape[1] == 0
     assert alone.pooler_output.isfinite().all()
@@ -388,11 +414,14 @@ def packed_kernel(lengths):
         assert mask is None
         assert query.shape[0] == key.shape[0] == 1
         lengths.append((kwargs["max_length_q"], kwargs["max_length_k"], id(cu_seq_lens_k)))
-        rows, first, start = [], 0, 0
+        rows = []
+        first = 0
+        start = 0
         for last, end in zip(cu_seq_lens_q.tolist()[1:], cu_seq_lens_k.tolist()[1:], strict=True):
             weights = (query[:, :, first:last] * scaling @ key[:, :, start:end].transpose(2, 3)).softmax(-1)
             rows.append(weights @ value[:, :, start:end])
-            first, start = last, end
+            first = last
+            start = end
         assert first == query.shape[2]
         assert start == key.shape[2]
         return torch.cat(rows, dim=2).transpose(1, 2), None
@@ -406,8 +435,10 @@ def packed_kernel(lengths):
 @pytest.mark.parametrize("name", ["flash_attention_2", "someone/kernel"])
 def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, supervised, name, monkeypatch):
     """Its own function would apply the mask of the keys to the queries of the other stream."""
-    batch, lengths = make_batch(words, regions), []
-    model, method = MAKE[family](VGP[family]), get_method("direct")
+    batch = make_batch(words, regions)
+    lengths = []
+    model = MAKE[family](VGP[family])
+    method = get_method("direct")
     method.prepare(model)
     wanted = run(model, batch, **method.forward_kwargs(batch))
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, name, packed_kernel(lengths))
@@ -435,7 +466,8 @@ def supervised_losses(model, batch):
 
 @families
 def test_supervision_in_bfloat16_is_close(family):
-    batch, model = make_batch(9, 4), MAKE[family](VGP[family])
+    batch = make_batch(9, 4)
+    model = MAKE[family](VGP[family])
     expected, _ = supervised_losses(model, batch)
     half = {name: value.bfloat16() if value.is_floating_point() else value for name, value in batch.items()}
     found, outputs = supervised_losses(model.bfloat16(), half)
@@ -452,7 +484,8 @@ def test_features_to_predict_may_differ_from_those_that_are_seen(family):
     """Exchanged regions show another feature than the one to predict."""
     options = {"visual_target": "features"} if family == "vilbert" else {"visual_loss": "masked"}
     model = MAKE[family](FAMILIES[family].heads["pretraining"], **options)
-    batch, wanted = make_batch(9, 4), torch.zeros(B, 4, dtype=torch.bool)
+    batch = make_batch(9, 4)
+    wanted = torch.zeros(B, 4, dtype=torch.bool)
     wanted[0, 1] = wanted[2, 0] = True
     targets = torch.randn(B, 4, F, generator=torch.Generator().manual_seed(5))
     found = run(model, batch, predicted_regions=wanted, region_feature_targets=targets)

@@ -11,7 +11,10 @@ from grounded_attention.modeling.unpadding import apply_packed, find_packing
 from grounded_attention.supervision import get_method, supervised_implementation
 from tests.helpers.exported import draw_inputs, model_inputs, tiny_model
 
-B, T, R, F = 4, 6, 5, 8
+B = 4
+T = 6
+R = 5
+F = 8
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 # Text and region lengths of the rows; 0 regions is text alone.
 PATTERNS = {
@@ -57,7 +60,8 @@ def mask_of(lengths, width, left=False):
 
 def make_batch(pattern="ragged", left=False):
     generator = torch.Generator().manual_seed(1)
-    text, regions = mask_of(PATTERNS[pattern][0], T, left), mask_of(PATTERNS[pattern][1], R)
+    text = mask_of(PATTERNS[pattern][0], T, left)
+    regions = mask_of(PATTERNS[pattern][1], R)
     corners = torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values
     return {
         "input_ids": torch.randint(1, 30, (B, T), generator=generator),
@@ -100,7 +104,8 @@ def assert_same_step(model, batch, **kwargs):
 @pytest.fixture
 def widths(monkeypatch):
     """The columns that each linear layer of width 20 (one a BERT layer) has seen."""
-    seen, forward = [], nn.Linear.forward
+    seen = []
+    forward = nn.Linear.forward
 
     def record(layer, states):
         if layer.out_features == 20:
@@ -191,7 +196,8 @@ def test_the_box_head_reads_the_same_states(widths):
 @pytest.mark.parametrize("method_name", ["direct", "semi_direct"])
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_supervised_attention(back_end, method_name):
-    model, method = make_model(back_end), get_method(method_name)
+    model = make_model(back_end)
+    method = get_method(method_name)
     model.set_attn_implementation(supervised_implementation(model))
     batch = make_batch("every row short")
     phrases = torch.zeros(B, 1, T, dtype=torch.bool), torch.zeros(B, 1, R, dtype=torch.bool)
@@ -215,7 +221,8 @@ def test_padded_columns_hold_zeros_and_the_others_the_same():
     states = model(**inputs)
     for name, mask in (("text", "attention_mask"), ("region", "region_attention_mask")):
         valid = batch[mask].bool()
-        found, expected = states[f"{name}_hidden_state"], padded[f"{name}_hidden_state"]
+        found = states[f"{name}_hidden_state"]
+        expected = padded[f"{name}_hidden_state"]
         torch.testing.assert_close(found[valid], expected[valid], **CLOSE)
         assert not found[~valid].any()
         assert expected[~valid].any()

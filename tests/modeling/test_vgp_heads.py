@@ -11,7 +11,9 @@ from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 
 MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_vilbert, "lxmert": make_lxmert}
-B, T, R = 3, 5, 4
+B = 3
+T = 5
+R = 4
 # Tokens of the phrases of each row; the second row has one, the third none.
 PHRASES = {(0, 0): [1, 2], (0, 1): [4], (1, 0): [0]}
 PAIRS = torch.tensor([[[0, 1], [1, 0]], [[0, 0], [-1, -1]], [[-1, -1]] * 2])

@@ -49,14 +49,17 @@ def as_theirs(case, text_states):
 
 def text_mask(case):
     mask = case["inputs"]["attention_mask"].bool()
-    return mask if not case["config"].get("task_specific_tokens") else functional.pad(mask, (1, 0), value=True)
+    if not case["config"].get("task_specific_tokens"):
+        return mask
+    return functional.pad(mask, (1, 0), value=True)
 
 
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", BASES)
 def test_states_after_every_layer(cases, name, back_end):
     case = cases[name]
-    model, wanted = convert(case, back_end).vilbert, case["outputs"]["base"]
+    model = convert(case, back_end).vilbert
+    wanted = case["outputs"]["base"]
     found = model(**as_inputs(case), output_hidden_states=True)
     hidden = {"t": [*found.hidden_states], "v": [*found.region_hidden_states]}
     assert [f"{stream[0] if stream != 'regions' else 'v'}{number}" for stream, number in model.config.schedule] == [
@@ -72,7 +75,8 @@ def test_states_after_every_layer(cases, name, back_end):
             order += [("t", f"c_t.{number}"), ("v", f"c_v.{number}")]
     for stream, key in order:
         states = hidden[stream].pop(0)
-        states = as_theirs(case, states) if stream == "t" else states
+        if stream == "t":
+            states = as_theirs(case, states)
         kind, _, number = key.partition(".")
         reference = wanted["hidden"][kind] if not number else wanted["hidden"][kind][number]
         torch.testing.assert_close(states[masks[stream]], reference[masks[stream]], **CLOSE)
@@ -84,7 +88,8 @@ def test_states_after_every_layer(cases, name, back_end):
 @pytest.mark.parametrize("name", BASES)
 def test_attention_of_every_call(cases, name):
     case = cases[name]
-    model, wanted = convert(case).vilbert, case["outputs"]["base"]
+    model = convert(case).vilbert
+    wanted = case["outputs"]["base"]
     maps = list(model(**as_inputs(case), output_attentions=True).attentions)
     masks = {"t": text_mask(case), "v": case["inputs"]["image_attention_mask"].bool()}
     if case["config"].get("task_specific_tokens"):
@@ -110,7 +115,8 @@ def test_attention_of_every_call(cases, name):
 
 def pretraining_targets(case):
     """The public code leaves the whole image, column 0, out of labels and targets, and has -1 for no label."""
-    inputs, outputs = case["inputs"], case["outputs"]
+    inputs = case["inputs"]
+    outputs = case["outputs"]
     labels = inputs["masked_lm_labels"]
     targets = {
         "labels": labels.masked_fill(labels < 0, -100),
@@ -133,8 +139,10 @@ def pretraining_targets(case):
 @pytest.mark.parametrize("name", PRETRAINING)
 def test_pretraining_losses_and_gradients(cases, name):
     case = cases[name]
-    model, wanted = convert(case, "sdpa"), case["outputs"]
-    inputs, targets = as_inputs(case), pretraining_targets(case)
+    model = convert(case, "sdpa")
+    wanted = case["outputs"]
+    inputs = as_inputs(case)
+    targets = pretraining_targets(case)
     if case["config"]["visual_target"] != 0:
         # Targets are given apart from the features in the public code, whose test values are random.
         inputs["region_features"] = inputs["region_features"].clone()
@@ -186,7 +194,8 @@ def test_negatives_are_other_regions():
     drawn = draw_negatives(mask, 200)
     assert drawn.shape == (3, 3, 200)
     for image, region in mask.nonzero().tolist():
-        across, within = drawn[image, region, :140], drawn[image, region, 140:]
+        across = drawn[image, region, :140]
+        within = drawn[image, region, 140:]
         others = {3 * i + r for i, r in mask.nonzero().tolist() if i != image}
         same = {3 * image + r for r in range(3) if mask[image, r] and r != region}
         assert set(across.tolist()) == others
@@ -196,9 +205,11 @@ def test_negatives_are_other_regions():
 @pytest.mark.parametrize("name", TASKS)
 def test_heads_of_tasks(cases, name):
     case = cases[name]
-    model, wanted = convert(case, "sdpa"), case["outputs"]
+    model = convert(case, "sdpa")
+    wanted = case["outputs"]
     found = model(**as_inputs(case))
-    text, regions = case["inputs"]["attention_mask"].bool(), case["inputs"]["image_attention_mask"].bool()
+    text = case["inputs"]["attention_mask"].bool()
+    regions = case["inputs"]["image_attention_mask"].bool()
     pairs = {"vil_prediction": found.answer_logits, "vil_logit": found.choice_logits}
     if name != "beta_tasks":
         pairs |= {
@@ -222,7 +233,9 @@ def test_heads_of_tasks(cases, name):
 @pytest.mark.parametrize("name", TASKS)
 def test_losses_of_tasks(cases, name):
     case = cases[name]
-    found, wanted, inputs = convert(case, "sdpa")(**as_inputs(case)), case["outputs"], case["inputs"]
+    found = convert(case, "sdpa")(**as_inputs(case))
+    wanted = case["outputs"]
+    inputs = case["inputs"]
     bce = functional.binary_cross_entropy_with_logits
     answers = bce(found.answer_logits, inputs["target_vqa"]) * inputs["target_vqa"].shape[1]
     torch.testing.assert_close(answers, wanted["loss_vqa"], **CLOSE)

@@ -24,7 +24,8 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def valid(outputs, inputs):
-    text, regions = inputs["attention_mask"].bool(), inputs["region_attention_mask"].bool()
+    text = inputs["attention_mask"].bool()
+    regions = inputs["region_attention_mask"].bool()
     return torch.cat([outputs.text_hidden_state[text], outputs.region_hidden_state[regions]])
 
 
@@ -32,15 +33,18 @@ def valid(outputs, inputs):
 
 
 def test_regions_have_token_type_0_by_default_and_a_second_image_has_1():
-    model, inputs = make_model(), make_inputs()
-    zeros, ones = torch.zeros(B, R, dtype=torch.long), torch.ones(B, R, dtype=torch.long)
+    model = make_model()
+    inputs = make_inputs()
+    zeros = torch.zeros(B, R, dtype=torch.long)
+    ones = torch.ones(B, R, dtype=torch.long)
     expected = valid(model(**inputs), inputs)
     assert torch.equal(expected, valid(model(**inputs, region_token_type_ids=zeros), inputs))
     assert not torch.allclose(expected, valid(model(**inputs, region_token_type_ids=ones), inputs), atol=0.01)
 
 
 def test_padding_and_its_side_do_not_matter():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     alignment = torch.tensor([[[1, 2], [0, -1], [-1, -1], [2, -1]]] * B)
     expected = model(**inputs, image_text_alignment=alignment)
     left = {name: value.clone() for name, value in inputs.items()}
@@ -55,7 +59,8 @@ def test_padding_and_its_side_do_not_matter():
 
 
 def test_boxes_are_accepted_and_not_read():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     expected = valid(model(**inputs), inputs)
     assert torch.equal(expected, valid(model(**{**inputs, "region_boxes": inputs["region_boxes"] / 2}), inputs))
 
@@ -90,7 +95,8 @@ def test_long_texts_are_refused():
 
 @pytest.mark.parametrize("bypass", [False, True])
 def test_unpadded_states_are_the_same(bypass):
-    model, inputs = make_model(bypass_transformer=bypass), make_inputs()
+    model = make_model(bypass_transformer=bypass)
+    inputs = make_inputs()
     expected = model(**inputs, output_hidden_states=True)
     model.config.unpad = True
     found = model(**inputs, output_hidden_states=True)
@@ -118,7 +124,8 @@ def test_loss_and_gradients_equal_transformers(tmp_path):
     torch.manual_seed(0)
     theirs = VisualBertForPreTraining(TheirConfig(**SIZES, visual_embedding_dim=F, pad_token_id=0)).eval()
     theirs.save_pretrained(tmp_path)
-    model, batch = VisualBERTForPreTraining.from_pretrained(tmp_path).eval(), pretraining_batch()
+    model = VisualBERTForPreTraining.from_pretrained(tmp_path).eval()
+    batch = pretraining_batch()
     batch["relationship_labels"] = torch.tensor([1, 0, 1])
     found = gradients(model, batch)
     names = {"region_features": "visual_embeds", "region_attention_mask": "visual_attention_mask"}
@@ -135,7 +142,8 @@ def test_loss_and_gradients_equal_transformers(tmp_path):
 
 
 def test_without_early_fusion_no_layer_can_be_supervised():
-    rows, columns = torch.tensor([[1]] * B), torch.tensor([[0]] * B)
+    rows = torch.tensor([[1]] * B)
+    columns = torch.tensor([[0]] * B)
     for name in ("grounding_queries", "attention_queries"):
         with pytest.raises(ValueError, match="bypass_transformer"):
             make_model(bypass_transformer=True)(**make_inputs(), **{name: {"text_to_region": (rows, columns)}})
@@ -146,7 +154,8 @@ def test_without_early_fusion_no_layer_can_be_supervised():
 
 @pytest.mark.parametrize("scorer", ["single_head", "self_attention"])
 def test_phrases_are_scored_as_described(scorer):
-    model, inputs = make_model(VisualBERTForPhraseGrounding, phrase_scorer=scorer), make_inputs()
+    model = make_model(VisualBERTForPhraseGrounding, phrase_scorer=scorer)
+    inputs = make_inputs()
     mask, regions, _ = make_grounding()
     outputs = model(**inputs, phrase_mask=mask, phrase_regions=regions)
     states = model.visual_bert(**inputs).last_hidden_state
@@ -154,13 +163,15 @@ def test_phrases_are_scored_as_described(scorer):
     for row, phrase, token in [(0, 0, 2), (0, 1, 4), (1, 0, 2)]:
         there = inputs["region_attention_mask"][row].bool()
         words = inputs["attention_mask"][row].bool()
-        query, scorer_ = model.attention.query(states[row, token]), model.attention
+        query = model.attention.query(states[row, token])
+        scorer_ = model.attention
         if scorer == "single_head":
             keys = scorer_.key(states[row, T:])
             scores = (keys @ query / (D / H) ** 0.5).masked_fill(~there, -10000.0)
             assert scorer_.key.out_features == D // H
         else:
-            keys, both = scorer_.key(states[row]), torch.cat([words, there])
+            keys = scorer_.key(states[row])
+            both = torch.cat([words, there])
             heads = [
                 (keys[:, part] @ query[part] / (D / H) ** 0.5).masked_fill(~both, -torch.inf).softmax(-1)
                 for part in (slice(0, D // H), slice(D // H, D))
@@ -186,7 +197,8 @@ def test_the_divergence_from_the_scores_of_the_answers():
 
 
 def test_choices_share_regions_or_have_their_own():
-    model, inputs = make_model(VisualBERTForMultipleChoice), make_inputs()
+    model = make_model(VisualBERTForMultipleChoice)
+    inputs = make_inputs()
     text = {
         n: torch.stack([inputs[n], inputs[n].flip(0)], 1) for n in ("input_ids", "attention_mask", "token_type_ids")
     }

@@ -78,7 +78,8 @@ def check_states(model, inputs, expected, **kwargs):
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
 @pytest.mark.parametrize("variant", ["type_default", "type_01", "alignment"])
 def test_pretraining(cases, variant, back_end):
-    case, expected = cases["pretraining"], cases["pretraining"]["outputs"][variant]
+    case = cases["pretraining"]
+    expected = cases["pretraining"]["outputs"][variant]
     model = convert(case, back_end)
     assert type(model) is VisualBERTForPreTraining
     inputs = as_inputs(case, alignment=variant == "alignment", types=variant == "type_01")
@@ -89,14 +90,16 @@ def test_pretraining(cases, variant, back_end):
         labels=labels.masked_fill(labels == -1, -100),
         relationship_labels=case["inputs"]["is_random_next"],
     )
-    text, length = inputs["attention_mask"].bool(), labels.shape[1]
+    text = inputs["attention_mask"].bool()
+    length = labels.shape[1]
     torch.testing.assert_close(outputs.mlm_logits[text], expected["prediction_logits"][:, :length][text], **CLOSE)
     torch.testing.assert_close(outputs.relationship_logits, expected["seq_relationship_logits"], **CLOSE)
     torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
 
 
 def test_maps_of_the_eager_encoder(cases):
-    case, expected = cases["pretraining"], cases["pretraining"]["outputs"]["type_default"]
+    case = cases["pretraining"]
+    expected = cases["pretraining"]["outputs"]["type_default"]
     inputs = as_inputs(case, alignment=False, types=False)
     outputs = convert(case, "eager").visual_bert(**inputs, output_attentions=True)
     rows = flat_mask(inputs)
@@ -106,14 +109,16 @@ def test_maps_of_the_eager_encoder(cases):
 
 def last_token_phrases(case):
     """The reference's word positions, -1 for padding, as phrases of one token."""
-    positions, length = case["inputs"]["flickr_position"], case["inputs"]["input_ids"].shape[1]
+    positions = case["inputs"]["flickr_position"]
+    length = case["inputs"]["input_ids"].shape[1]
     return functional.one_hot(positions.clamp(min=0), length).bool() & (positions >= 0)[..., None]
 
 
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ["flickr", "flickr_bypass"])
 def test_phrase_grounding(cases, name, back_end):
-    case, expected = cases[name], cases[name]["outputs"]
+    case = cases[name]
+    expected = cases[name]["outputs"]
     model = convert(case, back_end)
     assert type(model) is VisualBERTForPhraseGrounding
     assert model.config.bypass_transformer is (name == "flickr_bypass")
@@ -134,8 +139,10 @@ def test_phrase_grounding(cases, name, back_end):
     ],
 )
 def test_reasoning_and_multiple_choice(cases, name, model_class, read, back_end):
-    case, expected = cases[name], cases[name]["outputs"]
-    model, inputs = convert(case, back_end), as_inputs(case, **read)
+    case = cases[name]
+    expected = cases[name]["outputs"]
+    model = convert(case, back_end)
+    inputs = as_inputs(case, **read)
     assert type(model) is model_class
     check_states(model, inputs, expected)
     outputs = model(**inputs, labels=case["inputs"]["label"])
@@ -145,8 +152,10 @@ def test_reasoning_and_multiple_choice(cases, name, model_class, read, back_end)
 
 @pytest.mark.parametrize("position", ["found", "given"])
 def test_question_answering(cases, position):
-    case, expected = cases["vqa"], cases["vqa"]["outputs"]
-    model, inputs = convert(case), as_inputs(case, alignment=False, types=False)
+    case = cases["vqa"]
+    expected = cases["vqa"]["outputs"]
+    model = convert(case)
+    inputs = as_inputs(case, alignment=False, types=False)
     assert type(model) is VisualBERTForVisualQuestionAnswering
     check_states(model, inputs, expected)
     given = {"answer_positions": expected["gather_index"]} if position == "given" else {}
@@ -176,7 +185,9 @@ SIZES = {
     "visual_embedding_dim": 10,
     "initializer_range": 0.2,
 }
-B, T, R = 3, 7, 4
+B = 3
+T = 7
+R = 4
 
 
 def make_theirs(name, folder, **fields):
@@ -189,7 +200,8 @@ def make_theirs(name, folder, **fields):
 def random_inputs():
     """Padded inputs under our names and under theirs; their default token type, 1, is given to both."""
     torch.manual_seed(1)
-    text_mask, region_mask = torch.ones(B, T, dtype=torch.long), torch.ones(B, R, dtype=torch.long)
+    text_mask = torch.ones(B, T, dtype=torch.long)
+    region_mask = torch.ones(B, R, dtype=torch.long)
     text_mask[1, 5:], region_mask[0, 2:] = 0, 0
     alignment = torch.randint(-1, 5, (B, R, 2))
     ours = {
@@ -217,7 +229,8 @@ def test_states_equal_transformers(tmp_path, back_end):
     model = VisualBERTModel.from_pretrained(tmp_path, attn_implementation=back_end).eval()
     inputs, their_inputs = random_inputs()
     mask = flat_mask(inputs)
-    found, expected = model(**inputs), theirs(**their_inputs)
+    found = model(**inputs)
+    expected = theirs(**their_inputs)
     torch.testing.assert_close(found.last_hidden_state[mask], expected.last_hidden_state[mask], **CLOSE)
     torch.testing.assert_close(found.pooler_output, expected.pooler_output, **CLOSE)
 

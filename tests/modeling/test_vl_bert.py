@@ -22,7 +22,8 @@ def make_phrases():
 
 
 def valid_states(outputs, inputs):
-    text, regions = inputs["attention_mask"].bool(), inputs["region_attention_mask"].bool()
+    text = inputs["attention_mask"].bool()
+    regions = inputs["region_attention_mask"].bool()
     return [outputs.text_hidden_state[text], outputs.region_hidden_state[regions], outputs.end_hidden_state]
 
 
@@ -30,7 +31,8 @@ def valid_states(outputs, inputs):
 
 
 def test_output_names_the_columns():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     outputs = model(**inputs, output_hidden_states=True)
     columns = [outputs.text_hidden_state, outputs.region_hidden_state, outputs.end_hidden_state[:, None]]
     torch.testing.assert_close(torch.cat(columns, dim=1), outputs.last_hidden_state)
@@ -40,7 +42,8 @@ def test_output_names_the_columns():
 
 
 def test_text_only_equals_a_batch_row_whose_regions_are_all_padding():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     inputs["region_attention_mask"][1] = 0
     mixed = model(**inputs)
     alone = model(input_ids=inputs["input_ids"][1:2, :5], token_type_ids=inputs["token_type_ids"][1:2, :5])
@@ -51,7 +54,8 @@ def test_text_only_equals_a_batch_row_whose_regions_are_all_padding():
 
 def test_text_sees_the_whole_image_region():
     """With the region columns cut off from attention, text still changes with the first region and only with it."""
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     embed = model.embeddings
 
     def context(features):
@@ -152,9 +156,11 @@ def test_coordinate_embedding_by_its_formula(form):
 
 
 def test_region_encoder_by_its_formula():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     layer = model.region_encoder.projection
-    boxes, features = inputs["region_boxes"], inputs["region_features"]
+    boxes = inputs["region_boxes"]
+    features = inputs["region_features"]
     joined = torch.cat([embed_coordinates(boxes, 3, "center"), features], dim=-1)
     expected = torch.einsum("brf,vf->brv", joined, layer.weight) + layer.bias
     torch.testing.assert_close(model.region_encoder(features, boxes), expected.clamp(min=0), **CLOSE)
@@ -194,7 +200,8 @@ def test_pool_phrases_shares_the_gradient_of_equal_maxima():
 
 
 def test_flex_attention_equals_eager(uncompiled):
-    model, inputs = make_model(hidden_size=32), make_inputs()
+    model = make_model(hidden_size=32)
+    inputs = make_inputs()
     with torch.no_grad():
         model.set_attn_implementation("eager")
         expected = valid_states(model(**inputs), inputs)
@@ -216,9 +223,11 @@ def test_grounding_queries_reach_the_attention_function_in_sequence_positions():
 
     AttentionInterface.register("recording", attention)
     AttentionMaskInterface.register("recording", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-    model, inputs = make_model(VLBertForVGP), make_inputs()
+    model = make_model(VLBertForVGP)
+    inputs = make_inputs()
     model.set_attn_implementation("recording")
-    rows, columns = torch.tensor([[1, 2, -1]] * B), torch.tensor([[0, 3, -1]] * B)
+    rows = torch.tensor([[1, 2, -1]] * B)
+    columns = torch.tensor([[0, 3, -1]] * B)
     queries = {"region_to_text": (columns, rows), "text_to_region": (rows, columns)}
     outputs = model(**inputs, grounding_queries=queries, attention_share=False, output_attentions=True)
     assert len(seen) == 2

@@ -51,7 +51,8 @@ def pad_randomly(inputs, seed):
 def packed(reference, name):
     """Reference columns in the order of ours: text, regions and END of every row, without padding."""
     states = reference[name]
-    text, regions = reference["text_mask_new"], reference["object_mask_new"]
+    text = reference["text_mask_new"]
+    regions = reference["object_mask_new"]
     return [states[text], states[regions], states[reference["attention_mask"] & ~text & ~regions]]
 
 
@@ -82,7 +83,9 @@ def test_core_equals_reference_on_any_padding(name, seed):
 
 def to_float64(inputs):
     def convert(tensor):
-        return tensor.double() if tensor.is_floating_point() else tensor
+        if tensor.is_floating_point():
+            return tensor.double()
+        return tensor
 
     return {
         key: [convert(each) for each in given] if isinstance(given, list) else given for key, given in inputs.items()
@@ -129,7 +132,8 @@ def test_pretraining_heads_equal_reference():
     _, states, pooled, _ = run_core(model.vl_bert, inputs)
     text_length = inputs["text"][0].shape[1]
     text, regions, _ = states.split([text_length, inputs["regions"][0].shape[1], 1], dim=1)
-    text_mask, region_mask = inputs["text_mask"], inputs["region_mask"]
+    text_mask = inputs["text_mask"]
+    region_mask = inputs["region_mask"]
     torch.testing.assert_close(model.relationship_head(pooled), reference["relationship_logits"], **CLOSE)
     torch.testing.assert_close(model.mlm_head(text)[text_mask], reference["mlm_logits"][text_mask], **CLOSE)
     torch.testing.assert_close(model.region_head(regions)[region_mask], reference["mvrc_logits"][region_mask], **CLOSE)
@@ -137,7 +141,8 @@ def test_pretraining_heads_equal_reference():
 
 def test_helpers_equal_reference():
     reference = load_fixture("helpers")
-    boxes, out = reference["coordinate_embeddings"]["boxes"], reference["coordinate_embeddings"]["out"]
+    boxes = reference["coordinate_embeddings"]["boxes"]
+    out = reference["coordinate_embeddings"]["out"]
     size = boxes[:, [4, 5, 4, 5]]
     mine = embed_coordinates(boxes[:, :4] / size, dim=256, form="center")
     torch.testing.assert_close(mine.view_as(out), out, **CLOSE)
@@ -172,8 +177,10 @@ def test_vgp_module_equals_reference_from_pixels_boxes_on(shared: Path, name):
 
 
 def pretraining_inputs(inputs):
-    ids, boxes = inputs["text"], inputs["boxes"]
-    mlm, classes = inputs["mlm_labels"], inputs["mvrc_labels"]
+    ids = inputs["text"]
+    boxes = inputs["boxes"]
+    mlm = inputs["mlm_labels"]
+    classes = inputs["mvrc_labels"]
     return {
         "input_ids": ids,
         "attention_mask": ids > 0,
@@ -190,7 +197,8 @@ def pretraining_inputs(inputs):
 def check_pretraining(model, inputs, expected):
     """Logits where they mean something, and every loss by itself."""
     outputs = model(**inputs)
-    text, regions = inputs["attention_mask"].bool(), inputs["region_attention_mask"].bool()
+    text = inputs["attention_mask"].bool()
+    regions = inputs["region_attention_mask"].bool()
     torch.testing.assert_close(outputs.mlm_logits[text], expected["mlm_logits"][text], **CLOSE)
     rows = len(expected["mvrc_logits"])
     torch.testing.assert_close(outputs.region_logits[regions], expected["mvrc_logits"][regions[:rows]], **CLOSE)
@@ -209,7 +217,8 @@ def check_pretraining(model, inputs, expected):
 
 def join_streams(inputs, ids, labels):
     """Rows of text alone under the image rows, as the public multi-task module has them, and which they are."""
-    text, alone = inputs["input_ids"], len(ids)
+    text = inputs["input_ids"]
+    alone = len(ids)
     pad = (0, ids.shape[1] - text.shape[1])
     rows = {
         "input_ids": torch.cat([nn.functional.pad(text, pad), ids]),
@@ -259,7 +268,8 @@ def test_pretraining_module_equals_reference(shared: Path, name):
     config = make_config(reference["config"]["NETWORK"]["VLBERT"], relationship_head=True)
     model = VLBertForPreTraining(config).eval()
     load_weights(model, as_checkpoint(reference["state_dict"]))
-    inputs, expected = pretraining_inputs(reference["inputs"]), {**reference["outputs"], "loss": reference["loss"]}
+    inputs = pretraining_inputs(reference["inputs"])
+    expected = {**reference["outputs"], "loss": reference["loss"]}
     if name == "pretrain_multitask":
         ids, labels = reference["aux"]
         given = {**reference["inputs"], "aux_text": ids, "aux_labels": labels}

@@ -17,7 +17,8 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_pixels_equal_the_features_of_their_boxes(cls):
-    model, inputs = make_pixel_model(cls), make_inputs()
+    model = make_pixel_model(cls)
+    inputs = make_inputs()
     mine = model(**inputs, output_hidden_states=True).hidden_states
     theirs = model(**as_features(model, inputs), output_hidden_states=True).hidden_states
     regions = torch.cat([torch.ones(3, 7), inputs["region_attention_mask"], torch.ones(3, 1)], dim=1).bool()
@@ -28,7 +29,8 @@ def test_pixels_equal_the_features_of_their_boxes(cls):
 
 
 def test_text_alone_and_rows_of_text_alone_need_no_image():
-    model, inputs = make_pixel_model(), make_inputs()
+    model = make_pixel_model()
+    inputs = make_inputs()
     expected = model(**inputs)
     alone = model(input_ids=inputs["input_ids"][2:, :3])
     torch.testing.assert_close(alone.text_hidden_state[0], expected.text_hidden_state[2, :3], **CLOSE)
@@ -39,7 +41,8 @@ def test_text_alone_and_rows_of_text_alone_need_no_image():
 
 @pytest.mark.parametrize("back_end", ["eager", "sdpa", "flex_attention"])
 def test_a_back_end_of_the_whole_model_is_set_and_asked_for(back_end):
-    model, inputs = make_pixel_model(), make_inputs()
+    model = make_pixel_model()
+    inputs = make_inputs()
     expected = model(**inputs)
     model.set_attn_implementation(back_end)
     assert model.config._attn_implementation == back_end
@@ -51,7 +54,8 @@ def test_a_back_end_of_the_whole_model_is_set_and_asked_for(back_end):
 
 
 def test_training_reaches_the_pixel_network_except_its_frozen_stages():
-    model, inputs = make_pixel_model(VLBertForPreTraining).train(), make_inputs()
+    model = make_pixel_model(VLBertForPreTraining).train()
+    inputs = make_inputs()
     masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
     model(**inputs, masked_regions=masked, region_labels=torch.where(masked, 3, -100)).loss.backward()
     vision = model.vl_bert.vision_model
@@ -63,7 +67,8 @@ def test_training_reaches_the_pixel_network_except_its_frozen_stages():
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_the_pixel_network_is_saved_with_the_model(tmp_path, cls):
-    model, inputs = make_pixel_model(cls, region_masking="pixels"), make_inputs()
+    model = make_pixel_model(cls, region_masking="pixels")
+    inputs = make_inputs()
     model.save_pretrained(tmp_path)
     loaded = cls.from_pretrained(tmp_path)
     assert isinstance(loaded.config.vision_config, FastRCNNConfig)
@@ -107,7 +112,8 @@ def test_edges_on_a_pixel_survive_the_division_by_the_size(width):
 
 
 def test_pixel_masking_hides_pixels_and_word():
-    model, inputs = make_pixel_model(VLBertForPreTraining, region_masking="pixels"), make_inputs()
+    model = make_pixel_model(VLBertForPreTraining, region_masking="pixels")
+    inputs = make_inputs()
     assert model.region_mask_embedding is None
     masked = torch.tensor([[0, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0]]).bool()  # two of them are padding
     mine = model(**inputs, masked_regions=masked)
@@ -116,7 +122,8 @@ def test_pixel_masking_hides_pixels_and_word():
     for row, region in ((0, 1), (1, 2)):
         width, height = inputs["image_sizes"][row].tolist()
         x1, y1, x2, y2 = inputs["region_boxes"][row, region].tolist()
-        rows, columns = slice(int(y1 * height), int(y2 * height) + 1), slice(int(x1 * width), int(x2 * width) + 1)
+        rows = slice(int(y1 * height), int(y2 * height) + 1)
+        columns = slice(int(x1 * width), int(x2 * width) + 1)
         blanked["pixel_values"][row, :, rows, columns] = 0.0
         words[row, region] = model.masked_region_embedding.weight[0]
     expected = model.vl_bert(**blanked, region_linguistic_embeds=words)
@@ -125,7 +132,8 @@ def test_pixel_masking_hides_pixels_and_word():
 
 
 def test_feature_masking_from_pixels_equals_that_from_features():
-    model, inputs = make_pixel_model(VLBertForPreTraining), make_inputs()
+    model = make_pixel_model(VLBertForPreTraining)
+    inputs = make_inputs()
     nn.init.normal_(model.region_mask_embedding.weight)
     masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
     mine = model(**inputs, masked_regions=masked).mlm_logits
@@ -179,7 +187,8 @@ def test_a_model_without_pixel_network_refuses_pixels(cls):
 
 
 def test_pixel_masking_needs_pixels():
-    model, inputs = make_pixel_model(VLBertForPreTraining, region_masking="pixels"), make_inputs()
+    model = make_pixel_model(VLBertForPreTraining, region_masking="pixels")
+    inputs = make_inputs()
     inputs = as_features(model, inputs)
     assert model(**inputs).mlm_logits.isfinite().all()
     with pytest.raises(ValueError, match=r'config\.region_masking is "pixels"'):

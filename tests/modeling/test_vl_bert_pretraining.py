@@ -10,7 +10,8 @@ from tests.helpers.tiny_vl_bert import CLOSE, B, R, T, make_inputs, make_model
 
 
 def test_masked_regions_hide_feature_and_word_but_not_the_box():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    model = make_model(VLBertForPreTraining)
+    inputs = make_inputs()
     nn.init.normal_(model.region_mask_embedding.weight)
     masked = torch.zeros(B, R, dtype=torch.bool)
     masked[:, 1] = True
@@ -23,12 +24,14 @@ def test_masked_regions_hide_feature_and_word_but_not_the_box():
 
 
 def test_hard_region_labels_are_one_hot_distributions():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    model = make_model(VLBertForPreTraining)
+    inputs = make_inputs()
     labels = torch.full((B, R), -100)
     labels[0, 1], labels[1, 2] = 3, 0
     probs = torch.zeros(B, R, 6)
     probs[0, 1, 3] = probs[1, 2, 0] = 1.0
-    hard, soft = model(**inputs, region_labels=labels).loss, model(**inputs, region_label_probs=probs).loss
+    hard = model(**inputs, region_labels=labels).loss
+    soft = model(**inputs, region_label_probs=probs).loss
     torch.testing.assert_close(hard, soft)
     with pytest.raises(ValueError, match="not both"):
         model(**inputs, region_labels=labels, region_label_probs=probs)
@@ -47,7 +50,8 @@ NOTHING = {
     [("labels",), ("labels", "text_only"), ("region_labels",), ("region_label_probs",), ("relationship_labels",)],
 )
 def test_nothing_masked_gives_zero_with_a_graph(targets):
-    model, inputs = make_model(VLBertForPreTraining, relationship_head=True), make_inputs()
+    model = make_model(VLBertForPreTraining, relationship_head=True)
+    inputs = make_inputs()
     values = {**NOTHING, "text_only": torch.tensor([False, False, True])}
     outputs = model(
         **inputs, masked_regions=torch.zeros(B, R, dtype=torch.bool), **{name: values[name] for name in targets}
@@ -60,7 +64,8 @@ def test_nothing_masked_gives_zero_with_a_graph(targets):
 
 
 def test_words_of_text_only_rows_are_a_mean_of_their_own():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    model = make_model(VLBertForPreTraining)
+    inputs = make_inputs()
     inputs["region_attention_mask"][2] = 0
     labels = torch.full((B, T), -100)
     labels[0, 1], labels[1, [2, 4]], labels[2, 0] = 5, 6, 7

@@ -30,7 +30,8 @@ def test_from_bert_is_bert_on_text(tmp_path, cls):
     base = getattr(model, "vl_bert", model)
     ids = torch.randint(1, 31, (2, 6))
     types = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
-    features, boxes = torch.rand(2, R, F), torch.rand(2, R, 4)
+    features = torch.rand(2, R, F)
+    boxes = torch.rand(2, R, 4)
     outputs = base(
         input_ids=ids, token_type_ids=types, region_features=features, region_boxes=boxes, output_hidden_states=True
     )

@@ -40,7 +40,8 @@ def make_choice_inputs():
 
 def test_a_token_sees_the_region_it_names():
     """A region whose features reach no text otherwise: no layer mixes states before the embeddings are recorded."""
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     tags = torch.full((B, T), -1)
     tags[1, 2] = 3
 
@@ -52,7 +53,8 @@ def test_a_token_sees_the_region_it_names():
     torch.testing.assert_close(embed(token_regions=torch.where(tags < 0, 0, tags)), embed(token_regions=tags))
     features = inputs["region_features"].clone()
     features[1, 3] += 1.0
-    before, after = embed(token_regions=tags), embed(token_regions=tags, region_features=features)
+    before = embed(token_regions=tags)
+    after = embed(token_regions=tags, region_features=features)
     changed = (before != after).any(dim=-1)
     assert changed.nonzero().tolist() == [[1, 2]]
     # As if that region were the whole image.
@@ -63,7 +65,8 @@ def test_a_token_sees_the_region_it_names():
 
 
 def test_text_alone_takes_tokens_without_region():
-    model, inputs = make_model(), make_inputs()
+    model = make_model()
+    inputs = make_inputs()
     text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     none = torch.full((B, T), -1)
     torch.testing.assert_close(model(**text, token_regions=none)[0], model(**text)[0])
@@ -88,7 +91,8 @@ def test_without_regions_no_token_can_name_one():
 
 
 def test_referring_scores_and_loss_by_their_formulas():
-    model, inputs = make_model(VLBertForReferringExpression), make_inputs()
+    model = make_model(VLBertForReferringExpression)
+    inputs = make_inputs()
     targets = torch.tensor([[0.0, 1.0, 1.0, 1.0], [0.0, 0.5, -100.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
     outputs = model(**inputs, region_targets=targets)
     states = model.vl_bert(**inputs).region_hidden_state
@@ -121,7 +125,8 @@ def test_referring_dropout_is_in_the_head_only():
 @pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
 def test_answers_are_read_at_the_mask(head, form):
     model = make_model(VLBertForVisualQuestionAnswering, answers=ANSWERS, answer_head=head, vqa_loss=form)
-    inputs, targets = make_inputs(), torch.tensor([[1.0, 0.3, 0.0], [0.0, 0.6, 0.6], [0.0, 0.0, 0.0]])
+    inputs = make_inputs()
+    targets = torch.tensor([[1.0, 0.3, 0.0], [0.0, 0.6, 0.6], [0.0, 0.0, 0.0]])
     outputs = model(**inputs, answer_positions=POSITIONS, labels=targets)
     states = model.vl_bert(**inputs).text_hidden_state
     torch.testing.assert_close(outputs.logits, model.answer_head(states[[0, 1, 2], POSITIONS]), **CLOSE)
@@ -153,7 +158,8 @@ def test_the_classifier_starts_from_the_words_of_the_answers(head):
     model = make_model(VLBertForVisualQuestionAnswering, answers=ANSWERS, answer_head=head)
     nn.init.ones_(model.answer_head.classifier.bias)
     model.init_classifier_from_answers(WordPieces())
-    words, classifier = model.get_input_embeddings().weight, model.answer_head.classifier
+    words = model.get_input_embeddings().weight
+    classifier = model.answer_head.classifier
     for row, answer in enumerate(ANSWERS):
         pieces = WordPieces()(answer, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         torch.testing.assert_close(classifier.weight[row], sum(words[piece] for piece in pieces) / len(pieces))
@@ -182,7 +188,8 @@ def test_a_classifier_that_cannot_start_from_words(fields, message):
 def test_choices_equal_one_text_after_the_other(form):
     model = make_model(VLBertForMultipleChoice, choice_loss=form, choice_region_classes=5)
     inputs = make_choice_inputs()
-    labels, classes = torch.tensor([2, -100, 0]), torch.randint(0, 5, (B, R))
+    labels = torch.tensor([2, -100, 0])
+    classes = torch.randint(0, 5, (B, R))
     classes[inputs["region_attention_mask"] == 0] = -100
     outputs = model(**inputs, labels=labels)
     text = ("input_ids", "attention_mask", "token_type_ids")
@@ -206,7 +213,8 @@ def test_choices_equal_one_text_after_the_other(form):
 
 
 def test_regions_may_have_a_dimension_of_choices():
-    model, inputs = make_model(VLBertForMultipleChoice), make_choice_inputs()
+    model = make_model(VLBertForMultipleChoice)
+    inputs = make_choice_inputs()
     labels = torch.randint(0, 81, (B, R))
     expected = model(**inputs, region_class_labels=labels)
     for name in ("region_features", "region_boxes", "region_attention_mask"):
@@ -218,7 +226,8 @@ def test_regions_may_have_a_dimension_of_choices():
 
 
 def test_choices_take_embeddings_and_text_alone():
-    model, inputs = make_model(VLBertForMultipleChoice), make_choice_inputs()
+    model = make_model(VLBertForMultipleChoice)
+    inputs = make_choice_inputs()
     text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     expected = model(**text)
     assert expected.region_class_logits.shape == (B, C, 0, 81)
@@ -237,7 +246,8 @@ def test_a_choice_head_may_have_two_layers_and_no_region_classes():
 
 
 def test_choices_compute_the_features_of_an_image_once():
-    model, inputs = make_pixel_model(VLBertForMultipleChoice), make_pixel_inputs()
+    model = make_pixel_model(VLBertForMultipleChoice)
+    inputs = make_pixel_inputs()
     choices = make_choice_inputs()
     inputs.update({name: choices[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
     seen = []
@@ -249,7 +259,8 @@ def test_choices_compute_the_features_of_an_image_once():
 
 @pytest.mark.parametrize("cls", [VLBertForReferringExpression, VLBertForVisualQuestionAnswering])
 def test_pixels_equal_the_features_of_their_boxes(cls):
-    model, inputs = make_pixel_model(cls), make_pixel_inputs()
+    model = make_pixel_model(cls)
+    inputs = make_pixel_inputs()
     if cls is VLBertForVisualQuestionAnswering:
         inputs["answer_positions"] = POSITIONS
     torch.testing.assert_close(model(**inputs).logits, model(**as_features(model, inputs)).logits, **CLOSE)
@@ -269,7 +280,8 @@ def test_unknown_grounding_queries_reach_the_base_model(cls):
 
 
 def test_grounding_queries_may_have_a_dimension_of_choices():
-    model, inputs = make_model(VLBertForMultipleChoice), make_choice_inputs()
+    model = make_model(VLBertForMultipleChoice)
+    inputs = make_choice_inputs()
     seen = []
 
     def forward(hidden_states, *args, attention_queries=None, **kwargs):
@@ -277,7 +289,8 @@ def test_grounding_queries_may_have_a_dimension_of_choices():
         return original(hidden_states, *args, **kwargs)
 
     original, model.vl_bert.encoder.forward = model.vl_bert.encoder.forward, forward
-    rows, columns = torch.arange(B * C * 2).view(B, C, 2) % T, torch.zeros(B, C, 1, dtype=torch.long)
+    rows = torch.arange(B * C * 2).view(B, C, 2) % T
+    columns = torch.zeros(B, C, 1, dtype=torch.long)
     model(**inputs, grounding_queries={"text_to_region": (rows, columns)})
     model(**inputs, grounding_queries={"text_to_region": (rows.flatten(0, 1), columns.flatten(0, 1))})
     for (given,) in seen:

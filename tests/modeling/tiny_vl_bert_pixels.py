@@ -7,7 +7,9 @@ from grounded_attention.modeling import FastRCNNConfig, VLBertModel
 from tests.helpers.tiny_vl_bert import make_inputs as make_feature_inputs
 from tests.helpers.tiny_vl_bert import make_model
 
-HEIGHT, WIDTH, F = 48, 64, 16
+HEIGHT = 48
+WIDTH = 64
+F = 16
 VISION = {"embedding_size": 4, "hidden_sizes": [8, 8, 12, F], "depths": [1, 1, 1, 1], "roi_size": 3}
 
 

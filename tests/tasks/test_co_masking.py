@@ -12,14 +12,16 @@ from grounded_attention.tasks.masking import ChosenRegions, hide_overlapping, me
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
 
-IMAGES, SIZE = 8, (40, 30)
+IMAGES = 8
+SIZE = (40, 30)
 OPTIONS = {"relationship": False, "region_probability": 0.3, "regions_kept": 0.4}
 
 
 @pytest.fixture
 def table():
     """Images with pairs of regions that overlap more or less."""
-    rng, table = np.random.default_rng(0), TinyTable()
+    rng = np.random.default_rng(0)
+    table = TinyTable()
     for image in range(IMAGES):
         count = 4 + image
         corner = np.repeat(rng.uniform(0, 0.5, (count, 2)), 2, axis=0) + rng.uniform(0, 0.15, (2 * count, 2))
@@ -56,13 +58,15 @@ def test_overlapping_regions_by_hand(table, rows):
     found = {name: make_batch(table, rows, co_masking=name) for name in ("none", "paper", "released")}
     more = fewer = 0
     for row, example in enumerate(rows):
-        record, numbers = table[example["image_id"]], range(len(table[example["image_id"]]))
+        record = table[example["image_id"]]
+        numbers = range(len(table[example["image_id"]]))
         near = [{n for n in numbers if overlap(record, n, m) > 0.4} for m in numbers]
 
         def columns(name, field, row=row, numbers=numbers):
             return {n for n in numbers if found[name][field][row, n + 1]}
 
-        predicted, hidden = columns("none", "predicted_regions"), columns("none", "masked_regions")
+        predicted = columns("none", "predicted_regions")
+        hidden = columns("none", "masked_regions")
         also_hidden = {n for m in hidden for n in near[m]}
         uncounted = {n for m in predicted for n in near[m]}
         for name, expected, count in (
@@ -70,14 +74,17 @@ def test_overlapping_regions_by_hand(table, rows):
             ("paper", also_hidden, len(numbers) - len(also_hidden)),
             ("released", hidden, len(numbers) - len(uncounted)),
         ):
-            assert columns(name, "predicted_regions") == predicted and columns(name, "masked_regions") == expected
+            assert columns(name, "predicted_regions") == predicted
+            assert columns(name, "masked_regions") == expected
             total = np.zeros(FEATURE_SIZE)
             for n in numbers:
                 total += 0 if n in expected else record.features[n].astype(np.float64)
             assert np.allclose(found[name]["region_features"][row, 0], total / max(count, 1), atol=1e-5), name
         more += len(also_hidden) > len(hidden)
         fewer += len(uncounted) > len(hidden)
-    assert more and fewer  # the three differ
+    # the three differ
+    assert more
+    assert fewer
 
 
 def test_an_exchanged_region_that_overlaps_a_hidden_one_is_hidden(table):
@@ -86,12 +93,16 @@ def test_an_exchanged_region_that_overlaps_a_hidden_one_is_hidden(table):
     chosen = ChosenRegions(*(np.zeros(len(record), dtype=bool) for _ in range(3)))
     chosen.predicted[:2] = chosen.hidden[0] = chosen.exchanged[1] = True
     found = hide_overlapping(record, chosen)
-    assert found.predicted is chosen.predicted and found.hidden[:2].all() and not found.exchanged.any()
+    assert found.predicted is chosen.predicted
+    assert found.hidden[:2].all()
+    assert not found.exchanged.any()
 
 
 def test_a_mean_over_no_counted_region_is_the_sum():
-    features, none = np.ones((3, 2), dtype=np.float16), np.zeros(3, dtype=bool)
-    assert (mean_of_visible(features, none, none) == 3).all() and (mean_of_visible(features, ~none, none) == 0).all()
+    features = np.ones((3, 2), dtype=np.float16)
+    none = np.zeros(3, dtype=bool)
+    assert (mean_of_visible(features, none, none) == 3).all()
+    assert (mean_of_visible(features, ~none, none) == 0).all()
 
 
 def test_without_a_whole_image_there_is_no_fault_to_repeat(table, rows):

@@ -117,7 +117,8 @@ def test_a_step_sees_some_turns_with_their_phrases(made):
     for seed in range(40):
         chat = whole[0].draw_turns(2, np.random.default_rng(seed))
         turns = [whole[0].messages.index(message) for message in chat.messages]
-        assert len(turns) == 2 and turns == sorted(turns)
+        assert len(turns) == 2
+        assert turns == sorted(turns)
         for phrase in chat.phrases:
             words = chat.messages[phrase["sentence"] // 2][phrase["sentence"] % 2][phrase["start"] : phrase["end"]]
             seen[0].add((chat.messages[phrase["sentence"] // 2], words))
@@ -130,7 +131,8 @@ def test_a_step_sees_some_turns_with_their_phrases(made):
 
 def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
     rows, processor, folder = made
-    options, keys = GroundedGenerationOptions(turns=1), []
+    options = GroundedGenerationOptions(turns=1)
+    keys = []
 
     def generator(key):
         keys.append(key)
@@ -161,21 +163,20 @@ def test_clicks_of_a_conversation_are_written_as_answers_to_expressions(tmp_path
     point = make_chat(row, GroundedGenerationOptions(expressions="point"))
     assert point.messages == [("open the menu", "<point>"), ("close it", "<point>")]
     anchors = {each["sentence"]: each for each in point.phrases if each.get("text") == "<point>"}
-    assert (
-        {*anchors} == {1, 3} and len(anchors[3]["boxes"]) == 2 and (anchors[1]["start"], anchors[1]["end"]) == (0, 7)
-    )
+    assert {*anchors} == {1, 3}
+    assert len(anchors[3]["boxes"]) == 2
+    assert (anchors[1]["start"], anchors[1]["end"]) == (0, 7)
     located = make_chat(row, OPTIONS)
-    assert located.messages[0][1] == "[480, 50, 520, 70]" and located.phrases == point.phrases[:2]
+    assert located.messages[0][1] == "[480, 50, 520, 70]"
+    assert located.phrases == point.phrases[:2]
     assert make_chat(row, GroundedGenerationOptions(expressions="describe")).messages[0][1].startswith("pyautogui")
 
 
 def test_an_anchor_twice_or_without_a_box_is_refused_in_one_line(made):
     rows, processor, folder = made
     processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
-    task, picture = (
-        TASK.configure(GroundedGenerationOptions(expressions="point")),
-        Image.open(folder / rows[0]["file_name"]),
-    )
+    task = TASK.configure(GroundedGenerationOptions(expressions="point"))
+    picture = Image.open(folder / rows[0]["file_name"])
 
     def collate(asked, answer, *boxed):
         messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
@@ -233,7 +234,8 @@ def test_the_evidence_of_a_question_is_asked_for_before_its_answer(made):
     rows, processor, folder = made
     phrase = {"text": "what is it ?", "start": 0, "end": 12, "boxes": [BOX], "sentence": 0}
     about = {"image_id": "1", "example_id": "1", "kind": "question", "text": "what is it ?", "phrases": [phrase]}
-    row, picture = {**about, "answer": "a ball"}, Image.open(folder / rows[0]["file_name"])
+    row = {**about, "answer": "a ball"}
+    picture = Image.open(folder / rows[0]["file_name"])
     task = TASK.configure(GroundedGenerationOptions(before_answers=True))
     batch = task.collate(Examples([row], None, None, images=[picture]), processor)
     (asks,) = batch["text_positions"][0][batch["phrase_mask"][0, 1]].tolist()

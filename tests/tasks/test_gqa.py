@@ -25,7 +25,9 @@ class Rows(list):
     """Rows whose columns can be read as those of a data set."""
 
     def __getitem__(self, place):
-        return [row[place] for row in self] if isinstance(place, str) else super().__getitem__(place)
+        if isinstance(place, str):
+            return [row[place] for row in self]
+        return super().__getitem__(place)
 
 
 def rows(given=GIVEN, balanced=(True, True, False)):
@@ -89,7 +91,8 @@ def test_figures_are_those_of_the_metric_with_baselines():
 def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
     batch = collated(["", "", ""])
     scored = TASK.configure(options()).score(SimpleNamespace(logits=LOGITS), batch)
-    assert not scored.scores and not scored.totals
+    assert not scored.scores
+    assert not scored.totals
     items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
     TASK.export(items, tmp_path / "predictions_test")
     found = read_predictions(tmp_path / "predictions_test.json")
@@ -168,7 +171,8 @@ def test_the_explained_decision_is_scored_by_question():
 def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
     train = Rows({"answer": answer} for answer in ["two", "a dog", "two", "a dog", "no,", "two", ""])
     fitted = TASK.configure(GQAOptions()).fit_options({"train": train})
-    assert list(fitted.index) == ["two", "a dog", "no,"] and fitted.majority == "two"
+    assert list(fitted.index) == ["two", "a dog", "no,"]
+    assert fitted.majority == "two"
     assert list(TASK.configure(GQAOptions(answers={"fewest": 2})).fit_options({"train": train}).index) == [
         "two",
         "a dog",

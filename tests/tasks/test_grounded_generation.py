@@ -63,7 +63,8 @@ def spoken(chat, phrase):
 def test_phrases_stand_in_the_chat(rows):
     """A phrase of a row names the same words in the prompt or the answer, and keeps its boxes."""
     name, split, made = rows
-    assert len(made) >= len(split) and len(set(made["example_id"])) == len(made)
+    assert len(made) >= len(split)
+    assert len(set(made["example_id"])) == len(made)
     for row in made:
         chat = make_chat(row, OPTIONS)
         assert [spoken(chat, phrase) for phrase in chat.phrases] == [each["text"] for each in row["phrases"]]
@@ -74,7 +75,8 @@ def test_phrases_stand_in_the_chat(rows):
 
 def test_what_is_said(rows):
     name, split, made = rows
-    chat, row = make_chat(made[0], OPTIONS), split[0]
+    chat = make_chat(made[0], OPTIONS)
+    row = split[0]
     if name == "refcoco":
         assert chat.prompt == f"Where is {row['text']}?"
         assert [int(part) for part in chat.answer.strip("[]").split(", ")] == [
@@ -86,7 +88,8 @@ def test_what_is_said(rows):
         usual = max(row["answers"], key=row["answers"].count) if "answers" in row else row["answer"]
         assert (chat.prompt, chat.answer) == (row["text"], usual)
     else:
-        assert chat.prompt == "Describe the image." and chat.answer in row["captions"]
+        assert chat.prompt == "Describe the image."
+        assert chat.answer in row["captions"]
 
 
 def test_rows_without_texts_are_refused():
@@ -116,7 +119,10 @@ def trained():
 def test_the_language_loss_by_a_loop(trained):
     model, _, batch, _ = trained
     outputs = model(**{name: batch[name] for name in TASKS["grounded_generation"].model_inputs if name in batch})
-    total, tokens, right, exact = 0.0, 0, 0, []
+    total = 0.0
+    tokens = 0
+    right = 0
+    exact = []
     for row in range(2):
         same = []
         for place in range(1, batch["labels"].shape[1]):
@@ -125,7 +131,8 @@ def test_the_language_loss_by_a_loop(trained):
                 shares = outputs.logits[row, place - 1].double().softmax(-1)
                 total -= math.log(shares[label])
                 same.append(int(shares.argmax()) == label)
-        tokens, right = tokens + len(same), right + sum(same)
+        tokens = tokens + len(same)
+        right = right + sum(same)
         exact.append(float(all(same)))
     (loss,) = TASKS["grounded_generation"].losses
     assert int(loss.count(batch)) == tokens == 10 + 3
@@ -135,7 +142,8 @@ def test_the_language_loss_by_a_loop(trained):
         metric.update(outputs, batch)
     figures = metric.compute(metric.state())
     assert figures["answer_perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
-    assert figures["answer_token_accuracy"] == right / tokens and figures["answer_tokens"] == 2 * tokens
+    assert figures["answer_token_accuracy"] == right / tokens
+    assert figures["answer_tokens"] == 2 * tokens
     assert score(outputs, batch).scores["answers_accuracy"] == exact
 
 
@@ -205,12 +213,14 @@ def test_scores_of_generated_answers():
     assert score_generated(plain, 100).scores == scores
     batch["generated"][3:5] = ["[10, 10, 50, 101]", "10, 10, 50, 29"]
     scored = score_generated(batch)
-    assert scored.scores["box_accuracy"][3] == 0.0 and scored.totals == {
+    assert scored.scores["box_accuracy"][3] == 0.0
+    assert scored.totals == {
         "boxes_off_scale": 1,
         "boxes_of_other_form": 1,
     }
     assert scored.notes["other_form"] == [False] * 4 + [True, False, False]
-    assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
+    assert "101" in scored.notes["off_scale"][3]
+    assert scored.notes["off_scale"][4:] == [None] * 3
 
 
 def test_a_training_row_needs_an_answer(trained):

@@ -8,7 +8,8 @@ from transformers import BertTokenizer
 from grounded_attention.tasks.masking import WordMasker, choose_regions
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##x", "##y"]
-SPECIAL, MASK = 5, 4
+SPECIAL = 5
+MASK = 4
 
 
 @pytest.fixture
@@ -18,13 +19,15 @@ def tokenizer():
 
 def test_pieces_of_a_word_share_their_fate(tokenizer):
     ids = np.array([2, 5, 13, 14, 6, 7, 13, 3, 0, 0])  # [CLS] axy b cx [SEP] [PAD] [PAD]
-    masker, rng = WordMasker(tokenizer, 0.5), np.random.default_rng(0)
+    masker = WordMasker(tokenizer, 0.5)
+    rng = np.random.default_rng(0)
     for _ in range(200):
         masked, labels = masker(ids, rng)
         for word in ([1, 2, 3], [4], [5, 6]):
             assert len({*(labels[word] >= 0)}) == 1
             assert len({*(masked[word] == MASK)}) == 1
-        assert (labels[ids < SPECIAL] == -100).all() and (masked[ids < SPECIAL] == ids[ids < SPECIAL]).all()
+        assert (labels[ids < SPECIAL] == -100).all()
+        assert (masked[ids < SPECIAL] == ids[ids < SPECIAL]).all()
         assert (labels[labels >= 0] == ids[labels >= 0]).all()
 
 
@@ -49,18 +52,22 @@ def test_regions_hidden_are_predicted():
 
 def test_the_paper_hides_every_predicted_region():
     predicted, hidden, _ = choose_regions(100, np.random.default_rng(2))
-    assert predicted.any() and (predicted == hidden).all()
+    assert predicted.any()
+    assert (predicted == hidden).all()
 
 
 def test_exchanged_regions_are_predicted_and_not_hidden():
     """LXMERT's public code: 80% hidden, 10% exchanged, 10% unchanged; the other draws stay the same."""
-    rng, other = np.random.default_rng(2), np.random.default_rng(2)
+    rng = np.random.default_rng(2)
+    other = np.random.default_rng(2)
     predicted, hidden, exchanged = choose_regions(20000, rng, kept=0.1, exchanged=0.1)
-    assert not (exchanged & ~predicted).any() and not (exchanged & hidden).any()
+    assert not (exchanged & ~predicted).any()
+    assert not (exchanged & hidden).any()
     assert hidden.sum() / predicted.sum() == pytest.approx(0.8, abs=0.02)
     assert exchanged.sum() / predicted.sum() == pytest.approx(0.1, abs=0.02)
     before = choose_regions(20000, other, kept=0.1)
-    assert (before.predicted == predicted).all() and (before.hidden == hidden | exchanged).all()
+    assert (before.predicted == predicted).all()
+    assert (before.hidden == hidden | exchanged).all()
     assert rng.random() == other.random()
 
 

@@ -14,7 +14,9 @@ from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
 
 TASK = TASKS["pretraining"]
-IMAGES, CLASSES, LENGTHS = 6, 5, (1, 2, 4, 7, 3, 5)
+IMAGES = 6
+CLASSES = 5
+LENGTHS = (1, 2, 4, 7, 3, 5)
 HALF = {"word_probability": 0.5, "region_probability": 0.5}
 
 
@@ -70,7 +72,8 @@ def batch_of(collate, rows, which):
 
 def row_of(batch, row):
     """What one row holds, without its padding."""
-    text, regions = batch["attention_mask"][row].bool(), batch["region_attention_mask"][row].bool()
+    text = batch["attention_mask"][row].bool()
+    regions = batch["region_attention_mask"][row].bool()
     kept = {name: batch[name][row][text].tolist() for name in ("input_ids", "labels")}
     return kept | {
         name: batch[name][row][regions].tolist()
@@ -91,25 +94,33 @@ def test_the_draws_of_a_row_do_not_depend_on_its_batch(table, rows):
 
 def test_draws_differ_by_epoch_and_not_for_what_is_measured(table, rows):
     collate = collator(table, rows)
-    first, measured = batch_of(collate, rows, range(12)), batch_of(collate.evaluating(rows), rows, range(12))
+    first = batch_of(collate, rows, range(12))
+    measured = batch_of(collate.evaluating(rows), rows, range(12))
     collate.set_epoch(1)
     second = batch_of(collate, rows, range(12))
-    assert (first["labels"] != second["labels"]).any() and (first["region_labels"] != second["region_labels"]).any()
+    assert (first["labels"] != second["labels"]).any()
+    assert (first["region_labels"] != second["region_labels"]).any()
     again = batch_of(collate.evaluating(rows), rows, range(12))
-    assert torch.equal(measured["labels"], again["labels"]) and (measured["labels"] != first["labels"]).any()
+    assert torch.equal(measured["labels"], again["labels"])
+    assert (measured["labels"] != first["labels"]).any()
     collate.set_epoch(0)
     assert torch.equal(batch_of(collate, rows, range(12))["labels"], first["labels"])
 
 
 def test_regions_are_the_tables_and_the_whole_image_shows_no_hidden_one(table, rows):
     batch = batch_of(collator(table, rows, regions_kept=0.5), rows, range(12))
-    hidden, labels = batch["masked_regions"], batch["region_labels"]
-    assert hidden.any() and ((labels >= 0) & ~hidden).any() and not (hidden & (labels < 0)).any()
+    hidden = batch["masked_regions"]
+    labels = batch["region_labels"]
+    assert hidden.any()
+    assert ((labels >= 0) & ~hidden).any()
+    assert not (hidden & (labels < 0)).any()
     for row, example in enumerate(rows):
-        record, count = table[example["image_id"]], len(table[example["image_id"]])
+        record = table[example["image_id"]]
+        count = len(table[example["image_id"]])
         predicted = labels[row, 1 : count + 1] >= 0
         assert (labels[row, 1 : count + 1][predicted] == torch.from_numpy(record.classes)[predicted] + 1).all()
-        assert labels[row, 0] == -100 and (labels[row, count + 1 :] == -100).all()
+        assert labels[row, 0] == -100
+        assert (labels[row, count + 1 :] == -100).all()
         visible = record.features[~hidden[row, 1 : count + 1].numpy()].astype(np.float32)
         expected = visible.mean(0) if len(visible) else np.zeros(FEATURE_SIZE)
         assert np.allclose(batch["region_features"][row, 0], expected, atol=1e-6)
@@ -124,7 +135,8 @@ def test_soft_targets_are_the_tables_distributions(table, rows):
     hard = batch_of(collator(table, rows), rows, range(12))
     soft = batch_of(collator(table, rows, region_targets="soft"), rows, range(12))
     probs = soft["region_label_probs"]
-    assert "region_labels" not in soft and torch.equal(soft["masked_regions"], hard["masked_regions"])
+    assert "region_labels" not in soft
+    assert torch.equal(soft["masked_regions"], hard["masked_regions"])
     for row, example in enumerate(rows):
         for column in range(probs.shape[1]):
             expected = np.zeros(CLASSES + 1)
@@ -176,12 +188,15 @@ def test_texts_stand_below_the_images(table, rows, texts):
     for row in range(4):
         assert row_of(both, row) == row_of(images, row)
     tokens = {name: both[name][4:] for name in both}
-    assert not tokens["region_attention_mask"].any() and (tokens["region_labels"] == -100).all()
-    ids, labels = tokens["input_ids"], tokens["labels"]
+    assert not tokens["region_attention_mask"].any()
+    assert (tokens["region_labels"] == -100).all()
+    ids = tokens["input_ids"]
+    labels = tokens["labels"]
     original = torch.where(labels >= 0, labels, ids)[tokens["attention_mask"].bool()]
     assert all(id_ >= WORDS.index("l") for id_ in original.tolist()), "no [CLS], no [SEP], words of the corpus"
     part = batch_of(collator(table, rows, texts, texts_per_image=2), rows, [2])
-    assert row_of(part, 1) == row_of(both, 8) and row_of(part, 2) == row_of(both, 9)
+    assert row_of(part, 1) == row_of(both, 8)
+    assert row_of(part, 2) == row_of(both, 9)
 
 
 def model_of(**config):
@@ -232,7 +247,8 @@ def test_an_objective_that_is_off_has_no_term_and_no_figure(table, rows, off):
     assert off not in terms_of(outputs, batch)
     for term in TASK.losses:  # called all the same: nothing, with a graph
         total = term.total(outputs, batch)
-        assert total.requires_grad and torch.isfinite(total)
+        assert total.requires_grad
+        assert torch.isfinite(total)
     figures = {}
     for metric in TASK.metrics():
         metric.update(outputs, batch)
@@ -265,7 +281,8 @@ def test_soft_accuracy_is_of_the_most_likely_class(table, rows):
     metric = next(metric for metric in TASK.metrics() if metric.name == "regions")
     metric.update(outputs, batch)
     figures = metric.compute(metric.state())
-    assert figures["regions_accuracy"] == pytest.approx(np.mean(hits)) and figures["regions_count"] == len(hits)
+    assert figures["regions_accuracy"] == pytest.approx(np.mean(hits))
+    assert figures["regions_count"] == len(hits)
 
 
 @pytest.mark.parametrize("targets", ["hard", "soft"])

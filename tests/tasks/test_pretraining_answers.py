@@ -21,7 +21,9 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
 
 TASK = TASKS["pretraining"]
-IMAGES, CLASSES, REGIONS = 6, 5, 4
+IMAGES = 6
+CLASSES = 5
+REGIONS = 4
 ANSWERS = ["red", "2", "a net"]
 GIVEN = [{"Red.": 1.0}, {"two": 0.9, "net": 0.3, "unheard": 5.0}, {"unheard": 1.0}, {}]
 RECORDS = {"visual_loss": "masked", "num_object_labels": CLASSES, "num_attr_labels": 3}
@@ -34,13 +36,15 @@ def answers_of(given):
 @pytest.fixture
 def table():
     """The features of a region are its image and its number, so that a feature names its region."""
-    rng, table = np.random.default_rng(0), TinyTable()
+    rng = np.random.default_rng(0)
+    table = TinyTable()
     for image in range(IMAGES):
         features = np.zeros((REGIONS, FEATURE_SIZE), np.float16)
         features[:, 0], features[:, 1] = image + 1, np.arange(REGIONS)
         boxes = np.tile(np.array([0.1, 0.1, 0.6, 0.6], np.float32), (REGIONS, 1))
         classes = rng.integers(0, CLASSES, REGIONS).astype(np.int32)
-        attributes, scores = classes % 3, np.ones(REGIONS, np.float32)
+        attributes = classes % 3
+        scores = np.ones(REGIONS, np.float32)
         table[str(image)] = Regions(
             str(image), 10, 10, boxes, features, classes, scores, attributes=attributes, attribute_scores=scores
         )
@@ -86,10 +90,12 @@ def test_a_question_has_one_of_its_known_answers(table, rows):
         collate.set_epoch(epoch)
         labels = collate(list(rows))["answer_labels"].view(IMAGES, len(GIVEN))
         assert labels.dtype == torch.int64
-        assert (labels[:, 0] == 0).all() and (labels[:, 2:] == -100).all()
+        assert (labels[:, 0] == 0).all()
+        assert (labels[:, 2:] == -100).all()
         drawn += labels[:, 1].tolist()
     found = Counter(drawn)
-    assert found.keys() == {1, 2} and found[1] / len(drawn) == pytest.approx(0.75, abs=0.08)
+    assert found.keys() == {1, 2}
+    assert found[1] / len(drawn) == pytest.approx(0.75, abs=0.08)
 
 
 def test_an_exchanged_question_has_no_answer_and_other_draws_stay(table, rows):
@@ -97,8 +103,10 @@ def test_an_exchanged_question_has_no_answer_and_other_draws_stay(table, rows):
     batch = collator(table, rows, fitted(rows))(list(rows))
     assert batch.keys() - plain.keys() == {"answer_labels"}
     assert all(torch.equal(batch[name], value) for name, value in plain.items())
-    labels, related = batch["answer_labels"].view(IMAGES, -1), batch["relationship_labels"].view(IMAGES, -1) == 1
-    assert not related[:, :2].all() and related[:, :2].any()
+    labels = batch["answer_labels"].view(IMAGES, -1)
+    related = batch["relationship_labels"].view(IMAGES, -1) == 1
+    assert not related[:, :2].all()
+    assert related[:, :2].any()
     assert ((labels[:, :2] >= 0) == related[:, :2]).all()
     part = collator(table, rows, fitted(rows))([rows[n] for n in (5, 1)])
     assert part["answer_labels"].tolist() == batch["answer_labels"][[5, 1]].tolist()
@@ -107,7 +115,8 @@ def test_an_exchanged_question_has_no_answer_and_other_draws_stay(table, rows):
 def test_texts_without_images_and_rows_without_answers_have_no_label(table, rows):
     texts = Dataset.from_list([{"text_id": "0", "text": "l m"}])
     batch = collator(table, rows, fitted(rows, relationship=False), texts=texts)(list(rows)[:3])
-    assert batch["answer_labels"].tolist()[3:] == [-100] * 3 and batch["answer_labels"][0] == 0
+    assert batch["answer_labels"].tolist()[3:] == [-100] * 3
+    assert batch["answer_labels"][0] == 0
     captions = rows.remove_columns("answers")
     batch = collator(table, captions, fitted(captions, relationship=False))(list(captions)[:3])
     assert batch["answer_labels"].tolist() == [-100] * 3
@@ -150,7 +159,8 @@ def test_only_a_family_with_answers_predicts_them(rows):
     model = model_of(**fields)
     assert TASK.trained_options(model.config, True)["answers"] == ANSWERS
     bare = model_of(**TASK.configure(TASK.Options()).model_config())
-    assert bare.answer_head is None and "answers" not in TASK.trained_options(bare.config, True)
+    assert bare.answer_head is None
+    assert "answers" not in TASK.trained_options(bare.config, True)
 
 
 def test_loss_and_accuracy_of_answers(table, rows):
@@ -161,7 +171,8 @@ def test_loss_and_accuracy_of_answers(table, rows):
     outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
     term = next(term for term in task.losses if term.name == "answers")
     labelled = batch["answer_labels"] >= 0
-    logits, labels = outputs.answer_logits[labelled], batch["answer_labels"][labelled]
+    logits = outputs.answer_logits[labelled]
+    labels = batch["answer_labels"][labelled]
     expected = -logits.log_softmax(-1)[torch.arange(len(labels)), labels].sum()
     assert term.total(outputs, batch).item() == pytest.approx(expected.item(), abs=1e-5)
     assert term.count(batch) == len(labels) > 0
@@ -171,7 +182,8 @@ def test_loss_and_accuracy_of_answers(table, rows):
     assert metric.compute(metric.state())["answers_accuracy"] == pytest.approx(accuracy)
     # A batch without answers: no loss and no NaN, unlike the public code.
     empty = batch | {"answer_labels": torch.full_like(batch["answer_labels"], -100)}
-    assert term.total(outputs, empty) == 0 and term.count(empty) == 0
+    assert term.total(outputs, empty) == 0
+    assert term.count(empty) == 0
 
 
 @pytest.mark.parametrize("length", [{"max_steps": 6}, {"num_train_epochs": 2}])
@@ -181,7 +193,8 @@ def test_answers_are_learned_from_a_share_of_the_steps_on(table, rows, tmp_path,
     options = fitted(rows, relationship=False, answers_from=0.5)
     model = model_of(**TASK.configure(options).model_config())
     task = TASK.configure(options, model.config)
-    method, head = get_method("none"), model.answer_head.logit_fc[3].weight
+    method = get_method("none")
+    head = model.answer_head.logit_fc[3].weight
     seen = []
 
     class Recorded(GroundingTrainer):
@@ -206,9 +219,11 @@ def test_answers_are_learned_from_a_share_of_the_steps_on(table, rows, tmp_path,
     )
     trainer.train()
     assert [learned for learned, _ in seen] == [False] * 3 + [True] * 3
-    assert torch.equal(seen[0][1], seen[3][1]) and not torch.equal(seen[3][1], seen[5][1])
+    assert torch.equal(seen[0][1], seen[3][1])
+    assert not torch.equal(seen[3][1], seen[5][1])
     history = [entry for entry in trainer.state.log_history if "loss_answers" in entry]
-    assert len(history) == 6 and all(entry["loss_answers"] > 0 for entry in history)
+    assert len(history) == 6
+    assert all(entry["loss_answers"] > 0 for entry in history)
     parts = [{k: v for k, v in entry.items() if k.startswith("loss_")} for entry in history]
     assert history[0]["loss"] == pytest.approx(sum(parts[0].values()) - parts[0]["loss_answers"], abs=1e-3)
     assert history[5]["loss"] == pytest.approx(sum(parts[5].values()), abs=1e-3)
@@ -230,13 +245,17 @@ def test_exchanged_regions_show_another_image_and_are_predicted_as_themselves(ta
     assert batch.keys() - before.keys() == {"region_feature_targets"}
     for name in ("input_ids", "labels", "predicted_regions", "region_labels", "region_boxes"):
         assert name not in before or torch.equal(before[name], batch[name])
-    shown, own, candidates = batch["region_features"], before["region_features"], batch["region_candidate_mask"]
+    shown = batch["region_features"]
+    own = before["region_features"]
+    candidates = batch["region_candidate_mask"]
     assert torch.equal(batch["region_feature_targets"][candidates], own[candidates])
     changed = (shown != own).any(-1) & candidates
     assert torch.equal(changed, before["masked_regions"] & ~batch["masked_regions"])
     assert changed.sum() / batch["predicted_regions"].sum() == pytest.approx(0.5, abs=0.15)
-    images, known = shown[..., 0], {float(image) for image in range(1, IMAGES + 1)}
-    assert {*images[changed].tolist()} <= known and (images != own[..., 0])[changed].all()
+    images = shown[..., 0]
+    known = {float(image) for image in range(1, IMAGES + 1)}
+    assert {*images[changed].tolist()} <= known
+    assert (images != own[..., 0])[changed].all()
     if processor.whole_image:  # the mean of what the model sees
         visible = candidates & ~batch["masked_regions"]
         means = (shown * visible[..., None]).sum(1) / visible.sum(1).clamp(min=1)[:, None]
@@ -253,7 +272,8 @@ def test_the_feature_loss_compares_with_the_regions_own_features(table, rows):
     own = [torch.from_numpy(table[row["image_id"]].features).float() for row in rows]
     outputs = type("Outputs", (), {"predicted_features": torch.stack(own)})
     term = next(term for term in task.losses if term.name == "features")
-    assert (batch["region_features"] != torch.stack(own)).any() and term.total(outputs, batch) == 0
+    assert (batch["region_features"] != torch.stack(own)).any()
+    assert term.total(outputs, batch) == 0
 
 
 def test_pictures_have_no_features_to_exchange(rows):

@@ -16,12 +16,14 @@ from grounded_attention.tasks.flipping import flip_some
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable
 
-IMAGES, CLASSES = 6, 5
+IMAGES = 6
+CLASSES = 5
 TASK = TASKS["pretraining"]
 
 
 def table() -> TinyTable:
-    rng, made = np.random.default_rng(0), TinyTable()
+    rng = np.random.default_rng(0)
+    made = TinyTable()
     for image in range(IMAGES):
         count = int(rng.integers(3, 7))
         corner = rng.uniform(0, 0.5, (count, 2))
@@ -41,11 +43,13 @@ REGIONS = table()
 
 def rows() -> list[dict]:
     """Two captions for each image, of words of one token; phrases of one to three words with up to two boxes."""
-    rng, made = np.random.default_rng(1), []
+    rng = np.random.default_rng(1)
+    made = []
     for image in range(IMAGES):
         for number in range(2):
             words = [str(word) for word in rng.choice(WORDS[5:], int(rng.integers(5, 10)))]
-            phrases, place = [], 0
+            phrases = []
+            place = 0
             while place < len(words):
                 length = min(int(rng.integers(1, 4)), len(words) - place)
                 boxes = REGIONS[str(image)].boxes
@@ -93,8 +97,10 @@ def overlap(one, other) -> float:
 def check_phrases(batch: dict, row: int, phrases: list[dict], first: int = 0, shift: int = 1) -> int:
     """Compares the phrases of a row, from number `first` on, with loops; returns how many are there. A word is one
     token; the first is in column `shift`."""
-    length, found = int(batch["attention_mask"][row].sum()), 0
-    boxes, candidates = batch["region_boxes"][row].tolist(), batch["region_candidate_mask"][row].tolist()
+    length = int(batch["attention_mask"][row].sum())
+    found = 0
+    boxes = batch["region_boxes"][row].tolist()
+    candidates = batch["region_candidate_mask"][row].tolist()
     for number, phrase in enumerate(phrases, first):
         before = ROWS_TEXT[phrase["source"]][: phrase["start"]].count(" ")
         columns = [shift + before + i for i in range(phrase["text"].count(" ") + 1)]
@@ -129,13 +135,17 @@ def of_row(index: int) -> list[dict]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_phrases_after_exchange_masking_and_truncation(family, length):
     batch = collator(family, max_sequence_length=length)(ROWS)
-    related, labels, kept = batch["relationship_labels"], batch["labels"], 0
-    assert 0 < related.sum() < len(ROWS) and (labels >= 0).any()
+    related = batch["relationship_labels"]
+    labels = batch["labels"]
+    kept = 0
+    assert 0 < related.sum() < len(ROWS)
+    assert (labels >= 0).any()
     for row in range(len(ROWS)):
         if related[row]:
             kept += check_phrases(batch, row, of_row(row))
         else:
-            assert not batch["phrase_mask"][row].any() and not batch["phrase_regions"][row].any()
+            assert not batch["phrase_mask"][row].any()
+            assert not batch["phrase_regions"][row].any()
     everything = sum(len(ROWS[row]["phrases"]) for row in range(len(ROWS)) if related[row])
     assert kept == everything if length is None else 0 < kept < everything
     assert (batch["phrase_mask"].any(1) & (labels >= 0)).any()  # a masked word stays in its phrase
@@ -144,7 +154,8 @@ def test_phrases_after_exchange_masking_and_truncation(family, length):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_everything_else_is_as_without_phrases(family):
     collate = collator(family, relationship=True)
-    batch, plain = collate(ROWS), collate([{k: v for k, v in row.items() if k != "phrases"} for row in ROWS])
+    batch = collate(ROWS)
+    plain = collate([{k: v for k, v in row.items() if k != "phrases"} for row in ROWS])
     assert batch.keys() - plain.keys() == {"phrase_mask", "phrase_regions", "phrase_scores", "dropped_phrases"}
     assert all(torch.equal(value, batch[name]) for name, value in plain.items())
 
@@ -155,7 +166,8 @@ def test_rows_of_text_alone_have_no_phrases(name):
     method = get_method(name)
     plain = collator("vl_bert", method=method, relationship=False)(ROWS)
     batch = collator("vl_bert", method=method, texts=texts, relationship=False)(ROWS)
-    assert batch["text_only"].sum() == len(ROWS) and batch["phrase_mask"].shape[2] == batch["input_ids"].shape[1]
+    assert batch["text_only"].sum() == len(ROWS)
+    assert batch["phrase_mask"].shape[2] == batch["input_ids"].shape[1]
     assert not batch["phrase_mask"][len(ROWS) :].any()
     mask = batch["phrase_mask"][: len(ROWS)]
     assert torch.equal(mask[..., : plain["phrase_mask"].shape[2]], plain["phrase_mask"])
@@ -175,7 +187,8 @@ def test_both_captions_of_visualbert_have_their_phrases(length):
     assert given[0]["other_phrases"] == [given[1]["phrases"]]
     task = "caption_match_pretraining"
     batch = collator("visualbert", task, max_text_length=length)(given)
-    related, kept = batch["relationship_labels"].tolist(), [0, 0]
+    related = batch["relationship_labels"].tolist()
+    kept = [0, 0]
     assert 0 < sum(related) < len(given)
     for row, same in enumerate(related):
         types = batch["token_type_ids"][row].tolist()
@@ -218,17 +231,21 @@ def test_rows_are_as_before_without_the_wish_for_phrases():
 
 
 def test_a_flipped_picture_has_flipped_phrases():
-    text, box = "the dog left of a cat", [0.0, 0.2, 0.25, 0.6]
+    text = "the dog left of a cat"
+    box = [0.0, 0.2, 0.25, 0.6]
     phrase = {"text": 0, "start": text.index("a cat"), "end": len(text), "boxes": [box], "scores": [0.5]}
     rngs = [np.random.default_rng(0)] * 2
     pictures = [Image.new("RGB", (4, 4))] * 2
     texts, _, _, phrases = flip_some([text] * 2, None, pictures, rngs, 1.0, [[phrase], []])
     [moved] = phrases[0]
-    assert texts[0][moved["start"] : moved["end"]] == "a cat" and "right of" in texts[0]
-    assert moved["boxes"] == [pytest.approx([0.75, 0.2, 1.0, 0.6])] and moved["scores"] == [0.5]
+    assert texts[0][moved["start"] : moved["end"]] == "a cat"
+    assert "right of" in texts[0]
+    assert moved["boxes"] == [pytest.approx([0.75, 0.2, 1.0, 0.6])]
+    assert moved["scores"] == [0.5]
     assert phrases[1] == []
     same = flip_some([text], None, pictures[:1], rngs[:1], 0.0, [[phrase]])
-    assert same[0] == [text] and same[3] == [[phrase]]
+    assert same[0] == [text]
+    assert same[3] == [[phrase]]
 
 
 def test_scores_that_do_not_fit_their_boxes_are_named():
@@ -242,7 +259,8 @@ def test_the_weight_of_the_caption_match():
         options = TASKS[task].Options(relationship_weight=0.25)
         config = FAMILIES["vl_bert"].config_class()
         weights = {each.name: each.weight for each in TASKS[task].configure(options, config).losses}
-        assert weights.pop("relationship") == 0.25 and set(weights.values()) == {1.0}
+        assert weights.pop("relationship") == 0.25
+        assert set(weights.values()) == {1.0}
 
 
 @pytest.mark.parametrize("labels", ["random", "shuffled"])
@@ -263,9 +281,12 @@ def test_controls_of_captions_of_which_some_are_exchanged(labels):
         made.set_epoch(epoch)
         return made(ROWS)
 
-    found, exchanged, wrong = {}, set(), 0
+    found = {}
+    exchanged = set()
+    wrong = 0
     for epoch in range(4):
-        gold, drawn = batch_of("gold", epoch), batch_of(labels, epoch)
+        gold = batch_of("gold", epoch)
+        drawn = batch_of(labels, epoch)
         related = gold["relationship_labels"]
         exchanged.add(tuple(related.tolist()))
         for row, phrase in torch.cartesian_prod(*map(torch.arange, gold["phrase_regions"].shape[:2])).tolist():
@@ -275,8 +296,10 @@ def test_controls_of_captions_of_which_some_are_exchanged(labels):
             if not right:
                 assert not taken
                 continue
-            assert related[row] and found.setdefault((row, phrase), taken) == taken
+            assert related[row]
+            assert found.setdefault((row, phrase), taken) == taken
             wrong += taken != right
             others = int(gold["region_candidate_mask"][row].sum()) - len(right)
             assert labels == "shuffled" or (not taken & right and len(taken) == min(len(right), others))
-    assert len(exchanged) > 1 and wrong > len(found) / 2
+    assert len(exchanged) > 1
+    assert wrong > len(found) / 2

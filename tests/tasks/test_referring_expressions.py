@@ -20,7 +20,8 @@ from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 
 TASK = TASKS["referring_expressions"]
-WIDTH, HEIGHT = 100, 50
+WIDTH = 100
+HEIGHT = 50
 GOLD = [10, 10, 50, 40]
 # The object itself, half of it (an overlap of 0.5 with the last pixel, less without), another place.
 BOXES = [GOLD, [10, 10, 50, 24.5], [60, 10, 90, 40]]
@@ -62,7 +63,8 @@ def test_the_predicted_box_is_the_best_region_in_pixels():
     scored = score(outputs(0.0, 1.0, 3.0, 2.0), collated(), "vl_bert")
     assert scored.notes["box"] == [[10.0, 10.0, 50.0, 24.5]]
     assert scored.scores["expressions_accuracy"] == [True]  # from an overlap of half on
-    assert scored.scores["expressions_chance"] == [0.5] and scored.scores["expressions_upper_bound"] == [True]
+    assert scored.scores["expressions_chance"] == [0.5]
+    assert scored.scores["expressions_upper_bound"] == [True]
     for convention in ("vl_bert_label", "continuous"):
         assert score(outputs(0.0, 1.0, 3.0, 2.0), collated(), convention).scores["expressions_accuracy"] == [False]
 
@@ -85,7 +87,8 @@ def test_pixels_come_back_as_the_files_have_them():
         found = Regions("1", width, height, share[None], np.zeros((1, FEATURE_SIZE), np.float16))
         batch = Collator(TASK, tiny_processor(), {"1": found})([one])
         assert batch["gold_boxes"] == [gold]
-        assert score(outputs(0.0, 1.0), batch, "vl_bert").notes["box"] == [gold] and is_right(gold, gold)
+        assert score(outputs(0.0, 1.0), batch, "vl_bert").notes["box"] == [gold]
+        assert is_right(gold, gold)
 
 
 def test_an_image_without_detections_is_a_miss():
@@ -94,7 +97,8 @@ def test_an_image_without_detections_is_a_miss():
         [{**row(), "phrases": [whole_text("a b left", whole)]}]
     )
     scored = score(outputs(5.0), batch, "vl_bert")
-    assert scored.notes["box"] == [None] and scored.totals == {"expressions_without_detections": 1}
+    assert scored.notes["box"] == [None]
+    assert scored.totals == {"expressions_without_detections": 1}
     assert list(scored.scores.values()) == [[False], [0.0], [False]]
 
 
@@ -107,8 +111,10 @@ def test_a_batch_with_and_without_detections():
     found = model(**inputs, region_targets=batch["region_targets"])
     (component,) = TASK.losses
     mean = component.total(found, batch) / component.count(batch)
-    assert mean.item() == pytest.approx(found.loss.item(), abs=1e-6) and component.count(batch) == 5
-    right, valid = torch.tensor([0.0, 1, 0, 0, 0]), [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
+    assert mean.item() == pytest.approx(found.loss.item(), abs=1e-6)
+    assert component.count(batch) == 5
+    right = torch.tensor([0.0, 1, 0, 0, 0])
+    valid = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
     logits = torch.stack([found.logits[place] for place in valid])
     assert mean.item() == pytest.approx(F.binary_cross_entropy_with_logits(logits, right).item(), abs=1e-6)
     assert score(found, batch, "vl_bert").notes["box"][1] is None
@@ -136,7 +142,8 @@ def test_pictures_are_mirrored_with_boxes_and_words_in_training_alone(tmp_path):
     one = {**row(), "file_name": "1.png"}
     options = {"flip_probability": 1.0}
     collator = Collator(TASK, processor, {"1": record(BOXES)}, images=tmp_path, options=options)
-    flipped, plain = collator([one]), collator.evaluating([one])([one])
+    flipped = collator([one])
+    plain = collator.evaluating([one])([one])
     assert processor.tokenizer.decode(flipped["input_ids"][0]) == "[CLS] a b right [SEP]"
     assert processor.tokenizer.decode(plain["input_ids"][0]) == "[CLS] a b left [SEP]"
     mirrored = plain["region_boxes"][0, :, [2, 1, 0, 3]] * torch.tensor([-1, 1, -1, 1]) + torch.tensor([1, 0, 1, 0])

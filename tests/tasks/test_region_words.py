@@ -45,7 +45,8 @@ def make_batch(processor, texts=TEXTS, training=True):
 
 def by_loops(states, batch):
     """Sum and count of the loss, one phrase and word at a time."""
-    phrases, words = [], {}
+    phrases = []
+    words = {}
     for example in range(len(states)):
         state = dict(enumerate(states[example].double()))
         for tokens, regions in zip(
@@ -61,11 +62,13 @@ def by_loops(states, batch):
             for number, place in zip(ids, positions, strict=True):
                 words.setdefault(number, state[place])
     cosine = torch.nn.CosineSimilarity(dim=0)
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for mean, ids in phrases:
         shares = {word: math.exp(SCALE * float(cosine(mean, state))) for word, state in words.items()}
         for number in ids:
-            total, count = total - math.log(shares[number] / sum(shares.values())), count + 1
+            total = total - math.log(shares[number] / sum(shares.values()))
+            count = count + 1
     return total, count
 
 
@@ -76,11 +79,16 @@ def test_the_loss_by_loops_and_its_gradients(model_type):
     model = make_model(model_type, processor.tokenizer).eval()
     batch = make_batch(processor)
     outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
-    loss, count = region_word_loss(outputs, batch), count_region_words(batch)
+    loss = region_word_loss(outputs, batch)
+    count = count_region_words(batch)
     states = outputs.hidden_states[0].detach()
-    streams = states if states.dim() == 3 else states[0] if model_type == "gemma3n" else states[:, :, 0]
+    if states.dim() == 3:
+        streams = states
+    else:
+        streams = states[0] if model_type == "gemma3n" else states[:, :, 0]
     expected, words = by_loops(streams, batch)
-    assert int(count) == words >= 4 and loss.item() == pytest.approx(expected, rel=1e-4)
+    assert int(count) == words >= 4
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
     loss.backward()
     learning = {name for name, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
     seen = any("vision" in name or "visual" in name or "tower" in name for name in learning)
@@ -101,12 +109,14 @@ def test_phrases_without_image_tokens_or_words_do_not_count():
     batch["phrase_mask"][0] = False
     assert int(count_region_words(batch)) == 0
     loss = region_word_loss(states, batch)
-    assert loss.item() == 0.0 and loss.requires_grad
+    assert loss.item() == 0.0
+    assert loss.requires_grad
 
 
 def test_a_control_of_attention_leaves_region_words_gold():
     processor = PatchGroundingProcessor(make_processor("llava"))
-    losses, taught = [], []
+    losses = []
+    taught = []
     for labels in ("gold", "random"):
         collator = Collator(TASK, processor, None, options=OPTIONS, labels=labels, method=get_method("direct"))
         batch = collator.prepare(make_batch(processor), TEXTS)
@@ -115,7 +125,8 @@ def test_a_control_of_attention_leaves_region_words_gold():
         losses.append((region_word_loss(states, batch).item(), int(count_region_words(batch))))
         taught.append(batch["phrase_regions"].bool())
     assert losses[0] == losses[1]
-    assert taught[0].any() and not (taught[0] & taught[1]).any()
+    assert taught[0].any()
+    assert not (taught[0] & taught[1]).any()
 
 
 def test_only_training_batches_ask_for_states():

@@ -35,7 +35,8 @@ def test_a_flag_needs_its_methods(flag):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_what_a_task_cannot_do_is_refused(name):
-    task, given = TASKS[name], {"read_predictions": 1, "score_predictions": 4, "read_out": 2, "example_scores": 2}
+    task = TASKS[name]
+    given = {"read_predictions": 1, "score_predictions": 4, "read_out": 2, "example_scores": 2}
     lacking = [
         *(() if task.explains else FLAGS["explains"][1]),
         *(() if task.predictions else FLAGS["predictions"][1]),

@@ -30,11 +30,13 @@ def model(**config):
 
 def test_words_that_name_objects_see_their_regions():
     batch = collated(row())
-    assert batch["input_ids"].shape == (1, 4, 10) and batch["region_boxes"].shape == (1, 3, 4)
+    assert batch["input_ids"].shape == (1, 4, 10)
+    assert batch["region_boxes"].shape == (1, 3, 4)
     # [CLS] a b c [SEP] f a [SEP]: the whole image is region column 0.
     assert batch["token_regions"][0, 1].tolist() == [-1, -1, 1, 2, -1, -1, 2, -1, -1, -1]
     assert batch["token_type_ids"][0, 1].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 0, 0]
-    assert batch["region_class_labels"].tolist() == [[0, 1, 61]] and batch["labels"].tolist() == [2]
+    assert batch["region_class_labels"].tolist() == [[0, 1, 61]]
+    assert batch["labels"].tolist() == [2]
 
 
 def test_long_texts_lose_their_ends():
@@ -44,7 +46,8 @@ def test_long_texts_lose_their_ends():
 
 @pytest.mark.parametrize("form", ["sigmoid", "softmax"])
 def test_the_losses_are_the_models_own(form):
-    vcr, batch = model(choice_loss=form), collated(row(), row(1, label=-1), row(2, label=0))
+    vcr = model(choice_loss=form)
+    batch = collated(row(), row(1, label=-1), row(2, label=0))
     task = TASK.configure(VCROptions(), vcr.config)
     inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
     for name, targets in (("choices", "labels"), ("region_classes", "region_class_labels")):
@@ -66,7 +69,8 @@ def test_items_hold_the_choice():
     assert scored.scores == {"vcr_accuracy": [True, False], "vcr_chance": [0.25, 0.25]}
     assert scored.notes == {"chosen": [2, 3], "label": [2, 1]}
     unlabelled = score(SimpleNamespace(logits=torch.eye(4)[:1]), collated(row(label=-1)))
-    assert not unlabelled.scores and unlabelled.notes["chosen"] == [0]
+    assert not unlabelled.scores
+    assert unlabelled.notes["chosen"] == [0]
 
 
 def items(chosen, labels):
@@ -75,7 +79,8 @@ def items(chosen, labels):
 
 
 def test_two_runs_are_joined():
-    answers, rationales = items([0, 1, 2, 3], [0, 1, 0, 0]), items([1, 2, 3, 0], [1, 0, 3, 1])
+    answers = items([0, 1, 2, 3], [0, 1, 0, 0])
+    rationales = items([1, 2, 3, 0], [1, 0, 3, 1])
     expected = {"q_to_a": 0.5, "qa_to_r": 0.5, "q_to_ar": 0.25}
     assert join_runs(answers, rationales) == expected
     with pytest.raises(ValueError, match="3 are in one run only, such as val-1"):
@@ -101,7 +106,8 @@ def test_regions_that_are_not_the_objects(rows, table, message):
 
 
 def test_more_classes_than_the_model_has():
-    vcr, batch = model(choice_region_classes=5), collated(row())
+    vcr = model(choice_region_classes=5)
+    batch = collated(row())
     found = vcr(**{name: batch[name] for name in TASK.model_inputs if name in batch})
     with pytest.raises(ValueError, match="choice_region_classes is 5"):
         TASK.losses[1].total(found, batch)

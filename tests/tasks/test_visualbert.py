@@ -99,7 +99,8 @@ def test_the_second_caption_is_another_one_of_the_image_or_one_of_another_image(
             assert second != row["text"]
             assert label == 0 or second in row["others"]
         labels.append(batch["relationship_labels"].tolist())
-    assert labels[0] == labels[1] and 0 < sum(labels[0]) < len(labels[0])
+    assert labels[0] == labels[1]
+    assert 0 < sum(labels[0]) < len(labels[0])
 
 
 def test_only_words_are_masked_and_the_image_is_whole():
@@ -108,7 +109,8 @@ def test_only_words_are_masked_and_the_image_is_whole():
     batch = collated("caption_match_pretraining", rows, regions, split=rows, word_probability=1.0)
     words = ~torch.isin(batch["labels"], torch.tensor([-100]))
     specials = torch.isin(batch["input_ids"], torch.tensor([0, 2, 3]))
-    assert not (words & specials).any() and words.sum(1).tolist() == [4] * len(rows)
+    assert not (words & specials).any()
+    assert words.sum(1).tolist() == [4] * len(rows)
     expected = processor()(
         ["a"] * len(rows),
         region_features=[regions[r["image_id"]].features for r in rows],
@@ -126,7 +128,8 @@ def test_only_words_are_masked_and_the_image_is_whole():
 def test_exchange_follows_its_option_and_text_is_capped():
     rows = captions()
     always = collated("caption_match_pretraining", rows, None, split=rows, exchanged=1.0, max_text_length=6)
-    assert always["relationship_labels"].sum() == 0 and always["input_ids"].shape[1] == 6
+    assert always["relationship_labels"].sum() == 0
+    assert always["input_ids"].shape[1] == 6
     never = collated("caption_match_pretraining", rows, None, split=rows, exchanged=0.0)
     assert never["relationship_labels"].all()
 
@@ -136,9 +139,11 @@ def test_texts_of_tasks_are_read_alone():
     rows = TASKS["caption_match_pretraining"].to_rows(questions)
     assert rows[0] == {"image_id": "x", "caption_id": "1", "text": "a b?"}
     batch = collated("caption_match_pretraining", rows, table(x=2), second_caption=False)
-    assert "relationship_labels" not in batch and batch["token_type_ids"].sum() == 0
+    assert "relationship_labels" not in batch
+    assert batch["token_type_ids"].sum() == 0
     counted = {part.name: part.count(batch) for part in TASKS["caption_match_pretraining"].losses}
-    assert counted["relationship"] is None and counted["words"] is not None
+    assert counted["relationship"] is None
+    assert counted["words"] is not None
 
 
 def test_a_statement_matches_where_it_is_true():
@@ -153,7 +158,8 @@ def test_a_statement_matches_where_it_is_true():
 def test_a_question_of_vcr_stands_with_its_right_choice_and_its_tags():
     row = vcr_rows.row
     rows = TASKS["caption_match_pretraining"].to_rows(Dataset.from_list([row(0, label=1), row(1, label=-1)]))
-    assert len(rows) == 1 and (rows[0]["text"], rows[0]["second"]) == ("a b c", "f a")
+    assert len(rows) == 1
+    assert (rows[0]["text"], rows[0]["second"]) == ("a b c", "f a")
     batch = collated("caption_match_pretraining", rows, vcr_rows.regions(), second_caption=False, word_probability=0.0)
     # [CLS] a b c [SEP] f a [SEP]: b is object 0, c is 1 and 0, the choice's a is 1
     assert batch["image_text_alignment"].tolist() == [[[2, 3], [3, 6]]]
@@ -185,7 +191,8 @@ def test_masked_regions_can_be_left_to_the_family(config):
     row = {"image_id": "1", "caption_id": "1#0", "text": "a b c"}
     table = {"1": replace(record("1", 3), classes=np.zeros(3, dtype=np.int32))}
     batch = Collator(task, processor(), table, options=options)([row])
-    assert ("region_labels" in batch) == (config.model_type == "vl_bert") and "labels" in batch
+    assert ("region_labels" in batch) == (config.model_type == "vl_bert")
+    assert "labels" in batch
 
 
 # Reasoning over two images
@@ -205,7 +212,8 @@ def test_regions_of_two_images_follow_one_another():
     regions = pictures(2)
     batch = collated("visual_reasoning", [statement(0), statement(1, -1)], regions, given=processor(max_regions=2))
     assert batch["region_token_type_ids"].tolist() == [[0, 0, 1, 1]] * 2
-    left, right = regions["dev-0-0-img0"], regions["dev-0-0-img1"]
+    left = regions["dev-0-0-img0"]
+    right = regions["dev-0-0-img1"]
     expected = np.concatenate([left.features, right.features[:2]]).astype(np.float32)
     assert torch.equal(batch["region_features"][0], torch.from_numpy(expected))
     assert batch["labels"].tolist() == [1, -100]
@@ -219,11 +227,13 @@ def test_images_are_told_apart_and_their_order_counts():
         run("visual_reasoning", collated("visual_reasoning", [statement(0)], each)).logits
         for each in (regions, regions, swapped)
     ]
-    assert torch.equal(logits[0], logits[1]) and not torch.allclose(logits[0], logits[2], atol=1e-6)
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.allclose(logits[0], logits[2], atol=1e-6)
 
 
 def test_statements_are_scored_and_exported(tmp_path):
-    task, rows = TASKS["visual_reasoning"], [statement(0, 1), statement(1, 0), statement(2, -1)]
+    task = TASKS["visual_reasoning"]
+    rows = [statement(0, 1), statement(1, 0), statement(2, -1)]
     rows += [{**statement(0, 0), "example_id": "dev-0-1-0"}]
     logits = torch.tensor([[0.0, 2.0], [0.0, 1.0], [3.0, 0.0], [1.0, 0.0]])
     batch = collated("visual_reasoning", rows, pictures(3))
@@ -265,7 +275,8 @@ def entities() -> Dataset:
         "caption_ids": ["x#0", "x#1", "x#2"],
         "related": [True, False, True],
     }
-    first, second = [BOXES[1], BOXES[2]], [[0.4, 0.4, 0.6, 0.6]]
+    first = [BOXES[1], BOXES[2]]
+    second = [[0.4, 0.4, 0.6, 0.6]]
     phrases = [
         {"text": "a b", "start": 0, "end": 3, "sentence": 0, "boxes": first, "types": ["people", "other"]},
         {"text": "c", "start": 4, "end": 5, "sentence": 0, "boxes": second, "types": ["other"]},
@@ -316,7 +327,8 @@ def test_recalls_equal_the_metric_on_ranked_boxes():
     orders = ([0, 3, 2, 1], [0, 1, 2, 3])
     metric.update(ranked(*orders), batch)
     found = metric.compute(metric.state())
-    boxes, gold = [[BOXES[k] for k in order] for order in orders], [[BOXES[1], BOXES[2]], [[0.4, 0.4, 0.6, 0.6]]]
+    boxes = [[BOXES[k] for k in order] for order in orders]
+    gold = [[BOXES[1], BOXES[2]], [[0.4, 0.4, 0.6, 0.6]]]
     hits = [first_hit(*pair, "proposal") for pair in zip(boxes, gold, strict=True)]
     expected = {
         **_of_type("", hits),
@@ -324,11 +336,13 @@ def test_recalls_equal_the_metric_on_ranked_boxes():
         **_of_type("_other", hits),
     }  # the first has both
     assert {k.removeprefix("phrase_"): v for k, v in found.items() if "recall" in k or "upper" in k} == expected
-    assert found["phrase_accuracy"] == expected["recall@1"] == 0.0 and found["phrase_count"] == 2
+    assert found["phrase_accuracy"] == expected["recall@1"] == 0.0
+    assert found["phrase_count"] == 2
     assert expected["recall@5"] == expected["upper_bound"] == 0.5
     metric.update(ranked([1, 0, 2, 3], [0, 1, 2, 3]), batch)
     of_captions = metric.items()["phrase_accuracy_by_caption"]
-    assert of_captions == [0.0, 0.5] and metric.items()["example_id"] == 2 * batch["example_id"]
+    assert of_captions == [0.0, 0.5]
+    assert metric.items()["example_id"] == 2 * batch["example_id"]
     assert sum(of_captions) / 2 == metric.compute(metric.state())["phrase_accuracy"], "captions of two phrases each"
 
 

@@ -71,7 +71,8 @@ def test_scores_are_the_official_accuracy_of_each_question():
 def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
     batch = collated([[], [], []])
     scored = TASK.configure(options()).score(SimpleNamespace(logits=torch.eye(3)), batch)
-    assert not scored.scores and not scored.totals
+    assert not scored.scores
+    assert not scored.totals
     items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
     TASK.export(items, tmp_path / "predictions_test")
     assert read_predictions(tmp_path / "predictions_test.json") == {"10": "2", "11": "c d", "12": "e"}
@@ -80,7 +81,8 @@ def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
 @pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
 def test_the_loss_is_the_models_own(form):
     vqa = model(vqa_loss=form)
-    task, batch = TASK.configure(options(), vqa.config), collated()
+    task = TASK.configure(options(), vqa.config)
+    batch = collated()
     inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
     found = vqa(**inputs, labels=batch["labels"])
     (component,) = task.losses
@@ -91,7 +93,8 @@ def test_the_loss_is_the_models_own(form):
 
 
 def test_the_classifier_starts_from_the_answers_words():
-    vqa, processor = model(), tiny_processor()
+    vqa = model()
+    processor = tiny_processor()
     before = vqa.answer_head.classifier.weight.clone()
     TASK.configure(options(answers=["c d"])).initialise(vqa, processor)
     assert torch.equal(vqa.answer_head.classifier.weight, before)
@@ -112,7 +115,8 @@ def test_answers_of_the_training_questions():
 def test_the_options_are_completed_by_the_rows(tmp_path):
     splits = {"train": {"answers": HUMANS}, "test": {"answers": [[]]}}
     fitted = TASK.configure(VQAOptions(answers={"fewest": 1})).fit_options(splits)
-    assert fitted.index == {"2": 0, "c d": 1, "nobody knows": 2} and fitted.majority in ("c d", "nobody knows")
+    assert fitted.index == {"2": 0, "c d": 1, "nobody knows": 2}
+    assert fitted.majority in ("c d", "nobody knows")
     path = tmp_path / "answers.json"
     path.write_text(json.dumps(["", "e"]))
     assert TASK.configure(VQAOptions(answers=str(path))).fit_options(splits).index == {"": 0, "e": 1}
@@ -150,4 +154,5 @@ def test_files_that_hold_no_list_of_answers(tmp_path, content, message):
 
 def test_the_list_of_lxmert(shared):
     listed = read_answers(str(shared / "real" / "lxmert" / "vqa_trainval_label2ans.json"), [])
-    assert len(listed) == 3129 and listed[:2] == ["", "woods"]
+    assert len(listed) == 3129
+    assert listed[:2] == ["", "woods"]

@@ -65,9 +65,10 @@ def refcoco_candidates(
     """The candidates of RefCOCO's expressions, for the images of a folder."""
     instances = RefCOCOConfig(name=name, data_dir=str(data_dir)).instances_file
     images = read_ref_images(instances, by_stem)
-    candidates = (
-        annotated_candidates(instances, images) if detections is None else _collect(_detections(detections), images)
-    )
+    if detections is None:
+        candidates = annotated_candidates(instances, images)
+    else:
+        candidates = _collect(_detections(detections), images)
     if not candidates.records:
         expected = f"boxes in the {len(images)} images of {instances}"
         raise DataError("no image has a box", file=detections or instances, expected=expected)
@@ -80,11 +81,13 @@ def refcoco_candidates(
 def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
     """The objects of VCR's images, in the order in which tags number them; one without a box has the whole image."""
     config = VCRConfig(name="default", data_dir=str(data_dir), image_id_format=image_id_format)
-    candidates, files = Candidates("objects of vcr"), dict[str, str]()
+    candidates = Candidates("objects of vcr")
+    files = dict[str, str]()
     read = lru_cache(maxsize=64)(read_objects)
     for split in config.available_splits():
         for question in read_questions(config.questions(split)):
-            image_id, file = image_id_of(question, split, image_id_format), question.non_empty_text("img_fn")
+            image_id = image_id_of(question, split, image_id_format)
+            file = question.non_empty_text("img_fn")
             if files.setdefault(image_id, file) != file:
                 raise question.error("two images have one id", found=file, expected=files[image_id])
             if image_id not in candidates.records:
@@ -97,7 +100,8 @@ def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
 
 def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
     """Reads the images of `instances.json`."""
-    names, images = ImageNames(by_stem), dict[int, RefImage]()
+    names = ImageNames(by_stem)
+    images = dict[int, RefImage]()
     for _, record in member_records(path, HINT, "images"):
         number, image_id, name = names.read(record)
         images[number] = RefImage(image_id, name, *read_size(record))

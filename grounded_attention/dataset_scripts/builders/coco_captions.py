@@ -33,7 +33,8 @@ class ImageNames:
 
     def read(self, record: Record) -> tuple[int, str, str]:
         """Returns number, id and file name of an image."""
-        number, name = record.integer("id"), record.non_empty_text("file_name")
+        number = record.integer("id")
+        name = record.non_empty_text("file_name")
         image_id = image_id_of(number, name, self._by_stem)
         record.add_once(number, self._numbers, "the image occurs twice")
         expected = "file names with stems of their own, or the image id format number"
@@ -43,10 +44,13 @@ class ImageNames:
 
 def image_id_of(number: int, file_name: str, by_stem: bool) -> str:
     """Returns the id of an image: its number, or the stem of its file."""
-    return PurePosixPath(file_name).stem if by_stem else str(number)
+    if by_stem:
+        return PurePosixPath(file_name).stem
+    return str(number)
 
 
-OFFICIAL, KARPATHY = "official", "karpathy"
+OFFICIAL = "official"
+KARPATHY = "karpathy"
 HOMEPAGE = "https://cocodataset.org"
 WHERE_TO_GET = {
     OFFICIAL: "get annotations_trainval2014.zip, or that of your year, from https://cocodataset.org/#download and "
@@ -92,13 +96,19 @@ class CocoCaptionsConfig(LocalConfig):
     merge_restval: bool = True
 
     def sources(self) -> list[Path]:
-        return [self.path(split) for split in self.available_splits()] if self.data_dir else []
+        if self.data_dir:
+            return [self.path(split) for split in self.available_splits()]
+        return []
 
     def licence(self) -> Licence:
-        return KARPATHY_LICENCE if self.name == KARPATHY else LICENCE
+        if self.name == KARPATHY:
+            return KARPATHY_LICENCE
+        return LICENCE
 
     def available_splits(self) -> tuple[str, ...]:
-        return tuple(SPLITS) if self.name == KARPATHY else ("train", "val")
+        if self.name == KARPATHY:
+            return tuple(SPLITS)
+        return ("train", "val")
 
     def path(self, split: str) -> Path:
         """Returns the file of a split: in the data folder, in its folder `annotations`, or in its folder `coco`."""
@@ -172,7 +182,8 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Ro
             width, height = read_size(record)
             images[number] = {"image_id": image_id, "width": width, "height": height, "file_name": name}
         else:
-            caption_id, text = _new_id(record, "id", seen), record.text("caption")
+            caption_id = _new_id(record, "id", seen)
+            text = record.text("caption")
             _add_caption(captions[record.integer("image_id")], caption_id, text, report)
     if not images:
         raise DataError("no images", file=path, expected="an object with the lists images and annotations", hint=hint)
@@ -188,11 +199,9 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
     images: set[int] = set()
     seen: set[int] = set()
     for _, record in member_records(path, WHERE_TO_GET[KARPATHY], "images"):
-        number, name, split = (
-            _new_id(record, "cocoid", images),
-            record.non_empty_text("filename"),
-            record.text("split"),
-        )
+        number = _new_id(record, "cocoid", images)
+        name = record.non_empty_text("filename")
+        split = record.text("split")
         if split not in (*SPLITS, "restval"):
             raise record.error("unknown split", found=split, expected="train, restval, val or test")
         captions: dict[str, str] = {}

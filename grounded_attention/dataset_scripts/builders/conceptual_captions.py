@@ -43,7 +43,9 @@ LICENCE = Licence(
 )
 CITATION = """Piyush Sharma, Nan Ding, Sebastian Goodman, Radu Soricut. Conceptual Captions: A Cleaned, Hypernymed,
 Image Alt-text Dataset For Automatic Image Captioning. ACL 2018."""
-TSV, LABELLED, JSON_LINES = "tsv", "labelled", "json_lines"
+TSV = "tsv"
+LABELLED = "labelled"
+JSON_LINES = "json_lines"
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
     TSV: {
         "train": ("Train_GCC-training.tsv", "Train-GCC-training.tsv", "GCC-training.tsv"),
@@ -186,7 +188,10 @@ class _ImageFilter:
 
 def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:
     """Reads the rows of a file of Conceptual Captions, one in memory at a time."""
-    parse = _parse_json if kind == JSON_LINES else _parse_labelled if kind == LABELLED else _parse_tsv
+    if kind == JSON_LINES:
+        parse = _parse_json
+    else:
+        parse = _parse_labelled if kind == LABELLED else _parse_tsv
     header = swapped = False
     for number, line in text_lines(path, WHERE_TO_GET):
         if number == 1 and kind != JSON_LINES:
@@ -195,7 +200,8 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, R
                 continue
         if swapped:
             line = "\t".join([*line.split("\t")[1::-1], *line.split("\t")[2:]])
-        row, number = parse(line, path, f"line {number}"), number - 1 - header
+        row = parse(line, path, f"line {number}")
+        number = number - 1 - header
         if id_format == "row":
             row["image_id"] = f"{number:08d}"
         elif id_format == "crc32":

@@ -54,7 +54,9 @@ class Flickr30kEntitiesConfig(LocalConfig):
     captions_per_image: int = 5
 
     def sources(self) -> list[Path]:
-        return EntitiesFiles.locate(self.data_dir).sources() if self.data_dir else []
+        if self.data_dir:
+            return EntitiesFiles.locate(self.data_dir).sources()
+        return []
 
 
 class Flickr30kEntities(LocalBuilder):
@@ -161,7 +163,8 @@ class EntitiesFiles:
         for number, line in text_lines(self._list(split), WHERE_TO_GET):
             image_id = line.strip()
             if image_id in first_lines:
-                where, first = f"line {number}", f"unique ids; the first is line {first_lines[image_id]}"
+                where = f"line {number}"
+                first = f"unique ids; the first is line {first_lines[image_id]}"
                 raise DataError(
                     "the image occurs twice", file=self._list(split), where=where, found=image_id, expected=first
                 )
@@ -177,14 +180,17 @@ class EntitiesFiles:
             shared = [image_id for image_id in image_ids if image_id in first]
             if shared:
                 other = f"images of this split alone, but {self._list(first[shared[0]])} has it too"
-                problem, hint = f"{len(shared)} images are in two splits", f"remove them from one; {WHERE_TO_GET}"
+                problem = f"{len(shared)} images are in two splits"
+                hint = f"remove them from one; {WHERE_TO_GET}"
                 raise DataError(problem, file=self._list(split), found=shared[0], expected=other, hint=hint)
             first.update(dict.fromkeys(image_ids, split))
         return of_split
 
     def _list(self, split: str) -> Path:
         """The list of a split, or its folder."""
-        return self.sentences(split, "").parent if self.split_folders else self.root / f"{split}.txt"
+        if self.split_folders:
+            return self.sentences(split, "").parent
+        return self.root / f"{split}.txt"
 
     def check(self, split: str, image_ids: Sequence[str], wanted: bool = False) -> None:
         """Checks that the files of all images exist, before any work is done."""
@@ -208,7 +214,8 @@ class EntitiesFiles:
         path = self.root / f"{split}.txt"
         lines = [] if self.split_folders else read_text(path).split("\n")
         if lines and lines[-1].strip() == last_missing:
-            where, hint = f"line {len(lines)}", f"the list may be cut; {WHERE_TO_GET}"
+            where = f"line {len(lines)}"
+            hint = f"the list may be cut; {WHERE_TO_GET}"
             raise DataError("the last image has no files", file=path, where=where, found=last_missing, hint=hint)
 
     def unrelated(self) -> set[tuple[str, int]]:

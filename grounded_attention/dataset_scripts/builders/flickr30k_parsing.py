@@ -68,7 +68,9 @@ def parse_sentence(
         return DataError(problem, file=file, where=where, found=found, expected="[/EN#<chain>/<type> words]")
 
     line = " ".join(line.split())
-    text, phrases, done = "", list[dict[str, Any]](), 0
+    text = ""
+    phrases = list[dict[str, Any]]()
+    done = 0
     for bracket in BRACKET.finditer(line):
         if "EN#" not in bracket[0] and not f" {line}"[bracket.start()].isspace():
             continue  # brackets inside a word are its letters
@@ -84,13 +86,15 @@ def parse_sentence(
             raise malformed("a type has a space in it", bracket[0])
         phrase = {"text": words, "start": len(text), "end": len(text) + len(words)}
         phrases.append({**phrase, "entity_id": chain, "types": types})
-        text, done = text + words, bracket.end()
+        text = text + words
+        done = bracket.end()
     return text + _plain(line[done:], "a bracket is not closed", malformed), phrases
 
 
 def _plain(text: str, unclosed: str, malformed: Callable[[str, str], DataError]) -> str:
     """Returns the words between two phrases, in which no part of a tag may remain."""
-    opened, closed = re.search(r"(^|\s)\[|\[/EN#", text), re.search(r"\](\s|$)", text)
+    opened = re.search(r"(^|\s)\[|\[/EN#", text)
+    closed = re.search(r"\](\s|$)", text)
     if opened or closed or "/EN#" in text:
         problem = unclosed if opened else "a tag without its bracket"
         raise malformed("a bracket closes where none is open" if closed else problem, text)
@@ -99,7 +103,8 @@ def _plain(text: str, unclosed: str, malformed: Callable[[str, str], DataError])
 
 def _parse_tag(tag: str, malformed: Callable[[str, str], DataError]) -> tuple[str, list[str]]:
     head, *rest = tag.split("/")
-    chain, types = rest[0].removeprefix("EN#") if rest else "", [kind for kind in rest[1:] if kind]
+    chain = rest[0].removeprefix("EN#") if rest else ""
+    types = [kind for kind in rest[1:] if kind]
     is_tag = not head and rest and rest[0].startswith("EN#") and CHAIN.fullmatch(chain)
     if not is_tag or not all(map(TYPE.fullmatch, types)):
         raise malformed("not a phrase tag", tag)

@@ -28,7 +28,8 @@ from .local_builder import (
     texts,
 )
 
-BALANCED, ALL = "balanced", "all"
+BALANCED = "balanced"
+ALL = "all"
 # Split on disk -> whether its answers are published. "submission" has the questions of the evaluation server; it
 # exists only among all questions.
 SPLITS = {"train": True, "val": True, "testdev": True, "test": False, "challenge": False, "submission": False}
@@ -84,7 +85,9 @@ class GQAConfig(LocalConfig):
 
     def sources(self) -> list[Path]:
         others = [path for split in SPLITS for path in (self.choices_file(split), self.graphs_file(split))]
-        return [*super().sources(), *others] if self.data_dir else []
+        if self.data_dir:
+            return [*super().sources(), *others]
+        return []
 
     def choices_file(self, split: str) -> Path:
         """Returns the optional file of valid and plausible answers of a split."""
@@ -134,7 +137,8 @@ class GQA(LocalBuilder):
                 if choices is not None:
                     # The metrics read the choices of balanced questions only.
                     if row["is_balanced"] and question_id not in choices:
-                        problem, expected = "no choices of a balanced question", f"a member {question_id!r}"
+                        problem = "no choices of a balanced question"
+                        expected = f"a member {question_id!r}"
                         raise DataError(problem, file=choices_file, expected=expected, hint=CHOICES_HINT)
                     row["valid"], row["plausible"] = choices.get(question_id, ([], []))
                 boxes = graphs.get(row["image_id"], {})
@@ -182,7 +186,8 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
 
 
 def _annotations(record: Record) -> list[Row]:
-    whole, named_objects = record.member("annotations"), []
+    whole = record.member("annotations")
+    named_objects = []
     for part in ANNOTATED:
         if part in whole.values:
             named = whole.member(part)
@@ -222,7 +227,8 @@ def read_graphs(path: Path) -> Graphs:
     graphs: Graphs = {}
     for image_id, values in json_members(path, GRAPHS_HINT):
         record = Record(values, path, f"image {image_id!r}", GRAPHS_HINT)
-        size, objects = read_size(record), record.member("objects")
+        size = read_size(record)
+        objects = record.member("objects")
         graphs[image_id] = boxes = {}
         for name in objects.names():
             pixels = [objects.member(name).number(side) for side in "xywh"]
@@ -232,7 +238,9 @@ def read_graphs(path: Path) -> Graphs:
 
 def _group(groups: Record, name: str) -> str:
     """Returns the name of a group; null, which is no group, gives an empty text."""
-    return "" if groups.values.get(name, "") is None else groups.text(name)
+    if groups.values.get(name, "") is None:
+        return ""
+    return groups.text(name)
 
 
 def read_choices(path: Path) -> Choices:
@@ -272,7 +280,8 @@ def read_attention(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         if "attention" not in record.values:
             continue
         rows = record.items("attention")
-        side, regions = len(rows), all(are_numbers(row, 5) for row in rows)
+        side = len(rows)
+        regions = all(are_numbers(row, 5) for row in rows)
         if not rows or not (regions or all(are_numbers(row, side) for row in rows)):
             raise record.error("bad attention", found=rows, expected=expected)
         values = np.asarray(rows, dtype=float)

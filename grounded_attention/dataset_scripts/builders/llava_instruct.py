@@ -21,7 +21,8 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, phrase_column, texts
 
 EXPECTED = "a list with one object for each conversation, some with image"
-DEFAULT, QUESTIONS = "default", "questions"
+DEFAULT = "default"
+QUESTIONS = "questions"
 IMAGE_MARK = "<image>"
 ROLES = {"human": "user", "gpt": "assistant"}
 HOMEPAGE = "https://huggingface.co/datasets/liuhaotian/LLaVA-Instruct-150K"
@@ -108,7 +109,8 @@ def read_conversation(record: Record, index: int) -> Row | None:
     if not messages or len(messages) % 2:
         expected = "a text of human and a text of gpt, in turns"
         raise record.error("bad conversations", found=f"{len(messages)} messages", expected=expected)
-    file_name, identifier = record.non_empty_text("image"), record.values.get("id")
+    file_name = record.non_empty_text("image")
+    identifier = record.values.get("id")
     phrases = record.items("phrases") if "phrases" in record.values else []
     return {
         "example_id": f"{identifier}#{index}",
@@ -123,7 +125,8 @@ def read_conversation(record: Record, index: int) -> Row | None:
 
 
 def _read_message(record: Record, number: int) -> dict[str, str]:
-    speaker, wanted = record.text("from"), list(ROLES)[number % 2]
+    speaker = record.text("from")
+    wanted = list(ROLES)[number % 2]
     record.refuse_if(speaker != wanted, "bad from", found=speaker, expected=wanted)
     return {"role": ROLES[speaker], "content": record.text("value").replace(IMAGE_MARK, "").strip()}
 

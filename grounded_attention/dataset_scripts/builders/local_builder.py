@@ -138,7 +138,9 @@ class LocalConfig(datasets.BuilderConfig):
 
     def needed_files(self, split: str) -> list[Path]:
         """Returns the files that the rows of a split are read from; all of them must exist."""
-        return [self.file(split)] if split in self.FILES else []
+        if split in self.FILES:
+            return [self.file(split)]
+        return []
 
     def check(self) -> None:
         """Checks the options before anything is read."""
@@ -160,7 +162,8 @@ class LocalConfig(datasets.BuilderConfig):
 
     def requested_splits(self, available: Sequence[str] | None = None) -> list[str]:
         """Returns the splits to build, by their names on disk."""
-        available = tuple(self.SPLIT_NAMES) if available is None else available
+        if available is None:
+            available = tuple(self.SPLIT_NAMES)
         if self.splits is None:
             return list(available)
         asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)

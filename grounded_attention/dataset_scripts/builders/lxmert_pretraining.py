@@ -111,7 +111,8 @@ class LXMERTPretraining(LocalBuilder):
 def image_rows(image_id: str, record: Record) -> Iterator[Row]:
     """Makes one row of each sentence of an image."""
     place = Record(record.values, record.file, f"image {image_id!r}", HINT)
-    sentences, labels = place.member("sentf"), place.member("labelf")
+    sentences = place.member("sentf")
+    labels = place.member("labelf")
     for source in labels.names():
         if source not in sentences.values:
             raise labels.error("answers without sentences", found=source, expected=f"one of {list(sentences.values)}")

@@ -140,7 +140,8 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
             number, image_id, name = names.read(record)
             images[number] = (image_id, name)
         elif member == "categories":
-            number, name = record.integer("id"), record.non_empty_text("name")
+            number = record.integer("id")
+            name = record.non_empty_text("name")
             record.refuse_if(number in categories, "the category occurs twice", found=number, expected="unique ids")
             categories[number] = name
         else:

@@ -78,13 +78,17 @@ class RefCOCOConfig(LocalConfig):
     def folder(self) -> Path:
         """The folder of the data set: the data folder, or its folder with the data set's name."""
         root = Path(self.data_dir or ".")
-        return root / self.name if (root / self.name).is_dir() else root
+        if (root / self.name).is_dir():
+            return root / self.name
+        return root
 
     @property
     def refs_file(self) -> Path:
         """The file of references, a pickle or JSON."""
         pickled = self.folder / f"refs({self.split_source}).p"
-        return pickled if pickled.is_file() else pickled.with_suffix(".json")
+        if pickled.is_file():
+            return pickled
+        return pickled.with_suffix(".json")
 
     @property
     def instances_file(self) -> Path:
@@ -156,7 +160,8 @@ def read_refs(path: Path) -> Iterator[Record]:
 
 def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
     """Reads the objects of `instances.json`."""
-    names, images = ImageNames(by_stem), dict[int, Row]()
+    names = ImageNames(by_stem)
+    images = dict[int, Row]()
     objects: dict[int, Row] = {}
     for member, record in member_records(path, HINT, "images", "annotations"):
         if member == "images":

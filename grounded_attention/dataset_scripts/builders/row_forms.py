@@ -36,7 +36,8 @@ def own_features(rows: Iterable[Row]) -> datasets.Features:
     keys: set[str] = set()
     for row in rows:
         for name, value in row.items():
-            known, kind = columns.get(name), _kind_of(name, value)
+            known = columns.get(name)
+            kind = _kind_of(name, value)
             mixed = {getattr(each, "dtype", None) for each in (known, kind)} == {"int64", "float64"}
             columns[name] = Value("float64") if mixed else known or kind
         keys.update(key for phrase in row["phrases"] for key in phrase)
@@ -47,7 +48,9 @@ def own_features(rows: Iterable[Row]) -> datasets.Features:
 
 def _kind_of(name: str, value: Any) -> Any:
     if name in ("image", "images"):
-        return datasets.Image() if name == "image" else List(datasets.Image())
+        if name == "image":
+            return datasets.Image()
+        return List(datasets.Image())
     if name == "messages":
         plain = all(isinstance(each["content"], str) for each in value)
         content = Value("string") if plain else List({"type": Value("string"), "text": Value("string")})
@@ -102,7 +105,8 @@ def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, 
             report.add("phrases without one box", key)
             continue
         name = f"{key}-{number}"
-        text, box = phrase["text"], phrase["boxes"][0]
+        text = phrase["text"]
+        box = phrase["boxes"][0]
         yield {"example_id": name, "text": text, "phrases": [whole_text(text, box)]}
 
 
@@ -160,9 +164,11 @@ def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
 def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
     turns = _turns(row)[0] if "messages" in row else []
     if len(turns) == 2:
-        question, said = turns[0], [turns[1]]
+        question = turns[0]
+        said = [turns[1]]
     else:
-        question, said = row.get("text", ""), list(row.get("answers") or ())
+        question = row.get("text", "")
+        said = list(row.get("answers") or ())
         said = said or [str(row.get("answer"))] * (row.get("answer") is not None)
     if not question or not any(said):
         report.add("rows without a question and its answer", key)
@@ -203,13 +209,15 @@ def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
             cleaned = part.replace(IMAGE_MARK, "").strip()
             text += "\n" * bool(text)
             places[number] = (len(turns), len(text) - (part.find(cleaned) if cleaned in part else len(part)))
-            number, text = number + 1, text + cleaned
+            number = number + 1
+            text = text + cleaned
         turns.append(text)
     turns = turns[: len(turns) // 2 * 2]
     phrases = []
     for phrase in row["phrases"]:
         turn, moved = places.get(phrase["sentence"], (len(turns), 0))
-        start, end = phrase["start"] + moved, phrase["end"] + moved
+        start = phrase["start"] + moved
+        end = phrase["end"] + moved
         if turn < len(turns) and phrase["boxes"] and turns[turn][max(start, 0) : end] == phrase["text"]:
             told = {"sentence": turn, "text": phrase["text"], "start": start, "end": end}
             phrases.append({**told, "boxes": phrase["boxes"]})

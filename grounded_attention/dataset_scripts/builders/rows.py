@@ -70,7 +70,9 @@ class RowsConfig(LocalConfig):
 def find_files(source: str) -> list[Path]:
     """The files or folders of a source; none for a name on the Hub."""
     path = Path(source)
-    return [path] if source and path.exists() else [Path(match) for match in sorted(glob.glob(source, recursive=True))]
+    if source and path.exists():
+        return [path]
+    return [Path(match) for match in sorted(glob.glob(source, recursive=True))]
 
 
 def _commit(name: str) -> str:

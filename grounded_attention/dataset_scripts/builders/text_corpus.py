@@ -24,7 +24,8 @@ from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
 
 HINT = "expected UTF-8 text, one sentence a line"
 FEATURES = {"text_id": Value("string"), "text": Value("string")}
-_NORMALIZER, _SPLITTER = BertNormalizer(), BertPreTokenizer()
+_NORMALIZER = BertNormalizer()
+_SPLITTER = BertPreTokenizer()
 
 
 @dataclass
@@ -38,7 +39,9 @@ class TextCorpusConfig(LocalConfig):
     join_until: int = 0
 
     def sources(self) -> list[Path]:
-        return self.paths() if self.data_dir else []
+        if self.data_dir:
+            return self.paths()
+        return []
 
     def paths(self) -> list[Path]:
         """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`."""
@@ -109,16 +112,20 @@ class TextCorpus(LocalBuilder):
 
 def join_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:
     """Joins lines with a space until each row has enough words; a blank line ends a row and is part of none."""
-    first, row, words = 0, list[str](), 0
+    first = 0
+    row = list[str]()
+    words = 0
     for number, line in lines:
         text = line.strip()
         if text:
-            first = first if row else number
+            if not row:
+                first = number
             row.append(text)
             words += count_words(text) if join_until else 0
         if row and (not text or words >= join_until):
             yield first, " ".join(row)
-            row, words = [], 0
+            row = []
+            words = 0
     if row:
         yield first, " ".join(row)
 

@@ -117,7 +117,8 @@ class VCR(LocalBuilder):
 def _rows(
     record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: BuildReport
 ) -> Iterator[Row]:
-    image, annot_id = read_image_objects(record, config, read), record.non_empty_text("annot_id")
+    image = read_image_objects(record, config, read)
+    annot_id = record.non_empty_text("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")
     report.add("questions")
     _count_boxes(image, annot_id, report)
@@ -148,7 +149,8 @@ def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path],
         # Not a MissingFileError: `datasets` replaces the message of an OSError.
         raise record.error("the file with the boxes of its image is missing", expected=f"a file {path}") from None
     if image.names != record.items("objects"):
-        found, expected = record.items("objects"), str(image.names)
+        found = record.items("objects")
+        expected = str(image.names)
         raise record.error("objects differ from those of its image", found=found, expected=expected)
     return image
 
@@ -182,7 +184,8 @@ def _label(record: Record, mode: str) -> int:
 
 def _questions(record: Record, split: str, mode: str) -> list[tuple[str, int, list[Any]]]:
     """Returns the rows of a question: id, number of the given answer, and the tokens including that answer."""
-    annot_id, question = record.non_empty_text("annot_id"), record.items("question")
+    annot_id = record.non_empty_text("annot_id")
+    question = record.items("question")
     if mode == "answer":
         return [(annot_id, -1, question)]
     answers = [tokens for _, tokens in _choices(record, "answer")]

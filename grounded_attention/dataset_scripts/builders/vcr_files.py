@@ -68,7 +68,9 @@ def read_objects(path: Path) -> ImageObjects:
 
 def _inside(box: list[float], width: int, height: int) -> list[float] | None:
     clipped = [min(max(value, 0), limit) for value, limit in zip(box, (width, height) * 2, strict=True)]
-    return clipped if clipped[2] - clipped[0] >= 1 and clipped[3] - clipped[1] >= 1 else None
+    if clipped[2] - clipped[0] >= 1 and clipped[3] - clipped[1] >= 1:
+        return clipped
+    return None
 
 
 def _corners(record: Record, place: int, box: Any) -> list[float] | None:
@@ -117,7 +119,8 @@ def object_words(objects: Sequence[str], example_id: str, neutral: bool) -> list
     names reveal little about the position of an object. A fourteenth person gets the name of the first.
     """
     start = zlib.crc32(example_id.encode())
-    words, persons = [], 0
+    words = []
+    persons = 0
     for category in objects:
         if neutral and category == PERSON:
             words.append(NEUTRAL_NAMES[(start + persons) % len(NEUTRAL_NAMES)])
@@ -135,7 +138,8 @@ def render(record: Record, what: str, tokens: Any, words: Sequence[str]) -> dict
     """
     if not isinstance(tokens, list):
         raise record.error(f"bad {what}", found=tokens, expected=_EXPECTED)
-    text, tags = "", []
+    text = ""
+    tags = []
     for word, index in _words_with_objects(record, what, tokens, words):
         start = len(text) + bool(text)
         text = f"{text} {word}" if text else word

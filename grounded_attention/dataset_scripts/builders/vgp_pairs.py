@@ -138,7 +138,9 @@ def _typology_label(row: Mapping[str, str]) -> int | None:
     number = {str(label): label for label in _TYPOLOGY_NAMES.values()}.get(row["type_label"].strip())
     # The row contains the class twice; a row cut in the middle contradicts itself.
     name = row.get("original_label")
-    return number if name is None or _TYPOLOGY_NAMES.get(name.strip()) == number else None
+    if name is None or _TYPOLOGY_NAMES.get(name.strip()) == number:
+        return number
+    return None
 
 
 def _binary_label(row: Mapping[str, str]) -> int | None:

@@ -36,7 +36,8 @@ from .local_builder import (
 
 HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
 WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
-REGIONS_FILE, IMAGES_FILE = "region_descriptions.json", "image_data.json"
+REGIONS_FILE = "region_descriptions.json"
+IMAGES_FILE = "image_data.json"
 LICENCE = Licence("cc-by-4.0", ALLOWED, "CC BY 4.0; the images have separate terms and are not included.", HOMEPAGE)
 CITATION = """Ranjay Krishna, Yuke Zhu, Oliver Groth, Justin Johnson, Kenji Hata, Joshua Kravitz, Stephanie Chen,
 Yannis Kalantidis, Li-Jia Li, David A. Shamma, Michael S. Bernstein, Li Fei-Fei. Visual Genome: Connecting Language and

@@ -105,7 +105,9 @@ def image_key(image_id: str) -> str:
     if coco := _COCO.fullmatch(stem):
         return f"coco:{int(coco[1])}"
     number = _NUMBER.fullmatch(stem)
-    return str(int(number[1])) if number else stem
+    if number:
+        return str(int(number[1]))
+    return stem
 
 
 def image_keys(image_id: str) -> set[str]:
@@ -131,7 +133,8 @@ class ImageLists:
         """Raises a `DataError`, after the rows were read, for a list without any image of them."""
         for file in self._keys:
             if file in self._unseen:
-                found, expected = min(self._keys[file].values()), f"ids such as {self._example!r}"
+                found = min(self._keys[file].values())
+                expected = f"ids such as {self._example!r}"
                 hint = "correct the list, or give none"
                 raise DataError(
                     "no image of the list is in the data", file=file, found=found, expected=expected, hint=hint

@@ -36,7 +36,8 @@ class ManifestKind:
 
     def read_finished(self, folder: Path, is_valid: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Reads the manifest of a finished table, whose parts `is_valid` checks."""
-        path, noun = folder / self.file, self.what.removeprefix("a ")
+        path = folder / self.file
+        noun = self.what.removeprefix("a ")
         if path.exists():
             content = self.read(path)
             try:
@@ -60,7 +61,8 @@ class ManifestKind:
             expected = repr((self.name, self.version))
             raise DataError("unknown format", file=path, found=found, expected=expected, hint=self.hint)
         if not isinstance(provenance := content.get("provenance"), dict):
-            problem, found = "the manifest is damaged: no provenance", provenance
+            problem = "the manifest is damaged: no provenance"
+            found = provenance
             raise DataError(problem, file=path, found=found, expected="an object", hint=DAMAGED_HINT)
         return content
 
@@ -91,7 +93,8 @@ def is_size(value: object, largest: int = MAX_SIZE) -> bool:
 
 def describe_changes(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """Describes the fields in which two provenances differ, with both values; at most four fields."""
-    before, now = _flat(there), _flat(wanted)
+    before = _flat(there)
+    now = _flat(wanted)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return ", ".join(f"{key} ({before.get(key)!r:.60}, now {now.get(key)!r:.60})" for key in keys[:_SHOWN])
 

@@ -62,7 +62,8 @@ class Record:
 
     def box(self, name: str) -> list[float]:
         """Returns the box in field `name`: x, y, width and height, the size not negative."""
-        value, expected = self._value(name, list, "a list"), "x, y, width, height"
+        value = self._value(name, list, "a list")
+        expected = "x, y, width, height"
         if not are_numbers(value, 4):
             raise self.error(f"bad {name}", found=value, expected=expected)
         if value[2] < 0 or value[3] < 0:
@@ -156,7 +157,9 @@ def plain(value: Any) -> Any:
         return value.decode("utf-8", errors="surrogateescape")
     if isinstance(value, dict):
         return {plain(key): plain(each) for key, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
 
 
 def id_text(value: Any) -> str:
@@ -169,7 +172,9 @@ def id_text(value: Any) -> str:
     if isinstance(plain_value, bool) or not isinstance(plain_value, str | int) or has_surrogates(str(plain_value)):
         raise DataError("not an id", found=value, expected="a text or a whole number")
     written = _WRITTEN_BYTES.fullmatch(text := str(plain_value).strip())
-    return written[2] if written else text
+    if written:
+        return written[2]
+    return text
 
 
 def are_numbers(values: Any, *lengths: int) -> bool:

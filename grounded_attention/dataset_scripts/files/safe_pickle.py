@@ -152,7 +152,9 @@ def _array_from_bytes(content: Any, dtype: Any, shape: Any, order: Any, axes: An
     array = _check_text(flat).reshape(shape, order="F" if order == "F" else "C")
     if array.shape != shape:  # one of -1
         raise DataError("the shape of an array is not a shape", found=shape)
-    return array if axes is None else array.transpose(axes)
+    if axes is None:
+        return array
+    return array.transpose(axes)
 
 
 def _scalar(dtype: Any, content: Any) -> Any:

@@ -93,8 +93,13 @@ class _JsonStream:
     """A JSON text of which one piece is in memory."""
 
     def __init__(self, file: IO[bytes], path: Path, hint: str) -> None:
-        self.file, self.path, self.hint = io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), path, hint
-        self.buffer, self.position, self.ended, self.place = "", 0, False, ""
+        self.file = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        self.path = path
+        self.hint = hint
+        self.buffer = ""
+        self.position = 0
+        self.ended = False
+        self.place = ""
         self._decode = json.JSONDecoder(parse_float=_parse_float, parse_constant=_refuse_constant).raw_decode
 
     def peek(self) -> str:
@@ -182,7 +187,9 @@ class _JsonStream:
         except UnicodeDecodeError as error:
             byte = self.file.buffer.tell() - len(error.object) + error.start
             raise DataError("not valid UTF-8", file=self.path, where=f"byte {byte}", hint=self.hint) from None
-        self.buffer, self.position, self.ended = rest + piece, 0, not piece
+        self.buffer = rest + piece
+        self.position = 0
+        self.ended = not piece
 
 
 def _parse_float(text: str) -> float:

@@ -59,7 +59,8 @@ def data_card(
     }
     MetadataConfigs(configs).to_dataset_card_data(data)
     terms = "\n\n".join(dict.fromkeys(map(licence_text, licences)))
-    path, shown = str(MODEL_CARDS / f"{template}.md"), {"title": title, "repository": repository, "licence": terms}
+    path = str(MODEL_CARDS / f"{template}.md")
+    shown = {"title": title, "repository": repository, "licence": terms}
     return str(DatasetCard.from_template(data, template_path=path, table=table, **shown, **content))
 
 

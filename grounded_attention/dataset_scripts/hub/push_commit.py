@@ -17,7 +17,9 @@ from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
 
-DATA, MODEL, SPACE = "dataset", "model", "space"
+DATA = "dataset"
+MODEL = "model"
+SPACE = "space"
 CARD = "README.md"
 MAIN = "main"
 # Files that the Hub adds to a new repository.
@@ -74,7 +76,8 @@ def fetch_repository(name: str, revision: str | None = None, private: bool = Fal
             info = api.repo_info(name, revision=repository.revision, repo_type=kind)
         except RevisionNotFoundError:
             return repository
-    repository.commit, repository.files = info.sha, [file.rfilename for file in getattr(info, "siblings", None) or []]
+    repository.commit = info.sha
+    repository.files = [file.rfilename for file in getattr(info, "siblings", None) or []]
     return repository
 
 
@@ -87,7 +90,9 @@ def commit_files(
     private: bool = False,
 ) -> str:
     """Uploads files and makes them visible in one commit; until then, readers see the previous commit."""
-    api, name, kind = HfApi(), repository.name, repository.kind
+    api = HfApi()
+    name = repository.name
+    kind = repository.kind
     hint = "nothing is visible yet; run the same command again, finished uploads are not repeated"
     with hub_errors("the push", name, hint):
         if not repository.exists:

@@ -23,7 +23,8 @@ from grounded_attention.dataset_scripts.regions.files import KIND, MANIFEST
 from grounded_attention.utils import bounded_files
 
 RECORD = "build.json"
-FORMAT, VERSION = "grounded-attention rows", 1
+FORMAT = "grounded-attention rows"
+VERSION = 1
 _REQUIRED_KEYS = {
     "builder",
     "builder_config",
@@ -114,7 +115,8 @@ def _checksum(path: Path, root: Path) -> dict[str, Any]:
     if path.is_file():
         return {"file": name if name != "." else path.name, "files": 1, "bytes": path.stat().st_size, **_digest(path)}
     files = sorted(Path(parent, each) for parent, _, names in os.walk(path) for each in names)
-    whole, size = hashlib.sha256(), 0
+    whole = hashlib.sha256()
+    size = 0
     for file in files:
         whole.update(f"{_digest(file)['sha256']}  {file.relative_to(path).as_posix()}\n".encode())
         size += file.stat().st_size
@@ -153,7 +155,9 @@ def _command(name: str, config: str, splits: Sequence[str] | None, options: Mapp
 def _format_option(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def _columns(builder: LocalBuilder) -> str:

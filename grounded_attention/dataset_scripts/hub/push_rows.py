@@ -121,7 +121,8 @@ def _other_records(repository: Repository, builder_name: str, name: str) -> dict
         )
     records = {}
     for path in paths:
-        record, where = repository.read_json(path), f"{repository.name}/{path}"
+        record = repository.read_json(path)
+        where = f"{repository.name}/{path}"
         replaced = path.split("/")[0] == name
         if not replaced:
             check_record(record, where)

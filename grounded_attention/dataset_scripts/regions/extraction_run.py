@@ -54,11 +54,14 @@ def extract_table(
     progress: bool = True,
 ) -> dict[str, Any] | None:
     """Writes the regions of images into a region table. The same call continues an interrupted run."""
-    state, folder = join_processes(), Path(output)
+    state = join_processes()
+    folder = Path(output)
     provenance = _provenance(images, extractor, source)
     finished = finished_table(folder, provenance)
     if finished is not None:
-        return finished if state.process_index == 0 else None
+        if state.process_index == 0:
+            return finished
+        return None
     table = RegionTableWriter(folder, provenance, resume=True) if state.process_index == 0 else None
     state.wait_for_everyone()
     writer = ShardWriter(folder, state.process_index) if table is None else table
@@ -98,7 +101,9 @@ def join_processes(cpu: bool = False) -> PartialState:
 def _describe(processes: int, done: int) -> str:
     names = [f"process 1 of {processes}"] if processes > 1 else []
     names += [f"{done:,} done before"] if done else []
-    return f"regions ({', '.join(names)})" if names else "regions"
+    if names:
+        return f"regions ({', '.join(names)})"
+    return "regions"
 
 
 def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) -> dict[str, Any]:
@@ -126,7 +131,9 @@ class _Worker:
     """Extracts and writes the images of one process."""
 
     def __init__(self, extractor: Extractor, writer: ShardWriter, on_error: str) -> None:
-        self.extractor, self.writer, self.on_error = extractor, writer, on_error
+        self.extractor = extractor
+        self.writer = writer
+        self.on_error = on_error
         self.problems: list[str] = []
 
     def work(self, group: Sequence[tuple[int, ImageFile, "Future[Any]"]]) -> None:

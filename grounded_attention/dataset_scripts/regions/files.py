@@ -29,7 +29,9 @@ COPY_HINT = "copy the table again, or import the features again"
 
 def shard_name(number: int, process: int = 0) -> str:
     """Returns the file name of a shard of a process; names sort in the order of their numbers."""
-    return f"regions-{number:05d}.arrow" if not process else f"regions-{number:05d}-{process:05d}.arrow"
+    if not process:
+        return f"regions-{number:05d}.arrow"
+    return f"regions-{number:05d}-{process:05d}.arrow"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -39,7 +41,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _is_valid(content: dict[str, Any]) -> bool:
     """Checks the parts of a finished manifest that opening the table uses."""
-    arrays, shards = content["arrays"], content["shards"]
+    arrays = content["arrays"]
+    shards = content["shards"]
     valid = isinstance(shards, list) and len(shards) > 0
     valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) and is_size(each["rows"]) for each in shards)
     valid &= all(is_size(content[name]) for name in ("images", "index_bytes"))
@@ -54,7 +57,8 @@ def _is_valid(content: dict[str, Any]) -> bool:
 
 def map_file(path: Path, size: int | None = None) -> pa.Buffer:
     """Maps a file into memory as one buffer; refuses one of another size."""
-    size = path.stat().st_size if size is None else size
+    if size is None:
+        size = path.stat().st_size
     check_file(path, size, COPY_HINT)
     refuse_if(not size, "the file is empty", file=path, hint=COPY_HINT)
     with pa.memory_map(str(path)) as source:

@@ -30,14 +30,16 @@ class RegionIndex:
     """Image ids in the order of the rows, and the number of regions of each row."""
 
     def __init__(self, ids: pa.StringArray, counts: npt.NDArray[np.int64]) -> None:
-        self._ids, self.counts = ids, counts
+        self._ids = ids
+        self.counts = counts
         hashes = np.fromiter(map(hash, self), np.int64, len(ids))
         order = np.argsort(hashes)
         hashes = hashes[order]
         if (hashes[1:] == hashes[:-1]).any() and len(set(self)) < len(ids):
             raise ValueError(f"{len(ids)} ids, of which {len(set(self))} are different")
         # Elements of a memoryview are Python numbers, faster than those of an array.
-        self._hashes, self._order = hashes.data, order.astype(np.uint32).data
+        self._hashes = hashes.data
+        self._order = order.astype(np.uint32).data
 
     def __len__(self) -> int:
         return len(self._ids)

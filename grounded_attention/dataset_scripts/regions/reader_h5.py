@@ -49,11 +49,17 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
             images: list[tuple[str, Any]]
             fields: Callable[[Any, Any], Mapping[str, Any]]
             if "image_features" in arrays:
-                content, images, fields = arrays, _image_rows(path, arrays), _hengyuan_fields
+                content = arrays
+                images = _image_rows(path, arrays)
+                fields = _hengyuan_fields
             elif set(GQA) <= set(arrays):
-                content, images, fields = arrays, _gqa_info(path, arrays), _gqa_fields
+                content = arrays
+                images = _gqa_info(path, arrays)
+                fields = _gqa_fields
             else:
-                content, images, fields = file, [(id_text(name), name) for name in file], _volta_fields
+                content = file
+                images = [(id_text(name), name) for name in file]
+                fields = _volta_fields
             size = path.stat().st_size // max(len(images), 1)
             for number, (image_id, place) in enumerate(images, start=1):
                 decode = partial(_decode, fields, content, place, image_id, feature_size)
@@ -72,8 +78,12 @@ def _own(group: Any, name: str, path: Path | None = None) -> Any:
     found = link.__name__
     entry = group[name] if found == "HardLink" else None
     if entry is not None:
-        virtual, external = getattr(entry, "is_virtual", False), getattr(entry, "external", None)
-        found = "external storage" if external else "a virtual dataset" if virtual else ""
+        virtual = getattr(entry, "is_virtual", False)
+        external = getattr(entry, "external", None)
+        if external:
+            found = "external storage"
+        else:
+            found = "a virtual dataset" if virtual else ""
     if found:
         hint = "if you trust it, write the values themselves into the file"
         raise DataError(f"{name} may be in another file", file=path, found=found, expected="its values", hint=hint)
@@ -147,7 +157,8 @@ def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
 
 def _gqa_info(path: Path, file: Any) -> list[tuple[str, dict[str, Any]]]:
     """Reads the entries of this file's images, in its order; each has a row of its own."""
-    index, number = path.with_name(GQA_INFO), re.search(r"_(\d+)$", path.stem)
+    index = path.with_name(GQA_INFO)
+    number = re.search(r"_(\d+)$", path.stem)
     if not index.is_file():
         raise MissingFileError("no such file", file=index, expected=f"ids and image sizes for {path.name}")
     if number is None:

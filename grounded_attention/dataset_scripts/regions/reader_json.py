@@ -24,7 +24,9 @@ ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
 def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
     """Splits VL-BERT's notation for a folder inside a zip, `x.zip@/a/1.json`, into `x.zip` and `a/1.json`."""
     archive, mark, place = str(path).partition(IN_ZIP)
-    return (Path(f"{archive}.zip"), place.strip("/")) if mark else (Path(path), "")
+    if mark:
+        return (Path(f"{archive}.zip"), place.strip("/"))
+    return (Path(path), "")
 
 
 def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:

@@ -85,7 +85,8 @@ def _keys(path: Path, transaction: Any) -> list[bytes]:
     if listed is None:
         return [bytes(key) for key in transaction.cursor().iternext(values=False)]
     keys = loads(bytes(listed), file=path, where="key keys")
-    keys = keys.tolist() if isinstance(keys, np.ndarray) else keys
+    if isinstance(keys, np.ndarray):
+        keys = keys.tolist()
     if not isinstance(keys, (list, tuple)):
         raise DataError("not a list of image ids", file=path, where="key keys", found=type(keys).__name__)
     return [_key(path, key.item() if isinstance(key, np.generic) else key) for key in keys]
@@ -95,7 +96,9 @@ def _key(path: Path, key: Any) -> bytes:
     if isinstance(key, bytes):
         return key
     try:  # Python 2 wrote bytes that are read as text now
-        return key.encode("latin1") if isinstance(key, str) else id_text(key).encode()
+        if isinstance(key, str):
+            return key.encode("latin1")
+        return id_text(key).encode()
     except (DataError, RecursionError, UnicodeEncodeError):
         found = type(key).__name__
         raise DataError("not an image id", file=path, where="key keys", found=found) from None

@@ -122,7 +122,9 @@ class Fields:
 
     def optional(self, field: str, width: int | None = None) -> np.ndarray | None:
         """Returns an array, None if the record has none."""
-        return None if self._name(field) is None else self.array(field, width)
+        if self._name(field) is None:
+            return None
+        return self.array(field, width)
 
     def _flat(self, field: str) -> np.ndarray:
         name, value = self._value(field)
@@ -146,14 +148,18 @@ def regions_from_fields(values: Any, image_id: str, feature_size: int, exact: bo
     its probability are used.
     """
     fields = Fields(values, exact)
-    width, height = fields.number("width"), fields.number("height")
-    boxes, features = fields.array("boxes", 4), fields.array("features", feature_size)
+    width = fields.number("width")
+    height = fields.number("height")
+    boxes = fields.array("boxes", 4)
+    features = fields.array("features", feature_size)
     class_probs = fields.optional("class_probs", 0)
-    classes, scores = fields.optional("classes"), fields.optional("scores")
+    classes = fields.optional("classes")
+    scores = fields.optional("scores")
     if class_probs is not None and (scores is None or classes is None):
         background = class_probs.shape[1] == CLASSES_WITH_BACKGROUND or classes is None
         classes, scores = most_likely(class_probs, background)
-    attributes, attribute_scores = fields.optional("attributes"), fields.optional("attribute_scores")
+    attributes = fields.optional("attributes")
+    attribute_scores = fields.optional("attribute_scores")
     attribute_probs = fields.optional("attribute_probs", 0)
     if attributes is None and attribute_probs is not None:
         attributes, attribute_scores = most_likely(attribute_probs, True)

@@ -15,7 +15,8 @@ from .rows import Regions, row_digest, row_schema, schema_widths
 # What Arrow raises at a damaged file. It checks offsets and sizes itself, and `validate(full=True)` the rest.
 ARROW_ERRORS = (pa.ArrowException, ValueError, EOFError, OSError, MemoryError, TypeError, AttributeError, SystemError)
 # Of the flatbuffer of a message (`Message.fbs`), whose layout Arrow has verified: the header, and its compression.
-_HEADER, _COMPRESSION = 2, 3
+_HEADER = 2
+_COMPRESSION = 3
 
 
 def read_rows(path: Path, size: int | None = None) -> pa.RecordBatch:
@@ -45,8 +46,11 @@ def _is_compressed(message: pa.Message) -> bool:
 def _field(metadata: bytes, table: int, number: int) -> int:
     """Where a field of a table of a flatbuffer is, from the start of the table; 0 if it is not there."""
     layout = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
-    size, slot = int.from_bytes(metadata[layout : layout + 2], "little"), 4 + 2 * number
-    return int.from_bytes(metadata[layout + slot : layout + slot + 2], "little") if slot < size else 0
+    size = int.from_bytes(metadata[layout : layout + 2], "little")
+    slot = 4 + 2 * number
+    if slot < size:
+        return int.from_bytes(metadata[layout + slot : layout + slot + 2], "little")
+    return 0
 
 
 class Shard:
@@ -66,7 +70,8 @@ class Shard:
         self.ids = batch.column("image_id")
         self.source_rows = batch.column("source_row").to_numpy()
         self.digests = batch.column("checksum")
-        self._widths, self._heights = batch.column("width").to_numpy(), batch.column("height").to_numpy()
+        self._widths = batch.column("width").to_numpy()
+        self._heights = batch.column("height").to_numpy()
         if min(self._widths.min(), self._heights.min()) < 1:
             raise DataError("damaged rows: an image without a size", file=path, hint=COPY_HINT)
 
@@ -79,13 +84,15 @@ class Shard:
 
     def regions(self, row: int) -> Regions:
         """Returns a row, without a copy and without a comparison with its checksum."""
-        start, end = self.starts[row], self.starts[row + 1]
+        start = self.starts[row]
+        end = self.starts[row + 1]
         arrays = {name: values[start:end] for name, values in self._arrays.items()}
         return Regions(self.ids[row].as_py(), int(self._widths[row]), int(self._heights[row]), **arrays)
 
     def verified(self, row: int) -> tuple[Regions, bytes]:
         """Returns a row and its checksum, with which it was compared."""
-        regions, digest = self.regions(row), self.digests[row].as_py()
+        regions = self.regions(row)
+        digest = self.digests[row].as_py()
         if row_digest(regions) != digest:
             problem = "damaged row: its content does not match its checksum"
             raise DataError(problem, file=self.path, where=f"image {regions.image_id}", hint=COPY_HINT)

@@ -74,11 +74,13 @@ class ShardWriter:
     """
 
     def __init__(self, path: Path, process: int = 0, shard_bytes: int | None = None) -> None:
-        self.path, self.process = path, process
+        self.path = path
+        self.process = process
         self.written: dict[str, int] = {}
         self._widths: dict[str, int | None] | None = None
         self._rows: list[Regions] = []
-        self._bytes, self._shard_bytes = 0, SHARD_BYTES if shard_bytes is None else shard_bytes
+        self._bytes = 0
+        self._shard_bytes = SHARD_BYTES if shard_bytes is None else shard_bytes
         self._number = 0
         for shard in map(Shard, sorted(path.glob(SHARDS))):
             self._number = int(shard.path.stem.split("-")[1]) + 1

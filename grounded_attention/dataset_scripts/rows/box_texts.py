@@ -95,10 +95,13 @@ def _give_words(text: str, mentions: Sequence[Mention]) -> None:
     """Boxes directly behind marked words, or behind other boxes of these, have them."""
     marked = iter([*_REF.finditer(text), None])
     next_words = next(marked)
-    words, end = None, 0
+    words = None
+    end = 0
     for mention in mentions:
         while next_words is not None and next_words.end() <= mention.span[0]:
-            words, end, next_words = _strip(text, next_words.span(1)), next_words.end(), next(marked)
+            words = _strip(text, next_words.span(1))
+            end = next_words.end()
+            next_words = next(marked)
         if text[end : mention.span[0]].strip(_BLANKS):
             words = None
         mention.words = mention.words or words
@@ -107,7 +110,9 @@ def _give_words(text: str, mentions: Sequence[Mention]) -> None:
 
 def _strip(text: str, place: Span) -> Span | None:
     start, end = trimmed(text, *place)
-    return (start, end) if start < end else None
+    if start < end:
+        return (start, end)
+    return None
 
 
 # Numbers
@@ -135,7 +140,9 @@ def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_poi
 
 
 def _point_readings(numbers: Sequence[float]) -> Readings:
-    return POINT_SHARES if max(numbers) <= 1 else POINTS
+    if max(numbers) <= 1:
+        return POINT_SHARES
+    return POINTS
 
 
 # The forms
@@ -147,7 +154,8 @@ _MARKED = re.compile(r"<(\|?)(box_start|box|quad|point|det)\1>([^A-Za-z|/]*)<\1/
 def _marked(text: str, question: str) -> Iterator[Mention]:
     """Numbers between marks: Qwen, InternVL, MiniCPM-V, DeepSeek-VL2 (0..999), Rex-Omni's tokens (0..999)."""
     for match in _MARKED.finditer(text):
-        mark, content = match[2], match[3]
+        mark = match[2]
+        content = match[3]
         are_tokens = "><" in content
         readings = STEPS_999 if mark == "det" or are_tokens else THOUSANDTHS
         groups = [_values(each) for each in content.split(",")] if are_tokens else _groups(content)
@@ -203,7 +211,8 @@ def _molmo(text: str, question: str) -> Iterator[Mention]:
     """`<point x="61.5" y="40.4" alt="words">words</point>` in percent; `<points coords="1 1 453 512">` in 1000."""
     pattern = re.compile(r"<(points?|tracks)\b([^<>]*)>((?:(?!<\1\b).)*?)</\1>", re.DOTALL)
     for match in pattern.finditer(text):
-        words, coords = _strip(text, match.span(3)), re.search(r'coords="([^"]*)"', match[2])
+        words = _strip(text, match.span(3))
+        coords = re.search(r'coords="([^"]*)"', match[2])
         if coords is None:
             xs, ys = (_values(" ".join(re.findall(rf'\b{axis}\d*="([^"]*)"', match[2]))) for axis in "xy")
             if len(xs) != len(ys):
@@ -305,9 +314,11 @@ def _clicks(text: str, question: str) -> Iterator[Mention]:
     """`pyautogui.click(x=0.5, y=0.06)`, `click(0.5, 0.06)`, `drag(start_box='(1,2)', end_box='(3,4)')`."""
     for match in _ACTION.finditer(text):
         if match[3] is None:
-            groups, end = [[float(match[1]), float(match[2])]], match.end()
+            groups = [[float(match[1]), float(match[2])]]
+            end = match.end()
         else:
-            groups, end = _groups(match[3][: match[3].rfind(")") + 1] or match[3]), match.end()
+            groups = _groups(match[3][: match[3].rfind(")") + 1] or match[3])
+            end = match.end()
         if not groups:
             continue
         readings = _point_readings([*map(max, groups)]) if len(groups[0]) == 2 else OPEN_SCALE
@@ -345,7 +356,9 @@ def _bare_readings(run: str) -> Readings:
     written = _NUMBERS.findall(run)
     if max(map(float, written)) <= 1.01 and any("." in each for each in written):
         # LLaVA's data are those of the padded square; Shikra writes no blanks and means the picture.
-        return (Reading("xyxy", 1.0, padded=True), *SHARES) if re.search(r"\d\s*,\s+", run) else SHARES
+        if re.search(r"\d\s*,\s+", run):
+            return (Reading("xyxy", 1.0, padded=True), *SHARES)
+        return SHARES
     if all(len(each) == 3 and each.isdigit() for each in written) and any(each[0] == "0" for each in written):
         return THOUSANDTHS  # CogVLM: three digits
     return OPEN_SCALE
@@ -400,7 +413,9 @@ def asked_for(question: str, is_instruction: bool = False) -> Span | None:
     """
     for pattern in (_REF, _QUOTED):
         if found := [*pattern.finditer(question)]:
-            return _trim(question, found[0].span(1)) if len(found) == 1 else None
+            if len(found) == 1:
+                return _trim(question, found[0].span(1))
+            return None
     place = whole_text(question)
     if place is None or place[1] - place[0] > LONGEST_QUESTION:
         return None
@@ -408,18 +423,24 @@ def asked_for(question: str, is_instruction: bool = False) -> Span | None:
         if match := pattern.fullmatch(question, *place):
             return _trim(question, match.span(1))
     is_line = is_instruction and "\n" not in question[slice(*place)]
-    return _trim(question, place) if is_line else None
+    if is_line:
+        return _trim(question, place)
+    return None
 
 
 def whole_text(text: str) -> Span | None:
     """The characters of a text without places of pictures and the blanks around it; None if that is no one piece."""
     pieces = [0, *(edge for each in _PLACEHOLDER.finditer(text) for edge in each.span()), len(text)]
     spans = [(start, end) for start, end in zip(pieces[::2], pieces[1::2], strict=True) if text[start:end].strip()]
-    return _strip(text, spans[0]) if len(spans) == 1 else None
+    if len(spans) == 1:
+        return _strip(text, spans[0])
+    return None
 
 
 def _trim(text: str, place: Span) -> Span | None:
     words = text[place[0] : place[1]]
     left = len(words) - len(words.lstrip(" \t\n,\"'“"))
     kept = words[left:].rstrip(" \t\n,.?!;:\"'”")
-    return (place[0] + left, place[0] + left + len(kept)) if kept else None
+    if kept:
+        return (place[0] + left, place[0] + left + len(kept))
+    return None

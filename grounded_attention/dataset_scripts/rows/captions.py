@@ -77,7 +77,9 @@ def has_entities(record: Columns) -> bool:
 
 def _captions(record: Columns) -> list[Any]:
     value = record.get("captions", record.get("caption", record.get("sentences", record.get("text"))))
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def read_entities(record: Columns, context: Context) -> Iterator[RawRow]:
@@ -103,15 +105,19 @@ def _entity_boxes(value: Any, name: str) -> dict[str, list[RawBox]]:
 
 
 def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, list[RawPhrase]]:
-    text, phrases, end = "", [], 0
+    text = ""
+    phrases = []
+    end = 0
     for match in _MARKED.finditer(caption):
         text += caption[end : match.start()]
-        key, words = match[1], match[3]
+        key = match[1]
+        words = match[3]
         types = [each for each in match[2].split("/") if each]
         phrases.append(
             RawPhrase(words, boxes.get(key, []), len(text), len(text) + len(words), 0, entity=key, types=types)
         )
-        text, end = text + words, match.end()
+        text = text + words
+        end = match.end()
     text += caption[end:]
     if "[/EN#" in text:
         raise RowError("marks of Entities that are not whole", found=caption, expected="[/EN#7/people words]")

@@ -30,8 +30,10 @@ from .raw import (
 from .readings import PIXELS, Reading, Readings
 from .report import RowsReport
 
-XYXY_PIXELS, XYWH_PIXELS = (Reading("xyxy", PIXELS),), (Reading("xywh", PIXELS),)
-XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
+XYXY_PIXELS = (Reading("xyxy", PIXELS),)
+XYWH_PIXELS = (Reading("xywh", PIXELS),)
+XYXY_SHARES = (Reading("xyxy", 1.0),)
+XYWH_SHARES = (Reading("xywh", 1.0),)
 
 IMAGE_NAMES = (
     "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
@@ -93,7 +95,10 @@ def images_of(record: Columns) -> list[Any]:
     if isinstance(value, (list, tuple)):
         # Visual-CoT names a part of a picture by `###[x1, y1, x2, y2]`; it is no picture of its own.
         return [each for each in value if each is not None and not (isinstance(each, str) and "###[" in each)]
-    return [] if isinstance(value, str) and not value else [value]  # LLaVA writes rows of text alone so
+    # LLaVA writes rows of text alone so
+    if isinstance(value, str) and not value:
+        return []
+    return [value]
 
 
 def _named_so(record: Columns, pattern: re.Pattern[str]) -> list[Any]:
@@ -127,7 +132,9 @@ def _goes_along(key: str, value: Any) -> bool:
     """Whether a further column is kept: a number or a text that is not long; of pictures the name of a file."""
     if key in IMAGE_NAMES and key != "file_name":
         return False
-    return len(value) <= LONGEST_TEXT if isinstance(value, str) else isinstance(value, (int, float))
+    if isinstance(value, str):
+        return len(value) <= LONGEST_TEXT
+    return isinstance(value, (int, float))
 
 
 def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
@@ -151,7 +158,8 @@ def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
     if not boxes and hull is not None and record.keys().isdisjoint(BOX_NAMES):
         return [RawBox(list(hull), XYXY_PIXELS, mask=mask)]
     if len(boxes) == 1:
-        boxes[0].hull, boxes[0].mask = hull, mask
+        boxes[0].hull = hull
+        boxes[0].mask = mask
         area = record.get("area", record.get("bbox_area"))
         with suppress(TypeError, ValueError):
             boxes[0].area = None if isinstance(area, bool) else float(area)  # a text in CSV

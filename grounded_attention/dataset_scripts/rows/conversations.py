@@ -86,9 +86,10 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
     if _LIKE_BOXES.search(str([each["tool_calls"] for each in given if each.get("tool_calls")])):
         context.leave_out("calls of tools with places, beside the texts")
     own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
-    filled = (
-        fill(messages, record["objects"], str(record.get("rejected_response", ""))) if record.get("objects") else None
-    )
+    if record.get("objects"):
+        filled = fill(messages, record["objects"], str(record.get("rejected_response", "")))
+    else:
+        filled = None
     turns = _turns(messages, len(images))
     # UGround has whole numbers from 0 to 999, and instructions alone as questions.
     is_uground = name == "conversations" and isinstance(record[name], str) and not any("{" in t.text for t in turns)
@@ -96,7 +97,8 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
         phrases = _together(_with_question(turns, phrase, text) for phrase, text in filled)
     elif record.get("kto_tag", record.get("label")) in _WRONG or record.get("status") == "rejected":
         context.leave_out("boxes of an answer that is marked as wrong")
-        phrases, own = [], []
+        phrases = []
+        own = []
     elif any(boxes is not None for boxes in beside):
         phrases = [_answered(turns, number, boxes) for number, boxes in enumerate(beside) if boxes is not None]
     else:
@@ -148,12 +150,14 @@ def _turns(messages: Sequence[Columns], count: int) -> list[Turn]:
         new = sum(len(_IMAGE.findall(each)) for each in texts)
         new += 0 if isinstance(content, str) else sum("text" not in each for each in content)
         if new:
-            shown, number = (number if new == 1 else None), number + new
+            shown = number if new == 1 else None
+            number = number + new
         elif message["role"] == "user":
             shown = 0 if number == 1 else None
         for text in texts:
             turns.append(Turn(text, message["role"], question, shown))
-            question = len(turns) - 1 if message["role"] == "user" else question
+            if message["role"] == "user":
+                question = len(turns) - 1
     if number != count or count < 2:
         return [replace(each, image=None) for each in turns]
     return turns
@@ -181,7 +185,9 @@ def _place_asked(turns: Sequence[Turn], number: int, is_action: bool = False) ->
     """What the question before a text asks for."""
     question = turns[number].question
     words = None if question is None else asked_for(turns[question].text, is_action)
-    return None if question is None or words is None else (question, *words)
+    if question is None or words is None:
+        return None
+    return (question, *words)
 
 
 def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) -> list[RawPhrase]:

@@ -82,7 +82,9 @@ def _objects_column(record: Columns) -> str | None:
         return name
     value = record[boxes]
     named = isinstance(value, list) and all(isinstance(each, Mapping) and first_of(each, NAME_NAMES) for each in value)
-    return boxes if named and (value or "caption" not in record) else None
+    if named and (value or "caption" not in record):
+        return boxes
+    return None
 
 
 def _beside(record: Columns) -> tuple[str, str] | None:
@@ -95,7 +97,9 @@ def _beside(record: Columns) -> tuple[str, str] | None:
     if any(isinstance(record.get(key), list) for key in WORD_NAMES):  # a page; its labels are tags of words
         return None
     others = record.keys() & {*TEXT_NAMES} - {*_NAME_LISTS}
-    return None if others and len(record[names]) != len(value) else (boxes, names)
+    if others and len(record[names]) != len(value):
+        return None
+    return (boxes, names)
 
 
 def is_of_tool(record: Columns) -> bool:
@@ -139,12 +143,15 @@ def _without_area(each: Columns) -> str | None:
     kind = each.get("shape_type") or "polygon"
     number = len(each.get("points") or ()) if "shape_type" in each else 2
     is_read = kind in _LABELME and (number == 1) == (kind == "point")
-    return None if is_read else f"of the type {kind} with {number} points"
+    if is_read:
+        return None
+    return f"of the type {kind} with {number} points"
 
 
 def _boxes(each: Columns, context: Context) -> list[RawBox]:
     about = each.get("attributes")
-    each = {**each, **about} if isinstance(about, Mapping) else each
+    if isinstance(about, Mapping):
+        each = {**each, **about}
     context.note_beside(each)
     if _has_centre(each):
         return read_boxes(each["coordinates"], "coordinates", (Reading("cxcywh", PIXELS),))
@@ -202,7 +209,8 @@ def _rows(record: Columns, objects: Sequence[Named], context: Context) -> Iterat
     text = caption
     if len(spans) != len(names) or edges != sorted(edges):  # a name is not there once, or a part of another one
         text = " ".join(filter(None, [caption, *(f"{name}." for name in names)]))
-        end, spans = len(caption) + bool(caption), []
+        end = len(caption) + bool(caption)
+        spans = []
         for name in names:
             spans.append((end, end + len(name)))
             end += len(name) + len(". ")

@@ -24,7 +24,10 @@ from .raw import Columns, RowError, items, read_boxes
 from .readings import MARGIN, PIXELS, Reading
 from .sources import FILES, Record, Source, in_words, open_files, split_name, split_of, starts_with
 
-COCO, YOLO, VOC, LABEL_STUDIO = "COCO", "YOLO", "XML of Pascal VOC or CVAT", "Label Studio"
+COCO = "COCO"
+YOLO = "YOLO"
+VOC = "XML of Pascal VOC or CVAT"
+LABEL_STUDIO = "Label Studio"
 _READINGS = {
     COCO: (Reading("xywh", PIXELS),),
     YOLO: (Reading("cxcywh", 1.0),),
@@ -103,7 +106,8 @@ def _coco(path: Path) -> Iterator[Record]:
     objects: dict[Any, list[Columns]] = defaultdict(list)
     for number, each in enumerate(lists["annotations"]):
         with in_words("no COCO", file=path, where=f"annotations, element {number}"):
-            image_id, category = each.get("image_id"), each.get("category_id")
+            image_id = each.get("image_id")
+            category = each.get("category_id")
             if image_id not in images:
                 raise RowError("an unknown image_id", found=image_id, expected="an id of images")
             if "category_id" in each and names and category not in names and "caption" not in each:
@@ -297,7 +301,9 @@ def _voc_picture(path: Path, name: str, folder: Path) -> str:
     parents = (path.parent.parent / "JPEGImages", path.parent.parent / "images", path.parent)
     places = [parent / Path(each).name for parent in parents for each in names if each]
     found = next(filter(Path.is_file, places), None)
-    return str(found.relative_to(folder)) if found else name or path.stem
+    if found:
+        return str(found.relative_to(folder))
+    return name or path.stem
 
 
 # One JSON file for each picture

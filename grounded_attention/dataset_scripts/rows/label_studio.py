@@ -96,11 +96,13 @@ def _box(shape: Columns) -> list[float]:
     if "points" in shape:
         points = shape["points"]
     else:
-        x, y = float(shape["x"]), float(shape["y"])
+        x = float(shape["x"])
+        y = float(shape["y"])
         if "keypointlabels" in shape and not ("height" in shape and "rectanglelabels" in shape):
             return [x, y]
         if "radiusX" in shape:
-            across, down = float(shape["radiusX"]), float(shape["radiusY"])
+            across = float(shape["radiusX"])
+            down = float(shape["radiusY"])
             points = corners_of(x - across, y - down, 2 * across, 2 * down)
         else:
             points = corners_of(x, y, float(shape["width"]), float(shape["height"]))

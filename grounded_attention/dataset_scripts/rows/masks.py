@@ -35,9 +35,13 @@ def find_mask(record: Columns) -> tuple[Mask, Corners] | None:
             pixels = np.logical_or.reduce([_of_runs(each, name) for each in runs])
         else:
             rings = [ring for ring in _rings(plain(value), name) if len(ring) > 1]
-            return (rings, around(np.concatenate(rings))) if rings else None
+            if rings:
+                return (rings, around(np.concatenate(rings)))
+            return None
         corners = mask_corners(pixels)
-        return None if corners is None else (pixels, corners)
+        if corners is None:
+            return None
+        return (pixels, corners)
     return None
 
 
@@ -104,7 +108,9 @@ def _rings(value: Any, name: str) -> list[np.ndarray]:
         value = [[each["x"], each["y"]] for each in value if {"x", "y"} <= each.keys()]
     rings = [ring for each in value for ring in _rings(each, name)]
     pairs = rings and all(len(ring) == 1 for ring in rings)
-    return [np.concatenate(rings)] if pairs else rings
+    if pairs:
+        return [np.concatenate(rings)]
+    return rings
 
 
 def _decompress(text: str) -> list[int]:
@@ -121,7 +127,8 @@ def _decompress(text: str) -> list[int]:
             bits = ord(text[place]) - 48
             value |= (bits & 0x1F) << (5 * shift)
             more = bool(bits & 0x20)
-            place, shift = place + 1, shift + 1
+            place = place + 1
+            shift = shift + 1
             if not more and bits & 0x10:
                 value |= -1 << (5 * shift)
         if len(runs) > 2:

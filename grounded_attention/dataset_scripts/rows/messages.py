@@ -11,8 +11,10 @@ ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
     "bot": "assistant", "system": "system", "developer": "developer", "tool": "tool",
 }  # fmt: skip
-ROLE_KEYS, CONTENT_KEYS = ("from", "role"), ("value", "content", "text")
-_TEXTS, _PICTURES = ("text", "input_text", "output_text"), ("image", "image_url", "input_image")
+ROLE_KEYS = ("from", "role")
+CONTENT_KEYS = ("value", "content", "text")
+_TEXTS = ("text", "input_text", "output_text")
+_PICTURES = ("image", "image_url", "input_image")
 _PICTURE_KEYS = ("image", "image_url", "url", "path", "base64")
 _PART_KEYS = {"type", "text", "index", "detail", *_PICTURE_KEYS}
 _PATH = re.compile(r"<img>([^<>\n]+)</img>")  # Qwen-VL's pictures
@@ -24,7 +26,9 @@ def read_messages(turns: Any, name: str) -> tuple[list[dict[str, Any]], list[Any
     turns = items(plain(turns), name)
     if not turns:
         raise RowError(f"bad {name}", found=turns, expected="a list of messages")
-    messages, pictures, beside = [], [], []
+    messages = []
+    pictures = []
+    beside = []
     for number, each in enumerate(turns):
         where = f"{name}, message {number}"
         role, content = (each.get(first_of(each, keys) or "") for keys in (ROLE_KEYS, CONTENT_KEYS))
@@ -50,10 +54,13 @@ def read_messages(turns: Any, name: str) -> tuple[list[dict[str, Any]], list[Any
 
 def messages_in(value: Any) -> list[Any] | None:
     """The messages that a prompt or an answer is, as a list or in a text; None for any other text or list."""
-    value = _list_in(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        value = _list_in(value)
     if not isinstance(value, list):
         return None
-    return value if all(isinstance(each, Mapping) and first_of(each, ROLE_KEYS) for each in value) else None
+    if all(isinstance(each, Mapping) and first_of(each, ROLE_KEYS) for each in value):
+        return value
+    return None
 
 
 def _list_in(text: str) -> list[Any] | None:
@@ -64,7 +71,9 @@ def _list_in(text: str) -> list[Any] | None:
         value = structured(text, "text")
     except RowError:  # an answer may begin in the same way
         return None
-    return value if isinstance(value, list) and all(isinstance(each, Mapping) for each in value) else None
+    if isinstance(value, list) and all(isinstance(each, Mapping) for each in value):
+        return value
+    return None
 
 
 def _is_part(value: Columns) -> bool:
@@ -75,12 +84,15 @@ def _is_part(value: Columns) -> bool:
 def _beside(message: Columns) -> Any:
     """The box of a message of GUI-Actor, or the two points of a drag."""
     drag = [message[key] for key in ("from_coord", "to_coord") if message.get(key) is not None]
-    return message["bbox_gt"] if message.get("bbox_gt") is not None else drag or None
+    if message.get("bbox_gt") is not None:
+        return message["bbox_gt"]
+    return drag or None
 
 
 def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], list[Any]]:
     """The parts of a message in the form of chat templates, and the pictures that are inside of them."""
-    parts, pictures = [], []
+    parts = []
+    pictures = []
     for part in content:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
@@ -89,7 +101,8 @@ def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], li
             parts.append({"type": "text", "text": about["text"]})
         elif about.get("type") in _PICTURES or "image" in about:
             picture = about.get(first_of(about, _PICTURE_KEYS) or "")
-            picture = picture.get("url") if isinstance(picture, Mapping) and "url" in picture else picture
+            if isinstance(picture, Mapping) and "url" in picture:
+                picture = picture.get("url")
             pictures += [] if picture is None else [picture]
             parts.append({"type": "image"})
         else:

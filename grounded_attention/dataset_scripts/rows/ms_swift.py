@@ -50,7 +50,8 @@ def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tupl
                 owners.append(behind)
                 alone.append(number if is_alone else None)
             written += words + gap
-            behind = None if gap.strip(" ,;:\n") else behind
+            if gap.strip(" ,;:\n"):
+                behind = None
         holder[key] = written
     if (len(names), len(owners)) not in ((len(refs), len(boxes)), (0, 0), (0, len(boxes))):
         expected = f"{len(refs)} <ref-object>, {len(boxes)} <bbox>"
@@ -78,7 +79,8 @@ def _objects(value: Any) -> Columns:
 
 
 def _boxes(objects: Columns) -> list[list[RawBox]]:
-    given, kinds = objects.get("bbox") or [], objects.get("bbox_type")
+    given = objects.get("bbox") or []
+    kinds = objects.get("bbox_type")
     boxes = []
     for each, kind in zip(given, kinds if isinstance(kinds, list) and kinds else [kinds] * len(given), strict=True):
         if kind is not None and kind not in [*_TYPES]:

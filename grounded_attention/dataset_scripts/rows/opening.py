@@ -51,7 +51,8 @@ def _open_saved(folder: str) -> Source | None:
         opened = open_source(datasets.load_from_disk(folder))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"no data set of save_to_disk ({error})", file=folder, hint="get it again") from None
-    opened.name, opened.folder = folder, Path(folder)
+    opened.name = folder
+    opened.folder = Path(folder)
     return opened
 
 
@@ -66,7 +67,9 @@ def hub_name(name: str) -> tuple[str, str | None, str | None]:
 
 def _features(source: Any) -> Any:
     features = getattr(source, "features", None)
-    return features.to_dict() if features else {}
+    if features:
+        return features.to_dict()
+    return {}
 
 
 def _open_hub(name: str, split: str | None, config: str | None, revision: str | None, options: Any) -> Source:
@@ -75,11 +78,14 @@ def _open_hub(name: str, split: str | None, config: str | None, revision: str | 
     repository, own_config, own_revision = hub_name(name)
     place = {"name": own_config or config, "revision": own_revision or revision}
     # Streamed splits are opened when they are read; others are downloaded at once.
-    split = None if options.get("streaming") else split
+    if options.get("streaming"):
+        split = None
     with hub_errors("reading the data set", repository, "check the name, and log in for a gated one"):
         dataset = datasets.load_dataset(repository, split=split, **place, **options)
     opened = open_source(dataset)
-    opened.name, opened.is_foreign, opened.kind = name, True, repository
+    opened.name = name
+    opened.is_foreign = True
+    opened.kind = repository
     if split is not None:
         opened.parts = {split: next(iter(opened.parts.values()))}
     return opened

@@ -17,7 +17,8 @@ def around(
     this size, which their box may leave where the thing itself does not."""
     corners = np.array([*points], dtype=np.float64)  # (P, 2)
     if degrees:
-        cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+        cos = np.cos(np.radians(degrees))
+        sin = np.sin(np.radians(degrees))
         middle = corners.mean(axis=0) if pivot is None else np.array(pivot)
         corners = np.clip((corners - middle) @ [[cos, sin], [-sin, cos]] + middle, 0, size)
     return [*map(float, corners.min(axis=0)), *map(float, corners.max(axis=0))]

@@ -95,7 +95,8 @@ class Pictures:
 
     def _file(self, name: str, file: Path | None) -> Path:
         """The file of a name: where it says, below a folder, or by its last part."""
-        shown, name = name, _local_name(name)
+        shown = name
+        name = _local_name(name)
         if not self.is_foreign and os.path.isabs(name) and os.path.isfile(name):
             return Path(name)
         relative = _ROOT.sub("", name).replace("\\", "/")
@@ -114,7 +115,8 @@ class Pictures:
     def _index(self) -> dict[str, Path]:
         """The files of all folders by their names, and by their stems where a name has no suffix."""
         if self._by_name is None:
-            self._by_name, twice = {}, set()
+            self._by_name = {}
+            twice = set()
             for folder in self.folders:
                 for path in own_files(folder, SUFFIXES):
                     for key in map(_composed, {path.name, path.stem, _UPLOAD.sub("", path.name)}):
@@ -142,7 +144,9 @@ def _composed(name: str) -> str:
 def picture_digest(picture: Any) -> str | None:
     """A name for a picture that is inside of a row as bytes: one picture has it in every row."""
     content = picture.get("bytes") if isinstance(picture, Mapping) else picture
-    return hashlib.sha256(content).hexdigest()[:32] if isinstance(content, bytes) else None
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()[:32]
+    return None
 
 
 def _local_name(name: str) -> str:
@@ -152,7 +156,9 @@ def _local_name(name: str) -> str:
         return named[0]
     if parts.scheme in ("http", "https", "s3", "gs", "file", "hf") and parts.path:
         path = unquote(parts.path)
-        return path if parts.scheme == "file" else path.lstrip("/")
+        if parts.scheme == "file":
+            return path
+        return path.lstrip("/")
     return name
 
 

@@ -58,11 +58,13 @@ def read_options(record: Columns, context: Context) -> Iterator[RawRow]:
     captions = structured(record["caption_options"], "caption_options")
     if not isinstance(captions, list) or len(captions) < 2:
         raise RowError("bad caption_options", found=captions, expected="different texts, the right one first")
-    group, pair = record.get("group"), record.get("pair")
+    group = record.get("group")
+    pair = record.get("pair")
     path = Path(as_path(*images_of(record)[:1] or [None]) or "")
     parts = path.stem.split("_")
     if len(parts) > 2 and parts[1] in RELATIONS:
-        group, pair = parts[1], f"{path.parent}/{parts[0]} {parts[-1]}"
+        group = parts[1]
+        pair = f"{path.parent}/{parts[0]} {parts[-1]}"
     yield _match(record, captions, group, pair=pair)
 
 
@@ -73,7 +75,8 @@ def has_two_pairs(record: Columns) -> bool:
 def read_two_pairs(record: Columns, context: Context) -> Iterator[RawRow]:
     """Winoground: a row for each picture, with its own caption first; both rows have the `pair`."""
     captions = [record["caption_0"], record["caption_1"]]
-    pair, group = record.get("id"), record.get("collapsed_tag")
+    pair = record.get("id")
+    group = record.get("collapsed_tag")
     if pair is None:
         raise RowError("no id of a pair", found=captions, expected="an id")
     yield _match(record, captions, group, pair=str(pair), images=[record["image_0"]])
@@ -148,7 +151,8 @@ def amber_words(folder: Path) -> tuple[Mapping[str, list[str]], list[str]]:
 
 def _amber_queries(folder: Path) -> Iterator[Record]:
     """Queries with what the annotations say of their id."""
-    whole, annotations = folder / "query" / "query_all.json", folder / "annotations.json"
+    whole = folder / "query" / "query_all.json"
+    annotations = folder / "annotations.json"
     known = {each["id"]: each for _, _, each in json_elements(annotations, "expected id, type, truth and hallu")}
     for path in [whole] if whole.is_file() else sorted((folder / "query").glob("*.json")):
         for _, index, query in json_elements(path, "expected id, image and query"):

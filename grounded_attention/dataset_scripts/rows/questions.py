@@ -25,7 +25,8 @@ def matches(record: Columns) -> bool:
 
 def read(record: Columns, context: Context) -> Iterator[RawRow]:
     """Visual-CoT, Saliency-R1, TreeBench, V*: the question means its evidence; V* names each target."""
-    question, answer = record["question"], record.get("answer", record.get("label"))
+    question = record["question"]
+    answer = record.get("answer", record.get("label"))
     targets = structured(record.get("target_object"), "target_object")
     if isinstance(targets, list) and all(isinstance(each, str) for each in targets):
         yield _targets(record, question, targets, context)
@@ -39,8 +40,11 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
 def evidence_of(record: Columns, readings: Readings) -> list[RawBox]:
     """The boxes of a row. DocVQA and its siblings have one for each word of a page: those of the answer, which must
     stand there once."""
-    boxes, name = boxes_of(record, readings), first_of(record, WORD_NAMES)
-    return boxes if name is None else _words_of_answer(structured(record[name], name), boxes, record)
+    boxes = boxes_of(record, readings)
+    name = first_of(record, WORD_NAMES)
+    if name is None:
+        return boxes
+    return _words_of_answer(structured(record[name], name), boxes, record)
 
 
 def _words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:

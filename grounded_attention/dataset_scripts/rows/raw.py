@@ -111,7 +111,9 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, np.ndarray):
         is_picture = value.dtype in (np.uint8, np.bool_) and value.ndim > 1
-        return value if is_picture else plain(value.tolist())
+        if is_picture:
+            return value
+        return plain(value.tolist())
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, Decimal):
@@ -322,4 +324,6 @@ def as_path(value: Any) -> str | None:
         value = value.get("path")
     if isinstance(value, Path):
         value = str(value)
-    return value if isinstance(value, str) and len(value) < 1000 and not value.startswith("data:") else None
+    if isinstance(value, str) and len(value) < 1000 and not value.startswith("data:"):
+        return value
+    return None

@@ -136,11 +136,14 @@ class GroundedRows:
         pictures: Pictures,
         max_rows: int | None,
     ) -> None:
-        self._source, self._said, self._split = source, said, split
+        self._source = source
+        self._said = said
+        self._split = split
         self._columns = dict(columns)
         if isinstance(classes := self._columns.pop("names", None), list | tuple):
             source.classes["names"] = dict(enumerate(classes))
-        self._pictures, self._decodes = pictures, True
+        self._pictures = pictures
+        self._decodes = True
         self._max_rows = math.inf if max_rows is None else max_rows
         self._decisions: dict[Readings, Decision] = {}
         self._shape: Shape | None = None
@@ -203,7 +206,8 @@ class GroundedRows:
             DataError: There is no such split.
         """
         rows = copy(self)
-        rows._split, rows.report = _choose_split(self._source, name), copy(self.report)
+        rows._split = _choose_split(self._source, name)
+        rows.report = copy(self.report)
         return rows
 
     # Reading
@@ -238,7 +242,9 @@ class GroundedRows:
             with in_words("no row", file=file or self._source.name, where=where):
                 rows = self._read_record(self._renamed(record), context)
             for row in rows:
-                row.split, row.file, row.where = split, file, where
+                row.split = split
+                row.file = file
+                row.where = where
                 yield row
 
     def _read_record(self, record: Columns, context: Context) -> list[RawRow]:
@@ -449,7 +455,9 @@ class GroundedRows:
             return None
         clipped = [min(max(each, 0.0), 1.0) for each in (x1, y1, x2, y2)]
         is_empty = clipped[0] == clipped[2] or clipped[1] == clipped[3]
-        return None if is_empty and len(box.numbers) == 4 else clipped
+        if is_empty and len(box.numbers) == 4:
+            return None
+        return clipped
 
 
 def _kind(box: RawBox) -> Readings:

@@ -17,9 +17,11 @@ MARGIN = 0.01
 # With more boxes than this part against it, a convention that was said or is known is refused.
 REFUSED = 0.05
 # With at least MANY boxes, a reading with a few of them against it is still the one, if all others have many.
-MANY, FEW = 100, 0.01
+MANY = 100
+FEW = 0.01
 # So many boxes that all end within 0..100, or 0..1000, in pictures so many times larger, may be no pixels.
-SEVERAL, FAR = 4, 2.5
+SEVERAL = 4
+FAR = 2.5
 _ORDERS = {
     "xyxy": "xyxy", "corners": "xyxy", "x1y1x2y2": "xyxy", "ltrb": "xyxy", "voc": "xyxy", "xywh": "xywh",
     "coco": "xywh", "ltwh": "xywh", "cxcywh": "cxcywh", "centre": "cxcywh", "center": "cxcywh", "xcycwh": "cxcywh",
@@ -56,9 +58,12 @@ class Reading:
     def corners(self, numbers: Sequence[float], size: Size) -> npt.NDArray[np.float64]:
         """Reads four numbers, or the two of a point, as x1, y1, x2, y2, divided by width and height; not clipped."""
         values = np.array(numbers, dtype=np.float64)
-        start, end = values[:2], values[-2:]  # of a point the same
+        # of a point the same
+        start = values[:2]
+        end = values[-2:]
         if self.order == "yxyx":
-            start, end = start[::-1], end[::-1]
+            start = start[::-1]
+            end = end[::-1]
         elif self.order == "xywh" and len(values) == 4:
             end = start + end
         elif self.order == "cxcywh" and len(values) == 4:
@@ -98,7 +103,8 @@ def parse_reading(text: str) -> Reading:
     order = scale = None
     words = str(text).lower()
     if match := _RANGE.search(words):
-        scale, words = float(match[1]), words.replace(match[0], " ")
+        scale = float(match[1])
+        words = words.replace(match[0], " ")
     padded = False
     for word in re.findall(r"[\w%]+", words):
         if word in ("padded", "square"):
@@ -106,7 +112,8 @@ def parse_reading(text: str) -> Reading:
         elif word in ("of", "the", "in", "boxes", "to", "a"):
             continue
         elif word in _ORDERS or word in _SCALES:
-            order, scale = _ORDERS.get(word, order), _SCALES.get(word, scale)
+            order = _ORDERS.get(word, order)
+            scale = _SCALES.get(word, scale)
         else:
             raise DataError(
                 "boxes: an unknown word",
@@ -135,7 +142,9 @@ class Sample:
         if self.hull is not None:
             near = 2 + 0.02 * max(self.size)
             agreements.append(bool(np.abs(box - np.asarray(self.hull, dtype=np.float64)).max() <= near))
-        return all(agreements) if agreements else None
+        if agreements:
+            return all(agreements)
+        return None
 
 
 @dataclass(frozen=True)
@@ -173,7 +182,10 @@ def decide(
     if len(allowed) == 1:
         return _checked(allowed[0], samples, known_by, place)
     points = bool(samples) and len(samples[0].numbers) == 2
-    tiers: Sequence[Sequence[Reading]] = [allowed] if allowed else (_USUAL_POINTS if points else _USUAL)
+    if allowed:
+        tiers: Sequence[Sequence[Reading]] = [allowed]
+    else:
+        tiers = _USUAL_POINTS if points else _USUAL
     if not allowed and not points and said.order is not None:
         order = said.order
         tiers = [[Reading(order, PIXELS), Reading(order, 1.0)], [Reading(order, 100.0)], [Reading(order, 1000.0)]]
@@ -213,7 +225,8 @@ def _of_smaller_range(samples: Sequence[Sample], reading: Reading, said: Reading
     """What boxes in pixels may be too: none of several ends beyond a range that is far smaller than the pictures."""
     if reading.scale != PIXELS or said.scale is not None or len(samples) < SEVERAL:
         return []
-    highest, smallest = max(max(each.numbers) for each in samples), min(min(each.size) for each in samples)
+    highest = max(max(each.numbers) for each in samples)
+    smallest = min(min(each.size) for each in samples)
     for scale in (100.0, 1000.0):
         other = Reading(reading.order, scale)
         if (
@@ -272,7 +285,9 @@ def _agreeing(samples: Sequence[Sample], readings: Sequence[Reading]) -> list[Re
 def _almost_holding(counts: Mapping[Reading, int], number: int) -> list[Reading]:
     best = [each for each, count in counts.items() if number >= MANY and count >= (1 - FEW) * number]
     others = [count for each, count in counts.items() if each not in best]
-    return best if len(best) == 1 and all(count <= (1 - 10 * FEW) * number for count in others) else []
+    if len(best) == 1 and all(count <= (1 - 10 * FEW) * number for count in others):
+        return best
+    return []
 
 
 def _counts(counts: Mapping[Reading, int], number: int) -> str:

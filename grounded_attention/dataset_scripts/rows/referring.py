@@ -79,7 +79,8 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
         record = {**record, "box_coordinates": None}
     elif record.get("box_type") == "polygon":
         outline = structured(record["box_coordinates"], "box_coordinates")
-        readings, record = XYXY_PIXELS, {**record, "box_coordinates": hull(outline)}
+        readings = XYXY_PIXELS
+        record = {**record, "box_coordinates": hull(outline)}
     raw, about = (structured(record.get(key), key) for key in ("raw_anns", "raw_image_info"))
     size = size_of(about) if isinstance(about, Mapping) else size_of(record)
     boxes = evidence_of(record, readings)
@@ -138,7 +139,9 @@ def _readings_of(thing: Columns, name: str) -> Readings:
         return XYXY_SHARES
     if "sentences" in thing and {"mask", "label", "supercategory"} & thing.keys():
         return XYWH_PIXELS
-    return XYWH_PIXELS if name == "regions" and not first_of(thing, BOX_NAMES) else ()
+    if name == "regions" and not first_of(thing, BOX_NAMES):
+        return XYWH_PIXELS
+    return ()
 
 
 # ScreenSpot's platforms of its sources.
@@ -153,4 +156,6 @@ def _screen_types(record: Columns) -> list[str]:
     source = record.get("group") or _PLATFORMS.get(str(record.get("data_source")))
     kind = record.get("ui_type") or record.get("data_type")
     named = " ".join(str(each) for each in (source, kind) if each)
-    return [named] if named else []
+    if named:
+        return [named]
+    return []

@@ -8,7 +8,8 @@ from . import captions, conversations, detection, probes, questions, referring
 from .columns import Columns, Context
 from .raw import BOX_NAMES, RawRow, RowError
 
-NO_OBJECTS, OF_A_TOOL = "no objects", "annotations of a tool"
+NO_OBJECTS = "no objects"
+OF_A_TOOL = "annotations of a tool"
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,8 @@ class Source:
 
 def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
     """Opens files with rows, each for the split of its name."""
-    folder = folder if folder.is_dir() else folder.parent
+    if not folder.is_dir():
+        folder = folder.parent
     parts: dict[str, list[Any]] = {}
     classes: dict[str, dict[Any, str]] = {}
     for path in paths:
@@ -74,7 +75,9 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
 def split_of(path: Path, folder: Path) -> str:
     """The split that the name of a file or folder says, such as `data/val-00000-of-00001.parquet`; or ""."""
     named = _SPLIT.findall(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name)
-    return split_name(named[-1]) if named else ""
+    if named:
+        return split_name(named[-1])
+    return ""
 
 
 def split_name(name: str) -> str:
@@ -166,14 +169,18 @@ def _csv(path: Path) -> Iterator[Record]:
                 raise DataError("a row is too long", file=path, where=f"after line {reader.line_num}", hint=hint)
             yield f"{line}\n"
 
-    comma = "\t" if "\t" in first else ";" if first.count(";") > first.count(",") else ","
+    if "\t" in first:
+        comma = "\t"
+    else:
+        comma = ";" if first.count(";") > first.count(",") else ","
     reader = csv.reader(lines(), delimiter=comma)
     rows = _filled_rows(reader)
     try:
         names = next(rows, [])
         _check_names(path, names)
         for cells in rows:
-            length, where = 0, f"line {reader.line_num}"
+            length = 0
+            where = f"line {reader.line_num}"
             if len(cells) != len(names):
                 expected = f"{len(names)}, as in the first line"
                 raise DataError("a row of another length", file=path, where=where, found=len(cells), expected=expected)

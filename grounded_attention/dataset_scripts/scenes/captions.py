@@ -39,7 +39,9 @@ class Mention:
     @property
     def members(self) -> frozenset[int]:
         """The numbers of the objects that the phrase refers to."""
-        return self.entity.members if self.entity else frozenset()
+        if self.entity:
+            return self.entity.members
+        return frozenset()
 
 
 @dataclass(frozen=True)

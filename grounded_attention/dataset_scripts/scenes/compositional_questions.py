@@ -20,7 +20,11 @@ from .world import GROUNDS, SHAPES, Combinations, Scene, relation_holds
 PER_SCENE = 4
 ATTEMPTS = 40
 YES_NO = ("yes", "no")
-QUERY, VERIFY, CHOOSE, LOGICAL, COMPARE = "query", "verify", "choose", "logical", "compare"
+QUERY = "query"
+VERIFY = "verify"
+CHOOSE = "choose"
+LOGICAL = "logical"
+COMPARE = "compare"
 INVERSE = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above", "next_to": "next_to"}
 # Attribute -> what a question calls it, and its group.
 WORDS = {"colours": "color", "shapes": "shape", "sizes": "size", "textures": "pattern"}
@@ -45,7 +49,9 @@ class Question:
     @property
     def verdict(self) -> str | None:
         """The answer to a yes/no question."""
-        return self.answer if self.answer in YES_NO else None
+        if self.answer in YES_NO:
+            return self.answer
+        return None
 
 
 def compose(
@@ -70,7 +76,9 @@ def compose(
 
 
 def _yes_no(answer: bool) -> str:
-    return "yes" if answer else "no"
+    if answer:
+        return "yes"
+    return "no"
 
 
 def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -> Question:
@@ -89,11 +97,13 @@ def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -
 
 def _verification(phrase: str, attribute: str, value: str, true: str) -> Question:
     """Returns the question whether the only object that a phrase fits has a value of an attribute."""
-    said, answer = (with_article(value) if attribute == "shapes" else value), value == true
+    said = with_article(value) if attribute == "shapes" else value
+    answer = value == true
     full = f"Yes, {phrase} is {said}." if answer else f"No, {phrase} is {true}."
     inner = phrase.removeprefix("the ")
     entailed = (_existence(f"{value} {inner}", True),) if answer and attribute in ("colours", "sizes") else ()
-    content, types = Content((f"{phrase} {value}", f"{phrase} {true}")), (VERIFY, "attr", "verifyAttr")
+    content = Content((f"{phrase} {value}", f"{phrase} {true}"))
+    types = (VERIFY, "attr", "verifyAttr")
     return Question(f"Is {phrase} {said}?", _yes_no(answer), full, types, entailed=entailed, content=content)
 
 
@@ -181,7 +191,9 @@ def _verify_existence(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether there is an object of some color and shape; one entails an object of the shape."""
     look = draw_look(scene, rng)
     answer = exists(look, scene)
-    return None if answer is None else _existence(look, answer, (_existence(look.split()[1], True),))
+    if answer is None:
+        return None
+    return _existence(look, answer, (_existence(look.split()[1], True),))
 
 
 def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
@@ -190,10 +202,12 @@ def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
     answers = [exists(look, scene) for look in looks]
     if None in answers or looks[0] == looks[1]:
         return None
-    answer, both = all(answers), f"{with_article(looks[0])} and {with_article(looks[1])}"
+    answer = all(answers)
+    both = f"{with_article(looks[0])} and {with_article(looks[1])}"
     full = f"Yes, there are {both}." if answer else f"No, there is no {looks[answers.index(False)]}."
     entailed = tuple(_existence(look, True) for look in looks) if answer else ()
-    content, types = Content(tuple(looks)), (LOGICAL, "obj", "existAnd")
+    content = Content(tuple(looks))
+    types = (LOGICAL, "obj", "existAnd")
     return Question(f"Are there {both}?", _yes_no(answer), full, types, entailed=entailed, content=content)
 
 

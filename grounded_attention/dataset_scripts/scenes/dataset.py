@@ -99,7 +99,8 @@ def draw(seed: int, images: int, root: Path, held_out: bool, number: int) -> tup
     true boxes.
     """
     record = scene_record(seed, number, images, held_out)
-    scene, combinations = record.scene, record.combinations
+    scene = record.scene
+    combinations = record.combinations
     jpeg = io.BytesIO()
     paint(scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
     entities = root / "flickr30k_entities"
@@ -135,7 +136,9 @@ def _corpus_sentences(seed: int, number: int, held_out: bool) -> list[str]:
 
 def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
-    record, scene, detections = drawn.record, drawn.record.scene, drawn.detections
+    record = drawn.record
+    scene = drawn.record.scene
+    detections = drawn.detections
     names = [f"{item.colours[0]} {item.shapes[0]}" for item in scene.objects]
     true_boxes = np.array(drawn.boxes, dtype=np.float32)
     described = features.pixel_features(image, np.concatenate((detections.boxes, true_boxes)))

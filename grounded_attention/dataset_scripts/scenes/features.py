@@ -36,7 +36,8 @@ def pixel_features(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
 
 def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     """Describes the part of an RGB image in each box by integers."""
-    size, filtering = (GRID, GRID), Image.Resampling.BILINEAR
+    size = (GRID, GRID)
+    filtering = Image.Resampling.BILINEAR
     corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
     pixels = crops.astype(np.int32)
@@ -53,7 +54,9 @@ def _cells(values: np.ndarray, count: int) -> np.ndarray:
 
 def _hues(pixels: np.ndarray) -> np.ndarray:
     """Returns the frequency of each of 8 x 8 opponent colours; the middle of the crop counts four times."""
-    red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
+    red = pixels[..., 0]
+    green = pixels[..., 1]
+    blue = pixels[..., 2]
     first = np.clip((red - green + 160) // 40, 0, 7)
     second = np.clip((red + green - 2 * blue + 320) // 80, 0, 7)
     weight = np.ones((GRID, GRID), dtype=np.int32)
@@ -65,14 +68,17 @@ def _hues(pixels: np.ndarray) -> np.ndarray:
 
 def _edges(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns edges by direction in 4 x 4 cells as shares of all edges, and their density in 6 x 6 cells."""
-    across, down = np.zeros_like(luma), np.zeros_like(luma)
+    across = np.zeros_like(luma)
+    down = np.zeros_like(luma)
     across[:, :, 1:-1] = luma[:, :, 2:] - luma[:, :, :-2]
     down[:, 1:-1] = luma[:, 2:] - luma[:, :-2]
     strength = np.abs(across) + np.abs(down)
     # Eight sectors of half a turn, by integer comparisons; light to dark counts as dark to light.
     flip = np.where((across < 0) | ((across == 0) & (down < 0)), -1, 1)
-    across, down = across * flip, down * flip
-    steep, up = np.abs(down) > across, down < 0
+    across = across * flip
+    down = down * flip
+    steep = np.abs(down) > across
+    up = down < 0
     half = np.where(steep, 2 * across > np.abs(down), 2 * np.abs(down) > across)
     sector = steep * 4 + up * 2 + half
     by_sector = np.where(sector[..., None] == np.arange(8), strength[..., None], 0)
@@ -101,7 +107,8 @@ CLASSES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 MISS_RATE = 0.04
 DUPLICATE_RATE = 0.25
 CLASS_NOISE = 0.1
-MIN_REGIONS, MAX_REGIONS = 8, 14
+MIN_REGIONS = 8
+MAX_REGIONS = 14
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,8 @@ def _class_probs(item: SceneObject | None, rng: np.random.Generator) -> np.ndarr
     if item is None:
         highest = 0.3 * rng.random()
         return highest * _one_hot(int(rng.integers(len(CLASSES)))) + 0.7 * noise + (0.3 - highest) / len(CLASSES)
-    shape, colour = _pick(item.shapes, rng), _pick(item.colours, rng)
+    shape = _pick(item.shapes, rng)
+    colour = _pick(item.colours, rng)
     if rng.random() < CLASS_NOISE:
         shape, colour = (_pick(SHAPES, rng), colour) if rng.random() < 0.5 else (shape, _pick(COLOURS, rng))
     confidence = rng.uniform(0.45, 0.98)

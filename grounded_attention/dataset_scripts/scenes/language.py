@@ -225,7 +225,9 @@ def exists(phrase: str, scene: Scene) -> bool | None:
     meaning = meaning_of(phrase)
     if any(is_certain(item, meaning) for item in scene.objects):
         return True
-    return None if any(fits(item, meaning) for item in scene.objects) else False
+    if any(fits(item, meaning) for item in scene.objects):
+        return None
+    return False
 
 
 def with_article(noun: str) -> str:
@@ -236,13 +238,19 @@ def with_article(noun: str) -> str:
 def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
     """Returns the possible referents of a phrase, read alone."""
     if meaning.kind == "ground":
-        return [frozenset()] if scene.ground in meaning.grounds else []
+        if scene.ground in meaning.grounds:
+            return [frozenset()]
+        return []
     if meaning.kind == "light":
-        return [frozenset()] if scene.light in meaning.lights else []
+        if scene.light in meaning.lights:
+            return [frozenset()]
+        return []
     fitting = [number for number, item in enumerate(scene.objects) if fits(item, meaning)]
     if meaning.counts == {1}:
         return [frozenset((number,)) for number in fitting]
-    return [frozenset(fitting)] if len(fitting) in meaning.counts else []
+    if len(fitting) in meaning.counts:
+        return [frozenset(fitting)]
+    return []
 
 
 def chance(meaning: Meaning) -> float:

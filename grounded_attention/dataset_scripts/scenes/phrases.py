@@ -77,7 +77,9 @@ def _words(attribute: str, name: str) -> tuple[list[str], list[str]]:
 
 def _texture_word(names: Sequence[str], rng: random.Random) -> str:
     """Returns a word as `_word` does, but seldom one for "plain"."""
-    return "" if "plain" in names and rng.random() < 0.6 else _word("textures", names, rng)
+    if "plain" in names and rng.random() < 0.6:
+        return ""
+    return _word("textures", names, rng)
 
 
 def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random) -> str:
@@ -108,7 +110,9 @@ def _shape_adjectives(looks: tuple[tuple[str, ...], ...]) -> list[str]:
 def _determiner(count: int, next_word: str, rng: random.Random) -> str:
     if count == 1:
         word = rng.choice(SINGULAR_DETERMINERS)
-        return "an" if word == "a" and next_word[0] in "aeiou" else word
+        if word == "a" and next_word[0] in "aeiou":
+            return "an"
+        return word
     return rng.choice(COUNT_DETERMINERS[count] if rng.random() < 0.6 else VAGUE_DETERMINERS)
 
 
@@ -162,7 +166,8 @@ def draw_allowed(draw: Callable[[], Draft | None], combinations: Combinations) -
 @lru_cache(maxsize=100_000)
 def is_held_out_look(words: str) -> bool:
     """Returns whether words about one thing leave one colour and one shape, and this pair can be held out."""
-    colours, shape = meaning_of(words).colours, _only_shape(words)
+    colours = meaning_of(words).colours
+    shape = _only_shape(words)
     return shape is not None and colours == {HELD_OUT_COLOURS[shape]}
 
 
@@ -170,4 +175,6 @@ def is_held_out_look(words: str) -> bool:
 def _only_shape(words: str) -> str | None:
     """Returns the shape that words about one thing leave; None if they leave several."""
     shapes = meaning_of(words).shapes
-    return next(iter(shapes)) if len(shapes) == 1 else None
+    if len(shapes) == 1:
+        return next(iter(shapes))
+    return None

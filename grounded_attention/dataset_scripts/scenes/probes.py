@@ -34,9 +34,13 @@ from .world import COLOURS, SHAPES, relation_holds
 from .writers import caption_text
 from .writers_refcoco import object_boxes, refer
 
-COMPOSITION, EVIDENCE = "composition", "evidence"
-OPTIONS, STATEMENTS, PAIRS = "options", "statements", "pairs"
-VERDICTS, REVIEWED = "verdicts", "reviewed"
+COMPOSITION = "composition"
+EVIDENCE = "evidence"
+OPTIONS = "options"
+STATEMENTS = "statements"
+PAIRS = "pairs"
+VERDICTS = "verdicts"
+REVIEWED = "reviewed"
 PLACES = ("left_of", "right_of", "above", "below")  # of two objects at most one holds
 QUESTIONS = 3  # about each image
 WRONG_RATE = 0.2  # of reviewed references
@@ -58,7 +62,8 @@ def scene_probe(root: Path, kind: str) -> Path:
 
 def _test_records(root: Path) -> list[SceneRecord]:
     told = read_json(root / MANIFEST)
-    seed, images = told["seed"], told["images"]
+    seed = told["seed"]
+    images = told["images"]
     numbers = split_numbers(seed, images)["test"]
     return [scene_record(seed, number, images, told.get(HELD_OUT, False)) for number in numbers]
 
@@ -102,7 +107,9 @@ def _other_colours(caption: Caption) -> Iterator[Caption]:
 
 
 def _article(match: re.Match[str]) -> str:
-    return "an " if match[2] in "aeiou" else "a "
+    if match[2] in "aeiou":
+        return "an "
+    return "a "
 
 
 def _other_relations(caption: Caption) -> Iterator[Caption]:
@@ -112,7 +119,8 @@ def _other_relations(caption: Caption) -> Iterator[Caption]:
         if other == fact.relation or relations.count(fact.relation) > 1:
             continue
         for words, opposite in zip(RELATION_WORDS[fact.relation], RELATION_WORDS[other], strict=True):
-            span, tokens = words.split(), list(caption.tokens)
+            span = words.split()
+            tokens = list(caption.tokens)
             starts = [i for i in range(len(tokens)) if tokens[i : i + len(span)] == span]
             if starts:
                 facts = [*caption.facts]
@@ -134,7 +142,8 @@ def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
         if single is None:
             continue
         number, phrase = single
-        names, text = getattr(scene.objects[number], attribute), f"What {WORDS[attribute]} is {phrase}?"
+        names = getattr(scene.objects[number], attribute)
+        text = f"What {WORDS[attribute]} is {phrase}?"
         if len(names) > 1 or text in asked:
             continue
         asked.add(text)
@@ -200,9 +209,11 @@ def statements(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
 
 def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
     """AMBER: yes or no about a colour, a number and a relation; half of them right."""
-    scene, asked = record.scene, []
+    scene = record.scene
+    asked = []
     if single := single_object(scene, rng, "colours"):
-        own, right = scene.objects[single[0]].colours, rng.random() < 0.5
+        own = scene.objects[single[0]].colours
+        right = rng.random() < 0.5
         colour = rng.choice(own if right else [each for each in COLOURS if each not in own])
         asked.append(("attribute-state", f"Is {single[1]} {colour}?", right))
     counted = [(noun, count) for noun in SHAPES if (count := count_of(scene, meaning_of(noun))) in (2, 3)]
@@ -241,7 +252,8 @@ def shape_words() -> tuple[Callable[[str], list[str]], Callable[[str, str], bool
 
 def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
     """Ref-L4's lists: boxes x, y, width, height in pixels; of quality 0 is the reference of another object."""
-    boxes, scene = object_boxes(record.scene), record.scene
+    boxes = object_boxes(record.scene)
+    scene = record.scene
     for number in range(len(boxes)):
         wrong = len(boxes) > 1 and rng.random() < WRONG_RATE
         meant = rng.choice([each for each in range(len(boxes)) if each != number]) if wrong else number

@@ -37,7 +37,9 @@ OTHER_WORDS = {
     "3": "three",
 }
 NAMES = {"shapes": SHAPES, "colours": COLOURS, "sizes": SIZES, "textures": TEXTURES}
-YES_NO, NUMBER, OTHER = "yes/no", "number", "other"
+YES_NO = "yes/no"
+NUMBER = "number"
+OTHER = "other"
 Phrases = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -64,7 +66,9 @@ class Question:
     @property
     def verdict(self) -> str | None:
         """The answer to a yes/no question."""
-        return self.true[0] if self.answer_type == YES_NO else None
+        if self.answer_type == YES_NO:
+            return self.true[0]
+        return None
 
     def wrong(self, combinations: Combinations) -> list[str]:
         """Returns the wrong answers that a human may give without naming what `combinations` leaves out."""
@@ -99,7 +103,9 @@ def _answer(draft: Question, rng: random.Random, combinations: Combinations) -> 
     wrong = draft.wrong(combinations)
     # A look between two names gets one of the two.
     answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
-    return OTHER_WORDS.get(answer, answer) if rng.random() < OTHER_WORDS_RATE else answer
+    if rng.random() < OTHER_WORDS_RATE:
+        return OTHER_WORDS.get(answer, answer)
+    return answer
 
 
 def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tuple[int, str] | None:
@@ -123,8 +129,10 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
             return None
         number, phrase = single
         true = getattr(scene.objects[number], hidden_attribute)
-        names, content = NAMES[hidden_attribute], Content((phrase, *(f"{phrase} {name}" for name in true)))
-        text, meant = f"What {words} is {phrase}?", ((phrase, (number,)),)
+        names = NAMES[hidden_attribute]
+        content = Content((phrase, *(f"{phrase} {name}" for name in true)))
+        text = f"What {words} is {phrase}?"
+        meant = ((phrase, (number,)),)
         return Question(text, f"what {words}", OTHER, true, names, content, phrase, meant, (number,))
 
     return draft
@@ -144,14 +152,16 @@ def _count(scene: Scene, rng: random.Random) -> Question:
     most = len(counted)
     true = tuple(dict.fromkeys((str(most), str(sure))))
     near = tuple(str(number) for number in range(max(0, most - 1), most + 2))
-    text, meant = f"How many {words} are there?", ((words, counted),)
+    text = f"How many {words} are there?"
+    meant = ((words, counted),)
     return Question(text, "how many", NUMBER, true, near, phrases=meant, evidence=counted)
 
 
 def draw_look(scene: Scene, rng: random.Random) -> str:
     """Draws a colour and a shape; in about half of the cases, an object has both."""
     item = rng.choice(scene.objects)
-    colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
+    colour = rng.choice(item.colours)
+    shape = rng.choice(item.shapes)
     if rng.random() < 0.5:
         colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
     return f"{colour} {shape}"
@@ -162,7 +172,8 @@ def _existence(scene: Scene, rng: random.Random) -> Question | None:
     look = draw_look(scene, rng)
     true = "no" if exists(look, scene) is False else "yes"
     fitting = tuple(number for number, item in enumerate(scene.objects) if fits(item, meaning_of(look)))
-    phrase, content = with_article(look), Content((look,))
+    phrase = with_article(look)
+    content = Content((look,))
     return Question(
         f"Is there {phrase}?",
         "is there",
@@ -183,7 +194,8 @@ def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
     (first, phrase), (second, other), relation, true = found
     text = f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?"
     content = Content((phrase, other), ((relation, other),))
-    meant, decide = ((phrase, (first,)), (other, (second,))), (first, second)
+    meant = ((phrase, (first,)), (other, (second,)))
+    decide = (first, second)
     return Question(text, "is the", YES_NO, (true,), ("yes", "no"), content, phrases=meant, evidence=decide)
 
 
@@ -194,7 +206,8 @@ def _find_related(scene: Scene, rng: random.Random) -> Question | None:
         return None
     (number, phrase), relation, other = related
     text = f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?"
-    content, meant = Content((phrase,), ((relation, phrase),)), ((phrase, (number,)),)
+    content = Content((phrase,), ((relation, phrase),))
+    meant = ((phrase, (number,)),)
     true = scene.objects[other].shapes
     return Question(text, "what is", OTHER, true, SHAPES, content, phrases=meant, evidence=(other,))
 
@@ -211,13 +224,17 @@ def only_related(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], str
     number, _ = single
     relation = rng.choice(tuple(RELATION_WORDS))
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
-    return (single, relation, others[0]) if len(others) == 1 else None
+    if len(others) == 1:
+        return (single, relation, others[0])
+    return None
 
 
 def two_objects(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:
     """Draws two different objects as `single_object` does; None if that fails."""
     first, second = (single_object(scene, rng, rng.choice(("sizes", "textures"))) for _ in range(2))
-    return None if first is None or second is None or first[0] == second[0] else (first, second)
+    if first is None or second is None or first[0] == second[0]:
+        return None
+    return (first, second)
 
 
 def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str], str, str] | None:
@@ -229,7 +246,9 @@ def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tup
     fitting = [
         name for name in RELATION_WORDS if relation_holds(scene, name, pair[0][0], pair[1][0]) == (true == "yes")
     ]
-    return (*pair, rng.choice(fitting), true) if fitting else None
+    if fitting:
+        return (*pair, rng.choice(fitting), true)
+    return None
 
 
 # The kinds by weight; some fail if no phrase fits only one object.

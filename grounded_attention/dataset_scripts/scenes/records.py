@@ -33,7 +33,9 @@ def split_combinations(split: str, held_out: bool) -> Combinations:
     """Returns the combinations that the images and texts of a split may have."""
     if not held_out:
         return Combinations.ALL
-    return Combinations.HELD_OUT if split == "test" else Combinations.SEEN
+    if split == "test":
+        return Combinations.HELD_OUT
+    return Combinations.SEEN
 
 
 def scene_record(seed: int, number: int, images: int, held_out: bool = False) -> SceneRecord:
@@ -102,7 +104,8 @@ def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
     return frozenset(random.Random(f"{seed}/unrelated").sample(range(images), max(1, images // 100)))
 
 
-MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
+MANIFEST = "scenes.json"
+PARTIAL = "scenes.partial.json"
 # Whether combinations are held out; scenes that do not say it have none.
 HELD_OUT = "held_out"
 FOLDERS = (
@@ -137,14 +140,17 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
         content: Any = {HELD_OUT: False, **read_json(marker)}
         same = {name: content.get(name) for name in identity} == identity
     except (ValueError, TypeError):
-        content, same = "an unreadable " + marker.name, False
+        content = "an unreadable " + marker.name
+        same = False
     if not same and not force:
         recorded = {name: content.get(name) for name in identity} if isinstance(content, dict) else content
         hint = "choose another folder, or replace them with --force"
         raise DataError(
             "the output folder holds other scenes", file=root, found=recorded, expected=f"{identity}", hint=hint
         )
-    return content if same and marker.name == MANIFEST else None
+    if same and marker.name == MANIFEST:
+        return content
+    return None
 
 
 def _is_left_over(path: Path) -> bool:

@@ -33,7 +33,10 @@ from .screens import Screen
 VERSION = 1
 SCALE = 2  # pixels of a unit
 PER_SCREEN = 6  # instructions
-PICTURE, LARGE_PICTURE, PATCH = 160, 112, 16  # pixels that the small processor makes, also of large screens
+# pixels that the small processor makes, also of large screens
+PICTURE = 160
+LARGE_PICTURE = 112
+PATCH = 16
 WORD = r"[^\W\d]+|\d|[^\w\s]"  # its words, and each digit
 NAMES = {**dict(zip(SPLITS, SPLITS, strict=True)), "val": "validation"}
 
@@ -43,7 +46,8 @@ def write_screens(
 ) -> dict[str, Any]:
     """Draws screens and writes them to a folder, unless the folder already holds them."""
     check_arguments(count, seed, num_proc)
-    root, drawn = Path(output), "large screens" if large else "screens"
+    root = Path(output)
+    drawn = "large screens" if large else "screens"
     identity = {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
     return write_once(root, identity, force, lambda: _write_all(root, count, seed, num_proc, large))
 
@@ -65,7 +69,8 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) ->
     for name in NAMES.values():
         write_text(root / name / "metadata.jsonl", "\n".join(rows[name]) + "\n")
         write_text(root / f"{name}.json", json.dumps(talks[name]) + "\n")
-    known, picture = [*sorted(words), *"0123456789[],"], LARGE_PICTURE if large else PICTURE
+    known = [*sorted(words), *"0123456789[],"]
+    picture = LARGE_PICTURE if large else PICTURE
     for path, text in writers_llava.processor_files(known, picture, PATCH, WORD).items():
         write_bytes(root / "processor" / path, text.encode())
     return {"instructions": {name: len(rows[name]) for name in NAMES.values()}, "words": len(words)}
@@ -76,7 +81,8 @@ def _draw(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Writes the picture of a screen; its rows, and its conversation."""
     rng = random.Random(f"{seed}/screen/{number}")
-    screen, name = screens.draw_screen(rng, large), f"{number:06d}.png"
+    screen = screens.draw_screen(rng, large)
+    name = f"{number:06d}.png"
     paint(screen).save(root / split_of[number] / name, compress_level=1)
     rows: list[dict[str, Any]] = []
     talk: list[dict[str, Any]] = []
@@ -84,7 +90,8 @@ def _draw(
     for index, text, kind in rng.sample(asked := [*screens.ask(screen, rng)], len(asked)):
         element = screen.elements[index]
         box = [round(edge / size, 5) for edge, size in zip(element.box, sizes, strict=True)]
-        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        x = (box[0] + box[2]) / 2
+        y = (box[1] + box[3]) / 2
         row = {"file_name": name, "bbox": box, "instruction": text, "data_type": "text" if element.shown else "icon"}
         rows.append({**row, "data_source": screen.platform, "asked_by": kind})
         talk.append({"from": "human", "value": "<image> " * (not talk) + text})
@@ -114,7 +121,8 @@ def paint(screen: Screen, scale: int = SCALE) -> Image.Image:
             pen.rounded_rectangle(scaled(shape.box), shape.radius * scale, colours[shape.colour])
     for element in screen.elements:
         x1, y1, x2, y2 = box = scaled(element.box)
-        font, middle = screens.font(round(element.size * scale)), ((x1 + x2) / 2, (y1 + y2) / 2)
+        font = screens.font(round(element.size * scale))
+        middle = ((x1 + x2) / 2, (y1 + y2) / 2)
         if element.kind == "button":
             pen.rounded_rectangle(box, screen.radius * scale, colours["accent"])
             pen.text(middle, element.shown, colours["on_accent"], font, anchor="mm")
@@ -156,7 +164,9 @@ _CIRCLES: dict[str, list[list[float]]] = {
 
 def _glyph(pen: ImageDraw.ImageDraw, name: str, box: Any, colour: Any, width: int) -> None:
     """Draws an icon into its box."""
-    x, y, side = box[0], box[1], (box[2] - box[0]) / 10
+    x = box[0]
+    y = box[1]
+    side = (box[2] - box[0]) / 10
     for each in _LINES[name]:
         pen.line([(x if n % 2 == 0 else y) + at * side for n, at in enumerate(each)], colour, width, joint="curve")
     for each in _CIRCLES.get(name, ()):

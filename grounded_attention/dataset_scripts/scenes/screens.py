@@ -43,7 +43,9 @@ COMMANDS = {
     "help": "read the manual",
 }
 GLYPHS = tuple(COMMANDS)[:12]
-FEW, LARGER = 8, 1.8  # commands of screens with few, large elements, and how much larger these are
+# commands of screens with few, large elements, and how much larger these are
+FEW = 8
+LARGER = 1.8
 TITLE_ICONS = {"close": "leave this window", "minimise": "hide this window", "maximise": "fill the whole screen"}
 FIELDS = {
     "name": "say who it is",
@@ -124,9 +126,11 @@ def text_width(text: str, size: float) -> float:
 
 def draw_screen(rng: random.Random, large: bool = False) -> Screen:
     """Draws a random screen of one of the platforms, light or dark; a `large` one has few, large elements."""
-    platform, shrink = rng.choice([*PLATFORMS]), LARGER if large else 1.0
+    platform = rng.choice([*PLATFORMS])
+    shrink = LARGER if large else 1.0
     width, height = (round(edge * rng.uniform(0.92, 1.08) / shrink) for edge in _SIZES[PLATFORMS[platform]])
-    dark, accent = rng.random() < 0.4, rng.choice(_ACCENTS)
+    dark = rng.random() < 0.4
+    accent = rng.choice(_ACCENTS)
     paper, bar, text, line = (28, 48, 235, 95) if dark else (250, 226, 25, 170)
     grey = {"paper": paper, "bar": bar, "text": text, "line": line, "on_accent": 255}
     colours: dict[str, Colour] = {name: (tone, tone, tone) for name, tone in grey.items()}
@@ -141,9 +145,14 @@ class _Layout:
     """Puts elements on a screen from the top to the bottom; no name is used twice."""
 
     def __init__(self, screen: Screen, rng: random.Random, names: list[str]) -> None:
-        self.screen, self.rng, self.place = screen, rng, PLATFORMS[screen.platform]
+        self.screen = screen
+        self.rng = rng
+        self.place = PLATFORMS[screen.platform]
         self.names = rng.sample(names, len(names))
-        self.left, self.right, self.top, self.bottom = 0.0, float(screen.width), 0.0, float(screen.height)
+        self.left = 0.0
+        self.right = float(screen.width)
+        self.top = 0.0
+        self.bottom = float(screen.height)
         self.text_size = rng.choice((7, 8, 9))
 
     def fill(self) -> None:
@@ -192,7 +201,8 @@ class _Layout:
             self._shape((x, self.top, x + 50, self.top + 13), "text", text=title)
         self.top += 13
         if self.rng.random() < 0.75:
-            x, size = self.left + 4, self.rng.choice((7, 8))
+            x = self.left + 4
+            size = self.rng.choice((7, 8))
             for name in MENUS[: self.rng.randint(3, 5)]:
                 wide = text_width(name.title(), size) + 4
                 if x + wide > self.right - 2:
@@ -215,7 +225,8 @@ class _Layout:
         self._shape((self.right - 18, 3, self.right - 5, 7), "line", radius=1)
         self.top = 9
         self._toolbar(self.rng.randint(2, 4))
-        names, side = self._deal(self.rng.randint(3, 4), GLYPHS), self.rng.choice((9, 11))
+        names = self._deal(self.rng.randint(3, 4), GLYPHS)
+        side = self.rng.choice((9, 11))
         self.bottom -= 20
         self._shape((0, self.bottom, self.right, self.bottom + 20), "bar")
         for number, name in enumerate(names):
@@ -238,7 +249,8 @@ class _Layout:
                 wide = text_width(name.title(), 8) + 4
                 if x - wide < 56:
                     break
-                box, x = (x - wide, self.top + 3, x, self.top + 13), x - wide - 5
+                box = (x - wide, self.top + 3, x, self.top + 13)
+                x = x - wide - 5
                 self._add("link", name, box, "header", shown=name.title())
             self.screen.elements[2:] = self.screen.elements[:1:-1]  # from the left to the right
             self.top += 16
@@ -247,7 +259,8 @@ class _Layout:
 
     def _form(self) -> None:
         """Fields with their names, and checkboxes."""
-        size, wide = self.text_size, max((self.right - self.left) * 0.3, 8 + text_width("Password", self.text_size))
+        size = self.text_size
+        wide = max((self.right - self.left) * 0.3, 8 + text_width("Password", self.text_size))
         for name in self.rng.sample([*FIELDS], self.rng.randint(2, 3)):
             if self.top + 16 > self.bottom - 20 or self.left + wide + 26 > self.right:
                 return
@@ -287,7 +300,8 @@ class _Layout:
 
     def _buttons(self) -> None:
         size = self.rng.choice((7, 8, 9, 10))
-        x, high = self.left + 8, size + 6
+        x = self.left + 8
+        high = size + 6
         y = min(self.rng.uniform(self.top + 2, max(self.bottom - high - 3, self.top + 2)), self.bottom - high - 1)
         for name in self._deal(self.rng.randint(1, 3) if y >= self.top else 0):
             wide = text_width(name.title(), size) + 10
@@ -299,7 +313,9 @@ class _Layout:
 
 # Instructions
 
-BY_LABEL, BY_PURPOSE, BY_PLACE = "label", "function", "place"
+BY_LABEL = "label"
+BY_PURPOSE = "function"
+BY_PLACE = "place"
 
 
 def ask(screen: Screen, rng: random.Random) -> Iterator[tuple[int, str, str]]:

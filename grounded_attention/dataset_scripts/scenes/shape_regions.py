@@ -52,7 +52,9 @@ class ScenePixels:
 
 def _as_scene(image: Image.Image) -> Image.Image:
     size = scene_size(*image.size)
-    return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
+    if size == image.size:
+        return image
+    return image.resize(size, Image.Resampling.BICUBIC)
 
 
 class _Config(SimpleNamespace):
@@ -64,7 +66,8 @@ class SceneFeatures(nn.Module):
     """`pixel_features` as a region-feature model; its features are those of the scenes generator's region tables."""
 
     name = SOURCE
-    device, dtype = torch.device("cpu"), torch.float32
+    device = torch.device("cpu")
+    dtype = torch.float32
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +88,8 @@ class SceneFeatures(nn.Module):
 
 
 # Longest sides of drawn scenes, in pixels; features depend on how many pixels a box has.
-SHORTEST_SIDE, LONGEST_SIDE = 184, 216
+SHORTEST_SIDE = 184
+LONGEST_SIDE = 216
 # Smallest distance of an object's pixel from the ground; black and white have distance 441.
 CONTRAST = 34.0
 MIN_PIXELS = 60  # smallest number of pixels of an object

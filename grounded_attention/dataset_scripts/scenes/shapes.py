@@ -17,7 +17,8 @@ Face = tuple[tuple[Point, ...], float]
 
 def faces(item: SceneObject) -> list[Face]:
     """Returns the faces of an object in image pixels, from back to front."""
-    cosine, sine = math.cos(math.radians(item.tilt)), math.sin(math.radians(item.tilt))
+    cosine = math.cos(math.radians(item.tilt))
+    sine = math.sin(math.radians(item.tilt))
     return [
         (
             tuple(
@@ -81,7 +82,8 @@ def _cross() -> list[Face]:
     quarter = ((0.33, -1.0), (0.33, -0.33), (1.0, -0.33))
     points: list[Point] = []
     for turn in range(4):
-        cosine, sine = round(math.cos(turn * math.pi / 2)), round(math.sin(turn * math.pi / 2))
+        cosine = round(math.cos(turn * math.pi / 2))
+        sine = round(math.sin(turn * math.pi / 2))
         points += [(cosine * x - sine * y, sine * x + cosine * y) for x, y in quarter]
     return [(tuple(points), 1.0)]
 
@@ -156,12 +158,15 @@ def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
 def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generator) -> None:
     """Draws one object: its faces at four times the resolution, then its texture, then reduced with smoothing."""
     x1, y1, x2, y2 = box(item)
-    left, top = int(x1) - 1, int(y1) - 1
+    left = int(x1) - 1
+    top = int(y1) - 1
     size = ((int(x2) + 2 - left) * OVERSAMPLING, (int(y2) + 2 - top) * OVERSAMPLING)
     mixed: np.ndarray = np.mean([PAINTS[name] for name in item.colours], axis=0)
     colour = mixed * rng.uniform(0.93, 1.07) + rng.uniform(-8, 8, 3)
-    patch, mask = Image.new("RGB", size, _tone(colour, 0.4)), Image.new("L", size, 0)
-    pen, mask_pen = ImageDraw.Draw(patch), ImageDraw.Draw(mask)
+    patch = Image.new("RGB", size, _tone(colour, 0.4))
+    mask = Image.new("L", size, 0)
+    pen = ImageDraw.Draw(patch)
+    mask_pen = ImageDraw.Draw(mask)
     for corners, lightness in faces(item):
         polygon = [((x - left) * OVERSAMPLING, (y - top) * OVERSAMPLING) for x, y in corners]
         mask_pen.polygon(polygon, fill=255 if lightness else 0)
@@ -184,7 +189,8 @@ def _textured(patch: Image.Image, item: SceneObject, rng: np.random.Generator) -
         return patch
     overlay = Image.new("L", patch.size, 0)
     pen = ImageDraw.Draw(overlay)
-    step, shift = 0.46 * item.radius * OVERSAMPLING, float(rng.uniform(0, 1))
+    step = 0.46 * item.radius * OVERSAMPLING
+    shift = float(rng.uniform(0, 1))
     if item.textures == ("striped",):
         _stripes(pen, patch.size, step, shift, slant=float(rng.choice((-1.0, 0.0, 1.0))))
     else:
@@ -204,5 +210,6 @@ def _dots(pen: ImageDraw.ImageDraw, size: tuple[int, int], step: float, shift: f
     radius = step * 0.27
     for row in range(int(height / step) + 2):
         for column in range(int(width / step) + 2):
-            x, y = (column + shift - 0.5 * (row % 2)) * step, (row + shift - 0.5) * step
+            x = (column + shift - 0.5 * (row % 2)) * step
+            y = (row + shift - 0.5) * step
             pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)

@@ -93,7 +93,9 @@ def vocabulary() -> list[str]:
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
     """Counts the objects that a phrase fits."""
     certain = sum(is_certain(item, meaning) for item in scene.objects)
-    return certain if certain == sum(fits(item, meaning) for item in scene.objects) else None
+    if certain == sum(fits(item, meaning) for item in scene.objects):
+        return certain
+    return None
 
 
 def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
@@ -101,7 +103,8 @@ def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     item = rng.choice(scene.objects)
     shape = rng.choice(item.shapes) if rng.random() < 0.7 else ""
     colour = rng.choice(item.colours) if rng.random() < 0.6 or not shape else ""
-    before, noun = f"{colour} " if colour else "", shape or "object"
+    before = f"{colour} " if colour else ""
+    noun = shape or "object"
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
 
 
@@ -109,11 +112,15 @@ def _and(first: bool | None, second: bool | None) -> bool | None:
     """Returns True if both are true, False if one is false, otherwise None (undecided)."""
     if first is False or second is False:
         return False
-    return None if first is None or second is None else True
+    if first is None or second is None:
+        return None
+    return True
 
 
 def _not(value: bool | None) -> bool | None:
-    return None if value is None else not value
+    if value is None:
+        return None
+    return not value
 
 
 def _or(first: bool | None, second: bool | None) -> bool | None:
@@ -121,7 +128,9 @@ def _or(first: bool | None, second: bool | None) -> bool | None:
 
 
 def _differ(first: bool | None, second: bool | None) -> bool | None:
-    return None if first is None or second is None else first != second
+    if first is None or second is None:
+        return None
+    return first != second
 
 
 def _of_noun(text: str, truth: Callable[[bool | None, bool | None], bool | None]) -> Kind:
@@ -139,19 +148,23 @@ def _of_noun(text: str, truth: Callable[[bool | None, bool | None], bool | None]
 
 def _in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, _ = _noun(scene, rng)
-    side, shows = rng.choice(SIDES), partial(exists, noun)
+    side = rng.choice(SIDES)
+    shows = partial(exists, noun)
     text = f"There is {with_article(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
     return _Draft(text, lambda a, b: shows(a if side == "left" else b), Content((noun,)))
 
 
 def _count_in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, plural, meaning = _noun(scene, rng)
-    side, number = rng.choice(SIDES), rng.choice((1, 2, 2, 3))
+    side = rng.choice(SIDES)
+    number = rng.choice((1, 2, 2, 3))
     what = f"is one {noun}" if number == 1 else f"are {COUNTS[number]} {plural}"
 
     def holds(left: Scene, right: Scene) -> bool | None:
         counted = count_of(left if side == "left" else right, meaning)
-        return None if counted is None else counted == number
+        if counted is None:
+            return None
+        return counted == number
 
     return _Draft(f"There {what} in the {side} {rng.choice(IMAGE_WORDS)}.", holds, Content((noun,)))
 
@@ -169,7 +182,8 @@ def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
         ones, others = ([k for k in numbers if fits(scene.objects[k], m)] for m in (first[2], second[2]))
         return any(k != j and relation_holds(scene, relation, k, j) for k in ones for j in others)
 
-    picture, nouns = with_article(rng.choice(IMAGE_WORDS)), (with_article(first[0]), with_article(second[0]))
+    picture = with_article(rng.choice(IMAGE_WORDS))
+    nouns = (with_article(first[0]), with_article(second[0]))
     text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
     content = Content((first[0], second[0]), ((relation, second[0]),))
     return _Draft(text, lambda a, b: _or(within(a), within(b)), content)

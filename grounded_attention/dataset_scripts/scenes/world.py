@@ -101,8 +101,10 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
     Left, right, above and below compare the centres along the axis with the larger distance, so exactly one of the
     four holds for two distant objects. `next_to` requires a gap below a tenth of the image's width.
     """
-    a, b = scene.objects[first], scene.objects[second]
-    dx, dy = b.x - a.x, b.y - a.y
+    a = scene.objects[first]
+    b = scene.objects[second]
+    dx = b.x - a.x
+    dy = b.y - a.y
     if relation == "next_to":
         return (dx * dx + dy * dy) ** 0.5 - a.radius - b.radius < 0.1 * scene.width
     along, across = {"left_of": (dx, dy), "right_of": (-dx, dy), "above": (dy, dx), "below": (-dy, dx)}[relation]
@@ -111,7 +113,8 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
 
 def draw_scene(rng: random.Random, combinations: Combinations = Combinations.ALL) -> Scene:
     """Draws a random scene of three to six objects, several of them similar; an object without space is omitted."""
-    width, height = rng.randint(184, 216), rng.randint(138, 162)
+    width = rng.randint(184, 216)
+    height = rng.randint(138, 162)
     looks: list[Look] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
         looks.append(_alike(rng, rng.choice(looks)) if looks and rng.random() < LOOKALIKE_RATE else _look(rng))
@@ -143,14 +146,17 @@ def _recombined(rng: random.Random, looks: list[Look], combinations: Combination
 
 def _other_pair(rng: random.Random, colour: str, shape: str, combinations: Combinations) -> tuple[str, str]:
     """Returns a pair that suits `combinations`: the same one, or one with another colour or, as often, shape."""
-    is_held_out, changes_colour = HELD_OUT_COLOURS[shape] == colour, rng.random() < 0.5
+    is_held_out = HELD_OUT_COLOURS[shape] == colour
+    changes_colour = rng.random() < 0.5
     if combinations is Combinations.SEEN and is_held_out:
         if changes_colour:
             return rng.choice([other for other in COLOURS if other != colour]), shape
         return colour, rng.choice([other for other in SHAPES if other != shape])
     if combinations is Combinations.HELD_OUT and not is_held_out and rng.random() < HELD_OUT_RATE:
         [suitable] = (other for other in SHAPES if HELD_OUT_COLOURS[other] == colour)
-        return (HELD_OUT_COLOURS[shape], shape) if changes_colour else (colour, suitable)
+        if changes_colour:
+            return (HELD_OUT_COLOURS[shape], shape)
+        return (colour, suitable)
     return colour, shape
 
 
@@ -185,7 +191,9 @@ def _borderline(rng: random.Random, look: Look, combinations: Combinations) -> L
     fitting = [pair for pair in pairs if look[name][0] in pair]
     if combinations is Combinations.SEEN:
         fitting = [pair for pair in fitting if not _has_held_out({**look, name: pair})]
-    return {**look, name: rng.choice(fitting)} if fitting else look
+    if fitting:
+        return {**look, name: rng.choice(fitting)}
+    return look
 
 
 def _has_held_out(look: Look) -> bool:
@@ -198,7 +206,8 @@ def _place(rng: random.Random, looks: list[Look], width: int, height: int) -> tu
     for look in looks:
         radius = sum(RADII[size] for size in look["sizes"]) / len(look["sizes"]) * rng.uniform(0.95, 1.05)
         for _ in range(40):
-            x, y = rng.uniform(radius + 2, width - radius - 2), rng.uniform(radius + 2, height - radius - 2)
+            x = rng.uniform(radius + 2, width - radius - 2)
+            y = rng.uniform(radius + 2, height - radius - 2)
             if all(max(abs(x - o.x), abs(y - o.y)) > 0.85 * (radius + o.radius) for o in placed):
                 placed.append(SceneObject(x=x, y=y, radius=radius, tilt=rng.uniform(-12, 12), **look))
                 break

@@ -34,7 +34,8 @@ TYPES = {"object": "other", "ground": "scene", "light": "other/scene"}
 
 def sentences(record: SceneRecord) -> str:
     """Returns the text of Sentences/<id>.txt: one tagged caption a line."""
-    chains, foreign = record.chains(), record.foreign_chains()
+    chains = record.chains()
+    foreign = record.foreign_chains()
     return "".join(
         f"{_tagged(caption, foreign if index == record.unrelated else chains)}\n"
         for index, caption in enumerate(record.captions)
@@ -133,7 +134,9 @@ def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
 
 def capital(text: str, first: bool) -> str:
     """Capitalises the first word of a sentence."""
-    return text[0].upper() + text[1:] if first else text
+    if first:
+        return text[0].upper() + text[1:]
+    return text
 
 
 def _element(name: str, depth: int, children: Iterable[tuple[str, object]]) -> list[str]:

@@ -130,7 +130,8 @@ def _sentence(image_id: str, number: int, caption: Caption) -> str:
 def _add_items(nodes: list[Node], caption: Caption) -> list[Item]:
     """Adds the words of the nominals, places and words of a caption."""
     items: list[Item] = []
-    tokens, place = caption.tokens, 0
+    tokens = caption.tokens
+    place = 0
     while place < len(tokens):
         token = tokens[place]
         words = _place_words(tokens, place)
@@ -162,7 +163,8 @@ def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | N
 
 def _add_nominal(nodes: list[Node], text: str) -> int:
     """Adds the tree of a phrase, nouns with determiners, numerals and adjectives, joined by prepositions; its root."""
-    words, start = text.split(), len(nodes)
+    words = text.split()
+    start = len(nodes)
     stops = [index for index, word in enumerate(words) if word in PREPOSITIONS] + [len(words)]
     root = above = start + stops[0] - 1
     for stop in stops:

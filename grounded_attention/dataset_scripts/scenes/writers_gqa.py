@@ -90,7 +90,8 @@ def _graph(image: DrawnImage) -> dict[str, object]:
 
 def _marks(question: Question) -> dict[str, str]:
     """Words of a question that mean an object: the first and the end, as GQA counts them."""
-    words, marks = question.text.rstrip("?").replace(",", "").split(), {}
+    words = question.text.rstrip("?").replace(",", "").split()
+    marks = {}
     for phrase, number in question.meant:
         asked = phrase.split()
         first = next(place for place in range(len(words)) if words[place : place + len(asked)] == asked)

@@ -28,7 +28,9 @@ from .writers_vqa import usual_answer
 FOLDER = "llava"
 Turn = tuple[str, str, list[dict[str, Any]]]  # prompt, answer, and phrases of either: `message` is 0 or 1
 CAPTION_PROMPT = "Describe the image."
-PICTURE, PATCH = 96, 12  # pixels
+# pixels
+PICTURE = 96
+PATCH = 12
 SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 EXTRA_SPECIAL = {"image_token": "<image>", "user_token": "<user>", "assistant_token": "<assistant>"}
 CHAT_TEMPLATE = (
@@ -46,7 +48,8 @@ def files(root: Path, seed: int, splits: Mapping[str, Sequence[DrawnImage]]) -> 
     written: dict[str, str | bytes] = {}
     for split, images in splits.items():
         captions = dict(_captions(root, split))
-        talks, asked = [], []
+        talks = []
+        asked = []
         for image in images:
             questions = [] if split == "test" else image.questions
             turns = [*captions[image.image_id], *((each.text, usual_answer(each), []) for each in questions)]
@@ -67,7 +70,8 @@ def files(root: Path, seed: int, splits: Mapping[str, Sequence[DrawnImage]]) -> 
 
 def _asked(question: Question, image: DrawnImage) -> Turn:
     """A question and its usual answer, with the boxes of its phrases and those of what decides the answer."""
-    answer, places = usual_answer(question), []
+    answer = usual_answer(question)
+    places = []
     for words, objects in question.phrases:
         start = question.text.index(words)
         places.append((0, start, start + len(words), objects))

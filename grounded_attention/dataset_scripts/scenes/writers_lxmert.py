@@ -21,7 +21,8 @@ SCORE_OF_ONE = 0.3
 
 def files(train: Sequence[DrawnImage], val: Sequence[DrawnImage]) -> dict[str, str | bytes]:
     """Returns path and text of all files."""
-    images, tenth = list(map(_image, train)), max(1, len(train) // 10)
+    images = list(map(_image, train))
+    tenth = max(1, len(train) // 10)
     parts = {
         "mscoco_train": images[: -2 * tenth],
         "mscoco_nominival": images[-2 * tenth : -tenth],
@@ -38,7 +39,8 @@ def count_sentences(images: Iterable[DrawnImage]) -> int:
 
 def _image(image: DrawnImage) -> dict[str, Any]:
     captions = [text for _, text in numbered_captions(image.record)]
-    asked, composed = [each.text for each in image.questions], [each.text for each in image.composed]
+    asked = [each.text for each in image.questions]
+    composed = [each.text for each in image.composed]
     answers = [_scores(each.answers) for each in image.questions]
     return {
         "img_id": image.image_id,

@@ -19,7 +19,8 @@ from .phrases import Content, allows, draw_habit, object_phrase
 from .world import SHAPES, Combinations, Scene, relation_holds
 from .writers import listed_images
 
-NAME, SPLIT_BY = "refcoco+", "unc"
+NAME = "refcoco+"
+SPLIT_BY = "unc"
 REFS_FILE = f"refs({SPLIT_BY}).p"
 DETECTIONS_FILE = "detections/refcoco+_unc/res101_coco_minus_refer_notime_dets.json"
 OBJECTS_PER_IMAGE = 8
@@ -73,7 +74,8 @@ def detections_file(images: Iterable[DrawnImage]) -> str:
     """Returns the text of the file of detected boxes, in the format of MAttNet's detector."""
     detected = []
     for image in images:
-        boxes, scores = image.detections.boxes.tolist(), image.detections.scores.tolist()
+        boxes = image.detections.boxes.tolist()
+        scores = image.detections.scores.tolist()
         for number, (box, score) in enumerate(zip(boxes, scores, strict=True), start=32 * image.record.number):
             about = {"image_id": int(image.image_id), "box": _xywh(box)}
             detected.append({**about, "score": round(score, 4), "det_id": number})
@@ -127,7 +129,8 @@ DROP_ARTICLE_RATE = 0.7
 
 def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[str]:
     """Writes up to three different expressions for an object; none if the object cannot be identified."""
-    habit, expressions = draw_habit(rng), dict[str, None]()
+    habit = draw_habit(rng)
+    expressions = dict[str, None]()
     for attempt in range(ATTEMPTS):
         phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)
         is_unique = referents(scene, meaning_of(phrase)) == [frozenset((number,))]
@@ -162,10 +165,14 @@ def _related(
     if not allows(combinations, caption.content):
         return None
     ways = readings(scene, caption)
-    return caption.text if ways and all(way[0] == {number} for way in ways) else None
+    if ways and all(way[0] == {number} for way in ways):
+        return caption.text
+    return None
 
 
 def _drop_article(phrase: str, rng: random.Random) -> str:
     """Drops the first article in most cases, as players do."""
     first, _, rest = phrase.partition(" ")
-    return rest if first in DETERMINERS and rng.random() < DROP_ARTICLE_RATE else phrase
+    if first in DETERMINERS and rng.random() < DROP_ARTICLE_RATE:
+        return rest
+    return phrase
