@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea, VPacker
+from matplotlib.offsetbox import AnnotationBbox, DrawingArea, HPacker, TextArea, VPacker
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
@@ -195,7 +195,9 @@ def _draw_caption(axes: Axes, caption: str, lines: Sequence[tuple[int, int]], sp
         for part, mark in ((caption[start:first], {}), (caption[first:last], MARK), (caption[last:end], {})):
             if part.strip():
                 runs.append(TextArea(part.strip(), textprops={"fontsize": 9, "parse_math": False, **mark}))
-        rows.append(HPacker(children=runs, sep=3, pad=0, align="baseline"))
+            if part[-1:].isspace() or (mark and caption[last:end][:1].isspace()):
+                runs.append(DrawingArea(3, 0))
+        rows.append(HPacker(children=runs, sep=0, pad=0, align="baseline"))
     above = VPacker(children=rows, sep=4, pad=0, align="left")
     place: dict[str, Any] = {"xycoords": "axes fraction", "boxcoords": "offset points", "box_alignment": (0, 0)}
     axes.set_title("\n" * len(lines), fontsize=9)  # keeps room for it
