@@ -163,9 +163,9 @@ def statement_about(beginning: str, about: Scene):
     """A statement of this beginning about a scene, with what decides it."""
     for seed in range(4000):
         rng = random.Random(seed)
-        text, holds, _ = rng.choice(KINDS)(about, rng)
-        if text.startswith(beginning):
-            return holds
+        draft = rng.choice(KINDS)(about, rng)
+        if draft.text.startswith(beginning):
+            return draft.holds
     raise AssertionError(f"no statement begins with {beginning!r}")
 
 
