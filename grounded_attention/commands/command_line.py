@@ -173,7 +173,7 @@ def explain_error(error: BaseException) -> str | None:
 def _is_ours(error: BaseException) -> bool:
     """Whether a line of this package raised the error."""
     texts = [str(error)] if FROM_WORKER.match(str(error)) else []
-    if type(error.__cause__).__name__ == "_RemoteTraceback":  # of a process of a ProcessPoolExecutor
+    if type(error.__cause__).__name__.endswith("RemoteTraceback"):  # of a pool of processes
         texts.append(str(error.__cause__))
     files = re.findall(r'^ *File "([^"]+)", line', "".join(texts), flags=re.MULTILINE)
     if not files:

@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         status = 0
     except OSError as error:
-        if error.filename:
+        if error.filename or error.errno is None:  # of a file, or of a library that cannot be loaded
             raise
         print(f"error: standard output: {error.strerror}", file=sys.stderr)
         status = USER_ERROR

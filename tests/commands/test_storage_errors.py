@@ -10,8 +10,10 @@ import sys
 
 import pytest
 import torch
+from multiprocess import Pool
 from safetensors.torch import load_file, save_file
 
+from grounded_attention.commands import main
 from grounded_attention.commands.command_line import explain_error, make_parser, run
 from grounded_attention.commands.number_options import (
     not_negative,
@@ -20,6 +22,7 @@ from grounded_attention.commands.number_options import (
     seed_number,
     share,
 )
+from grounded_attention.utils.bounded_files import read_json
 
 FULL = "/dev/full"
 
@@ -186,3 +189,25 @@ def test_a_share_out_of_range(text):
     assert [share("0"), share("0.5"), share("1")] == [0.0, 0.5, 1.0]
     with pytest.raises(argparse.ArgumentTypeError, match="expected a number from 0 to 1"):
         share(text)
+
+
+def test_an_error_of_a_process_of_a_pool_is_one_line(tmp_path, capsys):
+    """`datasets` builds rows in a pool of `multiprocess`, whose errors end in a frame of that library."""
+    path = tmp_path / "a.json"
+    path.write_text("{")
+
+    def build():
+        with Pool(1) as pool:
+            pool.apply(read_json, (path,))
+
+    status, printed = finish(build, capsys)
+    assert status == 2
+    assert str(path) in printed and printed.count("\n") == 1
+
+
+def test_a_library_that_cannot_be_loaded_keeps_its_traceback(monkeypatch):
+    """Only what cannot be printed is told of the standard output: `ctypes` gives no number of an error."""
+    error = OSError("libcudart.so: cannot open shared object file")
+    monkeypatch.setattr(main, "_run", lambda words: raised(error)())
+    with pytest.raises(OSError, match="libcudart"):
+        main.main([])
