@@ -75,13 +75,12 @@ def attention_figure(
     caption: str,
     words: Sequence[WordAttention],
     path: str | Path,
-    title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
     """Draws one panel per word: the caption with the word marked, and the image with the attention of the word."""
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
-    return save(_draw_rows(image, caption, rows, (), title, notes), path)
+    return save(_draw_rows(image, caption, rows, (), notes), path)
 
 
 def method_comparison_figure(
@@ -89,10 +88,9 @@ def method_comparison_figure(
     caption: str,
     word_by_method: Mapping[str, Sequence[WordAttention]],
     path: str | Path,
-    title: str | None = None,
 ) -> Figure:
     """Draws the same words for several methods: one row per method, one column per word, one scale."""
-    return save(_draw_rows(image, caption, [*word_by_method.values()], [*word_by_method], title), path)
+    return save(_draw_rows(image, caption, [*word_by_method.values()], [*word_by_method]), path)
 
 
 def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None) -> Figure:
@@ -142,7 +140,6 @@ def _draw_rows(
     caption: str,
     rows: Sequence[Sequence[WordAttention]],
     labels: Sequence[str],
-    title: str | None,
     notes: Sequence[str] = (),
 ) -> Figure:
     """Draws a grid of panels; with row labels only the first row has captions."""
@@ -156,7 +153,7 @@ def _draw_rows(
     spans = [line.span() for line in lines]
     captioned = 1 if labels else len(rows)
     more = LINE * (len(spans) * captioned / len(rows) + judged)
-    figure, grid = _panels(len(words), across, size, more + (LINE * 2 if title or notes else 0))
+    figure, grid = _panels(len(words), across, size, more + (LINE * 2 if notes else 0))
     for number, (axes, word) in enumerate(zip(grid, words, strict=True)):
         if number < captioned * across:
             _draw_caption(axes, caption, spans, word.span)
@@ -167,10 +164,9 @@ def _draw_rows(
     for axes, label in zip(grid[::across], labels, strict=False):
         axes.set_ylabel(label, weight="bold", fontsize=10)
     _draw_legend(figure, judged)
-    heading = [title] if title else [_wrapped(f"warning: {note}", figure) for note in notes]
-    if heading:
-        style: dict[str, Any] = {"fontsize": 12, "weight": "bold"} if title else {"fontsize": 9, "color": MISS}
-        figure.suptitle("\n".join(heading), **style)
+    if notes:
+        warnings = [_wrapped(f"warning: {note}", figure) for note in notes]
+        figure.suptitle("\n".join(warnings), fontsize=9, color=MISS)
     return figure
 
 

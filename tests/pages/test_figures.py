@@ -107,11 +107,10 @@ def test_the_caption_marks_the_span(image, tmp_path, phrase):
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_a_panel_for_every_word_fits_the_sheet(image, tmp_path, count):
     words = [attention(phrase) for phrase in PHRASES[:count]]
-    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png", title="direct, layer 3")
+    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
     assert len(figure.axes) == count
     assert pixels(tmp_path / "a.png").shape[1] <= 841
     assert_nothing_is_cut_or_overlaps(figure)
-    assert figure.get_suptitle() == "direct, layer 3"
 
 
 def assert_nothing_is_cut_or_overlaps(figure) -> None:
@@ -193,7 +192,7 @@ def test_methods_are_rows_on_one_scale(image, tmp_path):
         "none": [attention(p, unsure) for p in PHRASES[:3]],
         "semi_direct": [attention(p, sure) for p in PHRASES[:3]],
     }
-    figure = method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png", title="scene 7")
+    figure = method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
     assert_nothing_is_cut_or_overlaps(figure)
     assert len(figure.axes) == 6
     places = [axes.get_position() for axes in figure.axes]
