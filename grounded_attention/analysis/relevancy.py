@@ -57,8 +57,8 @@ def region_maps(
     with torch.enable_grad(), _eager(model):
         outputs = model(**inputs, output_attentions=True, return_dict=True)
         attentions = outputs.attentions
-        calls = model.config.attention_calls
-        if not attentions:
+        calls = getattr(model.config, "attention_calls", None)
+        if not attentions or calls is None:
             raise ValueError(f"{type(model).__name__} returns no attention maps: load a model of this project")
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
