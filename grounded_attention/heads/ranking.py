@@ -315,7 +315,7 @@ def evaluate_heads(
     processor: Any,
     examples: Iterable[AuditExample],
     images: Images,
-    heads: ChosenHeads,
+    heads: ChosenHeads | str | Path | Iterable[tuple[int, int]],
     *,
     regions: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
@@ -325,22 +325,24 @@ def evaluate_heads(
     """Measures the boxes of heads that were chosen before: pointing game and accuracy at an IoU of 0.5.
 
     Args:
-        heads (`ChosenHeads`): (layer, head) pairs, how phrases ask them, how their map becomes a box, and the size of
-            the box in the centre of every image, the baseline; `chosen` of a ranking, or read from `heads.json`.
+        heads (`ChosenHeads`, `str`, `Path` or pairs): (layer, head) pairs, how phrases ask them, how their map becomes
+            a box, and the size of the box in the centre of every image, the baseline; `chosen` of a ranking, a
+            `heads.json`, a model that has one, or pairs alone.
 
     The other arguments and the errors are those of `rank_heads`.
 
     Returns:
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
-    heads.check(model)
-    rules = Rules(heads.settings.words, merged=merged_box)
-    instruction = heads.settings.instruction
+    chosen = ChosenHeads.named(heads)
+    chosen.check(model)
+    rules = Rules(chosen.settings.words, merged=merged_box)
+    instruction = chosen.settings.instruction
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
-    pairs = heads.heads
-    sets: dict[str, Way] = {name_heads(pairs): (list(pairs), heads.box_rule)}
+    pairs = chosen.heads
+    sets: dict[str, Way] = {name_heads(pairs): (list(pairs), chosen.box_rule)}
     if len(pairs) > 1:
-        sets.update({name_heads([head]): ([head], heads.box_rule) for head in pairs})
-    maps = Maps(run.tokens, sets, heads.centre_size)
+        sets.update({name_heads([head]): ([head], chosen.box_rule) for head in pairs})
+    maps = Maps(run.tokens, sets, chosen.centre_size)
     run.score(examples, "boxes", progress=progress, maps=maps)
     return box_scores(maps.phrases)

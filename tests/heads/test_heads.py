@@ -255,7 +255,7 @@ def test_heads_that_see_no_candidate_find_nothing(candidates):
     assert found["chance"] == (sum(candidates) / 4, 0.0)
 
 
-def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
+def test_evaluation_of_chosen_heads_agrees_with_the_ranking(tmp_path):
     model, processor = make_pair("qwen2_5_vl")
     ranking = rank_heads(model, processor, examples(3), pictures(4), report=examples(4), count=2, ablate=0)
     found = evaluate_heads(model, processor, examples(4), pictures(4), ranking.chosen)
@@ -264,6 +264,9 @@ def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
     by_name = {score.name: score for score in ranking.boxes}
     for score in (found[0], found[-2], found[-1]):
         assert score == by_name[score.name]
+    for alone in (ranking.heads, ranking.save(tmp_path / "saved")):  # pairs, and a folder with heads.json
+        again = evaluate_heads(model, processor, examples(4), pictures(4), alone)
+        assert [score.pointing for score in again[:3]] == [score.pointing for score in found[:3]]
     assert found[1].pointing == by_name["best head"].pointing
     assert found[1].pointing == pytest.approx(ranking.reported_on.counts.accuracy[ranking.heads[0]])
 
