@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.training.recipes.recipe import Model
 
 from .command_line import Program
 
@@ -40,6 +39,7 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     from grounded_attention.training.experiments.models import make_processor
     from grounded_attention.training.publish.adapter_card import complete_adapter_card
     from grounded_attention.training.publish.hub import prepare_repo
+    from grounded_attention.training.recipes.recipe import Model
 
     adapter = (directory / "adapter_config.json").is_file()
     if not any(directory.glob("*.safetensors")) or not (adapter or (directory / "config.json").is_file()):

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.commands.command_line import Program, explain_error
-from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 
 
@@ -45,7 +44,9 @@ def train(
         width = max(map(len, summaries))
         return summaries, "\n".join(f"{name:{width}}  {summary}" for name, summary in summaries.items())
     if recipe is None:
-        raise RecipeError("no recipe is given, such as scenes_vgp; --list lists them")
+        raise ValueError("no recipe is given, such as scenes_vgp; --list lists them")
+    from grounded_attention.training.recipes.recipe import read_recipe
+
     path = find_recipe(recipe)
     output = (_run_study if "study" in read_recipe(path) else _run_recipe)(path, overrides)
     if output is None or os.environ.get("RANK", "0") != "0":
@@ -54,6 +55,8 @@ def train(
 
 
 def _run_recipe(path: Path, overrides: list[str]) -> Path:
+    from grounded_attention.training.recipes.recipe import load_recipe
+
     recipe = load_recipe(path, overrides)
     from grounded_attention.training.experiments.experiment import run as run_experiment
     from grounded_attention.training.experiments.report import report
@@ -78,6 +81,8 @@ def _again(options: argparse.Namespace) -> str:
     """The command that continues; a study always does."""
     if not hasattr(options, "recipe"):
         return ""
+    from grounded_attention.training.recipes.recipe import read_recipe
+
     given = getattr(options, "overrides", ())
     words = [word for word in given if word.partition("=")[0] not in ("resume", "overwrite")]
     words += [] if "study" in read_recipe(find_recipe(options.recipe)) else ["resume=true"]
