@@ -154,6 +154,27 @@ def test_yolo(layout, tmp_path):
     assert rows.report.convention == "cxcywh 0..1"
 
 
+def test_yolo_below_the_working_folder(tmp_path, monkeypatch):
+    test_yolo("flat", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert_is_box(boxes_of(grounded_rows("."))["letter box"])
+
+
+def test_a_file_that_may_be_cut_is_said_once(folder, caplog):
+    path = write_lines(folder / "rows.jsonl", [{"image": "p.png", "text": "the dog", "bbox": TALL}])
+    path.write_text(path.read_text().rstrip("\n"))
+    rows = grounded_rows(path, boxes="xywh pixels")
+    assert len(list(rows)) == len(list(rows)) == 1
+    assert caplog.text.count("has no end") == 1
+
+
+def test_two_points_with_scores_are_no_corners_of_a_box(folder):
+    points = [{"x": 300, "y": 200, "score": 0.9}, {"x": 380, "y": 260, "score": 0.8}]
+    path = write_lines(folder / "rows.jsonl", [{"image": "p.png", "text": "the dog", "bbox": points}])
+    found = boxes_of(grounded_rows(path))["the dog"]
+    assert np.abs(np.array(found) - [[0.75, 2 / 3] * 2, [0.95, 2.6 / 3] * 2]).max() < 2e-3
+
+
 @pytest.mark.parametrize("layout", ["VOC", "Roboflow"])
 def test_pascal_voc(layout, tmp_path):
     xml, images = ("Annotations", "JPEGImages") if layout == "VOC" else ("train", "train")
@@ -669,6 +690,11 @@ def test_damaged_files_of_tools(tmp_path):
     yolo = tmp_path / "yolo"
     (yolo / "images").mkdir(parents=True)
     picture().save(yolo / "images" / "a.png")
+    (yolo / "data.yaml").write_text("names: [dog]")
+    (yolo / "images" / "a.txt").write_text("0 0.5 0.5 0.1 0.1")
+    (yolo / "data.yaml").write_text("names: {}")
+    with pytest.raises(DataError, match="names"):
+        grounded_rows(yolo)
     (yolo / "data.yaml").write_text("names: [dog]")
     for line in ("7 0.5 0.5 0.1 0.1", "0 0.5 0.5", "dog 0.5 0.5 0.1 0.1", "0 nan 0.5 0.1 0.1", "0 40 60 240 270"):
         (yolo / "images" / "a.txt").write_text(line)

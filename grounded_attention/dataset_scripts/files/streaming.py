@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -29,7 +30,7 @@ def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
     """Reads the lines of a UTF-8 file, one in memory at a time.
 
     Only a line feed ends a line. A byte order mark at the start of the file is skipped. A last line without a line
-    feed is read, with a warning: most tools end it, so the file may be cut.
+    feed is read, with one warning, however often it is read: most tools end it, so the file may be cut.
     """
     with _open(path, hint) as file:
         number = 0
@@ -50,8 +51,14 @@ def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
                 problem = "a NUL byte, so the file is damaged or no text"
                 raise DataError(problem, file=path, where=f"line {number}", hint=hint)
             if not text.endswith("\n"):
-                logger.warning("%s: line %d has no end, so the file may be cut", path, number)
+                _say_cut(path.absolute(), number)
             yield number, text.removesuffix("\n").removesuffix("\r")
+
+
+@lru_cache(maxsize=1024)
+def _say_cut(path: Path, number: int) -> None:
+    """Says that the last line of a file has no end, once: rows are read several times."""
+    logger.warning("%s: line %d has no end, so the file may be cut", path, number)
 
 
 def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]]:

@@ -163,7 +163,7 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
     names = settings.get("names") if isinstance(settings, Mapping) else None
     if isinstance(names, list):
         names = dict(enumerate(names))
-    if not isinstance(names, Mapping):
+    if not isinstance(names, Mapping) or not names:
         raise DataError("no names of classes", file=folder / "data.yaml", found=names, expected="a list names: [...]")
     names = {int(key): str(value) for key, value in names.items()}
     points = math.prod(settings.get("kpt_shape") or [0])  # numbers with which a line of a pose goes on
@@ -193,7 +193,7 @@ def _yolo_pictures(folder: Path, root: Path, place: str) -> list[Path]:
 
 def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, points: int) -> Iterator[Record]:
     for picture in pictures:
-        before, images, behind = picture.as_posix().rpartition("/images/")
+        before, images, behind = picture.absolute().as_posix().rpartition("/images/")
         labels = Path(before, "labels", behind).with_suffix(".txt")
         if not images or not labels.is_file():
             labels = picture.with_suffix(".txt")

@@ -179,12 +179,19 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> list[RawBox]:
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
         boxes = [box for each in value for box in read_boxes(each, name, readings)]
         lengths = {len(each.numbers) for each in boxes} if name in BOX_NAMES else set()
-        if lengths == {2} and len(boxes) > 1:
+        if lengths == {2} and len(boxes) > 1 and all(map(_is_bare_point, value)):
             return [_around_corners([*chain(*(each.numbers for each in boxes))], name, readings)]
         if len(lengths) > 1:
             raise RowError(f"bad {name}", found=value, expected="boxes of four numbers, or points, and not both")
         return boxes
     return [_around_corners(value, name, readings) if len(value) == 8 else RawBox(_numbers(value, name), readings)]
+
+
+def _is_bare_point(value: Any) -> bool:
+    """Whether a value is x and y and nothing else: two of them are corners, and things with a score are not."""
+    if isinstance(value, Mapping):
+        return value.keys() == {"x", "y"}
+    return isinstance(value, list) and len(value) == 2
 
 
 def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawBox:
