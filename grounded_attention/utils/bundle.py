@@ -1,8 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Bundles source files into the few files that are saved with a checkpoint.
 
-A bundle has every definition that its classes need, once and as in the sources. Only its layout is shorter: docstrings
-have their first sentence, and arguments are written next to each other. `tests/modeling/test_bundles.py` compares.
+A bundle has every definition that its classes need, once and as in the sources; of `auto_docstring`
+there is the text, as a comment.
+`tests/modeling/test_bundles.py` compares.
 """
 
 import ast
@@ -10,14 +11,12 @@ import re
 import symtable
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from graphlib import TopologicalSorter
-from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 from .project import PACKAGE
@@ -29,11 +28,6 @@ _STAND_IN = "installed_package"
 _WIDTH = 119
 # The first line of each of our files
 _AUTHORS = "# Copyright 2026 The grounded-attention authors"
-# A line that is an item between brackets, and one that closes brackets.
-_ITEM = re.compile(r"[^\])}#][^#]*,$")
-_CLOSING = re.compile(r"[\])}]+([,:]| -> .*:)?$")
-# The first line of the documentation of an argument, which is no summary.
-_ARGUMENT = re.compile(r"[\w, ]+ \(.*\).*:$")
 
 
 @dataclass(frozen=True)
@@ -151,13 +145,27 @@ def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _State
     while start > 1 and lines[start - 2].startswith("#"):
         start -= 1
     kept = list(lines[:end])
-    for first, last, replacement in sorted(_list_edits(node), reverse=True):
-        kept[first - 1 : last] = replacement
-    text = _fill(re.sub(r"  # (type: ignore|noqa).*", "", "\n".join(kept[start - 1 :])))
+    for decorator in reversed(_list_decorators(node)):
+        margin = " " * (decorator.col_offset - 1)
+        written = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
+        intro = ast.literal_eval(written["custom_intro"]) if "custom_intro" in written else ""
+        comment = [f"{margin}# {line.strip()}".rstrip() for line in intro.strip().splitlines()]
+        kept[decorator.lineno - 1 : decorator.end_lineno] = comment
+    text = re.sub(r"  # (type: ignore|noqa).*", "", "\n".join(kept[start - 1 :]))
     table = symtable.symtable(text, module, "exec")
     defines = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
     is_block = isinstance(node, ast.ClassDef | ast.FunctionDef)
     return _Statement(module, (start, end), text, is_block, defines, _list_reads(table))
+
+
+def _list_decorators(node: ast.AST) -> list[Any]:
+    """The decorators `auto_docstring`, which print a line for each argument without documentation."""
+    found = []
+    for each in ast.walk(node):
+        for decorator in getattr(each, "decorator_list", ()):
+            if getattr(getattr(decorator, "func", decorator), "id", "") == "auto_docstring":
+                found.append(decorator)
+    return sorted(found, key=lambda decorator: decorator.lineno)
 
 
 def _list_reads(table: symtable.SymbolTable) -> set[str]:
@@ -165,89 +173,6 @@ def _list_reads(table: symtable.SymbolTable) -> set[str]:
     own = table.get_type() in ("module", "class")  # a class body may read a name of the file before it defines it
     names = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
     return names.union(*map(_list_reads, table.get_children()))
-
-
-# Shortening
-
-
-def _list_edits(node: ast.AST) -> Iterator[tuple[int, int, list[str]]]:
-    """First line, last line and replacement: shorter docstrings, and no `auto_docstring`, whose intro is one."""
-    for each in ast.walk(node):
-        if not isinstance(each, ast.ClassDef | ast.FunctionDef):
-            continue
-        intro = None
-        for decorator in each.decorator_list:
-            if getattr(getattr(decorator, "func", decorator), "id", "") == "auto_docstring":
-                written = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
-                intro = ast.literal_eval(written["custom_intro"]) if "custom_intro" in written else ""
-                yield decorator.lineno, decorator.end_lineno or 0, []
-        first = each.body[0]
-        docstring = ast.get_docstring(each, clean=False)
-        summary = _summarise(docstring or "" if intro is None else intro)
-        new = _format_docstring(summary, first.col_offset)
-        if docstring is not None:
-            if not new and len(each.body) == 1:
-                new = [" " * first.col_offset + "pass"]
-            yield first.lineno, first.end_lineno or 0, new
-        elif new:
-            yield _first_line(first), _first_line(first) - 1, [*new, ""]
-
-
-def _summarise(docstring: str) -> str:
-    """The first sentence; empty if the docstring begins with an argument."""
-    paragraph = cleandoc(docstring).strip().partition("\n\n")[0]
-    if _ARGUMENT.match(paragraph.partition("\n")[0]):
-        return ""
-    return re.split(r"(?<=[^.][\w)\"`\]]\.) (?=[A-Z`\[])", " ".join(paragraph.split()))[0]
-
-
-def _format_docstring(summary: str, column: int) -> list[str]:
-    if not summary:
-        return []
-    start = 'r"""' if "\\" in summary else '"""'
-    margin = " " * column
-    return wrap(
-        f'{start}{summary}{" " * summary.endswith(chr(34))}"""',
-        _WIDTH,
-        initial_indent=margin,
-        subsequent_indent=margin,
-    )
-
-
-def _fill(text: str) -> str:
-    """Writes items that have a line each next to each other, and closing brackets behind the last one."""
-    lines: list[str] = []
-    # margin of the items that are being joined; what arguments of a `def` are moved by
-    items = -1
-    deeper = ""
-    for line in text.splitlines():
-        before = lines[-1] if lines else ""
-        new = line.strip()
-        margin = len(line) - len(new)
-        between = None
-        if _CLOSING.match(new):
-            before = before.removesuffix(",")
-            between = ""
-            items = -1
-            deeper = ""
-        elif not _ITEM.match(new):
-            items = -1
-            deeper = ""
-        elif before.endswith(("(", "[", "{")):
-            between = ""
-            items = margin
-            deeper = "    " * before.lstrip().startswith("def ")
-        elif margin == items or (_ITEM.match(before.lstrip()) and margin == len(before) - len(before.lstrip())):
-            between = " "
-            items = margin
-        if between is not None and "#" not in before and len(before) + len(between) + len(new) <= _WIDTH:
-            lines[-1] = before + between + new
-        else:
-            lines.append(deeper * (margin == items) + line)
-    filled = "\n".join(lines)
-    if filled == text or ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)):
-        return filled
-    return text
 
 
 # Writing
@@ -330,7 +255,7 @@ def _format_imports(imports: Mapping[str, tuple[str, str]]) -> str:
             continue
         line = f"from {module} import {', '.join(sorted(names))}"
         if len(line) > _WIDTH:
-            line = _fill("\n".join([f"from {module} import (", *(f"    {each}," for each in sorted(names)), ")"]))
+            line = "\n".join([f"from {module} import (", *(f"    {each}," for each in sorted(names)), ")"])
         lines.append(line)
     return "".join(f"{line}\n" for line in lines)
 
