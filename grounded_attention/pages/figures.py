@@ -29,7 +29,6 @@ __all__ = [
     "WordAttention",
     "attention_figure",
     "heads_figure",
-    "layer_curve_figure",
     "loss_curves_figure",
     "method_comparison_figure",
 ]
@@ -98,27 +97,6 @@ def heads_over_time_figure(
     figure.suptitle(
         "Most-attended region is gold, during the training (validation; heads of a layer from below)", fontsize=11
     )
-    return save(figure, path)
-
-
-def layer_curve_figure(
-    accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path, layers: Sequence[str] | None = None
-) -> Figure:
-    """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head."""
-    arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
-    figure, (axes,) = _grid(1, 1, 0.5)
-    for method, values in arrays.items():
-        places = np.arange(len(values))
-        style = _line(method, arrays, ms=5)
-        worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
-        axes.fill_between(places, worst, best, color=style["color"], alpha=0.13, lw=0)
-        axes.plot(places, mean, **style)
-    axes.axhline(chance, color="black", lw=1, ls=(0, (2, 2)), label=f"chance {chance:.2f}")
-    axes.set(xlabel="layer, from 0", ylabel="accuracy", ylim=(0, 1.02))
-    figure.suptitle("Most-attended region is gold: mean of the heads, band from worst to best", fontsize=11)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _name_layers(axes.xaxis, layers)
-    _legend_below(figure, axes)
     return save(figure, path)
 
 
@@ -198,13 +176,6 @@ def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: tuple[in
             text = "–" if np.isnan(value) else f"{value:.2f}"
             colour = "black" if np.isnan(value) or value > 0.5 else "white"
             axes.text(head, layer, text, ha="center", va="center", color=colour, fontsize=8 if heads <= 8 else 7)
-
-
-def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:
-    """Applies each reduction to the heads of every layer; NaN for a layer without a measurement."""
-    measured = np.isfinite(values).any(1)
-    filled = np.where(measured[:, None], values, 0)
-    return [np.where(measured, reduce(filled, axis=1), np.nan) for reduce in reductions]
 
 
 # Training logs

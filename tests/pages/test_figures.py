@@ -16,7 +16,6 @@ from grounded_attention.pages.figures import (
     WordAttention,
     attention_figure,
     heads_figure,
-    layer_curve_figure,
     loss_curves_figure,
     method_comparison_figure,
 )
@@ -258,23 +257,9 @@ def test_layers_with_names_show_them(tmp_path):
     for axes in heat_maps(heads_figure(accuracy, 0.1, tmp_path / "a.png", names)):
         assert [text.get_text() for text in axes.get_yticklabels()] == names
         assert list(axes.get_yticks()) == [0, 1]
-    axes = layer_curve_figure(accuracy, 0.1, tmp_path / "b.png", names).axes[0]
-    assert [text.get_text() for text in axes.get_xticklabels()] == names
     heads_figure(accuracy, 0.1, tmp_path / "c.png", ["0", "1"])
     heads_figure(accuracy, 0.1, tmp_path / "d.png")
     assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
-
-
-def test_layer_curve_shows_mean_and_range(tmp_path):
-    accuracy = {"direct": np.array([[0.1, 0.3], [0.6, 0.8], [0.7, np.nan]]), "mine": np.full((3, 2), np.nan)}
-    figure = layer_curve_figure(accuracy, 0.13, tmp_path / "a.png")
-    (axes,) = figure.axes
-    lines = {line.get_label(): line for line in axes.get_lines()}
-    np.testing.assert_allclose(lines["direct"].get_xydata(), [[0, 0.2], [1, 0.7], [2, 0.7]])
-    band = axes.collections[0].get_paths()[0].vertices
-    assert [band[band[:, 0] == layer, 1].min() for layer in (0, 1, 2)] == pytest.approx([0.1, 0.6, 0.7])
-    assert [band[band[:, 0] == layer, 1].max() for layer in (0, 1, 2)] == pytest.approx([0.3, 0.8, 0.7])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["direct", "mine", "chance 0.13"]
 
 
 def history(scale: float, attention: bool = True) -> list[dict]:

@@ -5,11 +5,9 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from PIL import Image
+from datasets import Dataset
 
-from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.training.experiments import pictures
 from grounded_attention.training.experiments.output import check_output, identity, open_output
 from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
@@ -122,17 +120,8 @@ def test_names_inside_the_folder_are_joined(tmp_path, name):
     assert path_below(tmp_path, name) == tmp_path / name
 
 
-def test_no_picture_is_drawn_outside_the_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "method_comparison_figure", lambda *_: pytest.fail("drawn"))
-    there = np.ones((1, 1, 1, 1))
-    whole = np.array([[0, 0, 1, 1]])
-    example = ExampleAttention(Image.new("RGB", (8, 8)), "dog", ((0, 3),), whole, there, ("0",), image_id="../../evil")
-    with pytest.raises(ValueError, match=r"\.\./\.\./evil"):
-        pictures.draw_pictures({"none": [example]}, {"none": 0}, tmp_path / "pictures")
-
-
 def test_no_picture_is_read_outside_the_folder(tmp_path):
     recipe = Recipe(data=Data(data_dir=str(tmp_path)), pictures=1)
-    row = {"image_id": "../evil", "phrases": [{"sentence": 0, "boxes": [[0, 0, 1, 1]]}] * 2}
+    row = {"image_id": "../evil", "text": "dog", "phrases": [{"text": "dog", "boxes": [[0.0, 0.0, 1.0, 1.0]]}]}
     with pytest.raises(ValueError, match=r"\.\./evil"):
-        pictures._rows_to_show(SimpleNamespace(splits={"test": [row]}), recipe, "test")
+        pictures._to_show("test", recipe, SimpleNamespace(splits={"test": Dataset.from_list([row])}))

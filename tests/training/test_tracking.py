@@ -1,4 +1,4 @@
-"""Pictures of heads and examples reach TensorBoard and trackio at each evaluation, and the heads are in the logs."""
+"""Pictures of heads reach TensorBoard and trackio at each evaluation, and the heads are in the logs."""
 
 from types import SimpleNamespace
 
@@ -43,31 +43,22 @@ def state(step, *entries):
     return SimpleNamespace(is_world_process_zero=True, global_step=step, log_history=list(entries))
 
 
-def test_each_evaluation_sends_heads_and_examples(trainer, tmp_path):
-    asked = []
-
-    def examples(model, layer, folder):
-        asked.append((model, layer))
-        folder.mkdir()
-        Image.new("RGB", (30, 20)).save(folder / "17.png")
-        return [folder / "17.png"]
-
-    heads = [[0.1, 0.2], [0.9, 0.1], [0.3, 0.3]]  # the second layer is the best on average
-    now = trainer.state = state(20, {"step": 10, HEADS: heads}, {"step": 20, HEADS: heads})
+def test_each_evaluation_sends_heads(trainer):
+    heads = [[0.1, 0.2], [0.9, 0.1], [0.3, 0.3]]
+    now = state(20, {"step": 10, HEADS: heads}, {"step": 20, HEADS: heads})
+    trainer.state = now
     assert tracks_pictures(trainer)
-    tracking = PictureTracking(trainer, "direct", ["0", "1", "2"], examples)
-    tracking.on_evaluate(SimpleNamespace(world_size=1), now, None)
-    assert asked == [("model", 1)]
+    PictureTracking(trainer, "direct", ["0", "1", "2"]).on_evaluate(None, now, None)
     names = [name for name, *_ in trainer.received.board]
-    assert names == ["heads/now", "heads/over_time", "examples/17"]
-    assert trainer.received.board[-1] == ("examples/17", (20, 30, 3), 20, "HWC")
+    assert names == ["heads/now", "heads/over_time"]
+    assert {tuple(entry[2:]) for entry in trainer.received.board} == {(20, "HWC")}
     assert [next(iter(values)) for values in trainer.received.trackio] == names
-    assert trainer.received.trackio[-1] == {"examples/17": ((30, 20), "step 20"), "train/global_step": 20}
+    assert trainer.received.trackio[-1]["heads/over_time"][1] == "step 20"
 
 
 def test_nothing_is_sent_where_no_head_was_measured(trainer):
-    tracking = PictureTracking(trainer, "none", ["0"], None)
-    tracking.on_evaluate(SimpleNamespace(world_size=1), state(20, {"step": 20, "eval_vgp_accuracy": 0.5}), None)
+    now = state(20, {"step": 20, "eval_vgp_accuracy": 0.5})
+    PictureTracking(trainer, "none", ["0"]).on_evaluate(None, now, None)
     assert not trainer.received.board
     assert not trainer.received.trackio
 

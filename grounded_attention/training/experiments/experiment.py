@@ -25,7 +25,6 @@ from grounded_attention.training.recipes.recipe import (
     Model,
     Preserve,
     Recipe,
-    RecipeError,
     is_quiet,
     recipe_key_errors,
 )
@@ -35,7 +34,6 @@ from .checks import check, check_grounding
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
 from .models import fit_width, make_processor, record_features
 from .output import SPLIT, START_HEADS, check_output, check_rows, open_output, read_json
-from .pictures import show_start
 from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
 from .trainers import check_best_metric, fit, make_trainer, seal_folder
@@ -85,7 +83,7 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
             write_json(output / SPLIT, data.split)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
-    recipe, chosen = _choose_heads(recipe, _measure_start(recipe, data, processor))
+    recipe, chosen = _choose_heads(recipe, data, processor)
     before = _measure_before(recipe, data, processor)
     results = _results(recipe, data, processor, repos)
     gathered = {**_gather(results), **chosen, **before, "recipe": read_json(output / "recipe.json")}
@@ -179,36 +177,21 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
     return replace(recipe.model, source=str(directory), config=back_end)
 
 
-def _measure_start(recipe: Recipe, data: PreparedData, processor: Any) -> dict[str, Any] | None:
-    """How often every head looks at the right region before the training, if the recipe chooses heads by it or draws
-    pictures. An earlier measurement is reused."""
-    drawn = recipe.start is not None and recipe.pictures and TASKS[recipe.task].always_has_phrases
-    if recipe.supervision.heads == "all" and not drawn:
-        return None
+def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe that supervises the chosen heads, and `supervised_heads` for the results.
+
+    How often each head looks at the right region before the training is measured once.
+    """
+    if recipe.supervision.heads == "all":
+        return recipe, {}
     path = Path(recipe.output_dir) / START_HEADS
     measured = read_json(path)
-    if measured is not None:
-        return measured
-    plain = replace(recipe, preserve=Preserve())
-    with model_named("heads of the start"):
-        trainer = make_trainer(plain, "none", data, processor, path.parent)
-        try:
+    if measured is None:
+        with model_named("heads of the start"):
+            trainer = make_trainer(replace(recipe, preserve=Preserve()), "none", data, processor, path.parent)
             measured = measure_heads(trainer, recipe.seed)
-        except RecipeError:  # nothing is grounded
-            if recipe.supervision.heads != "all":
-                raise
-            return None
-    if PartialState().is_main_process:
-        write_json(path, measured)
-        if drawn:
-            print(show_start(measured, trainer.model, processor, recipe, data), flush=True)
-    return measured
-
-
-def _choose_heads(recipe: Recipe, measured: dict[str, Any] | None) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe that supervises the chosen heads, and `supervised_heads` for the results."""
-    if measured is None or recipe.supervision.heads == "all":
-        return recipe, {}
+        if PartialState().is_main_process:
+            write_json(path, measured)
     recipe, record = supervise_chosen(recipe, measured)
     say(f"supervised heads: {', '.join('{layer}.{head}'.format(**head) for head in record['heads'])}")
     return recipe, {"supervised_heads": record}

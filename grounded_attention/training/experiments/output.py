@@ -24,7 +24,6 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 # Keys that may differ when a run is resumed; the Hub keys and `training.skip_nonfinite_batches` may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
-PICTURES = "pictures"
 START_HEADS = "start_heads.json"
 SPLIT = "split.json"  # digests of the rows of a source, and the images that are held out if it has no validation split
 LENGTHS = (("max_steps", -1), ("num_train_epochs", 3.0))  # how long a training is, with the defaults
@@ -35,15 +34,12 @@ WRITTEN = (
     "cell.json",
     "heads.png",
     "heads_over_time.png",
-    "layers.png",
     "log.txt",
     "loss_curves.png",
-    PICTURES,
     "results.json",
     "run.html",
     SPLIT,
     START_HEADS,
-    "start_heads.png",
     "table.md",
 )
 

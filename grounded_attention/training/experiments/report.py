@@ -23,14 +23,12 @@ from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.figures import (
     heads_figure,
     heads_over_time_figure,
-    layer_curve_figure,
     loss_curves_figure,
     measured_heads,
 )
 from grounded_attention.pages.page import Html, embedded_image, html_page, html_table, note, preformatted
 from grounded_attention.pages.tables import best_method, comparison_table, conclusion, generation_table, print_table
 from grounded_attention.supervision.supervise import find_calls
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.publish.model_card import PACKAGES
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
@@ -40,7 +38,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
 from .measuring import BEFORE, chosen_heads, reported, reported_split, scored_splits
-from .pictures import capture_pictures, draw_pictures
+from .pictures import capture_pictures
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
@@ -56,14 +54,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     if logged:  # a run shorter than logging_steps has no entries
         loss_curves_figure(logged, output / "loss_curves.png")
     _heads(results, output)
-    examples: Mapping[str, Sequence[ExampleAttention]] = {}
-    drawn = outcome.data.regions is not None and TASKS[recipe.task].always_has_phrases
-    if recipe.pictures and (recipe.data.source is not None or drawn):
-        examples = capture_pictures(results, recipe, outcome.data)
-    if examples and recipe.data.source is None:
-        layers = {name: results["methods"][name]["text_to_region_accuracy"]["layer"] for name in examples}
-        draw_pictures(examples, layers, output / "pictures")
-    page = write_run_page(results, recipe, table, examples)
+    page = write_run_page(results, recipe, table, capture_pictures(results, recipe, outcome.data))
     if sentence := _conclusion(results)[0]:
         print(sentence)
     print(f"written: {output}/ (results.json, table.md, pictures; one checkpoint directory per method)")
@@ -110,7 +101,6 @@ def _heads(results: dict[str, Any], output: Path) -> None:
         history = {name: measured_heads(_history(output / name)) for name in accuracy if name != BEFORE}
         if any(len(steps) > 1 for steps in history.values()):
             heads_over_time_figure(history, output / "heads_over_time.png", layers)
-        layer_curve_figure(accuracy, chance, output / "layers.png", layers)
 
 
 PAGE = "run.html"
@@ -126,10 +116,6 @@ HEADS = {
         "Heat map of the accuracy of each head by layer, for each method",
         "One cell is one head after the training: how often the region that a word attends to most is a region that "
         "the word refers to. Compare with chance, the line in the colour bar.",
-    ),
-    "layers.png": (
-        "Accuracy of each layer, for each method",
-        "The same by layer: mean of the heads, with a band from the worst to the best.",
     ),
     "heads_over_time.png": (
         "Heat map of the accuracy of every head at each measurement, for each method",

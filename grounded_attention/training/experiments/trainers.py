@@ -11,12 +11,15 @@ from transformers import PreTrainedModel, set_seed
 
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
+from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.supervision import GroundingAlignment, supervise
 from grounded_attention.supervision.soft_attention import tell_anchor
+from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.loop.resume import prepare_resume
+from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.training.recipes.methods import recipe_method
@@ -26,7 +29,6 @@ from grounded_attention.utils.whole_files import write_json
 from .arguments import training_arguments
 from .measuring import measured_splits
 from .models import check_pixels, check_width, fit_tokenizer, load_model, make_model
-from .pictures import track_pictures
 from .prepared_data import PreparedData
 
 
@@ -76,7 +78,9 @@ def make_trainer(
             preservation=preservation,
             hub=hub,
         )
-    track_pictures(trainer, recipe, data, directory.name)
+    if tracks_pictures(trainer):
+        layers = layer_labels(find_calls(model))
+        trainer.add_callback(PictureTracking(trainer, directory.name, layers))
     return trainer
 
 

@@ -1,11 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pictures for TensorBoard and trackio: the accuracy of all heads at each evaluation, and examples of attention.
+"""Pictures for TensorBoard and trackio: the accuracy of all heads at each evaluation.
 
 The numbers of the logs (every loss component, every accuracy) are sent by transformers' own callbacks.
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,36 +16,28 @@ from transformers.integrations.integration_utils import TensorBoardCallback, Tra
 
 from grounded_attention.pages.figures import heads_figure, heads_over_time_figure, measured_heads
 
-DrawExamples = Callable[[Any, int, Path], Sequence[Path]]
-
 
 class PictureTracking(TrainerCallback):
     """Sends pictures after each evaluation that has measured heads."""
 
-    def __init__(self, trainer: Trainer, name: str, layers: Sequence[str], examples: DrawExamples | None = None):
+    def __init__(self, trainer: Trainer, name: str, layers: Sequence[str]):
         self.trainer = trainer
         self.name = name
         self.layers = list(layers)
-        self.examples = examples
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         measured = measured_heads(state.log_history)
         if state.is_world_process_zero and state.global_step in measured:
             with tempfile.TemporaryDirectory() as folder:
-                for name, path in self._draw(measured, Path(folder), args.world_size == 1):
+                for name, path in self._draw(measured, Path(folder)).items():
                     send_picture(self.trainer, name, path, state.global_step)
 
-    def _draw(self, measured: dict[int, np.ndarray], folder: Path, alone: bool) -> list[tuple[str, Path]]:
+    def _draw(self, measured: dict[int, np.ndarray], folder: Path) -> dict[str, Path]:
         heads = list(measured.values())[-1]
         paths = {"heads/now": folder / "heads.png", "heads/over_time": folder / "over_time.png"}
         heads_figure({self.name: heads}, self._chance(), paths["heads/now"], self.layers)
         heads_over_time_figure({self.name: measured}, paths["heads/over_time"], self.layers)
-        drawn = list(paths.items())
-        if self.examples is not None and alone:  # a sharded model cannot be run by one process
-            layer = int(np.nanargmax(np.nanmean(heads, axis=1)))
-            pictures = self.examples(self.trainer.model, layer, folder / "examples")
-            drawn += [(f"examples/{path.stem}", path) for path in pictures]
-        return drawn
+        return paths
 
     def _chance(self) -> float:
         key = "eval_text_to_region_chance"
