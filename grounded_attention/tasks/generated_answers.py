@@ -13,9 +13,11 @@ from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accura
 from grounded_attention.processing.box_dialects import BOX_DIALECTS
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-from .generation_rows import EXPRESSION, QUESTION
-
 logger = logging.get_logger(__name__)
+
+# kinds of rows whose answers have a score
+EXPRESSION = "expression"
+QUESTION = "question"
 
 
 def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ regions are the image tokens that their boxes cover.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,13 +25,13 @@ from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.utils.schema import Index, Section, Weight, check_names
 
+from . import caption_rows
 from .before_answers import ask_before_answers, whole_answers
-from .generated_answers import generate_answers, prompt_inputs, score_generated
-from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
+from .generated_answers import EXPRESSION, QUESTION, generate_answers, prompt_inputs, score_generated
 from .judges import JudgeContext, Rows
 from .referring_expressions import meant_box
 from .region_words import count_region_words, region_word_loss
-from .task import Batch, Examples, LossComponent, Metric, Task, identify
+from .task import Batch, Examples, LossComponent, Metric, Task, identify, row_key
 
 logger = logging.get_logger(__name__)
 
@@ -63,6 +64,13 @@ MODEL_INPUTS = (
 )
 TEXT = "{text}"
 BOX = "{box}"
+CAPTION = "caption"
+CONVERSATION = "conversation"
+# What the task reads of rows, where they have it.
+COLUMNS = (
+    *("example_id", "caption_id", "image_id", "file_name", "width", "height"),
+    *("messages", "text", "phrases", "answer", "answers", "answer_type", "sampling"),
+)
 
 
 @dataclass(frozen=True)
@@ -132,17 +140,27 @@ class Chat:
         return Chat([self.messages[turn] for turn in kept], phrases)
 
 
+def row_kind(row: Mapping[str, Any]) -> str:
+    """What a row is, by its columns: a conversation, a caption, a question, or an expression with its box."""
+    if "messages" in row:
+        return CONVERSATION
+    if "caption_id" in row:
+        return CAPTION
+    return QUESTION if row.keys() & {"answer", "answers"} else EXPRESSION
+
+
 def make_chat(
     row: Mapping[str, Any], options: GroundedGenerationOptions, dialect: BoxDialect = BOX_DIALECTS["plain"]
 ) -> Chat:
-    """Makes the chat of a row of [`to_rows`], with the prompt and the boxes of a dialect."""
-    text = row["text"]
-    phrases = row["phrases"]
-    if row["kind"] == CONVERSATION:
+    """Makes the chat of a row, with the prompt and the boxes of a dialect; the answer is the most frequent one."""
+    phrases = [each for each in row.get("phrases") or () if each["boxes"]]
+    kind = row_kind(row)
+    if kind == CONVERSATION:
         return _make_turns([each["content"] for each in row["messages"]], phrases, options, dialect)
-    if row["kind"] == CAPTION:
+    text = row["text"]
+    if kind == CAPTION:
         return Chat([(options.caption_prompt, text)], _of_turn(phrases, 1))
-    if row["kind"] == EXPRESSION:
+    if kind == EXPRESSION:
         if options.expressions == "describe":
             box = dialect.write_box(meant_box(row))
             return Chat([(options.describe_prompt.replace(BOX, box), text)], _of_turn(phrases, 1))
@@ -154,7 +172,8 @@ def make_chat(
         prompt = options.locate_prompt or dialect.prompt
         return Chat([(prompt.replace(TEXT, text), dialect.write([meant_box(row)], text))], _moved(phrases, prompt))
     prompt = options.question_prompt.replace(TEXT, text)
-    answer = row["answer"]
+    answers = row.get("answers") or [row.get("answer") or ""]
+    answer = Counter(answers).most_common(1)[0][0]
     moved = _moved(phrases, options.question_prompt)
     if options.before_answers and answer:  # boxes of a whole question are its evidence (Visual-CoT, TreeBench)
         whole = {"text": answer, "start": 0, "end": len(answer), "sentence": 1}
@@ -216,7 +235,7 @@ class GroundedGeneration(Task):
     name = "grounded_generation"
     title = "grounded generation"
     builder = "flickr30k_entities"
-    columns = ("example_id", "image_id", "kind", "text", "phrases")
+    columns = ("image_id",)
     head = "generation"
     model_inputs = MODEL_INPUTS
     Options = GroundedGenerationOptions
@@ -255,23 +274,28 @@ class GroundedGeneration(Task):
         return {}
 
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
-        return to_rows(split)
+        """One row a caption; referring expressions, questions and conversations stay as they are."""
+        columns = {*split.column_names}
+        if "messages" not in columns and not {"example_id", "text"} <= columns:
+            split = caption_rows.to_rows(split, grounded=True)
+        return split.select_columns([name for name in COLUMNS if name in split.column_names])
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         options = self.options
         rows = examples.rows
+        kinds = [row_kind(row) for row in rows]
         if options.expressions == "point" and options.anchor not in processor.tokenizer.get_added_vocab():
             raise ValueError(
                 f"options.anchor {options.anchor!r} is no added token: give model.tokens=[{options.anchor!r}]"
             )
-        if options.expressions == "point" and (other := {row["kind"] for row in rows} - {EXPRESSION, CONVERSATION}):
+        if options.expressions == "point" and (other := {*kinds} - {EXPRESSION, CONVERSATION}):
             raise ValueError(
                 f"options.expressions=point: {', '.join(sorted(other))} rows have nothing to point at; "
                 "expected referring expressions (data.builder=refcoco) or conversations with clicks (llava_instruct)"
             )
         images = examples.images or [None] * len(rows)
         dialects = [processor.box_dialect(image, options.box_dialect) for image in images]
-        if not (options.box_dialect or dialects[0].documented) and any(row["kind"] == EXPRESSION for row in rows):
+        if not (options.box_dialect or dialects[0].documented) and EXPRESSION in kinds:
             logger.warning_once(
                 f"{type(processor.processor).__name__}: no form of boxes is documented for this family: its answers "
                 "are taught and read as [x1, y1, x2, y2] up to 1000; options.box_dialect names another form"
@@ -279,11 +303,11 @@ class GroundedGeneration(Task):
         chats = [make_chat(row, options, dialect) for row, dialect in zip(rows, dialects, strict=True)]
         for row, chat in zip(rows, chats, strict=True):
             if examples.training and not all(answer.strip() for _, answer in chat.messages):
-                raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
+                raise ValueError(f"example {row_key(row)} has no answer to learn: leave rows without answers out")
             if options.expressions == "point":
-                _check_anchors(chat, options.anchor, f"example {row['example_id']}")
+                _check_anchors(chat, options.anchor, f"example {row_key(row)}")
         if options.turns and examples.training:
-            drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
+            drawn = [examples.generator(f"{row_key(row)} turns") for row in rows]
             chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
         phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
         spoken = _texts(chats, int(examples.images is not None))
@@ -296,10 +320,12 @@ class GroundedGeneration(Task):
         texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
         if options.generate and not examples.training:
             texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
-            texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
-            located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
-            texts["box_dialect"] = dialects
-            texts["box"] = [meant_box(row) if each else None for row, each in zip(rows, located, strict=True)]
+            texts |= {"kind": kinds, "box_dialect": dialects}
+            texts |= {name: [row.get(name) for row in rows] for name in ("answers", "sampling")}
+            texts["box"] = [
+                meant_box(row) if kind == EXPRESSION and options.expressions == "locate" else None
+                for row, kind in zip(rows, kinds, strict=True)
+            ]
         return {**inputs.reported(), **identify(rows), **texts}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
@@ -310,8 +336,9 @@ class GroundedGeneration(Task):
             words = context.tokenizer.decode(predicted, skip_special_tokens=True)
             if "generated" in batch:
                 words = batch["generated"][number]
+            phrases = row.get("phrases") or ()
             yield Judged(
-                row["example_id"],
+                row_key(row),
                 row["image_id"],
                 "answers",
                 None,
@@ -319,8 +346,8 @@ class GroundedGeneration(Task):
                 batch["answer"][number],
                 words,
                 texts=(("prompt", batch["prompt"][number]),),
-                kinds={"kind": row["kind"]},
-                boxes=tuple(Box(MEANT, tuple(box), each["text"]) for each in row["phrases"] for box in each["boxes"]),
+                kinds={"kind": row_kind(row)},
+                boxes=tuple(Box(MEANT, tuple(box), each["text"]) for each in phrases for box in each["boxes"]),
             )
 
 
@@ -357,8 +384,3 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
 
 
 TASK = GroundedGeneration()
-
-
-def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
-    """The batch of rows for these options, see [`GroundedGeneration`]."""
-    return TASK.configure(options).collate(examples, processor)

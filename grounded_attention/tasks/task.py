@@ -307,9 +307,16 @@ def seen_arguments(images: Sequence[Any] | None, regions: Sequence[Any] | None) 
     return pixel_arguments(images, regions)
 
 
+def row_key(row: Mapping[str, Any]) -> str:
+    """The name of a row, which decides its random draws."""
+    if "example_id" in row:
+        return row["example_id"]
+    return row["caption_id"]
+
+
 def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Returns `example_id` and `image_id` of each row, which metrics of single examples read in a batch."""
-    return {name: [row[name] for row in rows] for name in ("example_id", "image_id")}
+    """Returns the name and the `image_id` of each row, which metrics of single examples read in a batch."""
+    return {"example_id": [row_key(row) for row in rows], "image_id": [row["image_id"] for row in rows]}
 
 
 def pad_labels(labels: Sequence[Sequence[int]], width: int) -> Tensor:

@@ -16,7 +16,6 @@ from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.before_answers import BEFORE_ANSWER
-from grounded_attention.tasks.generation_rows import to_rows
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat, score
 from grounded_attention.tasks.region_words import count_region_words
 from grounded_attention.tasks.task import Examples
@@ -35,7 +34,7 @@ def made(tmp_path_factory):
     builder = BUILDERS["llava_instruct"](data_dir=str(scenes), cache_dir=str(tmp_path_factory.mktemp("cache")))
     builder.download_and_prepare()
     processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(scenes / "llava" / "processor"), "llava")
-    return to_rows(builder.as_dataset("train")), processor, scenes / "flickr30k-images"
+    return TASK.to_rows(builder.as_dataset("train")), processor, scenes / "flickr30k-images"
 
 
 def make_batch(made, count=3, pictures=True, training=False, options=OPTIONS):
@@ -159,7 +158,7 @@ def test_clicks_of_a_conversation_are_written_as_answers_to_expressions(tmp_path
     (tmp_path / "rows.json").write_text(json.dumps([{"image": "1.png", "conversations": turns}]))
     builder = Rows(data_dir=str(tmp_path / "rows.json"), form="llava_instruct", cache_dir=str(tmp_path / "cache"))
     builder.download_and_prepare()
-    [row] = to_rows(builder.as_dataset("train"))
+    [row] = TASK.to_rows(builder.as_dataset("train"))
     point = make_chat(row, GroundedGenerationOptions(expressions="point"))
     assert point.messages == [("open the menu", "<point>"), ("close it", "<point>")]
     anchors = {each["sentence"]: each for each in point.phrases if each.get("text") == "<point>"}
@@ -195,7 +194,7 @@ def test_an_anchor_twice_or_without_a_box_is_refused_in_one_line(made):
 def test_captions_have_nothing_to_point_at(made):
     rows, processor, folder = made
     processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
-    row = {**rows[0], "kind": "caption", "text": "a ball", "phrases": []}
+    row = {"caption_id": "1", "text": "a ball", **{name: rows[0][name] for name in ("image_id", "file_name")}}
     task = TASK.configure(GroundedGenerationOptions(expressions="point"))
     with pytest.raises(ValueError, match="caption rows"):
         task.collate(Examples([row], None, None, images=[Image.open(folder / row["file_name"])]), processor)
@@ -205,7 +204,7 @@ def test_the_token_before_an_answer_asks_for_what_decides_it(made, tmp_path):
     scenes = made[2].parent
     builder = BUILDERS["llava_instruct"](config_name="questions", data_dir=str(scenes), cache_dir=str(tmp_path))
     builder.download_and_prepare()
-    rows = to_rows(builder.as_dataset("train"))
+    rows = TASK.to_rows(builder.as_dataset("train"))
     asking = (rows, *made[1:])
     plain = make_batch(asking, options=GroundedGenerationOptions())[1]
     chosen, batch = make_batch(asking, options=GroundedGenerationOptions(before_answers=True, region_words=1.0))
@@ -233,7 +232,7 @@ def test_the_token_before_an_answer_asks_for_what_decides_it(made, tmp_path):
 def test_the_evidence_of_a_question_is_asked_for_before_its_answer(made):
     rows, processor, folder = made
     phrase = {"text": "what is it ?", "start": 0, "end": 12, "boxes": [BOX], "sentence": 0}
-    about = {"image_id": "1", "example_id": "1", "kind": "question", "text": "what is it ?", "phrases": [phrase]}
+    about = {"image_id": "1", "example_id": "1", "text": "what is it ?", "phrases": [phrase]}
     row = {**about, "answer": "a ball"}
     picture = Image.open(folder / rows[0]["file_name"])
     task = TASK.configure(GroundedGenerationOptions(before_answers=True))

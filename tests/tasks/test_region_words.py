@@ -31,7 +31,7 @@ def rows(*texts):
     for number, (text, words) in enumerate(texts):
         start = text.index(words)
         phrase = {"text": words, "start": start, "end": start + len(words), "boxes": BOXES[number % 2]}
-        made.append({"image_id": "7", "example_id": str(number), "kind": "caption", "text": text, "phrases": [phrase]})
+        made.append({"image_id": "7", "caption_id": str(number), "text": text, "phrases": [phrase]})
     return made
 
 

@@ -17,7 +17,7 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
 from grounded_attention.supervision.draws import RowGenerators
 from grounded_attention.tasks import Task
-from grounded_attention.tasks.task import Examples
+from grounded_attention.tasks.task import Examples, row_key
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.process_group import shares_memory
@@ -30,13 +30,6 @@ CUT_ROWS = "cut_rows"  # of any batch of a task: key of a row whose text was cut
 
 # Random draws of a validation or test split use this epoch number, which no training reaches.
 EVALUATION = 2**31 - 1
-
-
-def row_key(row: Mapping[str, Any]) -> str:
-    """The name of a row, which decides its random draws."""
-    if "example_id" in row:
-        return row["example_id"]
-    return row["caption_id"]
 
 
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -25,8 +25,8 @@ from grounded_attention.pages.tables import generation_table
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.generation_rows import CAPTION, EXPRESSION, QUESTION
-from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat
+from grounded_attention.tasks.generated_answers import EXPRESSION, QUESTION
+from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat, row_kind
 from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, chosen_heads, reported
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
@@ -211,14 +211,13 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
     tokens = TASKS[trained.recipe.task].image_tokens
     measured = {**({BEFORE: trained.before} if trained.before else {}), "this model": trained.numbers}
     limits = VLM_LIMITS if tokens else LIMITS
-    kinds = data.splits["train"].unique("kind") if tokens else []
     source = _as_given(trained.recipe).model.source
     return {
         "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
         "processor": OWN_PROCESSOR,
-        **(vlm_content(trained, source, kinds, data.options) if tokens else _use(trained)),
+        **(vlm_content(trained, source, data.splits["train"][0], data.options) if tokens else _use(trained)),
         "results": generation_table(measured) if tokens else result_table(trained.numbers),
         "heads": heads,
         "figure": FIGURE,
@@ -409,18 +408,16 @@ def _example(tokenizer: Any) -> dict[str, str]:
     return {"caption": " ".join(words), "phrase": words[-1]}
 
 
-_BALL = {"text": "a red ball", "start": 0, "end": 10, "boxes": [[0.1, 0.2, 0.5, 0.6]]}
-_VLM_EXAMPLE = {"text": "a red ball", "phrases": [_BALL]}
-
-
 def vlm_content(
-    trained: Trained, source: str | None, kinds: list[str], options: GroundedGenerationOptions
+    trained: Trained, source: str | None, row: Mapping[str, Any], options: GroundedGenerationOptions
 ) -> dict[str, Any]:
-    """The variables of the template that only vision-language models have."""
-    kind = next((kind for kind in (CAPTION, EXPRESSION, QUESTION) if kind in kinds), CAPTION)
-    example = {**_VLM_EXAMPLE, "kind": kind, "answer": ""}
-    if kind == QUESTION:
-        example["text"] = "What color is the ball?"
+    """The variables of the template that only vision-language models have; `row` is one of those of training."""
+    example: dict[str, Any] = {"caption_id": "", "text": "a red ball"}
+    if row_kind(row) == QUESTION:
+        example = {"text": "What color is the ball?", "answer": ""}
+    elif row_kind(row) == EXPRESSION:
+        ball = {"text": "a red ball", "start": 0, "end": 10, "boxes": [[0.1, 0.2, 0.5, 0.6]]}
+        example = {"text": "a red ball", "phrases": [ball]}
     prompt = make_chat(example, options, trained.processor.box_dialect(None, options.box_dialect)).prompt
     about = {**base_lines(adapted_model(trained.model)), "tokens": trained.recipe.model.tokens}
     return {**about, "prompt": json.dumps(prompt, ensure_ascii=False), "heads_before": heads_before(source)}
