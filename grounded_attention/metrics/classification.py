@@ -7,13 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.utils.plain_text import markdown_table
-
 from .streaming import StreamingMetric
-
-COLUMNS = ("accuracy", "majority", "chance", "count")
-# Shown if any row has them.
-FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
 
 
 class ClassificationAccuracy(StreamingMetric):
@@ -62,28 +56,3 @@ class ClassificationAccuracy(StreamingMetric):
             f"{self.name}_chance": 1 / len(state["classes"]),
             f"{self.name}_count": int(total),
         }
-
-
-def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Makes a Markdown table of accuracies, aligned for a terminal."""
-    predicted = [
-        (model, key.removesuffix("_accuracy"), metrics)
-        for model, metrics in results.items()
-        for key in metrics
-        if key.endswith("_accuracy")
-    ]
-    further = [column for column in FURTHER if any(f"{name}_{column}" in metrics for _, name, metrics in predicted)]
-    columns = [*COLUMNS, *further]
-    rows = [
-        [model, name, *(_shown(metrics.get(f"{name}_{column}")) for column in columns)]
-        for model, name, metrics in predicted
-    ]
-    return markdown_table(["model", "predicted", *columns], rows, 2, aligned=True)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    if value is None:
-        return "–"
-    return str(value)

@@ -1,11 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The tables that compare the models of a run, as Markdown and for a terminal."""
+"""The tables that compare the models of a run: Markdown, aligned for a terminal."""
 
 import math
-import sys
-import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.significance import Estimate
@@ -21,14 +19,14 @@ CAPTION = (
     "best head (best layer and head chosen on the validation split), and by attention rollout. "
 )
 
-# Path in the results -> heading in Markdown, heading in a terminal.
+# Path in the results -> heading.
 _COLUMNS = {
-    ("identification_accuracy",): ("Identification accuracy", "identification"),
-    ("vgp_accuracy",): ("VGP accuracy", "VGP"),
-    ("text_to_region_accuracy", "all_heads"): ("Text → region, all heads", "all heads"),
-    ("text_to_region_accuracy", "best_layer"): ("Text → region, best layer", "best layer"),
-    ("text_to_region_accuracy", "best_head"): ("Text → region, best head", "best head"),
-    ("text_to_region_accuracy", "rollout"): ("Text → region, rollout", "rollout"),
+    ("identification_accuracy",): "Identification accuracy",
+    ("vgp_accuracy",): "VGP accuracy",
+    ("text_to_region_accuracy", "all_heads"): "Text → region, all heads",
+    ("text_to_region_accuracy", "best_layer"): "Text → region, best layer",
+    ("text_to_region_accuracy", "best_head"): "Text → region, best head",
+    ("text_to_region_accuracy", "rollout"): "Text → region, rollout",
 }
 
 # What says how good a method is, the first before the next: the head that finds most regions, then the task itself.
@@ -72,33 +70,6 @@ def conclusion(heads: Mapping[str, tuple[str, Estimate]], chance: float, what: s
 
 def comparison_table(results: Mapping[str, Any]) -> str:
     """Makes a Markdown table of methods and baselines; the best method of each column is bold."""
-    rows = _rows(results, "**{}**")
-    head = ["Method", *(heading for heading, _ in _COLUMNS.values())]
-    return f"{markdown_table(head, rows)}\n\n{CAPTION}Bold: best method.\n"
-
-
-def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:
-    """Prints the same table aligned for a terminal; a star marks the best method of each column."""
-    # Numbers without a star get a space instead, so that the decimal points are aligned.
-    rows = [
-        [row[0], *(cell if cell.endswith("*") else cell + " " for cell in row[1:])] for row in _rows(results, "{}*")
-    ]
-    head = ["method", *(heading + " " for _, heading in _COLUMNS.values())]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [_aligned(row, widths) for row in [head, *rows]]
-    lines.insert(1, "─" * max(map(len, lines)))
-    grounding = " " * sum(widths[:3]) + " " * 6 + "text → region"
-    caption = textwrap.wrap(CAPTION + "Star: best method.", max(map(len, lines)))
-    print("\n".join([grounding, *lines, "", *caption]), file=file or sys.stdout)
-
-
-def _aligned(row: list[str], widths: list[int]) -> str:
-    cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-    return "  ".join(cells).rstrip()
-
-
-def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
-    """Name and formatted numbers of every row; `best` is the format of the best numbers of a column."""
     methods = _ordered(results["methods"], METHODS)
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
     # Numbers are compared as printed, so two methods with the same printed number are both the best.
@@ -106,10 +77,13 @@ def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
     tops = [max(column) for column in zip(*printed.values(), strict=True)]
     rows = []
     for name, cells in printed.items():
-        marked = [best.format(cell) if cell == top and top else cell for cell, top in zip(cells, tops, strict=True)]
+        marked = [f"**{cell}**" if cell == top and top else cell for cell, top in zip(cells, tops, strict=True)]
         rows.append([name, *marked])
     rows += [[name, *(_printed(row, path) for path in _COLUMNS)] for name, row in baselines.items()]
-    return [[cell or MISSING for cell in row] for row in rows]
+    table = markdown_table(
+        ["Method", *_COLUMNS.values()], [[cell or MISSING for cell in row] for row in rows], aligned=True
+    )
+    return f"{table}\n\n{CAPTION}Bold: best method."
 
 
 def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
@@ -144,7 +118,29 @@ def _printed(row: Mapping[str, Any], path: tuple[str, ...]) -> str:
     return f"{value:.3f}"
 
 
-# Vision-language models
+# Other tasks
+
+COLUMNS = ("accuracy", "majority", "chance", "count")
+# Shown if any row has them.
+FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
+
+
+def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Makes a Markdown table of accuracies."""
+    predicted = [
+        (model, key.removesuffix("_accuracy"), metrics)
+        for model, metrics in results.items()
+        for key in metrics
+        if key.endswith("_accuracy")
+    ]
+    further = [column for column in FURTHER if any(f"{name}_{column}" in metrics for _, name, metrics in predicted)]
+    columns = [*COLUMNS, *further]
+    rows = [
+        [model, name, *(_shown(metrics.get(f"{name}_{column}")) for column in columns)]
+        for model, name, metrics in predicted
+    ]
+    return markdown_table(["model", "predicted", *columns], rows, 2, aligned=True)
+
 
 # Number -> heading, in this order; without the numbers that no model has.
 GENERATION_COLUMNS = {
@@ -179,7 +175,7 @@ GENERATION_NOTES = {
 
 
 def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Makes a Markdown table, aligned for a terminal."""
+    """Makes a Markdown table of what vision-language models generate."""
     lines = [(name, split, numbers) for name, splits in models.items() for split, numbers in _measured(splits)]
     columns = [name for name in GENERATION_COLUMNS if any(name in numbers for _, _, numbers in lines)]
     rows = [[name, split, *(_shown(numbers.get(column)) for column in columns)] for name, split, numbers in lines]

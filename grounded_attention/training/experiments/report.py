@@ -13,11 +13,8 @@ import numpy as np
 import torch
 from accelerate import PartialState
 
-from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
-from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.heads.attention_grounding import best_head
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.figures import (
@@ -27,7 +24,13 @@ from grounded_attention.pages.figures import (
     measured_heads,
 )
 from grounded_attention.pages.page import Html, embedded_image, html_page, html_table, note, preformatted
-from grounded_attention.pages.tables import best_method, comparison_table, conclusion, generation_table, print_table
+from grounded_attention.pages.tables import (
+    accuracy_table,
+    best_method,
+    comparison_table,
+    conclusion,
+    generation_table,
+)
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.publish.model_card import PACKAGES
 from grounded_attention.training.recipes.adapters import read_model_config
@@ -48,6 +51,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     results = outcome.results
     output = Path(recipe.output_dir)
     table = _table(results)
+    print(table)
     write_text(output / "table.md", table + "\n")
     histories = {name: _history(output / name) for name in results["methods"]}
     logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
@@ -62,24 +66,18 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
 
 
 def _table(results: dict[str, Any]) -> str:
-    """Prints the comparison of the methods, or the accuracies of the task, and returns it as Markdown."""
+    """The comparison of the methods, or the accuracies of the task, as Markdown."""
     if any("vgp_accuracy" in result for result in results["methods"].values()):
-        print_table(results)
         return comparison_table(results)
     trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
     numbers = {name: result["figures"] for name, result in trained.items()}
     if any("answer_perplexity" in measured for splits in numbers.values() for measured in splits.values()):
-        table = generation_table({BEFORE: results["before"], **numbers} if "before" in results else numbers)
-        print(table)
-        return table
-    shown = {
-        ", ".join(filter(None, (name, split))): numbers
-        for name, result in trained.items()
-        for split, numbers in scored_splits(result["figures"]).items()
-    }
-    table = accuracy_table(shown)
-    print(table)
-    return table
+        return generation_table({BEFORE: results["before"], **numbers} if "before" in results else numbers)
+    shown = {}
+    for name, splits in numbers.items():
+        for split, measured in scored_splits(splits).items():
+            shown[", ".join(filter(None, (name, split)))] = measured
+    return accuracy_table(shown)
 
 
 def _history(directory: Path) -> list[dict[str, Any]]:
@@ -221,25 +219,13 @@ def environment() -> list[tuple[str, str]]:
 
 
 def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
-    """Commands that go on from a finished run, and that will run."""
+    """Commands that go on from a finished run."""
     output = Path(recipe.output_dir)
     best = output / best_method(results)
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
     audited = [f"grounded-attention heads --run {output}      # which head looks where, before and after"]
     return [
-        *(audited if grounded and (recipe.data.source or _has_captions(recipe.data.data_dir)) else ()),
+        *(audited if grounded and (recipe.data.source or recipe.data.scenes) else ()),
         "grounded-attention ground --help      # what a model looks at in your image",
         f"grounded-attention push {best} ORG/NAME --private",
     ]
-
-
-def _has_captions(data_dir: str) -> bool:
-    """Whether `heads --run` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
-    try:
-        files = EntitiesFiles.locate(data_dir)
-        for split, images in files.split_images(("val", "test")).items():
-            files.check(split, images, wanted=True)
-        files.unrelated()
-    except (DataError, OSError):
-        return False
-    return True
