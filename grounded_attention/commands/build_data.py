@@ -5,7 +5,7 @@ Options of a builder are written as key=value. A push is one commit with the row
 whose licence does not clearly allow a push need --permission.
 
 examples:
-  grounded-attention data build flickr30k_entities --data-dir data --output data/built/entities --num-proc 4
+  grounded-attention data build flickr30k_entities --data-dir data --output data/built/entities
   grounded-attention data build vgp --data-dir data --output data/built/vgp regions=data/regions seed=1
   grounded-attention data build vgp --config binary --split test --data-dir data --output out negatives=random
 
@@ -30,7 +30,6 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import Program
-from .number_options import Processes
 
 INFO_FILE = "dataset_info.json"  # `datasets` writes it for every data set
 
@@ -63,7 +62,6 @@ def build(
     data_dir: Path,
     output: Path,
     config: str | None = None,
-    num_proc: Processes | None = None,
     split: list[str] | None = None,
     pushing: PushOptions,
 ) -> tuple[Any, str]:
@@ -75,7 +73,6 @@ def build(
         data_dir (DIR): folder of the downloaded files
         output (DIR): folder for the Parquet files; an earlier build of the same data set is replaced
         config (NAME): configuration of the builder, for example typology or binary
-        num_proc (N): number of processes; all give the same rows
         split (NAME): splits to build: train, validation, test (default: all)
     """
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
@@ -94,9 +91,7 @@ def build(
             push = None
         else:
             push = plan_push(builder, name, pushing.push, name=terms.pop("push_as"), **terms)
-        builder.download_and_prepare(
-            str(output), file_format="parquet", num_proc=num_proc, download_mode="force_redownload"
-        )
+        builder.download_and_prepare(str(output), file_format="parquet", download_mode="force_redownload")
     rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
     result = {"output": str(output), "rows": rows, "report": builder.report}
     lines = [f"{split}: {count} rows in {output}" for split, count in rows.items()]

@@ -26,7 +26,7 @@ def test_parquet_holds_the_rows_of_the_builder(tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["rows"] == {"train": 60, "validation": 10, "test": 10}
     assert printed["output"] == str(output)
-    assert main([*arguments, "--num-proc", "2"]) == 0
+    assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "train: 60 rows" in printed
     assert "rows_with_phrase_not_in_captions" in printed

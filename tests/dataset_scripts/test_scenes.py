@@ -96,8 +96,8 @@ def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner)
     moved = replace(scene, objects=tuple(replace(item, x=x, y=y, tilt=-10.0) for item in scene.objects))
     path = tmp_path / "1.xml"
     path.write_text(annotation(replace(record, scene=moved)))
-    width, height, entities = parse_annotation(path)
-    boxes = np.array([box for entity in entities for box in entity["boxes"]])
+    width, height, chains = parse_annotation(path)
+    boxes = np.array([box for of_chain in chains.values() for box in of_chain])
     assert (width, height) == (scene.width, scene.height)
     assert len(boxes)
     assert ((boxes >= 0) & (boxes <= 1)).all()
@@ -106,10 +106,13 @@ def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner)
 
 def test_entities_without_boxes_and_objects_with_several_names(rows, folder):
     paths = [*(folder / "flickr30k_entities" / "Annotations").iterdir()]
-    entities = [entity for path in paths for entity in parse_annotation(path)[2]]
-    assert any(entity["scene"] and not entity["boxes"] for entity in entities)
-    assert any(entity["nobox"] and not entity["scene"] and not entity["boxes"] for entity in entities)
-    annotations = map(parse, paths)
+    annotations = [*map(parse, paths)]
+    flags = {
+        (item.findtext("scene"), item.findtext("nobndbox"), item.find("bndbox") is None)
+        for annotation in annotations
+        for item in annotation.iter("object")
+    }
+    assert {("1", "1", True), ("0", "1", True)} < flags
     names = [len(item.findall("name")) for annotation in annotations for item in annotation.iter("object")]
     assert max(names) > 1
     tags = [tag for data in rows.values() for row in data for tag in row["phrases"]]

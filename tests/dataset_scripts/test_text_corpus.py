@@ -1,10 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-import json
 
 import pytest
 from transformers import BertTokenizerFast
 
-from grounded_attention.commands.build_data import main
 from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus, count_words, join_lines
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 
@@ -114,14 +112,3 @@ def test_files_by_name_and_bad_files(tmp_path):
 def test_bad_options(tmp_path, options, message):
     with pytest.raises(DataError, match=message):
         build(write(tmp_path / "data", a_txt="x"), tmp_path, **options)
-
-
-def test_rows_do_not_depend_on_processes(tmp_path, capsys):
-    data = write(tmp_path / "data", a_txt=TEXT, b_txt=TEXT)
-    command = ["text_corpus", "--data-dir", str(data), "--output", str(tmp_path / "out"), "--json", "join_until=4"]
-    printed = []
-    for processes in ([], ["--num-proc", "2"]):
-        assert main([*command, *processes]) == 0
-        printed.append(json.loads(capsys.readouterr().out))
-    assert printed[0] == printed[1]
-    assert printed[0]["rows"] == {"train": 6}

@@ -11,6 +11,7 @@ VGP paper stores the sentences in `{train,val,test}_captions/` instead; the buil
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,6 +51,7 @@ class Flickr30kEntitiesConfig(LocalConfig):
     """Options of [`Flickr30kEntities`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = WHERE_TO_GET
 
     captions_per_image: int = 5
 
@@ -57,6 +59,10 @@ class Flickr30kEntitiesConfig(LocalConfig):
         if self.data_dir:
             return EntitiesFiles.locate(self.data_dir).sources()
         return []
+
+    def needed_files(self, split: str) -> list[Path]:
+        files = EntitiesFiles.locate(self.data_dir)
+        return [] if files.split_folders else [files.root / f"{split}.txt", files.root / "UNRELATED_CAPTIONS"]
 
 
 class Flickr30kEntities(LocalBuilder):
@@ -76,49 +82,38 @@ class Flickr30kEntities(LocalBuilder):
 
     INFO = ("Phrases of image captions linked to each other and to boxes in the image.", FEATURES, HOMEPAGE, CITATION)
 
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        files = EntitiesFiles.locate(self.config.data_dir)
-        files.unrelated()
-        splits = files.split_images(self.config.requested_splits())
-        for name, image_ids in splits.items():
-            files.check(name, image_ids, self.config.splits is not None)
-        return [
-            datasets.SplitGenerator(name=SPLITS[name], gen_kwargs={"image_ids": image_ids, "split": name})
-            for name, image_ids in splits.items()
-        ]
+    @cached_property
+    def files(self) -> "EntitiesFiles":
+        """The files of `data_dir`."""
+        return EntitiesFiles.locate(self.config.data_dir)
 
-    def _generate_rows(self, image_ids: list[str], split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-        files = EntitiesFiles.locate(self.config.data_dir)
-        unrelated = files.unrelated()
-        for image_id in image_ids:
-            width, height, entities = parse_annotation(files.annotation(image_id))
-            told = files.captions(split, image_id, unrelated, self.config.captions_per_image)
-            boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        generators = super()._split_generators(dl_manager)
+        self.files.check([each.gen_kwargs["split"] for each in generators], self.config.splits is not None)
+        return generators
+
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+        for image_id in self.files.image_ids(split):
+            width, height, boxes = parse_annotation(self.files.annotation(image_id))
+            captions = self.files.captions(split, image_id, self.config.captions_per_image)
+            phrases: list[dict[str, Any]] = []
+            for number, caption in enumerate(captions):
+                for phrase in caption["phrases"]:
+                    gold = boxes.get(phrase["entity"], []) if caption["related"] else []
+                    phrases.append({**phrase, "sentence": number, "boxes": gold})
             yield {
                 "image_id": image_id,
                 "width": width,
                 "height": height,
-                "captions": [caption["text"] for caption in told],
-                "caption_ids": [caption["caption_id"] for caption in told],
-                "related": [caption["related"] for caption in told],
-                "phrases": [each for number, caption in enumerate(told) for each in _phrases(caption, number, boxes)],
-                "objects": list(dict.fromkeys(tuple(box) for of_entity in boxes.values() for box in of_entity)),
+                "captions": [caption["text"] for caption in captions],
+                "caption_ids": [caption["caption_id"] for caption in captions],
+                "related": [caption["related"] for caption in captions],
+                "phrases": phrases,
+                "objects": list(dict.fromkeys(tuple(box) for of_chain in boxes.values() for box in of_chain)),
             }
 
 
-def _phrases(caption: dict[str, Any], number: int, boxes: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """The phrases of the caption with this number, with the boxes of their chains."""
-    for phrase in caption["phrases"]:
-        chain = phrase["entity_id"]
-        yield {
-            **{name: phrase[name] for name in ("text", "start", "end", "types")},
-            "sentence": number,
-            "entity": chain,
-            "boxes": boxes.get(chain, []) if caption["related"] else [],
-        }
-
-
-@dataclass(frozen=True)
+@dataclass
 class EntitiesFiles:
     """Paths of the files of Flickr30K Entities."""
 
@@ -192,44 +187,33 @@ class EntitiesFiles:
             return self.sentences(split, "").parent
         return self.root / f"{split}.txt"
 
-    def check(self, split: str, image_ids: Sequence[str], wanted: bool = False) -> None:
-        """Checks that the files of all images exist, before any work is done."""
-        if not image_ids and (wanted or split == "train"):
-            expected = "image ids, one a line, or in a folder a file for each image"
-            raise DataError("the split has no image", file=self._list(split), expected=expected, hint=WHERE_TO_GET)
-        for path_of in (lambda image_id: self.sentences(split, image_id), self.annotation):
-            folder = path_of("").parent
-            present = set(os.listdir(folder)) if folder.is_dir() else set()
-            missing = [path for path in map(path_of, image_ids) if path.name not in present]
-            if missing:
-                self._check_whole(split, missing[-1].stem)
-                raise MissingFileError(
-                    f"the file is missing ({len(missing)} of the {len(image_ids)} like it for {split})",
-                    file=missing[0],
-                    hint=WHERE_TO_GET,
-                )
+    def check(self, splits: Sequence[str], wanted: bool = False) -> None:
+        """Checks that all files of some splits exist, before any work is done; a split that is `wanted` has images."""
+        for split, image_ids in self.split_images(splits).items():
+            if not image_ids and (wanted or split == "train"):
+                expected = "image ids, one a line, or in a folder a file for each image"
+                raise DataError("the split has no image", file=self._list(split), expected=expected, hint=WHERE_TO_GET)
+            sentences = [self.sentences(split, image_id) for image_id in image_ids]
+            annotations = [self.annotation(image_id) for image_id in image_ids]
+            for paths in (sentences, annotations):
+                if missing := [path for path in paths if not path.is_file()]:
+                    raise MissingFileError(
+                        f"the file is missing ({len(missing)} of the {len(image_ids)} like it for {split})",
+                        file=missing[0],
+                        hint=WHERE_TO_GET,
+                    )
 
-    def _check_whole(self, split: str, last_missing: str) -> None:
-        """Raises an error if the list of a split seems cut: its last line has no end, and its image has no files."""
-        path = self.root / f"{split}.txt"
-        lines = [] if self.split_folders else read_text(path).split("\n")
-        if lines and lines[-1].strip() == last_missing:
-            where = f"line {len(lines)}"
-            hint = f"the list may be cut; {WHERE_TO_GET}"
-            raise DataError("the last image has no files", file=path, where=where, found=last_missing, hint=hint)
-
+    @cached_property
     def unrelated(self) -> set[tuple[str, int]]:
-        """Returns the captions that do not belong to their image, as (`image_key`, caption index counted from 0)."""
+        """The captions that do not belong to their image, as (`image_key`, caption index counted from 0)."""
         path = self.root / "UNRELATED_CAPTIONS"
         if self.split_folders and not path.is_file():
             logger.warning("%s is missing: captions that do not describe their image are not recognised", path)
             return set()
         return parse_unrelated(path)
 
-    def captions(
-        self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int
-    ) -> list[dict[str, Any]]:
-        """Reads the captions of an image, each with its phrases."""
+    def captions(self, split: str, image_id: str, expected: int) -> list[dict[str, Any]]:
+        """Reads the captions of an image, each with its phrases; `expected` of them, or any number for 0."""
         path = self.sentences(split, image_id)
         lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
         if not lines or expected not in (0, len(lines)):
@@ -243,7 +227,7 @@ class EntitiesFiles:
         captions = []
         for index, (number, line) in enumerate(lines):
             text, phrases = parse_sentence(line, file=path, line_number=number)
-            related = (image_key(image_id), index) not in unrelated
+            related = (image_key(image_id), index) not in self.unrelated
             captions.append(
                 {"caption_id": f"{image_id}#{index}", "text": text, "related": related, "phrases": phrases}
             )

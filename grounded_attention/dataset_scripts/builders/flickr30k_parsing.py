@@ -84,9 +84,9 @@ def parse_sentence(
             raise malformed("a phrase has no words", bracket[0])
         if types and types[-1] + words.split()[0].split("/")[0] in TYPES:
             raise malformed("a type has a space in it", bracket[0])
-        phrase = {"text": words, "start": len(text), "end": len(text) + len(words)}
-        phrases.append({**phrase, "entity_id": chain, "types": types})
+        start = len(text)
         text = text + words
+        phrases.append({"text": words, "start": start, "end": len(text), "entity": chain, "types": types})
         done = bracket.end()
     return text + _plain(line[done:], "a bracket is not closed", malformed), phrases
 
@@ -111,19 +111,18 @@ def _parse_tag(tag: str, malformed: Callable[[str, str], DataError]) -> tuple[st
     return chain, types
 
 
-def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[str, Any]]]:
-    """Reads the boxes of an image.
+def parse_annotation(path: Path) -> tuple[int, int, dict[str, list[list[float]]]]:
+    """Reads width and height of an image, and chain -> its boxes.
 
     An object may have several names (its boxes then belong to every named chain), and a chain may have several
     objects.
     """
-    path = Path(path)
     root = _parse_xml(path)
     width, height = (_number(root.find(f"size/{side}"), side, path, "size") for side in ("width", "height"))
     if not (1 <= width <= MAX_INT32 and 1 <= height <= MAX_INT32) or width % 1 or height % 1:
         expected = "whole numbers from 1 of 32 bits"
         raise DataError("impossible image size", file=path, found=(width, height), expected=expected)
-    entities: dict[str, dict[str, Any]] = {}
+    chains: dict[str, list[list[float]]] = {}
     for index, item in enumerate(root.iterfind("object"), 1):
         names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))
         where = f"object {index} (name {', '.join(names)})"
@@ -133,12 +132,9 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
             raise DataError("an object has another name", file=path, where=where, found=unknown[0], expected=expected)
         boxes = [_parse_box(box, width, height, path, where) for box in item.iterfind("bndbox")]
         for name in names:
-            entity = entities.setdefault(name, {"entity_id": name, "boxes": [], "scene": False, "nobox": False})
-            entity["boxes"] += boxes
-            entity["scene"] |= _flag(item, "scene")
-            entity["nobox"] |= _flag(item, "nobndbox")
-    entities.pop(NOT_GROUNDED, None)
-    return int(width), int(height), list(entities.values())
+            chains.setdefault(name, []).extend(boxes)
+    chains.pop(NOT_GROUNDED, None)
+    return int(width), int(height), chains
 
 
 def _parse_xml(path: Path) -> Element:
@@ -150,10 +146,6 @@ def _parse_xml(path: Path) -> Element:
     except (ParseError, ValueError, LookupError) as error:  # an encoding that cannot be read, a declared entity
         problem = f"not well-formed XML without declarations (a truncated or damaged file): {error}"
         raise DataError(problem, file=path, hint="get the file again from a trusted source") from None
-
-
-def _flag(item: Element, name: str) -> bool:
-    return item.findtext(name, "0").strip() == "1"
 
 
 def _number(element: Element | None, name: str, path: Path, where: str) -> float:

@@ -263,14 +263,6 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
             with self._fs.open(posixpath.join(self._output_dir, REPORT_FILE), "w", encoding="utf-8") as file:
                 json.dump(self.report, file, indent=2, ensure_ascii=False)
 
-    def _prepare_split(
-        self, split_generator: datasets.SplitGenerator, *args: Any, num_proc: int | None = None, **kwargs: Any
-    ) -> None:
-        # `datasets` warns of every split that has fewer pieces than there are processes.
-        pieces = [len(value) for value in split_generator.gen_kwargs.values() if isinstance(value, list)]
-        processes = max(1, min(num_proc or 1, max(pieces, default=1)))
-        super()._prepare_split(split_generator, *args, num_proc=processes, **kwargs)
-
     def _generate_tables(self, **kwargs: Any) -> Iterator[tuple[int, pa.Table]]:
         # Many rows at a time: a GeneratorBasedBuilder spends half of the time on encoding each value by itself.
         report = BuildReport()
@@ -284,8 +276,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
             self.report[str(self.config.SPLIT_NAMES.get(split, split))] = report.as_dict()
 
     def _prepare_split_single(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        # `datasets` hides the error of a generator behind a DatasetGenerationError. It is unwrapped here and not in
-        # `download_and_prepare`, because the cause is lost between a worker process and its parent.
+        # `datasets` hides the error of a generator behind a DatasetGenerationError.
         try:
             yield from super()._prepare_split_single(*args, **kwargs)
         except DatasetGenerationError as error:

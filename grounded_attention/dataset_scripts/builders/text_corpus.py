@@ -87,17 +87,11 @@ class TextCorpus(LocalBuilder):
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         requested = self.config.requested_splits(("train",))
         self.config.check()
-        # A tuple: `datasets` would distribute the files of a list over processes, and the report would be lost.
-        return [
-            datasets.SplitGenerator(
-                name=SPLITS[split], gen_kwargs={"paths": tuple(self.config.paths()), "split": split}
-            )
-            for split in requested
-        ]
+        return [datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split}) for split in requested]
 
-    def _generate_rows(self, paths: tuple[Path, ...], split: str, report: BuildReport) -> Iterator[dict[str, str]]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, str]]:
         root = Path(self.config.data_dir or ".")
-        for path in paths:
+        for path in self.config.paths():
             report.add("files")
             name = path.name if path == root else path.relative_to(root).as_posix()
             for number, text in join_lines(_count_lines(text_lines(path, HINT), report), self.config.join_until):

@@ -24,23 +24,21 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 
 from .flickr30k_entities import CITATION as ENTITIES_CITATION
-from .flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig
-from .flickr30k_parsing import parse_annotation
-from .local_builder import SPLITS, BuildReport, LocalBuilder, caption_columns, logger, phrase_column, texts
+from .flickr30k_entities import Flickr30kEntities, Flickr30kEntitiesConfig
+from .flickr30k_parsing import WHERE_TO_GET, parse_annotation
+from .local_builder import SPLITS, BuildReport, caption_columns, logger, phrase_column, texts
 from .vgp_pairs import (
     KINDS,
-    Mention,
     MentionPairs,
     PairKind,
-    PairRow,
     clean_pairs,
     draw_negatives,
-    find_pair_file,
     join_pairs,
     nearest_negatives,
     random_negatives,
     read_pairs,
     seeded,
+    tagged_mentions,
 )
 
 LICENCE = Licence(
@@ -67,14 +65,18 @@ class VGPConfig(Flickr30kEntitiesConfig):
     regions: str | None = None
     seed: int = 0
 
-    def pair_folders(self) -> list[Path]:
-        """Returns the folders that may hold the pair files, in the order of the search."""
-        folder = Path(self.data_dir or ".")
-        return [folder / "vgp", folder, folder.resolve().parent / "vgp"]
+    def needed_files(self, split: str) -> list[Path]:
+        names = [name.format(split=split) for name in self.kind().files]
+        beside = Path(self.data_dir or ".").resolve().parent / "vgp"
+        return [*super().needed_files(split), self.find(*names, folders=("vgp", "", str(beside)))]
+
+    def where_to_get(self) -> str:
+        return f"{WHERE_TO_GET}; {self.kind().where_to_get}"
 
     def sources(self) -> list[Path]:
-        names = [name.format(split=split) for kind in KINDS.values() for name in kind.files for split in SPLITS]
-        pairs = [folder / name for folder in self.pair_folders() for name in names]
+        if not self.data_dir:
+            return []
+        pairs = [self.needed_files(split)[-1] for split in SPLITS]
         return [*super().sources(), *pairs, *([local_folder(self.regions)] if self.regions else [])]
 
     def kind(self) -> PairKind:
@@ -82,6 +84,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
         return KINDS[self.name]
 
     def check(self) -> None:
+        super().check()
         if self.negatives not in ("nearest", "random"):
             raise DataError("unknown option negatives", found=self.negatives, expected="nearest or random")
         for option in ("negatives_per_image", "captions_per_image", "seed"):
@@ -95,16 +98,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
             )
 
 
-@dataclass(frozen=True)
-class ImageJob:
-    """The input of one image's examples."""
-
-    image_id: str
-    rows: tuple[PairRow, ...]
-    negative_id: str | None
-
-
-class VGP(LocalBuilder):
+class VGP(Flickr30kEntities):
     """One row an image and a pair of captions, of which at least one describes the image.
 
     `data_dir` holds `flickr30k_entities/` and `vgp/`, or is the official Entities folder (pair files in it or in a
@@ -123,7 +117,7 @@ class VGP(LocalBuilder):
       under `both`.
 
     [`join_pairs`] describes how phrases are found. `builder.report`, stored with the data as `report.json`, counts
-    dropped rows by reason. The same files, options and seed give the same rows in the same order, for any `num_proc`.
+    dropped rows by reason. The same files, options and seed give the same rows in the same order.
     """
 
     config: VGPConfig
@@ -141,52 +135,31 @@ class VGP(LocalBuilder):
             citation=CITATION,
         )
 
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        self.config.check()
-        files = EntitiesFiles.locate(self.config.data_dir)
-        files.unrelated()
-        requested = self.config.requested_splits()
-        pair_files = {name: find_pair_file(self.config.pair_folders(), self.config.kind(), name) for name in requested}
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+        config = self.config
+        kind = config.kind()
         # All three lists, whichever splits are built: they show which rows leak between splits.
-        images = files.split_images(list(SPLITS))
-        for name in requested:
-            files.check(name, images[name], self.config.splits is not None)
-        return [
-            datasets.SplitGenerator(
-                name=SPLITS[name],
-                gen_kwargs={"jobs": self._plan(files, name, images, pair_files[name]), "split": name},
-            )
-            for name in requested
-        ]
-
-    def _plan(
-        self, files: EntitiesFiles, split: str, images: Mapping[str, list[str]], pair_file: Path
-    ) -> list[ImageJob]:
-        """Makes the jobs of a split and its report, in the parent process, so that the report covers every row."""
-        report = BuildReport()
-        other_split_images = {image_id for other in images if other != split for image_id in images[other]}
-        rows = read_pairs(pair_file, self.config.name)
-        clean = clean_pairs(rows, self.config.kind(), set(images[split]), other_split_images, report)
-        with_pairs = self._count_joins(files, split, clean, report)
-        report.add("images", count=len(images[split]))
-        report.add("images_with_phrase_pairs", count=len(with_pairs))
+        images = self.files.split_images(list(SPLITS))
+        elsewhere = {image_id for other in images if other != split for image_id in images[other]}
+        rows = read_pairs(config.needed_files(split)[-1], config.name)
+        clean = clean_pairs(rows, kind, set(images[split]), elsewhere, report)
         negatives = self._negatives(images[split])
-        self.report[str(SPLITS[split])] = report.as_dict()
+        for image_id in images[split]:
+            captions = self._related(split, image_id)
+            _, _, boxes = parse_annotation(self.files.annotation(image_id))
+            joined = join_pairs(clean.get(image_id, ()), captions, kind, report)
+            report.add("images")
+            report.add("images_with_phrase_pairs", count=any(joined.values()))
+            for i, j in combinations(range(len(captions)), 2):
+                yield example(image_id, captions[i], captions[j], "both", boxes, joined.get((i, j), []))
+            if image_id in negatives:
+                others = self._related(split, negatives[image_id])
+                rng = seeded(config.seed, "captions", image_id)
+                for drawn in draw_negatives(captions, others, config.negatives_per_image, rng):
+                    yield example(image_id, *drawn, boxes, [])
         # Only problems have examples; a file without rows may be cut after its header.
         level = logging.WARNING if report.examples or not rows else logging.INFO
         logger.log(level, "VGP %s: %s", split, ", ".join(f"{name} {count}" for name, count in report.counts.items()))
-        return [ImageJob(image, tuple(clean.get(image, ())), negatives.get(image)) for image in images[split]]
-
-    def _count_joins(
-        self, files: EntitiesFiles, split: str, clean: Mapping[str, list[PairRow]], report: BuildReport
-    ) -> set[str]:
-        unrelated = files.unrelated()
-        with_pairs = set()
-        for image_id, rows in clean.items():
-            captions = self._captions(files, split, image_id, unrelated)
-            if any(join_pairs(rows, captions, self.config.kind(), report).values()):
-                with_pairs.add(image_id)
-        return with_pairs
 
     def _negatives(self, image_ids: list[str]) -> dict[str, str]:
         if not self.config.negatives_per_image:
@@ -195,27 +168,10 @@ class VGP(LocalBuilder):
             return random_negatives(image_ids, self.config.seed)
         return nearest_negatives(image_ids, RegionTable.open(self.config.regions))
 
-    def _captions(
-        self, files: EntitiesFiles, split: str, image_id: str, unrelated: set[tuple[str, int]]
-    ) -> list[dict[str, Any]]:
-        captions = files.captions(split, image_id, unrelated, self.config.captions_per_image)
+    def _related(self, split: str, image_id: str) -> list[dict[str, Any]]:
+        """The captions that describe the image."""
+        captions = self.files.captions(split, image_id, self.config.captions_per_image)
         return [caption for caption in captions if caption["related"]]
-
-    def _generate_rows(self, jobs: list[ImageJob], split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-        files = EntitiesFiles.locate(self.config.data_dir)
-        unrelated = files.unrelated()
-        for job in jobs:
-            captions = self._captions(files, split, job.image_id, unrelated)
-            _, _, entities = parse_annotation(files.annotation(job.image_id))
-            boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
-            joined = join_pairs(job.rows, captions, self.config.kind(), BuildReport())
-            for i, j in combinations(range(len(captions)), 2):
-                yield example(job.image_id, captions[i], captions[j], "both", boxes, joined.get((i, j), []))
-            if job.negative_id is not None:
-                others = self._captions(files, split, job.negative_id, unrelated)
-                rng = seeded(self.config.seed, "captions", job.image_id)
-                for drawn in draw_negatives(captions, others, self.config.negatives_per_image, rng):
-                    yield example(job.image_id, *drawn, boxes, [])
 
 
 def vgp_features(kind: PairKind) -> datasets.Features:
@@ -244,11 +200,7 @@ def example(
     matching = {"both": (0, 1), "first": (0,), "second": (1,)}[label]
     captions = (caption1, caption2)
     # The phrases as (caption, mention), in reading order; a pair may add phrases without a tag.
-    mentions = [
-        (index, Mention(phrase["start"], phrase["end"], phrase["text"], phrase["entity_id"]))
-        for index in matching
-        for phrase in captions[index]["phrases"]
-    ]
+    mentions = [(index, mention) for index in matching for mention in tagged_mentions(captions[index])]
     mentions += [side for first, second, _ in pairs for side in ((0, first), (1, second))]
     positions = {mention: number for number, mention in enumerate(dict.fromkeys(mentions))}
     return {
@@ -259,14 +211,7 @@ def example(
         "related": [number in matching for number in range(2)],
         "identification_label": label,
         "phrases": [
-            {
-                "sentence": index,
-                "start": mention.start,
-                "end": mention.end,
-                "text": mention.text,
-                "entity": mention.entity_id,
-                "boxes": boxes.get(mention.entity_id, []),
-            }
+            {**mention._asdict(), "sentence": index, "boxes": boxes.get(mention.entity, [])}
             for index, mention in positions
         ],
         "phrase_pairs": [

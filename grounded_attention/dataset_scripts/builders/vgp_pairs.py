@@ -16,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, data_file, refuse_if
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.progress import with_progress
@@ -73,14 +73,13 @@ class PairRow:
         return f"line {self.line}: image {self.image_id}: {self.phrase1!r}, {self.phrase2!r}, label {self.label}"
 
 
-@dataclass(frozen=True)
-class Mention:
+class Mention(NamedTuple):
     """A phrase in a caption: character offsets, text and chain (`UNTAGGED` outside all tags)."""
 
     start: int
     end: int
     text: str
-    entity_id: str
+    entity: str
 
     def within(self, other: "Mention") -> bool:
         """Returns whether the other mention covers this one."""
@@ -89,18 +88,6 @@ class Mention:
 
 # Pairs of mentions, the first in the first caption, with the number of their class.
 MentionPairs = list[tuple[Mention, Mention, int]]
-
-
-def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
-    """Finds the pair file of a split in the first folder that has it."""
-    names = [name.format(split=split) for name in kind.files]
-    paths = [folder / name for folder in folders for name in names]
-    for path in paths:
-        if path.is_file():
-            return path
-    folders_searched = ", ".join(dict.fromkeys(str(path.parent) for path in paths))
-    problem = f"the file is missing (searched for {' or '.join(names)} in {folders_searched})"
-    raise MissingFileError(problem, file=paths[0], hint=kind.where_to_get)
 
 
 def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
@@ -175,7 +162,7 @@ def clean_pairs(
 
 def tagged_mentions(caption: Mapping[str, Any]) -> list[Mention]:
     """Returns the tagged phrases of a caption of [`Flickr30kEntities`]."""
-    return [Mention(tag["start"], tag["end"], tag["text"], tag["entity_id"]) for tag in caption["phrases"]]
+    return [Mention(tag["start"], tag["end"], tag["text"], tag["entity"]) for tag in caption["phrases"]]
 
 
 def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Mention]:
@@ -183,8 +170,8 @@ def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Menti
     mentions = []
     for match in re.finditer(rf"(?<!\S){re.escape(phrase)}(?!\S)", text):
         span = Mention(match.start(), match.end(), phrase, UNTAGGED)
-        chain = next((tag.entity_id for tag in tags if span.within(tag)), UNTAGGED)
-        mentions.append(Mention(span.start, span.end, phrase, chain))
+        chain = next((tag.entity for tag in tags if span.within(tag)), UNTAGGED)
+        mentions.append(span._replace(entity=chain))
     return mentions
 
 
@@ -247,7 +234,7 @@ def _agreeing(
     """Returns pairs of mentions whose chains agree with the class; for the same two chains, only the first pair."""
     pairs: dict[tuple[str, str], tuple[Mention, Mention]] = {}
     for first, second in product(firsts, seconds):
-        chains = (first.entity_id, second.entity_id)
+        chains = (first.entity, second.entity)
         may_share = NOT_GROUNDED not in chains and (chains[0] == chains[1] or UNTAGGED in chains)
         may_differ = chains[0] != chains[1] or chains[0] in (NOT_GROUNDED, UNTAGGED)
         if may_share if same_chain else may_differ:

@@ -89,10 +89,9 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
 def _captions(root: Path, split: str) -> Iterator[tuple[str, list[Turn]]]:
     """Yields the images of a split and their captions, with the boxes of their phrases."""
     entities = EntitiesFiles.locate(root)
-    unrelated = entities.unrelated()
     for image in entities.image_ids(split):
-        boxes = {each["entity_id"]: each["boxes"] for each in parse_annotation(entities.annotation(image))[2]}
-        captions = entities.captions(split, image, unrelated, CAPTIONS_PER_SCENE)
+        _, _, boxes = parse_annotation(entities.annotation(image))
+        captions = entities.captions(split, image, CAPTIONS_PER_SCENE)
         related = [each for each in captions if each["related"]]
         yield image, [(CAPTION_PROMPT, each["text"], _phrases(each["phrases"], boxes)) for each in related]
 
@@ -106,7 +105,7 @@ def _phrases(phrases: list[dict[str, Any]], boxes: Mapping[str, list[list[float]
             "boxes": [[round(x, 5) for x in box] for box in gold],
         }
         for each in phrases
-        if (gold := boxes.get(each["entity_id"]))
+        if (gold := boxes.get(each["entity"]))
     ]
 
 

@@ -78,7 +78,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
                 )
             write_scenes(Path(data.data_dir), num_proc=recipe.workers, **dataclasses.asdict(data.scenes))
         pulled = _find(task, data)
-        splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
+        splits = _build(task, data) if pulled is None else pull_rows(pulled)
         told = None
         if data.source is not None:
             told = {"rows": {name: _digest(rows) for name, rows in splits.items()}}
@@ -163,7 +163,7 @@ def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] |
 
 def built_rows(recipe: Recipe, data: PreparedData) -> dict[str, datasets.Dataset]:
     """The rows of the images of each split as `data.source` has them, before they are those of the task."""
-    built = _build(TASKS[recipe.task], recipe.data, recipe.workers)
+    built = _build(TASKS[recipe.task], recipe.data)
     # Images that are held out for validation have their rows in train.
     return {
         name: rows_of_images(built.get(name, built["train"]), rows.unique("image_id"))
@@ -220,7 +220,7 @@ def _find(task: Task, data: Data) -> RemoteRows | None:
     return None
 
 
-def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
+def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
     name = data.builder or task.builder
     options = dict(data.options)
     if data.source is not None:
@@ -236,7 +236,7 @@ def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]
         if isinstance(data.regions, MadeRegions):
             raise RecipeError("data.options.negatives=nearest reads a region table: give its folder as data.regions")
         options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
-    return _built(BUILDERS[name], options, num_proc, data_dir=data.data_dir)
+    return _built(BUILDERS[name], options, data_dir=data.data_dir)
 
 
 def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
@@ -246,12 +246,12 @@ def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
 
 
 def _built(
-    builder_class: type[LocalBuilder], options: Mapping[str, Any], num_proc: int = 1, **places: Any
+    builder_class: type[LocalBuilder], options: Mapping[str, Any], **places: Any
 ) -> dict[str, datasets.Dataset]:
     check_names(options, builder_options(builder_class), "data.options.")
     with recipe_key_errors("data"):
         builder = builder_class(**places, **options)
-    builder.download_and_prepare(num_proc=num_proc)
+    builder.download_and_prepare()
     for split, info in builder.info.splits.items():
         if not info.num_examples:
             raise RecipeError(
