@@ -3,8 +3,8 @@
 
 import sys
 
+from grounded_attention.commands.main import calm_bars
 from grounded_attention.commands.train import main
-from grounded_attention.utils.quiet import calm_bars
 
 if __name__ == "__main__":
     calm_bars()

@@ -40,7 +40,7 @@ from benchmarks.pretraining_step import INPUTS, TINY, TOKENS, make_batches
 from grounded_attention.commands.command_line import make_parser, one_line, run
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.supervision import get_method
-from grounded_attention.utils.quiet import is_quiet
+from grounded_attention.utils.progress import is_quiet
 
 CLASSES: dict[str, Any] = {"pre-training": VLBertForPreTraining, "VGP": VLBertForVGP}
 DECODER = "decoder"  # a part beside them

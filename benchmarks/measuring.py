@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from transformers import LlamaConfig
 
 from grounded_attention.commands.command_line import make_parser
-from grounded_attention.utils.quiet import is_quiet
+from grounded_attention.utils.progress import is_quiet
 
 # Operations per second of dense matrix products in bfloat16, in units of 1e12, from the data sheets of the makers. The
 # first pattern that occurs in the name of the card counts, so variants come before the plain name.

@@ -80,7 +80,7 @@ def test_commands_are_imported_by_the_program_alone():
             message = f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"
             allowed = package_of(module) in ("commands", "space") or module == MAIN
             assert found.module not in commands or allowed, message
-            assert found.module not in programs or module in (MAIN, f"{PACKAGE}.commands.completion"), message
+            assert found.module not in programs or module == MAIN, message
 
 
 # The scenes' files stand under a marker that says that they are unfinished; a converted model is moved as a folder.

@@ -32,7 +32,7 @@ def test_rows_page_heads_and_training(tmp_path, monkeypatch, capsys):
     assert "xyxy pixels" in capsys.readouterr().out
     assert (tmp_path / "data_show.html").is_file()
     heads = heads.replace("Qwen/Qwen2.5-VL-3B-Instruct", "runs/vlm_scenes/direct")
-    assert main([*shlex.split(heads), "--quiet", "--ablate", "0"]) == 0
+    assert main([*shlex.split(heads), "--ablate", "0"]) == 0
     assert (tmp_path / "runs" / "own_heads" / "heads.json").is_file()
     made = {"__name__": __name__}
     exec(compile(second, "training", "exec"), made)
@@ -72,11 +72,11 @@ def test_from_rows_of_refcoco_to_a_taught_model(tmp_path, monkeypatch, capsys):
     show, before, train, after = (shlex.split(each.replace("\\\n", " ")) for each in commands)
     assert main(show) == 0
     assert "xywh pixels" in capsys.readouterr().out
-    assert main([*before, "--quiet", "--ablate", "0"]) == 0
+    assert main([*before, "--ablate", "0"]) == 0
     small = ["model.source=model", "training.max_steps=2", "training.use_cpu=true", "training.bf16=false"]
     small += ["training.gradient_checkpointing=false", "training.dataloader_num_workers=0", "options.generate=4"]
     assert main([*train, *small]) == 0, capsys.readouterr().err
-    assert main([*after, "--quiet", "--ablate", "0"]) == 0
+    assert main([*after, "--ablate", "0"]) == 0
     assert (tmp_path / "runs" / "heads_after" / "heads.png").is_file()
     results = json.loads((tmp_path / "runs" / "vlm_referring" / "results.json").read_text())["methods"]
     assert set(results) == {"none", "direct"}

@@ -13,7 +13,7 @@ import re
 import select
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,7 +23,6 @@ from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.project import PACKAGE, refuse_run
-from grounded_attention.utils.quiet import NO_BARS
 
 from .signatures import add_arguments, call, help_of
 
@@ -72,14 +71,12 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     introduction, mark, examples = (docstring or "").partition("examples:\n")
     if not mark or not examples.strip():
         raise ValueError(f"the docstring of {name} has no part `examples:`")
-    parser = _Parser(
+    return _Parser(
         prog=name,
         description=introduction,
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    return parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -216,14 +213,13 @@ def run(
     """Parses the arguments and runs the command; `resumable` says how interrupted work is continued."""
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
-        with _quiet(getattr(options, "quiet", False)):
-            for name in MODELS:
-                places = getattr(options, name, None) or ()
-                for place in places if isinstance(places, list | tuple) else [places]:
-                    refuse_run(str(place))
-            import numpy  # noqa: F401  # torch imports it too, but drops an interrupt then, and half of it stays
+        for name in MODELS:
+            places = getattr(options, name, None) or ()
+            for place in places if isinstance(places, list | tuple) else [places]:
+                refuse_run(str(place))
+        import numpy  # noqa: F401  # torch imports it too, but drops an interrupt then, and half of it stays
 
-            text = work(options)
+        text = work(options)
         if text is not None:
             with contextlib.suppress(BrokenPipeError):
                 print(visible(text), flush=True)
@@ -299,19 +295,6 @@ def is_unread() -> bool:
     if broken:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return broken
-
-
-@contextlib.contextmanager
-def _quiet(quiet: bool) -> Iterator[None]:
-    """Hides all progress bars."""
-    before = os.environ.get(NO_BARS)
-    if quiet:
-        os.environ[NO_BARS] = "1"
-    try:
-        yield
-    finally:
-        if quiet and before is None:
-            os.environ.pop(NO_BARS, None)
 
 
 def _print_error(line: str, of_one: bool = False) -> None:

@@ -56,7 +56,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
-from grounded_attention.utils.quiet import is_quiet
 
 from .command_line import Program
 from .models import Dtype
@@ -236,7 +235,7 @@ def _extract(options: Extraction, candidates: Candidates | None) -> dict[str, An
         if candidates is not None and not options.data
         else Path(options.data or str(options.images)).name,
         on_error=options.on_error,
-        progress=not is_quiet(),
+        progress=True,
     )
 
 

@@ -55,7 +55,7 @@ from grounded_attention.dataset_scripts.regions.writer import (
     finished_table,
     skip_or_refuse,
 )
-from grounded_attention.utils.quiet import is_quiet
+from grounded_attention.utils.progress import is_quiet
 
 from .command_line import Program
 from .number_options import Positive
@@ -86,7 +86,7 @@ def import_regions(
     records = (record for source in sources for record in source_records(source, format, feature_size))
     with RegionTableWriter(output, provenance, resume=resume) as writer:
         total = sum(source["bytes"] for source in provenance["sources"])
-        with tqdm(total=total, unit="B", unit_scale=True, disable=not progress, desc="regions") as bar:
+        with tqdm(total=total, unit="B", unit_scale=True, disable=not progress or is_quiet(), desc="regions") as bar:
             writer.summary = _copy(records, writer, on_error, bar)
         if not writer.written:
             first = next(iter(writer.summary["problems"]), "the files are empty")
@@ -176,7 +176,7 @@ def regions(
         detector (NAME): name of the detector, stored in the table
     """
     how: dict[str, Any] = {"on_error": on_error, "resume": resume, "feature_size": feature_size, "detector": detector}
-    info = import_regions(sources, _chosen_format(sources[0], format), output, progress=not is_quiet(), **how)
+    info = import_regions(sources, _chosen_format(sources[0], format), output, **how)
     return info, _report(info, output)
 
 

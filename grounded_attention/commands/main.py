@@ -12,12 +12,12 @@ from typing import Any
 
 from grounded_attention import __version__
 from grounded_attention.utils.extras import explain_missing_extra
-from grounded_attention.utils.quiet import calm_bars
 
 from .command_line import INTERRUPTED, is_unread
 
 PROGRAM = "grounded-attention"
 USER_ERROR = 2
+SECONDS_BETWEEN_BARS = "10"  # in a pipe or a log file
 
 
 HELP = """\
@@ -55,7 +55,6 @@ Space:
 
 Help:
   doctor              Report versions, threads, GPU, Hub access and disk of this machine.
-  completion          Print a completion script for your shell.
 
 examples:
   grounded-attention train scenes_vgp
@@ -145,6 +144,13 @@ def _interrupt(unraisable: Any) -> None:
         print("error: interrupted", file=sys.stderr, flush=True)
         os._exit(INTERRUPTED)
     sys.__unraisablehook__(unraisable)
+
+
+def calm_bars() -> None:
+    """Keeps the bars of tqdm, of any library, from filling a pipe or a log file; before it is imported."""
+    if not sys.stderr.isatty():
+        for name in ("DELAY", "MININTERVAL", "MAXINTERVAL"):
+            os.environ.setdefault(f"TQDM_{name}", SECONDS_BETWEEN_BARS)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -33,7 +33,6 @@ from grounded_attention.pages.rows_page import row_card, rows_page
 from grounded_attention.training.experiments.pretrained import find_device, load_pipeline, split_revision
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
-from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.whole_files import write_text
 
 from .key_values import parse_options, yaml_pairs
@@ -80,7 +79,7 @@ def work(
         selection=Selection(*kept),
         batch_size=grounding.batch_size,
         on_error=on_error,
-        progress=not is_quiet(),
+        progress=True,
     )
     if labels is None:
         return None

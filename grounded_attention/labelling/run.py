@@ -29,6 +29,7 @@ from grounded_attention.dataset_scripts.regions.extraction_run import join_proce
 from grounded_attention.tasks.caption_rows import KEPT, to_rows
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.progress import is_quiet
 from grounded_attention.utils.whole_files import delete_folder, make_folder, whole_file
 
 from . import MANIFEST
@@ -112,7 +113,7 @@ def label_captions(
             state.wait_for_everyone()  # every process has seen the same parts
             mine = pending[state.process_index :: state.num_processes]
             count = sum(len(parts[path]) for path in mine)
-            with tqdm(total=count, unit="caption", disable=not progress or not first) as bar:
+            with tqdm(total=count, unit="caption", disable=not progress or not first or is_quiet()) as bar:
                 bar.set_description(
                     f"pseudo-labels ({len(parts) - len(pending):,} of {len(parts):,} parts done before)"
                 )

@@ -9,7 +9,6 @@ EXTRAS = {
     "plots": ("matplotlib",),
     "vlm": ("peft", "torchvision", "num2words"),
     "legacy": ("h5py", "lmdb"),
-    "all": ("shtab",),
     "spacy": ("spacy",),
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),

@@ -1,14 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The progress bar of all long work, tqdm's."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TypeVar, cast
 
 from tqdm import tqdm
 
-from .quiet import is_quiet
-
 T = TypeVar("T")
+
+
+def is_quiet() -> bool:
+    """Whether nothing shall show progress: `TQDM_DISABLE=1`, which a bar that says `disable=False` would not ask."""
+    return os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
 
 def with_progress(items: Iterable[T], name: str, total: int | None = None, quiet: bool = False) -> Iterator[T]:

@@ -29,7 +29,6 @@ PHOTO = "{base}/photo.jpg"
 # the first file that is not there, after all options are checked.
 USUAL = {
     "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out",
-    "completion": "bash",
     "convert": "vl_bert --checkpoint {base}/original.pth --output out",
     "data build": f"vgp {DATA} --output out negatives=random",
     "data pseudo-ground": f"--captions flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images "

@@ -13,7 +13,6 @@ import sys
 import pytest
 
 from grounded_attention.commands import command_line, main
-from grounded_attention.utils.quiet import is_quiet
 from tests.helpers.commands import BENCHMARKS, COMMANDS, FOLDER, ROOT
 
 # For those who work on the project; the first two hand their options to pytest.
@@ -59,9 +58,7 @@ def test_every_program_of_the_folder_is_a_command():
         path.stem for path in FOLDER.glob("*.py") if "\nmain = " in (text := path.read_text()) or "\ndef main(" in text
     }
     assert {module.rpartition(".")[2] for module in COMMANDS.values()} == programs - {"main"}
-    assert set(ABSENT) == set(COMMANDS) - {"completion", "doctor"}, (
-        "every command that reads files has its line in ABSENT"
-    )
+    assert set(ABSENT) == set(COMMANDS) - {"doctor"}, "every command that reads files has its line in ABSENT"
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS, *TOOLS])
@@ -199,34 +196,6 @@ def test_help_and_import_load_no_torch():
     assert done.stdout.endswith(f"looked at {len(COMMANDS)}\n"), done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_knows_commands_options_and_choices(shell, capsys):
-    assert call_program("completion", shell) == 0
-    script = capsys.readouterr().out
-    assert all(word in script for name in COMMANDS for word in name.split())
-    assert "--on-error" in script
-    assert "vl_bert" in script
-    assert "flickr30k_entities" in script
-
-
-def test_bash_completes_words_and_choices(tmp_path, capsys):
-    """As bash does: the words typed so far, and the place of the cursor."""
-    assert call_program("completion", "bash") == 0
-    (tmp_path / "completion").write_text(capsys.readouterr().out)
-
-    def complete(*words):
-        typed = " ".join(f"'{word}'" for word in ("grounded-attention", *words))
-        script = f"source completion; COMP_WORDS=({typed}); COMP_CWORD={len(words)}\n"
-        script += "_shtab_grounded_attention; printf '%s\\n' \"${COMPREPLY[@]}\""
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
-        return done.stdout.split()
-
-    assert complete("reg") == ["regions"]
-    assert complete("regions", "imp") == ["import"]
-    assert complete("convert", "vl") == ["vl_bert"]
-    assert complete("regions", "extract", "--on-e") == ["--on-error"]
-
-
 # command_line itself
 
 
@@ -276,20 +245,10 @@ def test_one_process_of_several_tells_of_its_disk_and_of_the_others_end(capsys, 
     assert doing(full, capsys) == (2, "", "process 1: a.json: No space left on device\n")
 
 
-def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
-    monkeypatch.delenv("TQDM_DISABLE", raising=False)
-    parser = command_line.make_parser("x", "What.\n\nexamples:\n  x\n")
-    seen = []
-    for words in ([], ["--quiet"]):
-        assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
-    assert seen == [False, True]
-    assert not is_quiet()
-
-
 def test_bars_do_not_fill_a_log_file():
     bar = "from tqdm.auto import tqdm; list(tqdm(range(99), mininterval=0))"
     short = "from tqdm.auto import tqdm; list(tqdm(range(99)))"
-    calm = "from grounded_attention.utils.quiet import calm_bars; calm_bars(); "
+    calm = "from grounded_attention.commands.main import calm_bars; calm_bars(); "
 
     def printed(code, **environment):
         bare = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")} | environment
@@ -378,10 +337,11 @@ def test_an_output_that_nobody_reads_is_no_error(words):
 
 
 def test_a_command_without_its_package_is_one_line(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    monkeypatch.delitem(sys.modules, "grounded_attention.commands.completion", raising=False)
-    assert main.main(["completion", "bash"]) == 2
-    assert "shtab" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.delitem(sys.modules, "grounded_attention.commands.import_regions", raising=False)
+    monkeypatch.setattr("grounded_attention.utils.extras._EXTRA_OF", {"tqdm": "train"})
+    assert main.main(["regions", "import", "a.tsv", "--output", "out"]) == 2
+    assert "tqdm" in capsys.readouterr().err
 
 
 def test_an_interrupt_inside_of_a_callback_is_not_lost():

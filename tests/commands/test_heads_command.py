@@ -48,7 +48,7 @@ def files(tmp_path_factory):
 
 def run(files, *options, data="flickr30k_entities", model="llava"):
     scenes = files / "scenes"
-    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--quiet", "--limit", 3]
+    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--limit", 3]
     given += [] if "--evaluate" in options else ["--top-k", 2]
     pictures = [] if "--images" in options else ["--images", scenes / "flickr30k-images"]
     return heads.main([*map(str, [*given, *pictures, *options])])
@@ -367,7 +367,7 @@ def test_rows_as_people_have_them(files, tmp_path, capsys):
     paths = sorted((files / "scenes" / "flickr30k-images").glob("*.jpg"))[:6]
     lines = [{"image": path.name, "text": "a red circle", "bbox": [30, 20, 10, 15]} for path in paths]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = ["--model", files / "llava", "--data", tmp_path / "rows.jsonl", "--top-k", 1, "--ablate", 0, "--quiet"]
+    given = ["--model", files / "llava", "--data", tmp_path / "rows.jsonl", "--top-k", 1, "--ablate", 0]
     given += ["--images", paths[0].parent, "--output", tmp_path / "heads", "--limit", 0]
     assert heads.main([*map(str, given)]) == 0
     content = json.loads((tmp_path / "heads" / "heads.json").read_text())

@@ -350,7 +350,7 @@ def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys)
         "--device warp": ("--detector", models / "yolos", "--device", "warp"),
     }
     for problem, arguments in mistakes.items():
-        assert command(models, photos, tmp_path / "out", *arguments, "--quiet") == 2
+        assert command(models, photos, tmp_path / "out", *arguments) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ")
         assert error.count("\n") == 1

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
+from grounded_attention.utils.progress import is_quiet
 
 from .files import SHARDS, read_manifest
 from .rows import Regions
@@ -71,7 +72,7 @@ def extract_table(
     try:
         mine = pending[state.process_index :: state.num_processes]
         worker = _Worker(extractor, writer, on_error)
-        with tqdm(total=len(mine), unit="image", disable=not progress or table is None) as bar:
+        with tqdm(total=len(mine), unit="image", disable=not progress or table is None or is_quiet()) as bar:
             bar.set_description(_describe(state.num_processes, done))
             for group in _read_ahead(mine, open_image, extractor.batch_size * BATCHES_PER_GROUP, workers):
                 worker.work(group)

@@ -8,7 +8,7 @@ import huggingface_hub
 import transformers
 from transformers.trainer_callback import ProgressCallback
 
-from grounded_attention.utils.quiet import is_quiet
+from grounded_attention.utils.progress import is_quiet
 
 
 class TrainingBar(ProgressCallback):

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from grounded_attention.training.recipes.recipe import RecipeError
-from grounded_attention.utils.quiet import is_quiet
+from grounded_attention.utils.progress import is_quiet
 from grounded_attention.utils.whole_files import make_folder
 
 LOG = "log.txt"

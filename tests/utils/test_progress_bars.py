@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""`--quiet` hides every bar: tqdm reads its variable when it is imported, so each bar asks for itself."""
+"""`TQDM_DISABLE=1` hides every bar: tqdm reads it when it is imported, so each bar asks for itself."""
 
 import ast
 
