@@ -5,12 +5,13 @@ The arguments are OUTPUT and ONE, a folder in which one process has trained.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from safetensors.torch import save_file
 
-from grounded_attention.training.loop.finite_steps import skipped_steps
+from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainer, GroundingTrainingArguments
 from grounded_attention.utils.process_group import leave_group
@@ -31,7 +32,7 @@ def elastic_trainer(folder: Path, **arguments) -> GroundingTrainer:
 
 
 def train(folder: Path, resume: Path | None = None, spoil=None, **arguments) -> None:
-    """Trains, and writes the losses, the number of skipped steps and the weights to the folder."""
+    """Trains, and writes the losses and the weights to the folder."""
     trainer = elastic_trainer(folder, **arguments)
     if resume is not None:
         prepare_resume(trainer, resume)
@@ -43,7 +44,6 @@ def train(folder: Path, resume: Path | None = None, spoil=None, **arguments) -> 
     if trainer.is_world_process_zero():
         save_file(weights, folder / "after.safetensors")
         found = {"losses": [{k: v for k, v in entry.items() if k.startswith("loss")} for entry in logged(trainer)]}
-        found["skipped"] = skipped_steps(trainer.state.log_history)
         (folder / "after.json").write_text(json.dumps(found))
     trainer.accelerator.wait_for_everyone()
 
@@ -53,7 +53,10 @@ def main(output: Path, one: Path) -> None:
     train(output / "two", **TOGETHER)
     train(output / "continued", one / f"checkpoint-{STOP}", **ALONE)
     for name, spoil in (("loss", spoil_loss), ("gradient", lambda trainer: spoil_gradient(trainer, float("inf")))):
-        train(output / name, spoil=spoil, skip_nonfinite_batches=True, **TOGETHER)
+        try:
+            train(output / name, spoil=spoil, **TOGETHER)
+        except NotFiniteError as error:  # in both processes, or one would wait for the other
+            (output / f"{name}_{os.environ['RANK']}.txt").write_text(str(error))
     train(output / "sharded", fsdp=True, **TOGETHER)
     train(output / "sharded_continued", output / "sharded" / f"checkpoint-{STOP}", fsdp=True, **TOGETHER)
 

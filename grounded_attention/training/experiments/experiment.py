@@ -16,7 +16,6 @@ from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
-from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_jobs
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
@@ -244,10 +243,6 @@ def _train_model(
         numbers = {} if name == START else measure_all(trainer, data, directory)
     result = {**_headline(numbers), "figures": numbers, "train_seconds": duration.seconds}
     steps = trainer.state.global_step
-    skipped = skipped_steps(trainer.state.log_history)
-    if skipped:
-        say(f"  {skipped} of {steps} steps were left out, see `skipped_rows` in history.json")
-        result["skipped_steps"] = skipped
     if trainer.is_world_process_zero():
         if name != START:
             write_json(directory / "results.json", result)

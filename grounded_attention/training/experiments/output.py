@@ -12,7 +12,6 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.files.manifests import describe_changes
 from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
-from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
@@ -21,7 +20,7 @@ from grounded_attention.utils.whole_files import write_json
 
 from .measuring import BEFORE_FILE, TEXT_ONLY
 
-# Keys that may differ when a run is resumed; the Hub keys and `training.skip_nonfinite_batches` may differ too.
+# Keys that may differ when a run is resumed; the Hub keys may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 START_HEADS = "start_heads.json"
@@ -198,7 +197,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
-    kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
+    kept["training"] = without_hub(kept["training"])
     if kept["start"]:
         return kept | {"start": _without_aside(kept["start"])}
     return kept

@@ -8,9 +8,6 @@ NaN losses, which reads from the device at every micro-batch and lets training g
 """
 
 import math
-import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -23,28 +20,8 @@ from grounded_attention.modeling.finite_numbers import NotFiniteError, not_finit
 from .checkpoint import last_complete_checkpoint
 from .grounding_collator import ROW_KEYS
 
-SKIP = "skip_nonfinite_batches"
-SKIPPED_ROWS = "skipped_rows"  # in an entry of the log
-MAX_IN_A_ROW = 10  # skipped steps; training that skips more has diverged
 MAX_NAMED = 64  # rows in a message
 MIN_SCALE = 1.0  # of float16 losses; below it gradients are lost, not protected
-
-
-@dataclass
-class MicroBatch:
-    """What a step remembers of a micro-batch."""
-
-    keys: list[str] = field(default_factory=list)
-    loss: Tensor = field(default_factory=lambda: torch.zeros(()))
-    means: dict[str, Tensor] = field(default_factory=dict)
-
-    def not_finite(self) -> list[str]:
-        """The names of the losses that are not finite, with their values; "loss" if only their sum is not."""
-        if math.isfinite(self.loss.item()):
-            return []
-        values = {name: value.item() for name, value in self.means.items()}
-        named = [f"loss_{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
-        return named or [f"the loss is {self.loss.item()}"]
 
 
 def spread_nan(loss: Tensor) -> Tensor:
@@ -53,105 +30,52 @@ def spread_nan(loss: Tensor) -> Tensor:
 
 
 class FiniteTrainer(Trainer):
-    """Stops before a step whose loss or gradients are not finite; with `skip_nonfinite_batches` it leaves it out.
+    """Stops before a step whose loss or gradients are not finite, in all processes.
 
-    A skipped step changes neither weights nor the state of the optimizer, in any process; the step is counted, the
-    learning rate goes on, and the logged means are those of the other steps. The log has an entry `skipped_rows`. The
-    scaler of float16 losses skips steps of its own while it looks for a scale; these are not counted. With it, the
-    learning rate may wait in a skipped step, as it does in those of the scaler. Weights that are to be saved are
-    checked too; the error is raised in all processes.
+    The scaler of float16 losses skips steps of its own while it looks for a scale. Weights that are to be saved are
+    checked too.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.args.logging_nan_inf_filter = False
-        self._micro_batches: list[MicroBatch] = []
+        # of each micro-batch of the step: its rows, its loss, and the components of the loss
+        self._micro_batches: list[tuple[list[str], Tensor, dict[str, Tensor]]] = []
         self._means: dict[str, Tensor] = {}
-        self._loss_before = torch.zeros(())
-        self._in_a_row = 0
-        # steps since the last log
-        self._taken = 0
-        self._skipped = 0
 
     def training_step(self, model, inputs, num_items_in_batch=None):
-        if not self._micro_batches:
-            self._loss_before = self._tr_loss.clone()
         loss = super().training_step(model, inputs, num_items_in_batch)
-        self._micro_batches.append(MicroBatch(inputs.get(ROW_KEYS, []), loss, self._means))
+        self._micro_batches.append((inputs.get(ROW_KEYS, []), loss, self._means))
         return loss
 
     def _get_grad_norm(self, model, grad_norm=None):
         """The norm of the gradients, which the Trainer asks for before each step of the optimizer."""
         norm = super()._get_grad_norm(model, grad_norm)
-        micro_batches, self._micro_batches = self._micro_batches, []
-        if math.isfinite(norm) or self._scaler_skips(micro_batches):
-            self._in_a_row = 0
-            self._taken += 1
-            for each in micro_batches:
-                self.remember(each.means)
-            return norm
-        self._refuse_step(model, micro_batches, float(norm))
-        return 0.0
+        if not math.isfinite(norm):
+            self._refuse_step(float(norm))
+        self._micro_batches.clear()
+        return norm
 
-    def remember(self, means: dict[str, Tensor]) -> None:
-        """Is given the loss components of every micro-batch whose step is taken."""
-
-    def _scaler_skips(self, micro_batches: list[MicroBatch]) -> bool:
-        """Whether only the gradients are too large for float16: the scaler leaves the step out and scales less."""
-        scaler = getattr(self.accelerator, "scaler", None)
-        if scaler is None or any(gather_object([bool(each.not_finite()) for each in micro_batches])):
-            return False
-        return scaler.get_scale() >= MIN_SCALE
-
-    def _refuse_step(self, model: torch.nn.Module, micro_batches: list[MicroBatch], norm: float) -> None:
-        """Leaves out a step, or stops."""
-        reason, rows = self._explain(micro_batches, norm)
-        step = self.state.global_step + 1
-        self._in_a_row += 1
-        if not getattr(self.args, SKIP, False):
-            hint = (
-                f"check these rows, lower training.learning_rate, or continue with resume=true training.{SKIP}=true, "
-                "which leaves such batches out"
-            )
-            raise NotFiniteError(f"step {step}: {reason}; {self._kept()}; rows of the batch: {named(rows)}: {hint}")
-        if self._in_a_row > MAX_IN_A_ROW:
-            raise NotFiniteError(
-                f"step {step}: {reason}, and {MAX_IN_A_ROW} steps before it were left out for such a reason; "
-                f"{self._kept()}; rows of the batch: {named(rows)}: lower training.learning_rate"
-            )
-        model.zero_grad(set_to_none=True)  # an optimizer passes over weights without a gradient
-        self._tr_loss.copy_(self._loss_before)
-        self._skipped += 1
-        entry: dict[str, Any] = {"step": step, "epoch": self.state.epoch, SKIPPED_ROWS: rows}
-        self.state.log_history.append(entry)
-        if self.is_world_process_zero():
-            print(f"warning: step {step} is left out: {reason}; rows: {named(rows)}", file=sys.stderr, flush=True)
-
-    def _explain(self, micro_batches: list[MicroBatch], norm: float) -> tuple[str, list[str]]:
-        """The reason, and the ids of the rows that may cause it, from all processes."""
-        reports: list[tuple[list[str], list[str]]] = gather_object([(b.not_finite(), b.keys) for b in micro_batches])
+    def _refuse_step(self, norm: float) -> None:
+        """Stops, unless the gradients alone are too large for float16: the scaler leaves that step out."""
+        own = [(_losses_not_finite(loss, means), keys) for keys, loss, means in self._micro_batches]
+        reports: list[tuple[list[str], list[str]]] = gather_object(own)
         losses = sorted({name for names, _ in reports for name in names})
-        if losses:
-            return " and ".join(losses), [key for names, keys in reports if names for key in keys]
-        return f"a gradient is not finite (norm {norm}), though the loss is", [
-            key for _, keys in reports for key in keys
-        ]
+        scaler = getattr(self.accelerator, "scaler", None)
+        if not losses and scaler is not None and scaler.get_scale() >= MIN_SCALE:
+            return
+        reason = " and ".join(losses) or f"a gradient is not finite (norm {norm}), though the loss is"
+        rows = [key for names, keys in reports if names or not losses for key in keys]
+        raise NotFiniteError(
+            f"step {self.state.global_step + 1}: {reason}; {self._kept()}; rows of the batch: {named(rows)}: check "
+            "these rows, lower training.learning_rate, and continue with resume=true"
+        )
 
     def _kept(self) -> str:
         """What remains of the run; only the main process reads checkpoints."""
         folder = last_complete_checkpoint(str(self.args.output_dir)) if self.is_world_process_zero() else None
         kept = f"the last complete checkpoint is {folder}" if folder else "there is no checkpoint yet"
         return f"training stopped before this step changed the weights, {kept}"
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Logs; the mean loss is that of the steps that were taken."""
-        if "loss" in logs:
-            if self._skipped:
-                mean = logs.pop("loss") * (self._taken + self._skipped)
-                logs |= {"loss": mean / self._taken} if self._taken else {}
-            self._taken = 0
-            self._skipped = 0
-        super().log(logs, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, unless a weight is not finite: then the last good checkpoint stays the last one."""
@@ -164,9 +88,13 @@ class FiniteTrainer(Trainer):
         super().save_model(output_dir, _internal_call)
 
 
-def skipped_steps(history: Iterable[dict[str, Any]]) -> int:
-    """The number of steps that a training has left out, from its log."""
-    return sum(SKIPPED_ROWS in entry for entry in history)
+def _losses_not_finite(loss: Tensor, means: dict[str, Tensor]) -> list[str]:
+    """The names of the losses that are not finite, with their values; "loss" if only their sum is not."""
+    if math.isfinite(loss.item()):
+        return []
+    values = {name: value.item() for name, value in means.items()}
+    named = [f"loss_{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+    return named or [f"the loss is {loss.item()}"]
 
 
 def named(rows: list[str]) -> str:

@@ -49,7 +49,7 @@ def save_step(trainer: Any, checkpoint: Path) -> None:
 
 
 FILE = "unlogged_losses_{rank}.pt"  # in a checkpoint: the sums of losses of a process since the last log
-SUMS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_logged", "_taken", "_skipped")
+SUMS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_logged", "_logged_since")
 
 
 def save_unlogged(trainer: Any, checkpoint: Path) -> None:

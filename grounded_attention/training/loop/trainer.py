@@ -44,7 +44,6 @@ class GroundingTrainingArguments(TrainingArguments):
     """`TrainingArguments` and what this package adds to them."""
 
     learning_rate_mapping: dict[str, float] | None = None
-    skip_nonfinite_batches: bool = False
     refuse_long_texts: bool = False
 
 
@@ -197,12 +196,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     # Logs
 
-    def note(self, means: Mapping[str, Tensor]) -> None:
-        """Keeps them until the step is taken."""
+    def remember(self, means: Mapping[str, Tensor]) -> None:
         self._means = dict(means)
-
-    def logged_steps(self) -> int:
-        return self._taken
+        super().remember(means)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Logs, in the end the mean loss over all steps, not only over those since a resume."""

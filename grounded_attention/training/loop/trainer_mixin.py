@@ -199,7 +199,7 @@ class GroundingTrainerMixin(SavedWeights):
         """The weighted sum of the components, each divided by its count; in training they are logged."""
         means = {name: _mean(total, counts[name]) for name, (total, _) in parts.items()}
         if training:
-            self.note({name: value.detach() for name, value in means.items()})
+            self.remember({name: value.detach() for name, value in means.items()})
         return sum(weight * means[name] for name, (_, weight) in parts.items())
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -250,10 +250,6 @@ class GroundingTrainerMixin(SavedWeights):
 
     # Logs
 
-    def note(self, means: Mapping[str, Tensor]) -> None:
-        """Is given the loss components of every micro-batch; here its step is taken for sure."""
-        self.remember(means)
-
     def remember(self, means: Mapping[str, Tensor]) -> None:
         """Adds the loss components of a micro-batch to those of the next log."""
         if not self._logged:
@@ -261,16 +257,12 @@ class GroundingTrainerMixin(SavedWeights):
         for name, value in means.items():
             self._logged[name] = self._logged[name] + value if name in self._logged else value
 
-    def logged_steps(self) -> int:
-        """The number of steps that the next log is the mean of."""
-        return max(1, self.state.global_step - self._logged_since)  # type: ignore[attr-defined]
-
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Adds `loss_<component>`, the mean over the steps since the last log."""
         trainer: Any = self
         if "loss" in logs and self._logged:
             totals = trainer.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum")
-            values = (totals / self.logged_steps()).tolist()
+            values = (totals / max(1, trainer.state.global_step - self._logged_since)).tolist()
             logs = {**logs, **{f"loss_{name}": value for name, value in zip(self._logged, values, strict=True)}}
             self._logged = {}
             self._tell_lost(logs)
