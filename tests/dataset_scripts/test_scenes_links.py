@@ -3,17 +3,16 @@
 
 import pytest
 
-from grounded_attention.dataset_scripts.scenes.records import begin, finish
+from grounded_attention.dataset_scripts.scenes.records import write_once
 
 
 def test_a_link_in_the_folder_of_scenes_is_refused(tmp_path):
     root = tmp_path / "scenes"
     precious = tmp_path / "precious"
-    begin(root, {"seed": 1})
-    finish(root, {"seed": 1})
+    write_once(root, {"seed": 1}, False, dict)
     precious.mkdir()
     (precious / "thesis.tex").write_text("years of work")
     (root / "vqa").symlink_to(precious)
     with pytest.raises(ValueError, match=f"{root / 'vqa'}: a symbolic link to {precious}"):
-        begin(root, {"seed": 2})
+        write_once(root, {"seed": 2}, True, dict)
     assert (precious / "thesis.tex").read_text() == "years of work"

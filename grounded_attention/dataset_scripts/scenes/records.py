@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.locks import LOCK, folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
@@ -106,9 +106,9 @@ def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
 
 MANIFEST = "scenes.json"
 PARTIAL = "scenes.partial.json"
-# Whether combinations are held out; scenes that do not say it have none.
+# Whether combinations are held out.
 HELD_OUT = "held_out"
-FOLDERS = (
+DRAWN = (
     "flickr30k_entities",
     "flickr30k-images",
     "vgp",
@@ -123,39 +123,11 @@ FOLDERS = (
     "nlvr2",
     "regions",
     "regions_gt",
-    *("train", "validation", "test", "processor"),  # of screens
     "probes",
+    "vocab.txt",
+    "corpus.txt",
+    *("train", "validation", "test", "processor", "train.json", "validation.json", "test.json"),  # of screens
 )
-
-
-def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
-    """Returns the manifest of the requested scenes, or None if the folder does not hold them completely."""
-    if not root.exists() or (root.is_dir() and all(_is_left_over(path) for path in root.iterdir())):
-        return None
-    marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
-    if marker is None:
-        hint = "choose a new or empty folder"
-        raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
-    try:
-        content: Any = {HELD_OUT: False, **read_json(marker)}
-        same = {name: content.get(name) for name in identity} == identity
-    except (ValueError, TypeError):
-        content = "an unreadable " + marker.name
-        same = False
-    if not same and not force:
-        recorded = {name: content.get(name) for name in identity} if isinstance(content, dict) else content
-        hint = "choose another folder, or replace them with --force"
-        raise DataError(
-            "the output folder holds other scenes", file=root, found=recorded, expected=f"{identity}", hint=hint
-        )
-    if same and marker.name == MANIFEST:
-        return content
-    return None
-
-
-def _is_left_over(path: Path) -> bool:
-    """Whether a file is a lock, or the draft of a marker, left by a process that was killed at its start."""
-    return path.name == LOCK or (path.name.startswith((MANIFEST, PARTIAL)) and path.suffix == DRAFT)
 
 
 def write_once(
@@ -164,33 +136,46 @@ def write_once(
     """Writes files of this identity to a folder, one process at a time, unless it holds them already; returns the
     manifest: the identity and what `write` tells.
     """
-    manifest = finished_manifest(root, identity, force)
-    if manifest is not None:
+    if manifest := _finished_manifest(root, identity, force):
         return manifest
     make_folder(root)
     with folder_lock(root, doing="draws into this folder", hint="wait for it", wait=True):
-        manifest = finished_manifest(root, identity, force)  # another process may have drawn them meanwhile
-        if manifest is None:
-            begin(root, identity)
-            manifest = {**identity, **write()}
-            finish(root, manifest)
-    return manifest
+        # Another process may have drawn them meanwhile.
+        return _finished_manifest(root, identity, force) or _replace(root, identity, write)
 
 
-def begin(root: Path, identity: dict[str, Any]) -> None:
-    """Marks the folder as incomplete and removes the files of an earlier run."""
-    make_folder(root)
+def _finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
+    """Returns the manifest of the requested scenes, or None if the folder does not hold them completely."""
+    markers = [root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()]
+    if not markers:
+        # A process that was killed at its start left a lock, or the draft of a marker.
+        strange = root.exists() and [path for path in root.iterdir() if path.name != LOCK and path.suffix != DRAFT]
+        hint = "choose a new or empty folder"
+        refuse_if(strange, "the output folder holds other files, which are never replaced", file=root, hint=hint)
+        return None
+    content = read_json(markers[0])
+    recorded = {name: content.get(name) for name in identity}
+    if recorded != identity and not force:
+        hint = "choose another folder, or replace them with --force"
+        raise DataError(
+            "the output folder holds other scenes", file=root, found=recorded, expected=f"{identity}", hint=hint
+        )
+    if recorded == identity and markers[0].name == MANIFEST:
+        return content
+    return None
+
+
+def _replace(root: Path, identity: dict[str, Any], write: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Removes the files of an earlier run and writes new ones; the folder is marked as incomplete until the end."""
     refuse_links(root)
     write_text(root / PARTIAL, json.dumps(identity) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
-    for name in FOLDERS:
-        if (root / name).exists():
+    for name in DRAWN:
+        if (root / name).is_dir():
             shutil.rmtree(root / name)
-    for name in ("vocab.txt", "corpus.txt", "train.json", "validation.json", "test.json"):
-        (root / name).unlink(missing_ok=True)
-
-
-def finish(root: Path, manifest: dict[str, Any]) -> None:
-    """Marks the folder as complete."""
+        else:
+            (root / name).unlink(missing_ok=True)
+    manifest = {**identity, **write()}
     write_text(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     (root / PARTIAL).unlink(missing_ok=True)
+    return manifest
