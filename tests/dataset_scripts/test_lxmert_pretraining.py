@@ -122,7 +122,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
     """Every caption and question of train and val once, with the answers that the other builders read."""
     root = tmp_path / "scenes"
-    manifest = write_scenes(root, images=30, seed=0)
+    write_scenes(root, images=30, seed=0)
     found = {split: build_rows(root, tmp_path, "lxmert_pretraining", split) for split in ("train", "validation")}
     for split, rows in found.items():
         captions = build_rows(root, tmp_path, "coco_captions", split)
@@ -135,7 +135,6 @@ def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
         assert {key: given[0]["answer"] for key, given in answers.items()} == {
             (row["image_id"], row["text"]): row["answer"] for row in gqa
         }
-    assert manifest["lxmert_sentences"] == sum(map(len, found.values()))
     assert {row["source"] for row in found["train"]} == {"mscoco", "vg", "vqa", "gqa"}
 
 

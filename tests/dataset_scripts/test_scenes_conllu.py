@@ -11,7 +11,6 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flick
 from grounded_attention.dataset_scripts.scenes.annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Mention
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
-from grounded_attention.dataset_scripts.scenes.writers import caption_text
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, parse
 from grounded_attention.heads.examples import grounded_examples
 
@@ -96,7 +95,7 @@ def test_trees_do_not_cross(read):
 
 def test_sentences_have_their_caption_id_and_text(read, records):
     expected = [
-        (record.image_id, f"{record.image_id}#{number}", caption_text(caption))
+        (record.image_id, f"{record.image_id}#{number}", caption.written()[0])
         for record in records
         for number, caption in enumerate(record.captions)
     ]

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from grounded_attention.dataset_scripts.scenes.annotators import describe, vocabulary
+from grounded_attention.dataset_scripts.scenes.annotators import describe
 from grounded_attention.dataset_scripts.scenes.captions import (
     Caption,
     Entity,
@@ -18,6 +18,7 @@ from grounded_attention.dataset_scripts.scenes.captions import (
 )
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject, draw_scene, relation_holds
+from grounded_attention.dataset_scripts.scenes.writers import WORDS
 
 ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
 
@@ -167,13 +168,12 @@ def test_annotators_write_captions_with_one_reading():
 
 
 def test_annotators_agree_on_what_they_look_at_and_use_known_words():
-    words = set(vocabulary())
     texts = set()
     for scene, captions in described(40):
         assert len(captions) == 5
         for caption in captions:
             texts.add(caption.text)
-            assert set(f"{caption.text} .".split()) <= words
+            assert set(f"{caption.text} .".split()) <= {*WORDS}
             assert 2 <= sum(bool(mention.members) for mention in caption.mentions) <= 3
             assert caption_holds(scene, caption)
             for mention in caption.mentions:

@@ -19,6 +19,7 @@ from grounded_attention.dataset_scripts.scenes.language import meaning_of, refer
 from grounded_attention.dataset_scripts.scenes.questions import HUMANS
 from grounded_attention.dataset_scripts.scenes.records import image_id, scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import relation_holds
+from grounded_attention.dataset_scripts.scenes.writers import WORDS
 from grounded_attention.dataset_scripts.scenes.writers_refcoco import object_boxes
 from grounded_attention.metrics.amber import Described, description_metrics
 
@@ -106,6 +107,8 @@ def test_splits_are_those_of_the_images(expressions, questions):
 
 def test_ten_humans_answer_and_mostly_agree(questions):
     rows = questions["train"] + questions["validation"]
+    texts = {text for row in rows for text in (row["text"].replace("?", " ?"), *row["answers"])}
+    assert {word.lower() for text in texts for word in text.split()} <= {*WORDS}
     assert {len(row["answers"]) for row in rows} == {HUMANS}
     agreement = [Counter(row["answers"]).most_common(1)[0][1] for row in rows]
     assert 0.6 < np.mean(agreement) / HUMANS < 0.97

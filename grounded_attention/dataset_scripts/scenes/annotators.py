@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
-from .language import FUNCTION_WORDS, LEXICON, chance
+from .language import chance
 from .phrases import Habit, allows, draw_habit, object_phrase
 from .world import COLOURS, RELATIONS, SHAPES, Combinations, Scene
 
@@ -83,16 +83,6 @@ def caption_chance(caption: Caption) -> float:
     for mention in caption.mentions:
         result *= chance(mention.meaning) if mention.entity else 1.0
     return result
-
-
-def vocabulary() -> list[str]:
-    """Returns all words of captions, sorted, with their punctuation."""
-    texts = [*LEXICON, *FUNCTION_WORDS, *BROAD_GROUND_PHRASES, *LIGHT_PHRASES, ". is are it them on in"]
-    for table in (RELATION_WORDS, GROUND_PHRASES, NOT_VISUAL):
-        texts += [text for texts_of_one in table.values() for text in texts_of_one]
-    texts += [" ".join(forms) for forms in VERBS]
-    words = {word for text in (*texts, *TEMPLATES, *PAIR_TEMPLATES) for word in text.split()}
-    return sorted(word for word in words if word == word.lower() and word != "{}")
 
 
 def _choose_entities(scene: Scene, rng: random.Random) -> list[Entity]:

@@ -66,6 +66,23 @@ class Caption:
         """The words of the caption."""
         return " ".join(token if isinstance(token, str) else self.mentions[token].text for token in self.tokens)
 
+    def written(self) -> tuple[str, list[tuple[Mention, int, int]]]:
+        """The caption in Flickr30K's form (spaces between words, a capital, a period); its mentions, each with the
+        start and the end of its characters.
+        """
+        text = ""
+        spans = []
+        for token in self.tokens:
+            start = len(text)
+            if isinstance(token, int):
+                mention = self.mentions[token]
+                text += mention.text
+                spans.append((mention, start, len(text)))
+            else:
+                text += token
+            text += " "
+        return f"{text[0].upper()}{text[1:]}.", spans
+
     @property
     def content(self) -> Content:
         """What the caption says: its phrases about something visible, and the landmarks of its facts."""

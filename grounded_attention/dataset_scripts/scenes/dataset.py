@@ -29,8 +29,9 @@ files like the real ones.
 """
 
 import io
+import json
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
@@ -43,24 +44,20 @@ from threadpoolctl import threadpool_limits
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
-from grounded_attention.utils.bounded_files import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import make_folder
 
 from . import (
     MIN_IMAGES,
-    annotators,
     compositional_questions,
     features,
     questions,
     statements,
     writers,
     writers_conllu,
-    writers_gqa,
     writers_llava,
-    writers_lxmert,
+    writers_questions,
     writers_refcoco,
-    writers_vqa,
 )
 from .drawn import DrawnImage
 from .records import (
@@ -76,7 +73,6 @@ from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS
 
 # Increase it when the same seed gives other files than before.
 VERSION = 6
-MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
@@ -87,11 +83,10 @@ def write_scenes(
     output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False, held_out: bool = False
 ) -> dict[str, Any]:
     """Draws scenes and writes them to a folder, unless the folder already holds them."""
-    check_arguments(images, seed, num_proc)
+    check_images(images)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
-    return write_once(
-        Path(output), identity, force, lambda: _write_all(Path(output), images, seed, num_proc, held_out)
-    )
+    root = Path(output)
+    return write_once(root, identity, force, lambda: _write_all(root, images, seed, num_proc, held_out))
 
 
 def draw(seed: int, images: int, root: Path, held_out: bool, number: int) -> tuple[DrawnImage, Regions, Regions]:
@@ -111,7 +106,7 @@ def draw(seed: int, images: int, root: Path, held_out: bool, number: int) -> tup
     asked = questions.ask(scene, random.Random(f"{seed}/questions/{number}"), combinations)
     composed, entailed = compositional_questions.compose(scene, random.Random(f"{seed}/gqa/{number}"), combinations)
     drawn = DrawnImage(
-        record,
+        **vars(record),
         boxes=writers_refcoco.object_boxes(scene),
         detections=features.detect(scene, np.random.default_rng([seed, number])),
         expressions=[writers_refcoco.refer(scene, place, rng, combinations) for place in range(len(scene.objects))],
@@ -131,19 +126,18 @@ def _corpus_sentences(seed: int, number: int, held_out: bool) -> list[str]:
     if number % IMAGES_PER_DOCUMENT:
         return []
     _, captions = draw_described_scene(f"{seed}/corpus/{number}", split_combinations("train", held_out))
-    return list(map(writers.caption_text, captions))
+    return [caption.written()[0] for caption in captions]
 
 
 def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
-    record = drawn.record
-    scene = drawn.record.scene
+    scene = drawn.scene
     detections = drawn.detections
     names = [f"{item.colours[0]} {item.shapes[0]}" for item in scene.objects]
     true_boxes = np.array(drawn.boxes, dtype=np.float32)
     described = features.pixel_features(image, np.concatenate((detections.boxes, true_boxes)))
     detected = Regions(
-        image_id=record.image_id,
+        image_id=drawn.image_id,
         width=scene.width,
         height=scene.height,
         boxes=normalise_boxes(detections.boxes, scene.width, scene.height),
@@ -153,7 +147,7 @@ def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
         class_probs=detections.class_probs,
     )
     true = Regions(
-        image_id=record.image_id,
+        image_id=drawn.image_id,
         width=scene.width,
         height=scene.height,
         boxes=normalise_boxes(true_boxes, scene.width, scene.height),
@@ -184,71 +178,25 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     stated = {
         split: statements.state_all(
             f"{seed}/statements/{split}",
-            [(image.image_id, image.record.scene) for image in listed],
+            [(image.image_id, image.scene) for image in listed],
             split_combinations(split, held_out),
         )
         for split, listed in splits.items()
     }
-    _write_files(root, {**_common_files(everything, splits), **writers_vqa.files(stated), **writers_gqa.files(splits)})
-    _write_files(root, writers_lxmert.files(splits["train"], splits["val"]))
-    _write_files(root, writers_llava.files(root, seed, splits))
-
-    def counted(count_of: Callable[[DrawnImage], int]) -> dict[str, int]:
-        return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
-
-    pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
-    captions = counted(lambda image: len(image.record.related_captions))
-    asked = counted(lambda image: len(image.questions))
-    return {
-        "splits": {split: len(listed) for split, listed in splits.items()},
-        "phrase_pairs": counted(lambda image: len(image.pairs)),
-        "unrelated_captions": sum(image.record.unrelated is not None for image in everything),
-        "words": len(_words()),
-        "coco_captions": captions,
-        "corpus_sentences": sum(len(image.sentences) for image in everything),
-        "expressions": counted(lambda image: sum(map(len, image.expressions))),
-        "questions": asked,
-        "statements": {split: len(made) for split, made in stated.items()},
-        "gqa_questions": counted(lambda image: len(image.composed)),
-        "lxmert_sentences": writers_lxmert.count_sentences([*splits["train"], *splits["val"]]),
-        "llava_turns": {split: count + (asked[split] if split != "test" else 0) for split, count in captions.items()},
-        "llava_conversations": {split: len(listed) for split, listed in splits.items()},
-        **({"held_out_combinations": pairs} if held_out else {}),
-    }
-
-
-def _write_files(root: Path, files: Mapping[str, str | bytes]) -> None:
+    files = writers.files(everything, splits) | writers_refcoco.files(everything, splits)
+    files |= writers_questions.vqa_files(splits) | writers_questions.gqa_files(splits)
+    files |= writers_questions.nlvr2_files(stated)
+    files |= writers_questions.lxmert_files(splits["train"], splits["val"]) | writers_llava.files(seed, splits)
     for path, content in files.items():
         make_folder((root / path).parent)
+        if not isinstance(content, str | bytes):
+            content = json.dumps(content) + "\n"
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-
-
-def _common_files(everything: list[DrawnImage], splits: Mapping[str, list[DrawnImage]]) -> dict[str, str | bytes]:
-    """Returns the files about all images, or all images of a split, by path."""
-    files: dict[str, str | bytes] = {
-        "flickr30k_entities/UNRELATED_CAPTIONS": writers.unrelated_file(image.record for image in everything),
-        "coco/dataset_coco.json": writers.karpathy_file(splits),
-        "corpus.txt": writers.corpus_file(image.sentences for image in everything if image.sentences),
-        f"{writers_refcoco.NAME}/instances.json": writers_refcoco.instances_file(everything),
-        f"{writers_refcoco.NAME}/{writers_refcoco.REFS_FILE}": writers_refcoco.references_file(splits),
-        writers_refcoco.DETECTIONS_FILE: writers_refcoco.detections_file(everything),
-        "vocab.txt": writers.vocabulary_file(_words()),
-    }
-    for split, images in splits.items():
-        files[f"flickr30k_entities/{split}.txt"] = "".join(f"{image.image_id}\n" for image in images)
-        files[f"vgp/{split}_data.csv"] = writers.pairs_file(row for image in images for row in image.pairs)
-        files[f"parses/{split}.conllu"] = "".join(image.parses for image in images)
-        questions_name, annotations_name = writers_vqa.file_names(split)
-        files[f"vqa/{questions_name}"] = writers_vqa.questions_file(images)
-        if split != "test":
-            captions = writers.captions_file([image.record for image in images])
-            files[f"coco/annotations/captions_{split}2014.json"] = captions
-            files[f"vqa/{annotations_name}"] = writers_vqa.annotations_file(images)
-    return files
-
-
-def _words() -> list[str]:
-    return sorted({*annotators.vocabulary(), *questions.vocabulary(), *statements.vocabulary()})
+    told: dict[str, Any] = {"splits": {split: len(listed) for split, listed in splits.items()}}
+    if held_out:
+        pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
+        told["held_out_combinations"] = pairs
+    return told
 
 
 @contextmanager
@@ -264,8 +212,5 @@ def mapper(num_proc: int) -> Iterator[Any]:
         yield partial(pool.imap, chunksize=_CHUNK)
 
 
-def check_arguments(images: int, seed: int, num_proc: int) -> None:
-    bounds = (("images", images, MIN_IMAGES, MAX_IMAGES), ("seed", seed, 0, MAX_SEED))
-    for name, value, minimum, maximum in (*bounds, ("num_proc", num_proc, 1, MAX_PROCESSES)):
-        refuse_if(value < minimum, f"{name} is too small", found=value, expected=f"at least {minimum}")
-        refuse_if(value > maximum, f"{name} is too large", expected=f"at most {maximum}")
+def check_images(images: int) -> None:
+    refuse_if(images < MIN_IMAGES, "images is too small", found=images, expected=f"at least {MIN_IMAGES}")

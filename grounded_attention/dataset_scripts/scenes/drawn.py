@@ -1,7 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What is drawn about one image, which the writers put into files."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from . import compositional_questions, questions
 from .captions import Caption, Entity
@@ -31,33 +33,26 @@ class SceneRecord:
         """The captions that were written for this image."""
         return [caption for index, caption in enumerate(self.captions) if index != self.unrelated]
 
-    def chains(self) -> dict[Entity, int]:
-        """Returns the chain id, unique in the data set, of every entity in the related captions."""
-        mentioned = (mention.entity for caption in self.related_captions for mention in caption.mentions)
+    def chains(self, foreign: bool = False) -> dict[Entity, int]:
+        """Returns the chain id, unique in the data set, of every entity in the related captions, or in the `foreign`
+        one, whose entities refer to nothing in this image.
+        """
+        captions = [each for index, each in enumerate(self.captions) if (index == self.unrelated) == foreign]
+        mentioned = (mention.entity for caption in captions for mention in caption.mentions)
         entities = dict.fromkeys(entity for entity in mentioned if entity)
-        return {entity: self._chain(place) for place, entity in enumerate(entities)}
-
-    def foreign_chains(self) -> dict[Entity, int]:
-        """Returns chain ids for the entities of the unrelated caption; they refer to nothing in this image."""
-        if self.unrelated is None:
-            return {}
-        mentioned = (mention.entity for mention in self.captions[self.unrelated].mentions)
-        entities = dict.fromkeys(entity for entity in mentioned if entity)
-        return {entity: self._chain(CHAINS_PER_IMAGE - 1 - place) for place, entity in enumerate(entities)}
-
-    def _chain(self, place: int) -> int:
-        return 1 + CHAINS_PER_IMAGE * self.number + place
+        first = 1 + CHAINS_PER_IMAGE * self.number
+        numbers = range(first, first + CHAINS_PER_IMAGE)
+        return dict(zip(entities, reversed(numbers) if foreign else numbers, strict=False))
 
 
-@dataclass(frozen=True)
-class DrawnImage:
+@dataclass(frozen=True, kw_only=True)
+class DrawnImage(SceneRecord):
     """One image with all texts about it, the boxes of its objects in pixels, and what a detector finds.
 
     `expressions` are those of each object; `composed` are questions in the manner of GQA, which entail `entailed`;
     `pairs` are rows of phrase pairs, `parses` the text of a file, and `sentences` are about a scene without an image.
     """
 
-    record: SceneRecord
     boxes: tuple[tuple[float, ...], ...]
     detections: Detections
     expressions: list[list[str]]
@@ -68,7 +63,6 @@ class DrawnImage:
     parses: str
     sentences: list[str]
 
-    @property
-    def image_id(self) -> str:
-        """The id of the image."""
-        return self.record.image_id
+
+Splits = Mapping[str, Sequence[DrawnImage]]  # the images of train, val and test
+Files = dict[str, Any]  # path -> text, bytes, or what JSON holds

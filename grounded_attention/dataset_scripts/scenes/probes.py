@@ -31,7 +31,6 @@ from .questions import related_pair, single_object
 from .records import HELD_OUT, MANIFEST, scene_record, split_numbers
 from .statements import COUNTS, count_of
 from .world import COLOURS, SHAPES, relation_holds
-from .writers import caption_text
 from .writers_refcoco import object_boxes, refer
 
 COMPOSITION = "composition"
@@ -65,7 +64,7 @@ def _test_records(root: Path) -> list[SceneRecord]:
     seed = told["seed"]
     images = told["images"]
     numbers = split_numbers(seed, images)["test"]
-    return [scene_record(seed, number, images, told.get(HELD_OUT, False)) for number in numbers]
+    return [scene_record(seed, number, images, told[HELD_OUT]) for number in numbers]
 
 
 def _of_each(
@@ -85,7 +84,7 @@ def foils(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
         for group, made in (("colours", _other_colours(caption)), ("relations", _other_relations(caption))):
             false = [each for each in made if not caption_holds(record.scene, each)]
             if false:
-                told = {"caption": caption_text(caption), "negative_caption": caption_text(rng.choice(false))}
+                told = {"caption": caption.written()[0], "negative_caption": rng.choice(false).written()[0]}
                 yield {**told, "group": group}
 
 

@@ -92,13 +92,6 @@ def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinati
     return list(questions.values())
 
 
-def vocabulary() -> list[str]:
-    """Returns the words of questions and answers, sorted, with the question mark."""
-    texts = "what color shape size pattern kind of ground is this how many are there ? yes no"
-    answers = [*COLOURS, *SHAPES, *SIZES, *TEXTURES, *GROUNDS, *OTHER_WORDS.values(), *map(str, range(7))]
-    return sorted({*texts.split(), *answers})
-
-
 def _answer(draft: Question, rng: random.Random, combinations: Combinations) -> str:
     wrong = draft.wrong(combinations)
     # A look between two names gets one of the two.

@@ -26,7 +26,7 @@ from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
 from . import screens, writers_llava
-from .dataset import check_arguments, mapper
+from .dataset import check_images, mapper
 from .records import SPLITS, split_numbers, write_once
 from .screens import Screen
 
@@ -45,7 +45,7 @@ def write_screens(
     output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False, large: bool = False
 ) -> dict[str, Any]:
     """Draws screens and writes them to a folder, unless the folder already holds them."""
-    check_arguments(count, seed, num_proc)
+    check_images(count)
     root = Path(output)
     drawn = "large screens" if large else "screens"
     identity = {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
@@ -73,7 +73,7 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) ->
     picture = LARGE_PICTURE if large else PICTURE
     for path, text in writers_llava.processor_files(known, picture, PATCH, WORD).items():
         write_bytes(root / "processor" / path, text.encode())
-    return {"instructions": {name: len(rows[name]) for name in NAMES.values()}, "words": len(words)}
+    return {"splits": {name: len(talks[name]) for name in NAMES.values()}}
 
 
 def _draw(

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from operator import and_, ne, or_
 from typing import NamedTuple
 
 from .annotators import RELATION_WORDS
@@ -83,13 +85,6 @@ def state(
     return None
 
 
-def vocabulary() -> list[str]:
-    """Returns the words of statements, except those of phrases and relations, sorted, with period and comma."""
-    words = "there is are a an in the one other each no and that shows of object objects . ,".split()
-    grounds = " ".join(GROUND_WORDS.values()).split()
-    return sorted({*words, *SIDES, *COUNTS, *IMAGE_WORDS, *grounds})
-
-
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
     """Counts the objects that a phrase fits."""
     certain = sum(is_certain(item, meaning) for item in scene.objects)
@@ -108,32 +103,14 @@ def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
 
 
-def _and(first: bool | None, second: bool | None) -> bool | None:
-    """Returns True if both are true, False if one is false, otherwise None (undecided)."""
-    if first is False or second is False:
-        return False
-    if first is None or second is None:
-        return None
-    return True
+def _decided(truth: Callable[[bool, bool], bool], first: bool | None, second: bool | None) -> bool | None:
+    """The truth that follows from two; None if it depends on one that is undecided."""
+    first_ways, second_ways = ((False, True) if each is None else (each,) for each in (first, second))
+    found = {truth(*way) for way in product(first_ways, second_ways)}
+    return found.pop() if len(found) == 1 else None
 
 
-def _not(value: bool | None) -> bool | None:
-    if value is None:
-        return None
-    return not value
-
-
-def _or(first: bool | None, second: bool | None) -> bool | None:
-    return _not(_and(_not(first), _not(second)))
-
-
-def _differ(first: bool | None, second: bool | None) -> bool | None:
-    if first is None or second is None:
-        return None
-    return first != second
-
-
-def _of_noun(text: str, truth: Callable[[bool | None, bool | None], bool | None]) -> Kind:
+def _of_noun(text: str, truth: Callable[[bool, bool], bool]) -> Kind:
     """A kind of statement about one noun, whose truth follows from whether either scene shows it."""
 
     def draw(scene: Scene, rng: random.Random) -> _Draft:
@@ -141,7 +118,9 @@ def _of_noun(text: str, truth: Callable[[bool | None, bool | None], bool | None]
         picture = rng.choice(IMAGE_WORDS)
         shows = partial(exists, noun)
         words = {"noun": noun, "a_noun": with_article(noun), "picture": picture, "a_picture": with_article(picture)}
-        return _Draft(text.format(**words), lambda left, right: truth(shows(left), shows(right)), Content((noun,)))
+        return _Draft(
+            text.format(**words), lambda left, right: _decided(truth, shows(left), shows(right)), Content((noun,))
+        )
 
     return draw
 
@@ -186,7 +165,7 @@ def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
     nouns = (with_article(first[0]), with_article(second[0]))
     text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
     content = Content((first[0], second[0]), ((relation, second[0]),))
-    return _Draft(text, lambda a, b: _or(within(a), within(b)), content)
+    return _Draft(text, lambda a, b: _decided(or_, within(a), within(b)), content)
 
 
 def _grounds(scene: Scene, rng: random.Random) -> _Draft:
@@ -201,10 +180,10 @@ def _grounds(scene: Scene, rng: random.Random) -> _Draft:
 
 # The kinds by weight; some fail if there are not enough true and false pairs.
 KINDS: tuple[Kind, ...] = (
-    *[_of_noun("There is {a_noun} in each {picture}.", _and)] * 2,
-    _of_noun("No {picture} shows {a_noun}.", lambda first, second: _not(_or(first, second))),
-    *[_of_noun("There is {a_picture} that shows {a_noun}.", _or)] * 2,
-    *[_of_noun("There is {a_noun} in one {picture} and no {noun} in the other.", _differ)] * 2,
+    *[_of_noun("There is {a_noun} in each {picture}.", and_)] * 2,
+    _of_noun("No {picture} shows {a_noun}.", lambda first, second: not first and not second),
+    *[_of_noun("There is {a_picture} that shows {a_noun}.", or_)] * 2,
+    *[_of_noun("There is {a_noun} in one {picture} and no {noun} in the other.", ne)] * 2,
     *[_in_side] * 2,
     *[_count_in_side] * 3,
     *[_related_in_any] * 2,

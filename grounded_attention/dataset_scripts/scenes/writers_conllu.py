@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from .annotators import RELATION_WORDS, VERBS
 from .captions import Caption
 from .drawn import SceneRecord
-from .writers import capital
 
 # The tree of each clause, an item "head:relation" (heads count from 1, 0 is the root). N is a nominal, P a place, I a
 # place in the picture itself, V "is" or "are", S "sits", "lies", ...; a place under a noun becomes `nmod`, else `obl`.
@@ -116,14 +115,12 @@ def conllu(record: SceneRecord) -> str:
 
 
 def _sentence(image_id: str, number: int, caption: Caption) -> str:
-    nodes = parse(caption)
-    forms = [capital(node.form, index == 0) for index, node in enumerate(nodes)]
-    comments = {"sent_id": f"{image_id}-{number}", "image_id": image_id, "caption_id": f"{image_id}#{number}"}
-    lines = [f"# {name} = {value}\n" for name, value in {**comments, "text": " ".join(forms)}.items()]
-    for index, node in enumerate(nodes):
+    text, _ = caption.written()
+    name = f"{image_id}-{number}\n# image_id = {image_id}\n# caption_id = {image_id}#{number}"
+    lines = [f"# sent_id = {name}\n# text = {text}\n"]
+    for index, (node, form) in enumerate(zip(parse(caption), text.split(), strict=True)):
         head = 0 if node.head == index else node.head + 1
-        columns = (index + 1, forms[index], "_", node.upos, "_", "_", head, node.relation, "_", "_")
-        lines.append("\t".join(map(str, columns)) + "\n")
+        lines.append(f"{index + 1}\t{form}\t_\t{node.upos}\t_\t_\t{head}\t{node.relation}\t_\t_\n")
     return "".join(lines)
 
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Captions and questions of scenes as conversations in the format of LLaVA's instruction data, with their phrases.
 
-The captions are those of the folder's Flickr30K Entities, which are read again; as in the real data, the questions of
-test have no answers, so its conversations have captions only. In `{split}.json` the phrases of captions
+The captions are those of the folder's Flickr30K Entities; as in the real data, the questions of test have no answers,
+so its conversations have captions only. In `{split}.json` the phrases of captions
 have boxes. `{split}_questions.json` have the questions of an image and one caption, in any order; phrases of questions
 have boxes too, and a whole answer has those of the objects that decide it. `processor/` is a processor for a small
 LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
@@ -10,22 +10,18 @@ LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
-from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation
-from grounded_attention.utils.bounded_files import read_text
-
-from .annotators import CAPTIONS_PER_SCENE
-from .drawn import DrawnImage
+from .captions import Caption
+from .drawn import DrawnImage, Files, Splits
 from .questions import Question
-from .writers_vqa import usual_answer
+from .world import Scene
+from .writers import WORDS, pixels_of
+from .writers_questions import usual_answer
 
-FOLDER = "llava"
 Turn = tuple[str, str, list[dict[str, Any]]]  # prompt, answer, and phrases of either: `message` is 0 or 1
 CAPTION_PROMPT = "Describe the image."
 # pixels
@@ -43,29 +39,40 @@ CHAT_TEMPLATE = (
 )
 
 
-def files(root: Path, seed: int, splits: Mapping[str, Sequence[DrawnImage]]) -> dict[str, str | bytes]:
-    """Returns path and text of all files."""
-    written: dict[str, str | bytes] = {}
+def files(seed: int, splits: Splits) -> Files:
+    """The files of conversations, and those of the processor."""
+    written: Files = {}
     for split, images in splits.items():
-        captions = dict(_captions(root, split))
         talks = []
         asked = []
         for image in images:
+            captions = [(CAPTION_PROMPT, *_described(image, caption)) for caption in image.related_captions]
             questions = [] if split == "test" else image.questions
-            turns = [*captions[image.image_id], *((each.text, usual_answer(each), []) for each in questions)]
+            turns = [*captions, *((each.text, usual_answer(each), []) for each in questions)]
             random.Random(f"{seed}/llava/{image.image_id}").shuffle(turns)
             talks.append(_conversation(image.image_id, turns))
             rng = random.Random(f"{seed}/llava questions/{image.image_id}")
             turns = [_asked(question, image) for question in questions]
-            turns.append(rng.choice(captions[image.image_id]))
+            turns.append(rng.choice(captions))
             rng.shuffle(turns)
             asked.append(_conversation(image.image_id, turns))
-        written[f"{FOLDER}/{split}.json"] = json.dumps(talks) + "\n"
-        written[f"{FOLDER}/{split}_questions.json"] = json.dumps(asked) + "\n"
-    listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
-    words = [*listed, *CAPTION_PROMPT.lower().replace(".", "").split()]
+        written[f"llava/{split}.json"] = talks
+        written[f"llava/{split}_questions.json"] = asked
+    words = [*WORDS, *CAPTION_PROMPT.lower().replace(".", "").split()]
     processor = processor_files(words, PICTURE, PATCH)
-    return written | {f"{FOLDER}/processor/{name}": text for name, text in processor.items()}
+    return written | {f"llava/processor/{name}": text for name, text in processor.items()}
+
+
+def _described(image: DrawnImage, caption: Caption) -> tuple[str, list[dict[str, Any]]]:
+    """A caption, and its phrases with the boxes of whole pixels, as Flickr30K Entities has them."""
+    scene = image.scene
+    text, spans = caption.written()
+    phrases = []
+    for mention, start, end in spans:
+        if mention.members:
+            boxes = [_share(scene, pixels_of(scene.objects[number], scene)) for number in sorted(mention.members)]
+            phrases.append({"message": 1, "start": start, "end": end, "boxes": boxes})
+    return text, phrases
 
 
 def _asked(question: Question, image: DrawnImage) -> Turn:
@@ -76,8 +83,7 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
         start = question.text.index(words)
         places.append((0, start, start + len(words), objects))
     places.append((1, 0, len(answer), question.evidence))
-    sides = (image.record.scene.width, image.record.scene.height) * 2
-    boxes = [[round(edge / side, 5) for edge, side in zip(box, sides, strict=True)] for box in image.boxes]
+    boxes = [_share(image.scene, box) for box in image.boxes]
     phrases = [
         {"message": side, "start": start, "end": end, "boxes": [boxes[each] for each in objects]}
         for side, start, end, objects in places
@@ -86,27 +92,9 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
     return question.text, answer, phrases
 
 
-def _captions(root: Path, split: str) -> Iterator[tuple[str, list[Turn]]]:
-    """Yields the images of a split and their captions, with the boxes of their phrases."""
-    entities = EntitiesFiles.locate(root)
-    for image in entities.image_ids(split):
-        _, _, boxes = parse_annotation(entities.annotation(image))
-        captions = entities.captions(split, image, CAPTIONS_PER_SCENE)
-        related = [each for each in captions if each["related"]]
-        yield image, [(CAPTION_PROMPT, each["text"], _phrases(each["phrases"], boxes)) for each in related]
-
-
-def _phrases(phrases: list[dict[str, Any]], boxes: Mapping[str, list[list[float]]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "message": 1,
-            "start": each["start"],
-            "end": each["end"],
-            "boxes": [[round(x, 5) for x in box] for box in gold],
-        }
-        for each in phrases
-        if (gold := boxes.get(each["entity"]))
-    ]
+def _share(scene: Scene, box: Sequence[float]) -> list[float]:
+    """A box in pixels as shares of width and height."""
+    return [round(edge / side, 5) for edge, side in zip(box, (scene.width, scene.height) * 2, strict=True)]
 
 
 def _conversation(image: str, turns: Iterable[Turn]) -> dict[str, Any]:

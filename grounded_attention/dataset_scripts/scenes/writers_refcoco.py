@@ -5,15 +5,15 @@ Sentence numbers increase through the data set. As in the real data, the images 
 kind: in testA most of the objects are solids, in testB figures.
 """
 
-import json
 import pickle
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from . import shapes
 from .annotators import RELATION_WORDS
 from .captions import Caption, Entity, Fact, Mention, readings
-from .drawn import DrawnImage
+from .drawn import DrawnImage, Files, Splits
 from .language import SOLIDS, meaning_of, referents
 from .phrases import Content, allows, draw_habit, object_phrase
 from .world import SHAPES, Combinations, Scene, relation_holds
@@ -37,53 +37,43 @@ def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def instances_file(images: Sequence[DrawnImage]) -> str:
-    """Returns the text of instances.json."""
-    annotations = [
-        {
-            "id": _annotation_id(image, place),
-            "image_id": int(image.image_id),
-            "bbox": _xywh(box),
-            "area": round((box[2] - box[0]) * (box[3] - box[1]), 2),
-            "category_id": _category(image, place),
-            "iscrowd": 0,
-        }
-        for image in images
-        for place, box in enumerate(image.boxes)
-    ]
-    listed = listed_images(image.record for image in images)
-    return _json({"images": listed, "annotations": annotations, "categories": CATEGORIES})
+def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
+    """The files of instances, references (a pickle of plain data) and detected boxes (of MAttNet's detector)."""
+    annotations = []
+    detected = []
+    for image in everything:
+        about = {"image_id": int(image.image_id)}
+        for place, (x1, y1, x2, y2) in enumerate(image.boxes):
+            area = round((x2 - x1) * (y2 - y1), 2)
+            annotation = {"id": _annotation_id(image, place), **about, "bbox": _xywh(x1, y1, x2, y2), "area": area}
+            annotations.append({**annotation, "category_id": _category(image, place), "iscrowd": 0})
+        scored = zip(image.detections.boxes.tolist(), image.detections.scores.tolist(), strict=True)
+        for number, (box, score) in enumerate(scored, start=32 * image.number):
+            detected.append({**about, "box": _xywh(*box), "score": round(score, 4), "det_id": number})
+    listed = listed_images(everything)
+    return {
+        f"{NAME}/instances.json": {"images": listed, "annotations": annotations, "categories": CATEGORIES},
+        f"{NAME}/{REFS_FILE}": pickle.dumps(_references(splits), protocol=2),
+        DETECTIONS_FILE: detected,
+    }
 
 
-def references_file(splits: Mapping[str, Iterable[DrawnImage]]) -> bytes:
-    """Returns the content of refs(unc).p, a pickle of plain data; `splits` are train, val and test."""
+def _references(splits: Splits) -> list[dict[str, Any]]:
     references = []
     for split, images in splits.items():
         for image in images:
             name = split
             if split == "test":
-                solids = sum(item.shapes[0] in SOLIDS for item in image.record.scene.objects)
+                solids = sum(item.shapes[0] in SOLIDS for item in image.scene.objects)
                 name = "testA" if 2 * solids >= len(image.boxes) else "testB"
-            references += [
-                _reference(image, place, name) for place, sentences in enumerate(image.expressions) if sentences
-            ]
-    return pickle.dumps(references, protocol=2)
+            for place, texts in enumerate(image.expressions):
+                if texts:
+                    references.append(_reference(image, place, name))
+    return references
 
 
-def detections_file(images: Iterable[DrawnImage]) -> str:
-    """Returns the text of the file of detected boxes, in the format of MAttNet's detector."""
-    detected = []
-    for image in images:
-        boxes = image.detections.boxes.tolist()
-        scores = image.detections.scores.tolist()
-        for number, (box, score) in enumerate(zip(boxes, scores, strict=True), start=32 * image.record.number):
-            about = {"image_id": int(image.image_id), "box": _xywh(box)}
-            detected.append({**about, "score": round(score, 4), "det_id": number})
-    return _json(detected)
-
-
-def _reference(image: DrawnImage, place: int, split: str) -> dict[str, object]:
-    first = SENTENCES_PER_IMAGE * image.record.number + 3 * place
+def _reference(image: DrawnImage, place: int, split: str) -> dict[str, Any]:
+    first = SENTENCES_PER_IMAGE * image.number + 3 * place
     sentences = [
         {"sent_id": number, "tokens": text.split(), "raw": text, "sent": text}
         for number, text in enumerate(image.expressions[place], start=first)
@@ -102,20 +92,15 @@ def _reference(image: DrawnImage, place: int, split: str) -> dict[str, object]:
 
 def _annotation_id(image: DrawnImage, place: int) -> int:
     """The id of an object, unique in the data set."""
-    return OBJECTS_PER_IMAGE * image.record.number + place + 1
+    return OBJECTS_PER_IMAGE * image.number + place + 1
 
 
 def _category(image: DrawnImage, place: int) -> int:
-    return SHAPES.index(image.record.scene.objects[place].shapes[0]) + 1
+    return SHAPES.index(image.scene.objects[place].shapes[0]) + 1
 
 
-def _xywh(box: Sequence[float]) -> list[float]:
-    x1, y1, x2, y2 = box
+def _xywh(x1: float, y1: float, x2: float, y2: float) -> list[float]:
     return [round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)]
-
-
-def _json(content: object) -> str:
-    return json.dumps(content) + "\n"
 
 
 RELATIONS = ("next_to", "above", "below")
