@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 
 
 NAMED = 10
-WITHOUT = "images without a box"
 DATA_SETS = ("refcoco", "refcoco+", "refcocog", "vcr")
 IMAGE_IDS = dict.fromkeys(DATA_SETS, ("number", "file_stem")) | {"vcr": ("file_stem", "img_id", "number")}
 
@@ -251,9 +250,10 @@ def _report(info: dict[str, Any], output: str) -> str:
 
 def _box_lines(counts: dict[str, Any]) -> list[str]:
     lines = [f"  {count:,} {words}" for words, count in counts.items() if isinstance(count, int) and count]
-    if without := counts.get(WITHOUT):
-        more = f" and {len(without) - NAMED:,} more (all with --json)" if len(without) > NAMED else ""
-        lines.append(f"  {len(without):,} {WITHOUT}: {', '.join(without[:NAMED])}{more}")
+    for words, ids in counts.items():
+        if isinstance(ids, list):
+            more = f" and {len(ids) - NAMED:,} more (all with --json)" if len(ids) > NAMED else ""
+            lines.append(f"  {len(ids):,} {words}: {', '.join(ids[:NAMED])}{more}")
     return lines
 
 

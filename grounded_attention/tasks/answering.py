@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
+from grounded_attention.dataset_scripts.builders.predictions import read_answers, write_answers
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.modeling.task_losses import answer_sum
 from grounded_attention.pages.failures import Judged
@@ -38,6 +39,8 @@ class AnswerOptions(Section):
 
 class AnsweringTask(Task):
     """Base class of these tasks; the answers to predict are known when the options are fitted to the rows."""
+
+    prediction_names: Mapping[str, str]  # of the official file
 
     head = "vqa"
     model_inputs = (*TEXT_AND_REGIONS, "answer_positions")
@@ -111,9 +114,12 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         self.write_predictions(path.with_name(path.name + ".json"), answers)
         return True
 
-    @abstractmethod
+    def read_predictions(self, path: Path) -> dict[str, str]:
+        return read_answers(path, **self.prediction_names)
+
     def write_predictions(self, path: Path, answers: Mapping[str, str]) -> None:
         """Writes an official file of predictions."""
+        write_answers(path, answers, **self.prediction_names)
 
     def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
         return {"answers": sorted({*predictions.values()})}

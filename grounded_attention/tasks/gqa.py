@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.dataset_scripts.builders.gqa import read_attention, read_predictions, write_predictions
+from grounded_attention.dataset_scripts.builders.gqa import read_attention
+from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES
 from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, mean_grounding, question_scores
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.pages.failures import Judged
@@ -59,6 +60,7 @@ class GQA(AnsweringTask):
     Options = GQAOptions
     citation = CITATION
     predictions = "a list of objects with questionId and prediction, and attention for its grounding score"
+    prediction_names = GQA_NAMES
 
     def metrics(self) -> list[Metric]:
         return [GQAScores(GROUP, self.score)]
@@ -131,9 +133,6 @@ class GQA(AnsweringTask):
             kinds={name: row[column] for name, column in named if row[column]},
             worth={row["answer"]: 1.0} if row["answer"] else {},
         )
-
-    read_predictions = staticmethod(read_predictions)
-    write_predictions = staticmethod(write_predictions)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
         """Answers to other questions than those of the split are allowed, as in a file about all questions."""

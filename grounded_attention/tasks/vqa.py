@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions, write_predictions
+from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.pages.failures import Judged
@@ -38,6 +38,7 @@ class VQA(AnsweringTask):
     columns = ("example_id", "image_id", "text", "answers")
     Options = VQAOptions
     predictions = "a list of objects with question_id and answer"
+    prediction_names = VQA_NAMES
 
     def metrics(self) -> list[Metric]:
         return [ItemScores("vqa", self.score)]
@@ -133,9 +134,6 @@ class VQA(AnsweringTask):
             kinds={name: row[column] for name, column in named if row.get(column)},
             worth=worth,
         )
-
-    read_predictions = staticmethod(read_predictions)
-    write_predictions = staticmethod(write_predictions)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
         if not any(rows["answers"]):

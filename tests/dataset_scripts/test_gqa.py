@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from grounded_attention.dataset_scripts.builders.gqa import GQA, read_predictions, read_questions, write_predictions
+from grounded_attention.dataset_scripts.builders.gqa import GQA, read_questions
+from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES, read_answers, write_answers
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
@@ -66,8 +67,8 @@ def test_rows_have_what_the_official_metrics_read(data, tmp_path):
     assert set(splits) == {"train", "validation", "test"}
     texts = {"example_id": "0001", "image_id": "n15", "text": "What color is the car?", "answer": "red"}
     kinds = {"structural_type": "query", "semantic_type": "attr", "detailed_type": "directOf", "global_group": ""}
-    lists = {"entailed": ["0002", "0001"], "equivalent": ["0001"], "valid": [], "plausible": []}
-    more = {"full_answer": "The car is red.", "is_balanced": True, "local_group": "06-car_color"}
+    lists = {"entailed": ["0002", "0001"], "valid": [], "plausible": []}
+    more = {"is_balanced": True}
     more |= {"semantic": [{"operation": "select", "argument": "car (1)", "dependencies": []}]}
     more |= {"annotations": [{"part": "question", "tokens": "4", "object": "1", "box": []}]}
     more |= {"phrases": [{"text": "car", "start": 18, "end": 21, "sentence": 0, "boxes": []}]}
@@ -83,7 +84,6 @@ def test_all_questions_come_from_ten_files_of_training(data, tmp_path):
     assert splits["train"]["image_id"][:] == [str(part) for part in range(10)]
     assert splits["validation"]["is_balanced"][:] == [True, False]
     assert splits["validation"][1]["global_group"] == "color"
-    assert splits["validation"][1]["local_group"] == ""
     assert {"questions": 2, "balanced": 1}.items() <= builder.report["validation"].items()
 
 
@@ -155,8 +155,8 @@ def test_missing_files_are_named(data, tmp_path):
 
 def test_predictions_come_back_as_they_were_written(tmp_path):
     answers = {"07333408": "yes", "7333408": "light blue"}
-    write_predictions(tmp_path / "predictions.json", answers)
-    assert read_predictions(tmp_path / "predictions.json") == answers
+    write_answers(tmp_path / "predictions.json", answers, **GQA_NAMES)
+    assert read_answers(tmp_path / "predictions.json", **GQA_NAMES) == answers
     first = json.loads((tmp_path / "predictions.json").read_text())[0]
     assert first == {"questionId": "07333408", "prediction": "yes"}
 
@@ -166,7 +166,7 @@ def test_predictions_come_back_as_they_were_written(tmp_path):
     [
         ('[{"questionId": "1", "prediction": "a"}, {"questionId": "1", "prediction": "b"}]', "element 2"),
         ('[{"questionId": "1"}]', "element 1: prediction is missing"),
-        ('[{"questionId": 1, "prediction": "a"}]', "element 1: bad questionId"),
+        ('[{"questionId": 1.5, "prediction": "a"}]', "element 1: bad questionId"),
         ('{"a": [{"questionId": "1", "prediction": "a"}]}', "not a list"),
     ],
 )
@@ -174,7 +174,7 @@ def test_wrong_predictions_are_named(tmp_path, content, message):
     path = tmp_path / "predictions.json"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
-        read_predictions(path)
+        read_answers(path, **GQA_NAMES)
 
 
 # Scenes

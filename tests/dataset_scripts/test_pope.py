@@ -52,7 +52,7 @@ def write_instances(folder, images, /, **changes):
         ],
         # Two objects of one kind count once.
         "annotations": [
-            {"id": k, "image_id": i, "category_id": numbers[name], "bbox": [0, 0, 1, 1]}
+            {"id": 100 * i + k, "image_id": i, "category_id": numbers[name], "bbox": [0, 0, 1, 1]}
             for i, present in enumerate(images)
             for k, name in enumerate([*sorted(present), min(present)])
         ],
@@ -80,8 +80,9 @@ def test_rows(tmp_path):
     assert asked <= enough
     for row in rows:
         present = images[int(row["image_id"])]
-        assert row["answers"] == ["yes" if row["object"] in present else "no"]
-        assert row["text"] == object_question(row["object"])
+        named = row["example_id"].split(":")[-1]
+        assert row["answers"] == ["yes" if named in present else "no"]
+        assert row["text"] == object_question(named)
         assert row["file_name"] == f"COCO_val2014_{row['image_id']}.jpg"
     for sampling in ("random", "popular", "adversarial"):
         answers = [row["answers"][0] for row in rows if row["sampling"] == sampling]
@@ -95,7 +96,17 @@ def test_rows(tmp_path):
 def test_scenes(tmp_path):
     scenes = tiny_scenes(tmp_path / "scenes")
     rows = build(scenes / "refcoco+", tmp_path / "cache", instances="instances.json", least_objects=2)
-    assert set(rows["object"]) <= {"ball", "cube", "cone", "cylinder", "star", "cross", "ring", "heart"}
+    asked = {key.split(":")[-1] for key in rows["example_id"]}
+    assert asked <= {
+        "ball",
+        "cube",
+        "cone",
+        "cylinder",
+        "star",
+        "cross",
+        "ring",
+        "heart",
+    }
     assert all((scenes / "flickr30k-images" / name).is_file() for name in rows["file_name"])
 
 
@@ -131,12 +142,19 @@ def test_a_wrong_list_of_images_is_named(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ({"id": 2, "file_name": "b/a.jpg"}, "images, element 2: two images have the same id: found 'a'"),
-        ({"id": 1, "file_name": "b.jpg"}, "images, element 2: the image occurs twice: found 1"),
+        (
+            {"id": 2, "file_name": "b/a.jpg", "width": 9, "height": 9},
+            "images, element 2: two images have the same id: found 'a'",
+        ),
+        (
+            {"id": 1, "file_name": "b.jpg", "width": 9, "height": 9},
+            "images, element 2: the image occurs twice: found 1",
+        ),
     ],
 )
 def test_images_with_one_id_are_refused(tmp_path, second, message):
-    write_instances(tmp_path / "coco", [], images=[{"id": 1, "file_name": "a.jpg"}, second])
+    size = {"width": 9, "height": 9}
+    write_instances(tmp_path / "coco", [], images=[{"id": 1, "file_name": "a.jpg", **size}, {**second, **size}])
     with pytest.raises(DataError, match=message):
         build(tmp_path / "coco", tmp_path / "cache", image_id_format="file_stem")
 
@@ -145,5 +163,5 @@ def test_images_with_one_id_are_refused(tmp_path, second, message):
 def test_an_unknown_id_is_named(tmp_path, kind):
     object_of = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [0, 0, 1, 1], f"{kind}_id": 99}
     write_instances(tmp_path / "coco", draw_images(3), annotations=[object_of])
-    with pytest.raises(DataError, match=f"annotations, element 1.*unknown {kind}"):
+    with pytest.raises(DataError, match=f"annotation 1: the object .* {kind}.*99"):
         build(tmp_path / "coco", tmp_path / "cache")

@@ -152,7 +152,7 @@ def test_a_wrong_box_is_named(tmp_path, bbox, message):
 
 
 def test_a_wrong_object_is_named(tmp_path):
-    with pytest.raises(DataError, match="annotations, element 2: the annotation occurs twice: found 500"):
+    with pytest.raises(DataError, match="annotations, element 2: the id occurs twice: found 500"):
         build(write(tmp_path / "twice", references(), objects=[OBJECTS[0], OBJECTS[0]]), tmp_path)
     with pytest.raises(DataError, match="annotation 500: "):
         build(write(tmp_path / "other", references(), objects=[{**OBJECTS[0], "image_id": 5}]), tmp_path)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO
+from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO, read_refs
 from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes import probes
@@ -74,13 +74,15 @@ def singled_out(scene, text):
     return {way[0] for way in ways}
 
 
-def test_every_expression_means_its_object_and_no_other(expressions):
+def test_every_expression_means_its_object_and_no_other(expressions, folder):
     scenes = records()
     relations = 0
     rows = [row for split in expressions.values() for row in split]
+    refs = [ref.values for ref in read_refs(folder / "refcoco+" / "refs(unc).p")]
+    objects = {str(sentence["sent_id"]): ref["ann_id"] for ref in refs for sentence in ref["sentences"]}
     for row in rows:
         record = scenes[row["image_id"]]
-        [number] = {k for k in range(6) if int(row["ann_id"]) == 8 * record.number + k + 1}
+        [number] = {k for k in range(6) if objects[row["example_id"]] == 8 * record.number + k + 1}
         assert singled_out(record.scene, row["text"]) == {frozenset((number,))}, row["text"]
         relations += split_relation(row["text"])[1] is not None
     assert 0.2 * len(rows) < relations < 0.8 * len(rows)

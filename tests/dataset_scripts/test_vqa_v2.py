@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2, read_predictions, write_predictions
+from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES, read_answers, write_answers
+from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 
 
@@ -92,8 +93,8 @@ def test_missing_files_are_named(data, tmp_path):
 
 def test_predictions_come_back_as_they_were_written(tmp_path):
     answers = {"30000": "two", "9001": "dark red", "train-8": "of own rows"}
-    write_predictions(tmp_path / "predictions.json", answers)
-    assert read_predictions(tmp_path / "predictions.json") == answers
+    write_answers(tmp_path / "predictions.json", answers, **VQA_NAMES)
+    assert read_answers(tmp_path / "predictions.json", **VQA_NAMES) == answers
     assert json.loads((tmp_path / "predictions.json").read_text())[0] == {"question_id": 30000, "answer": "two"}
 
 
@@ -110,7 +111,7 @@ def test_wrong_predictions_are_named(tmp_path, content, message):
     path = tmp_path / "predictions.json"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
-        read_predictions(path)
+        read_answers(path, **VQA_NAMES)
 
 
 def test_real_questions_read_right(shared, tmp_path):
@@ -123,6 +124,6 @@ def test_real_questions_read_right(shared, tmp_path):
     ):
         (folder / f"v2_{name}.json").write_bytes((source / f"v2_{kind}.json").read_bytes())
     rows = build(folder, tmp_path, splits="train").as_dataset("train")
-    predictions = read_predictions(source / "golden_predictions.json")
+    predictions = read_answers(source / "golden_predictions.json", **VQA_NAMES)
     assert set(rows["example_id"]) == set(predictions)
     assert {len(answers) for answers in rows["answers"]} == {10}

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grounded_attention.dataset_scripts.builders.gqa import read_predictions, write_predictions
 from grounded_attention.metrics.gqa_scores import gqa_scores
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.gqa import GQAOptions, answer_targets
@@ -95,14 +94,14 @@ def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
     assert not scored.totals
     items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
     TASK.export(items, tmp_path / "predictions_test")
-    found = read_predictions(tmp_path / "predictions_test.json")
+    found = TASK.read_predictions(tmp_path / "predictions_test.json")
     assert found == {"00": "yes", "01": "yes", "02": "light blue"}
     assert measured(["", "", ""]) == {"gqa_count": 3}
 
 
 def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
     path = tmp_path / "answers.json"
-    write_predictions(path, {"00": "yes", "01": "yes", "02": "light blue", "of another split": "no"})
+    TASK.write_predictions(path, {"00": "yes", "01": "yes", "02": "light blue", "of another split": "no"})
     answers = TASK.read_predictions(path)
     assert TASK.prediction_options(answers) == {"answers": ["light blue", "no", "yes"]}
     scored = TASK.score_predictions(path, answers, "validation", rows())

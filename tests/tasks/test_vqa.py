@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
 from grounded_attention.tasks import TASKS
@@ -75,7 +74,7 @@ def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
     assert not scored.totals
     items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
     TASK.export(items, tmp_path / "predictions_test")
-    assert read_predictions(tmp_path / "predictions_test.json") == {"10": "2", "11": "c d", "12": "e"}
+    assert TASK.read_predictions(tmp_path / "predictions_test.json") == {"10": "2", "11": "c d", "12": "e"}
 
 
 @pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])

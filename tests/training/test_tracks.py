@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from transformers import AutoModelForVisualQuestionAnswering
 
-from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
+from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES, read_answers
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.training.experiments.prepared_data import open_regions
 from grounded_attention.training.loop.joins import JoinedRegions
@@ -108,10 +108,10 @@ def test_questions_with_and_without_answers(scenes, tmp_path, monkeypatch, capsy
     assert figures["vqa_accuracy"] == figures["figures"]["validation"]["vqa_accuracy"]
     assert figures["vqa_accuracy"] == pytest.approx(np.mean(items["vqa_accuracy"]))
     assert figures["figures"]["test"] == {"vqa_count": 4}
-    answers = read_predictions(run / "predictions_validation.json")
+    answers = read_answers(run / "predictions_validation.json", **VQA_NAMES)
     assert answers == dict(zip(items["example_id"], items["answer"], strict=True))
     assert len(answers) == 5
-    assert len(read_predictions(run / "predictions_test.json")) == 4
+    assert len(read_answers(run / "predictions_test.json", **VQA_NAMES)) == 4
     model = AutoModelForVisualQuestionAnswering.from_pretrained(run, trust_remote_code=True)
     assert set(answers.values()) <= set(model.config.id2label.values())
 

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import datasets
 import numpy as np
-from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
@@ -59,12 +58,7 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
     JSON_LINES: {"train": ("train_frcnn.json",), "val": ("val_frcnn.json",)},
 }
 COLUMNS = {TSV: ("caption", "url"), LABELLED: ("caption", "url", "labels", "MIDs", "confidences")}
-LABEL = {**texts("name", "mid"), "confidence": Value("float32")}
-EXTRA_FEATURES = {
-    TSV: texts("url"),
-    LABELLED: {**texts("url"), "labels": List(LABEL)},
-    JSON_LINES: texts("image", "frcnn"),
-}
+EXTRA = {TSV: "url", LABELLED: "url", JSON_LINES: "image"}  # a column
 Row = dict[str, Any]
 _ADDRESS = re.compile(r"\s*https?://\S", re.IGNORECASE)
 # Names of columns without case and signs.
@@ -119,11 +113,10 @@ class ConceptualCaptions(LocalBuilder):
     `data_dir` holds `Train_GCC-training.tsv` and `Validation_GCC-1.1.0-Validation.tsv`, or
     `Image_Labels_Subset_Train_GCC-Labels-training.tsv`, or VL-BERT's `{train,val}_frcnn.json`. There are no test
     captions. A first line with the names of the columns is skipped, and the address may be before the caption.
-    `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` also have `url`, those of
-    `labelled` also `labels: [{name, mid, confidence}]`, those of `json_lines` the unchanged paths `image` and `frcnn`;
-    their `image_id` is the stem of `image`. Captions are unchanged except for white space at their ends (`json_lines`:
-    tokens joined by a space); those without words are skipped. `builder.report` counts skipped rows. Only one row is
-    in memory, plus 4 bytes a row for `crc32`.
+    `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` and `labelled` also have `url`, those of
+    `json_lines` the unchanged path `image`; their `image_id` is its stem. Captions are unchanged except for white
+    space at their ends (`json_lines`: tokens joined by a space); those without words are skipped. `builder.report`
+    counts skipped rows. Only one row is in memory, plus 4 bytes a row for `crc32`.
     """
 
     config: ConceptualCaptionsConfig
@@ -135,7 +128,7 @@ class ConceptualCaptions(LocalBuilder):
         common = texts("image_id", "caption_id", "text")
         return datasets.DatasetInfo(
             description="Images of the web with cleaned alternative texts as captions.",
-            features=datasets.Features({**common, **EXTRA_FEATURES[self.config.name]}),
+            features=datasets.Features({**common, **texts(EXTRA[self.config.name])}),
             homepage=HOMEPAGE,
             citation=CITATION,
         )
@@ -188,10 +181,6 @@ class _ImageFilter:
 
 def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:
     """Reads the rows of a file of Conceptual Captions, one in memory at a time."""
-    if kind == JSON_LINES:
-        parse = _parse_json
-    else:
-        parse = _parse_labelled if kind == LABELLED else _parse_tsv
     header = swapped = False
     for number, line in text_lines(path, WHERE_TO_GET):
         if number == 1 and kind != JSON_LINES:
@@ -200,7 +189,8 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, R
                 continue
         if swapped:
             line = "\t".join([*line.split("\t")[1::-1], *line.split("\t")[2:]])
-        row = parse(line, path, f"line {number}")
+        where = f"line {number}"
+        row = _parse_json(line, path, where) if kind == JSON_LINES else _parse_columns(line, path, where, kind)
         number = number - 1 - header
         if id_format == "row":
             row["image_id"] = f"{number:08d}"
@@ -219,34 +209,7 @@ def _read_order(line: str) -> tuple[bool, bool]:
     return False, bool(_ADDRESS.match(first)) and not _ADDRESS.match(second)
 
 
-def _parse_tsv(line: str, path: Path, where: str) -> Row:
-    text, url = _columns(line, path, where, TSV)
-    return {"text": text.strip(), "url": url}
-
-
-def _parse_labelled(line: str, path: Path, where: str) -> Row:
-    text, url, *lists = _columns(line, path, where, LABELLED)
-    names, mids, confidences = (column.split(",") if column else [] for column in lists)
-    try:
-        labels = [
-            {"name": name, "mid": mid, "confidence": _probability(confidence)}
-            for name, mid, confidence in zip(names, mids, confidences, strict=True)
-        ]
-    except ValueError as error:
-        problem = f"labels, MIDs and confidences do not match ({error})"
-        expected = "the same number of each, confidences from 0 to 1"
-        raise DataError(problem, file=path, where=where, found=lists, expected=expected) from None
-    return {"text": text.strip(), "url": url, "labels": labels}
-
-
-def _probability(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError(f"confidence {text}")
-    return value
-
-
-def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
+def _parse_columns(line: str, path: Path, where: str, kind: str) -> Row:
     # Quotes are literal in these files, so a CSV reader would change them.
     columns = line.split("\t")
     names = COLUMNS[kind]
@@ -254,7 +217,7 @@ def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
         expected = f"{len(names)} columns separated by tabs: {', '.join(names)}; the url begins with http"
         found = f"{len(columns)} columns: {line}"
         raise DataError("wrong columns", file=path, where=where, found=found, expected=expected, hint=WHERE_TO_GET)
-    return columns
+    return {"text": columns[0].strip(), "url": columns[1]}
 
 
 def _parse_json(line: str, path: Path, where: str) -> Row:
@@ -266,9 +229,4 @@ def _parse_json(line: str, path: Path, where: str) -> Row:
         raise record.error("bad caption", found=tokens, expected="a list of words")
     image = record.non_empty_text("image")
     text = Record({"caption": " ".join(tokens)}, path, where).text("caption").strip()
-    return {
-        "image_id": PurePosixPath(image).stem,
-        "text": text,
-        "image": image,
-        "frcnn": record.non_empty_text("frcnn"),
-    }
+    return {"image_id": PurePosixPath(image).stem, "text": text, "image": image}

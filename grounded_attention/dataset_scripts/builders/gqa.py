@@ -1,9 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """GQA: compositional questions about images with one answer each, and the official file format of predictions."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +14,6 @@ from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
 from grounded_attention.dataset_scripts.files.streaming import json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
-from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import (
     BuildReport,
@@ -52,16 +50,15 @@ LICENCE = Licence(
 CITATION = """Drew A. Hudson, Christopher D. Manning. GQA: A New Dataset for Real-World Visual Reasoning and
 Compositional Question Answering. CVPR 2019."""
 TYPES = ("structural", "semantic", "detailed")
-GROUPS = ("global", "local")
 CHOICES = ("valid", "plausible")
 ANNOTATED = ("question", "answer", "fullAnswer")
 GRAPH_FOLDERS = ("", "sceneGraphs", "gqa", "gqa/sceneGraphs", *FOLDERS[1:2])
 GRAPHS_HINT = "get sceneGraphs.zip from https://cs.stanford.edu/people/dorarad/gqa/download.html, or remove the file"
 FEATURES = {
-    **texts("example_id", "image_id", "text", "answer", "full_answer"),
+    **texts("example_id", "image_id", "text", "answer"),
     "is_balanced": Value("bool"),
-    **texts(*(f"{name}_type" for name in TYPES), *(f"{name}_group" for name in GROUPS)),
-    **{name: List(Value("string")) for name in ("entailed", "equivalent", *CHOICES)},
+    **texts(*(f"{name}_type" for name in TYPES), "global_group"),
+    **{name: List(Value("string")) for name in ("entailed", *CHOICES)},
     # The objects that words of the question, the answer and the full answer mean; `tokens` counts the words. A box is
     # there with the scene graph of the image. Those of the question are its phrases too.
     "annotations": List({**texts("part", "tokens", "object"), "box": List(Value("float32"))}),
@@ -109,10 +106,9 @@ class GQA(LocalBuilder):
     """One row a question: ids, the question, its answer, and what the official metrics read.
 
     The configurations are `balanced` (default) and `all`. The columns are `example_id` (the id of the question),
-    `image_id`, `text` (the question), `answer` and `full_answer` (a sentence), `is_balanced`, `structural_type`,
-    `semantic_type`, `detailed_type`, `global_group`, `local_group` (empty without a group), `entailed` and
-    `equivalent` (ids of questions), and `valid` and `plausible`: the answers that the file `{split}_choices.json`
-    lists, of validation and testdev only; empty without this file.
+    `image_id`, `text` (the question), `answer`, `is_balanced`, `structural_type`, `semantic_type`, `detailed_type`,
+    `global_group` (empty without a group), `entailed` (ids of questions), and `valid` and `plausible`: the answers
+    that the file `{split}_choices.json` lists, of validation and testdev only; empty without this file.
 
     Splits are train, validation, and those of testdev, test, challenge and (`all`) submission whose files exist.
     `answer` is empty where it is not published, and so is every column that a record of such a split lacks.
@@ -173,12 +169,10 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
         "image_id": record.non_empty_text("imageId"),
         "text": question,
         "answer": record.non_empty_text("answer") if has("answer") else "",
-        "full_answer": record.text("fullAnswer") if "fullAnswer" in record.values else "",
         "is_balanced": record.flag("isBalanced") if has("isBalanced") else False,
         **{f"{name}_type": "" if types is None else types.non_empty_text(name) for name in TYPES},
-        **{f"{name}_group": "" if groups is None else _group(groups, name) for name in GROUPS},
+        "global_group": "" if groups is None or groups.values.get("global", "") is None else groups.text("global"),
         "entailed": record.texts("entailed") if has("entailed") else [],
-        "equivalent": record.texts("equivalent") if has("equivalent") else [],
         **{name: [] for name in CHOICES},
         "annotations": _annotations(record) if "annotations" in record.values else [],
         "semantic": [_step(record, each) for each in record.items("semantic")] if "semantic" in record.values else [],
@@ -236,13 +230,6 @@ def read_graphs(path: Path) -> Graphs:
     return graphs
 
 
-def _group(groups: Record, name: str) -> str:
-    """Returns the name of a group; null, which is no group, gives an empty text."""
-    if groups.values.get(name, "") is None:
-        return ""
-    return groups.text(name)
-
-
 def read_choices(path: Path) -> Choices:
     """Reads the valid and the plausible answers of questions."""
     known: dict[tuple[str, ...], list[str]] = {}
@@ -252,21 +239,6 @@ def read_choices(path: Path) -> Choices:
         valid, plausible = (record.texts(name) for name in CHOICES)
         choices[question_id] = (known.setdefault(tuple(valid), valid), known.setdefault(tuple(plausible), plausible))
     return choices
-
-
-def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"questionId": str, "prediction": str}]`."""
-    write_text(path, json.dumps([{"questionId": number, "prediction": answer} for number, answer in answers.items()]))
-
-
-def read_predictions(path: Path) -> dict[str, str]:
-    """Reads a file of predictions in the official format."""
-    answers: dict[str, str] = {}
-    for record in listed(path, "predictions are a list of objects with questionId and prediction"):
-        question_id = record.text("questionId")
-        record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
-        answers[question_id] = record.text("prediction")
-    return answers
 
 
 def read_attention(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:

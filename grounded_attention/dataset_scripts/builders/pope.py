@@ -13,13 +13,13 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import image_key, image_keys, read_ids
-from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_files import MAX_SEED
 
-from .coco_captions import IMAGE_ID_FORMATS, ImageNames
+from .coco_captions import IMAGE_ID_FORMATS
 from .coco_captions import LICENCE as COCO_LICENCE
-from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
+from .refcoco import read_instances
 
 HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
 CITATION = """@inproceedings{li2023pope,
@@ -31,7 +31,7 @@ CITATION = """@inproceedings{li2023pope,
 FEATURES = {
     **texts("example_id", "image_id", "file_name", "text"),
     "answers": List(Value("string")),
-    **texts("sampling", "object"),
+    **texts("sampling"),
 }
 Row = dict[str, Any]
 
@@ -68,7 +68,7 @@ class PopeConfig(LocalConfig):
 
 
 class Pope(LocalBuilder):
-    """One row a question: `{example_id, image_id, file_name, text, answers, sampling, object}`.
+    """One row a question: `{example_id, image_id, file_name, text, answers, sampling}`.
 
     `answers` is `["yes"]` or `["no"]`. Absent objects are chosen in three ways (`sampling`), see [`choose_objects`].
     Every sampling asks for the same objects that are in the image. The questions are made as the paper describes; they
@@ -111,7 +111,6 @@ class Pope(LocalBuilder):
                         "text": object_question(name),
                         "answers": ["yes" if name in present else "no"],
                         "sampling": sampling,
-                        "object": name,
                     }
 
 
@@ -131,29 +130,15 @@ def _listed_images(path: Path, images: Mapping[str, tuple[str, object]], instanc
 
 def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
     """Reads the objects of each image."""
-    names = ImageNames(by_stem)
-    images: dict[int, tuple[str, str]] = {}
-    categories: dict[int, str] = {}
-    objects: list[tuple[Record, int, int]] = []
-    for member, record in member_records(path, HINT, "images", "categories", "annotations"):
-        if member == "images":
-            number, image_id, name = names.read(record)
-            images[number] = (image_id, name)
-        elif member == "categories":
-            number = record.integer("id")
-            name = record.non_empty_text("name")
-            record.refuse_if(number in categories, "the category occurs twice", found=number, expected="unique ids")
-            categories[number] = name
-        else:
-            objects.append((record, record.integer("image_id"), record.integer("category_id")))
-    by_image: dict[str, tuple[str, set[str]]] = {image_id: (name, set()) for image_id, name in images.values()}
-    for record, image, category in objects:
-        for kind, number, known in (("image", image, images), ("category", category, categories)):
-            if number not in known:
-                raise record.error(
-                    f"the object belongs to an unknown {kind}", found=number, expected=f"an id of {path}"
-                )
-        by_image[images[image][0]][1].add(categories[category])
+    images, objects, categories = read_instances(path, by_stem, HINT)
+    by_image: dict[str, tuple[str, set[str]]] = {
+        image["image_id"]: (image["file_name"], set()) for image in images.values()
+    }
+    for ann_id, item in objects.items():
+        if item["category"] not in categories:
+            where = f"annotation {ann_id}"
+            raise DataError("the object is of an unknown category", file=path, where=where, found=item["category"])
+        by_image[item["image_id"]][1].add(categories[item["category"]])
     return by_image
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, plain
@@ -50,7 +50,7 @@ Photographs of Natural Scenes. EMNLP 2014. Licheng Yu, Patrick Poirson, Shan Yan
 Modeling Context in Referring Expressions. ECCV 2016. RefCOCOg: Junhua Mao, Jonathan Huang, Alexander Toshev, Oana
 Camburu, Alan Yuille, Kevin Murphy. Generation and Comprehension of Unambiguous Object Descriptions. CVPR 2016."""
 FEATURES = {
-    **texts("example_id", "ref_id", "ann_id", "image_id", "text"),
+    **texts("example_id", "image_id", "text"),
     **SIZE,
     "phrases": phrase_column(),
 }
@@ -112,7 +112,7 @@ class RefCOCOConfig(LocalConfig):
 
 
 class RefCOCO(LocalBuilder):
-    """One row a sentence: `{example_id, ref_id, ann_id, image_id, text, width, height, phrases}`.
+    """One row a sentence: `{example_id, image_id, text, width, height, phrases}`.
 
     `text` joins the tokens of the official files by spaces, and is the only phrase, with one box: x1, y1, x2, y2
     divided by the image's size and clipped to it (`builder.report` counts clipped boxes). Splits are train,
@@ -133,7 +133,7 @@ class RefCOCO(LocalBuilder):
 
     @cached_property
     def _objects(self) -> dict[int, Row]:
-        return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
+        return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem").objects
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         seen: set[str] = set()
@@ -158,25 +158,39 @@ def read_refs(path: Path) -> Iterator[Record]:
         yield Record(ref, path, f"reference {number + 1}", HINT)
 
 
-def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
-    """Reads the objects of `instances.json`."""
+class Instances(NamedTuple):
+    """The content of a file in COCO's format, by the numbers in it."""
+
+    images: dict[int, Row]  # image_id, width, height, file_name
+    objects: dict[int, Row]  # bbox, the number of the category, and all of the image, whose number is `image`
+    categories: dict[int, str]
+
+
+def read_instances(path: Path, by_stem: bool = False, hint: str = HINT) -> Instances:
+    """Reads images, objects and names of categories of such a file."""
     names = ImageNames(by_stem)
-    images = dict[int, Row]()
-    objects: dict[int, Row] = {}
-    for member, record in member_records(path, HINT, "images", "annotations"):
+    found = Instances({}, {}, {})
+    for member, record in member_records(path, hint, "images", "categories", "annotations"):
         if member == "images":
-            number, image_id, _ = names.read(record)
-            images[number] = {"image_id": image_id, **dict(zip(SIZE, read_size(record), strict=True))}
+            number, image_id, file_name = names.read(record)
+            size = dict(zip(SIZE, read_size(record), strict=True))
+            found.images[number] = {"image_id": image_id, **size, "file_name": file_name}
+            continue
+        number = record.integer("id")
+        known = found.categories if member == "categories" else found.objects
+        record.refuse_if(number in known, "the id occurs twice", found=number, expected="unique ids")
+        if member == "categories":
+            found.categories[number] = record.non_empty_text("name")
         else:
-            ann_id = record.integer("id")
-            record.refuse_if(ann_id in objects, "the annotation occurs twice", found=ann_id, expected="unique ids")
-            objects[ann_id] = {"image": record.integer("image_id"), "bbox": record.box("bbox")}
-    for ann_id, item in objects.items():
-        if item["image"] not in images:
+            category = record.integer("category_id")
+            image = record.integer("image_id")
+            found.objects[number] = {"image": image, "category": category, "bbox": record.box("bbox")}
+    for ann_id, item in found.objects.items():
+        if item["image"] not in found.images:
             problem = "the object belongs to an image that is not in the file's list of images"
-            raise DataError(problem, file=path, where=f"annotation {ann_id}", found=item["image"], hint=HINT)
-        item.update(images[item["image"]])
-    return objects
+            raise DataError(problem, file=path, where=f"annotation {ann_id}", found=item["image"], hint=hint)
+        item.update(found.images[item["image"]])
+    return found
 
 
 def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildReport) -> Iterator[Row]:
@@ -209,8 +223,6 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildRe
             raise sentence_record.error("bad tokens", found=sentence_record.items("tokens"), expected="words")
         yield {
             "example_id": str(sentence_record.integer("sent_id")),
-            "ref_id": str(ref.integer("ref_id")),
-            "ann_id": str(ann_id),
             "image_id": item["image_id"],
             "text": text,
             "width": item["width"],

@@ -127,8 +127,7 @@ def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
     if row.get("answer") not in ("yes", "no") or "sampling" not in row:
         report.add("rows without a question of yes or no", key)
         return
-    told = {"text": row["text"], "answers": [row["answer"]], "sampling": row["sampling"], "object": ""}
-    yield {"example_id": key, **told}
+    yield {"example_id": key, "text": row["text"], "answers": [row["answer"]], "sampling": row["sampling"]}
 
 
 def _phrases_of_text(row: Row) -> list[dict[str, Any]]:
@@ -231,7 +230,6 @@ def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
 _PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
 _PHRASES = CONVERSATIONS["phrases"]
 # Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
-_EXPRESSIONS = {name: kind for name, kind in EXPRESSIONS.items() if name not in ("ref_id", "ann_id")}
 _TO_MATCH = {
     **{name: Value("string") for name in ("example_id", "image_id", "group", "pair")},
     "captions": List(Value("string")),
@@ -243,9 +241,9 @@ _EVIDENCE = {
 }
 FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
     "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
-    "refcoco": ({**_EXPRESSIONS, **_PICTURE}, _expressions, "phrases with one box"),
+    "refcoco": ({**EXPRESSIONS, **_PICTURE}, _expressions, "phrases with one box"),
     # Probes: see `training/experiments/suites.py`.
-    "grounding": ({**_EXPRESSIONS, **_PICTURE, "wrong": Value("bool")}, _reviewed, "phrases with one box"),
+    "grounding": ({**EXPRESSIONS, **_PICTURE, "wrong": Value("bool")}, _reviewed, "phrases with one box"),
     "composition": ({**_TO_MATCH, **_PICTURE}, _to_match, "captions to match (docs/evaluation.md)"),
     "evidence": ({**_EVIDENCE, **_PICTURE}, _evidence, "a question, its answer and boxes of its evidence"),
     "hallucination": ({**OBJECTS, **_PICTURE}, _verdicts, "questions of yes or no"),

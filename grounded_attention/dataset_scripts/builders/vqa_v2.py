@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VQA v2: questions about images, each with ten human answers, and the official file format of predictions."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import Any, ClassVar
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.records import Record, listed
+from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
-from grounded_attention.utils.whole_files import write_text
 
 from .coco_captions import IMAGE_ID_FORMATS
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
@@ -141,20 +139,3 @@ def read_annotations(path: Path) -> dict[str, Row]:
             ],
         }
     return annotations
-
-
-def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`; own ids are texts."""
-    rows = [{"question_id": int(key) if key.isdecimal() else key, "answer": answer} for key, answer in answers.items()]
-    write_text(path, json.dumps(rows))
-
-
-def read_predictions(path: Path) -> dict[str, str]:
-    """Reads a file of predictions in the official format."""
-    answers: dict[str, str] = {}
-    for record in listed(path, "predictions are a list of objects with question_id and answer"):
-        named = isinstance(record.values, dict) and isinstance(record.values.get("question_id"), str)
-        question_id = record.text("question_id") if named else str(record.integer("question_id"))
-        record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
-        answers[question_id] = record.text("answer")
-    return answers
