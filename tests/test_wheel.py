@@ -88,7 +88,7 @@ LEFT_OUT = {
 # Start of a command -> what makes it small.
 SMALL = {
     "train scenes_vgp": "training.max_steps=2 data.scenes.images=24 text_only_baseline=false start=null workers=1",
-    "heads --run": "--limit 4 --rows 2 --explore 1",
+    "heads --run": "--limit 4 --explore 1",
     "heads": "--limit 4",
     "data scenes": "--images 24",
     "data screens": "--images 24",

@@ -23,9 +23,7 @@ into the card of a model that train.py made.
 --run measures all models of a finished run of `train` (`make audit`, `make vlm`) and writes heads.html, one page of
 them all, and for each method a folder with the files above. It trains nothing. Heads are chosen on the validation
 split and reported on the test split; without a test split, chosen on train and reported on validation. What was
-measured is also put into each model card. Relevancy maps are compared by removing regions (--rows); vision-language
-models on scenes also answer questions (VQA and object hallucination), beside a model trained without pictures
-(`text_only`) and chance.
+measured is also put into each model card.
 
 --data takes rows as people have them (see `grounded-attention data show`). Without both splits, half of the images are
 chosen on and the others reported, by --seed.
@@ -70,7 +68,7 @@ from .heads_options import Heads
 from .models import ModelOptions
 
 # The options of --run; the others are those of its recipe.
-OF_A_RUN = ("run", "data_dir", "limit", "rows", "explore", "top_k", "words", "ablate", "device", "output")
+OF_A_RUN = ("run", "data_dir", "limit", "explore", "top_k", "words", "ablate", "device", "output")
 # Options without a meaning for heads that were chosen before.
 OF_A_CHOICE = (
     "against",
@@ -107,7 +105,6 @@ def check_options(options: Heads, loading: ModelOptions, builder_options: list[s
         raise ValueError(f"--images {options.images}: no such folder")
     if options.explore and options.images is None and options.data in BUILDERS:
         raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
-    _refuse(options, loading, ["rows"], "only with --run")
     if options.evaluate is not None:
         _refuse(options, loading, OF_A_CHOICE, "not with --evaluate, whose file says how the heads were chosen")
     elif options.choose_on == options.split:

@@ -41,7 +41,6 @@ class Heads:
         ablate (N): examples of the ablation, 0 for none (default: 64 for vision-language models, else 0)
         batch_size (N): texts in a batch (default: 4 for vision-language models, else 32)
         seed (N): seed of random heads in the ablation, and of the halves of --data
-        rows (N): of a run: rows to compare maps on (default: 200)
         explore (N): show N images on heads.html (default: 0; of a run 4)
         evaluate (FILE_OR_MODEL): measure the heads that this file, or heads.json of this model, names; choose none
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
@@ -72,7 +71,6 @@ class Heads:
     ablate: Count | None = None
     batch_size: Positive | None = None
     seed: Seed = 0
-    rows: Count | None = None
     explore: Count | None = None
     evaluate: str | None = None
     card: str | None = None

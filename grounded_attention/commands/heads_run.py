@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from transformers.utils import logging
 
 from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.heads.boxes import CENTRE, RANDOM
@@ -32,25 +30,18 @@ from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
 from grounded_attention.heads.statistics import ALL
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.metrics.intervals import to_json
-from grounded_attention.pages.page import embedded_image, html_table, note
-from grounded_attention.pages.perturbation_figure import NAMES, perturbation_figure
+from grounded_attention.pages.page import note
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.made_regions import picture_files
 from grounded_attention.training.experiments.output import RECIPE, check_rows, read_run
 from grounded_attention.training.experiments.prepared_data import (
-    PreparedData,
     built_rows,
     open_regions,
     prepare_data,
     rows_of_images,
 )
-from grounded_attention.training.experiments.scoring import (
-    explainable,
-    measure_perturbation,
-    read_config,
-)
-from grounded_attention.training.loop.data import limit_rows
+from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import markdown_table
@@ -67,9 +58,8 @@ from .models import ModelOptions
 PARSES = "parses"
 PAGE = "heads.html"
 MOST_LAYERS = 4
-# First images of each split, rows that maps are compared on, captions in the explorer.
+# First images of each split, captions in the explorer.
 IMAGES = 200
-ROWS = 200
 SHOWN = 4
 BUILDER = "flickr30k_entities"
 PICTURES = "flickr30k-images"
@@ -77,10 +67,9 @@ UNSUPERVISED = "none"  # the method that the others are compared with
 TRAIN = "train"
 CHOSEN_ON = "validation"
 REPORTED = "test"
-BATCH = 32
 # Caveats for the reader of the page.
 NOT_SHOWN = (
-    "A head that looks at a region does not show that the answer of the model depends on it. The comparison of maps "
+    "A head that looks at a region does not show that the answer of the model depends on it. `evaluate --perturb` "
     "measures this dependence; an answer that is no better with the regions than without them depends on none. An "
     "accurate head that is not active puts little of its attention on any region. The tests sample images, not "
     "training runs: each model has one seed, and another seed may change a number by more than its interval."
@@ -98,7 +87,6 @@ class Measured:
     ranking: HeadRanking
     shown: list[ExampleAttention] = field(default_factory=list)
     changes: Changes | None = None
-    curves: PerturbationCurves | None = None
 
     @property
     def table(self) -> HeadTable:
@@ -108,10 +96,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class OwnRows:
-    """What a run of `data.source` reads: its recipe and data, the rows of each split, the picture of each image."""
+    """What a run of `data.source` reads: its regions, the rows of each split, the picture of each image."""
 
-    recipe: Recipe
-    data: PreparedData
+    regions: Any
     rows: Mapping[str, Any]
     files: Mapping[str, Path]
 
@@ -239,12 +226,11 @@ def find_run(options: Heads, cpu: bool = True) -> Run:
 
 def _own_rows(recipe: Recipe, folder: Path, cpu: bool) -> OwnRows:
     """The rows of `data.source`, if they are still those of the run."""
-    training = {"per_device_eval_batch_size": BATCH, "use_cpu": cpu, "disable_tqdm": True}
-    recipe = replace(recipe, training=training)
+    recipe = replace(recipe, training={"use_cpu": cpu, "disable_tqdm": True})
     with redirect_stdout(sys.stderr):  # how rows were read
         data = prepare_data(recipe)
     check_rows(folder, data.split or {})
-    return OwnRows(recipe, data, built_rows(recipe, data), picture_files(data.splits, os.sep))
+    return OwnRows(data.regions, built_rows(recipe, data), picture_files(data.splits, os.sep))
 
 
 def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
@@ -287,38 +273,9 @@ def to_explore(run: Run, examples: Sequence[AuditExample], count: int) -> list[A
     return one_of_each_image(grounded, count, least=2)
 
 
-def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, PreparedData] | None:
-    """The rows on which maps are compared; `None` if maps are not compared."""
-    if not count or run.task not in explainable():
-        return None
-    if run.own is not None:
-        rows = run.own.data.splits[run.splits[1]]
-        return run.own.recipe, replace(run.own.data, splits={run.splits[1]: limit_rows(rows, count, run.seed)})
-    data = Data(
-        data_dir=run.data.data_dir,
-        builder=run.data.builder,
-        regions=run.data.regions,
-        images=run.data.images,
-        options={**run.data.options, "splits": [REPORTED]},
-        train_splits=[REPORTED],
-        limit={REPORTED: count},
-    )
-    training = {"per_device_eval_batch_size": BATCH, "use_cpu": cpu}
-    recipe = Recipe(run.task, seed=run.seed, data=data, training=training)
-    return recipe, prepare_data(recipe)
-
-
-def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> PerturbationCurves:
-    """The accuracy of one model while regions are removed."""
-    source = str(run.folder / name)
-    split = run.splits[1]
-    about = {"checkpoint": source, "task": run.task, "split": split, "seed": run.seed}
-    return measure_perturbation(recipe, source, data, split, about=about)
-
-
 def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, Measured], str]:
     """Everything on the page: method -> results of its model; and a note about the relations."""
-    table = open_regions(run.data.regions) if run.own is None else run.own.data.regions
+    table = open_regions(run.data.regions) if run.own is None else run.own.regions
     regions = None if run.reads_tokens else table
     reported = run.splits[1]
     examples = load_examples(run, IMAGES if options.limit is None else options.limit)
@@ -326,7 +283,6 @@ def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, 
     if relate is None:
         print(f"relations {note}", file=sys.stderr)
     explored = to_explore(run, examples[reported], SHOWN if options.explore is None else options.explore)
-    compared = perturbation_rows(run, ROWS if options.rows is None else options.rows, loading.device == "cpu")
     methods: dict[str, Measured] = {}
     for name in run.methods:
         print(f"heads: {name}", file=sys.stderr)
@@ -338,8 +294,6 @@ def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, 
             )
         if name != UNSUPERVISED and UNSUPERVISED in methods:
             methods[name].changes = compare(methods[UNSUPERVISED].table, methods[name].table, (UNSUPERVISED, name))
-        if compared is not None:
-            methods[name].curves = curves_of(run, name, *compared)
     return methods, note
 
 
@@ -364,7 +318,7 @@ def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: st
     ]
     shown = {name: measured.shown for name, measured in methods.items() if measured.shown}
     limits = NOT_SHOWN + (SCENES if run.scenes else "")
-    extra = {"Which map is faithful?": _maps(methods, folder, reported), "What this does not show": note(limits)}
+    extra = {"What this does not show": note(limits)}
     page = heads_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
     warnings = (_put_card(methods[name], run, name, folder / name) for name in methods)
@@ -373,9 +327,6 @@ def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: st
 
 def _write_method(measured: Measured, folder: Path) -> None:
     write_files(measured.ranking, measured.changes, folder)
-    if measured.curves is not None:
-        measured.curves.save(folder)
-        perturbation_figure(measured.curves, folder / "perturbation.png", "Which map is faithful?")
     if measured.shown:
         counts = measured.table.counts
         heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
@@ -391,33 +342,6 @@ def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | 
         return f"{model / CARD}: no card with a place for the heads; nothing was written to it"
     put_in_card(measured.ranking, None, str(model), pictures)
     return None
-
-
-def _maps(methods: Mapping[str, Measured], folder: Path, split: str) -> str:
-    """The comparison of maps: a table of all models, and the curves of the model that needs its regions most."""
-    curves = {name: measured.curves for name, measured in methods.items() if measured.curves is not None}
-    if not curves:
-        return ""
-    rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
-    name, most = max(curves.items(), key=lambda pair: pair[1].accuracy[0, 0] - pair[1].accuracy[0, -1])
-    text = (
-        f"{int(most.items.sum())} rows of {split}: regions are removed in the order of a map, the most relevant "
-        "first or the least relevant first, and the remaining accuracy is measured. An area is the mean accuracy "
-        "over the removal steps, with a 95% interval over images. A faithful map has a small area for most relevant "
-        "first, a large area for least relevant first, and so a gap above 0. If the accuracy of a model is the same "
-        "without any region, a map has nothing to explain."
-    )
-    head = ("model", "map", "all regions", "none", "most relevant first", "least relevant first", "gap")
-    shown = f"Accuracy of {name} while regions are removed."
-    return note(text) + html_table(head, rows) + embedded_image(folder / name / "perturbation.png", shown, shown)
-
-
-def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
-    ends = (f"{curves.accuracy[0, 0]:.3f}", f"{curves.accuracy[0, -1]:.3f}")
-    return [
-        (name, NAMES.get(row["map"], row["map"]), *ends, *(area_text(row, area) for area in ("most", "least", "gap")))
-        for row in curves.summary()
-    ]
 
 
 # What is printed
@@ -448,21 +372,11 @@ def _json(run: Run, methods: Mapping[str, Measured], page: Path) -> dict[str, An
             "best": measured.table.best_entries(),
             "boxes": [asdict(score) for score in measured.ranking.boxes],
             "changes": None if measured.changes is None else measured.changes.to_dict(),
-            "perturbation": None if measured.curves is None else measured.curves.summary(),
         }
         for name, measured in methods.items()
     }
     chosen_on, reported = run.splits
     return {"page": str(page), "heads_chosen_on": chosen_on, "split": reported, "methods": of_methods}
-
-
-def _best_method(methods: Mapping[str, Measured]) -> str:
-    """The method whose best heads are right most often, mean over the directions."""
-
-    def accuracy(name: str) -> float:
-        return round(fmean(best.accuracy for best in methods[name].table.best_heads() if best.group == ALL), 3)
-
-    return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 
 
 def work(options: Heads, loading: ModelOptions) -> tuple[Any, str]:
@@ -482,5 +396,5 @@ def work(options: Heads, loading: ModelOptions) -> tuple[Any, str]:
         f"{_table(methods, run.splits)}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
         "  grounded-attention ground --help    # what a model looks at in your image\n"
-        f"  grounded-attention push {run.folder / _best_method(methods)} ORG/NAME --private"
+        f"  grounded-attention push {run.folder} ORG/NAME --private    # its best method"
     )

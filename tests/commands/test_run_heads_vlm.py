@@ -34,7 +34,7 @@ def finished(tmp_path_factory):
     recipe["training"] |= {"max_steps": 1}
     with pytest.MonkeyPatch.context() as patch:
         assert run_train(patch, folder, recipe) == 0
-        given = ["--limit", str(LIMIT), "--rows", "6", "--top-k", "2", "--explore", "1", "--device", "cpu"]
+        given = ["--limit", str(LIMIT), "--top-k", "2", "--explore", "1", "--device", "cpu"]
         assert heads.main(["--run", str(output), *given]) == 0
         yield scenes, output
 

@@ -231,7 +231,7 @@ def test_heads_of_a_run_are_measured_on_rows_of_each_form(tmp_path, form, monkey
     data = Data(source=str(source), boxes="xyxy pixels", builder=form)
     recipe = Recipe(task="grounded_generation", output_dir=str(tmp_path / "run"), data=data)
     prepared = prepare_data(recipe)
-    own = OwnRows(recipe, prepared, built_rows(recipe, prepared), {})
+    own = OwnRows(prepared.regions, built_rows(recipe, prepared), {})
     found = load_examples(Run(tmp_path, recipe.task, [], data, 0, None, own), 3)
     held_out = prepared.split["validation"]
     assert {each.image_id for each in found["validation"]} == {*held_out}
