@@ -340,8 +340,7 @@ def to_picture(regions: Sequence[Mapping[str, Any]], image: Image.Image) -> Word
 
     boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(image.size, 2)
     weights = np.array([region["score"] for region in regions])
-    span = (regions[0]["start"], regions[0]["end"])
-    return WordAttention(regions[0]["text"], span, boxes, weights, np.zeros(len(boxes), bool))
+    return WordAttention(regions[0]["text"], boxes, weights, np.zeros(len(boxes), bool))
 
 
 def table(grounding: Sequence[Mapping[str, Any]]) -> str:

@@ -93,7 +93,7 @@ class ExampleAttention:
 
         gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
         weights, _ = self.over_regions(word, layer, head)
-        return WordAttention(self.text(word), self.words[word], np.clip(self.boxes, 0, 1), weights, gold)
+        return WordAttention(self.text(word), np.clip(self.boxes, 0, 1), weights, gold)
 
 
 def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pictures of an image with the attention of words or phrases on its regions, or on its patches. R regions."""
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,27 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.offsetbox import AnnotationBbox, DrawingArea, HPacker, TextArea, VPacker
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
 from grounded_attention.processing.image_frames import ImageFrame
 
-from .colours import BLUE, GREY, HIT, MISS, VERMILLION, YELLOW, scale_colours
+from .colours import BLUE, GREY, HIT, MISS, VERMILLION, scale_colours
 from .figure_style import DPI, WIDTH, panels, save
 from .overlay import UNSEEN, attention_overlay, colour_places
 
 ATTENDED = VERMILLION
 GOLD = BLUE
-MARKED = YELLOW
-MARK: dict[str, Any] = {"weight": "bold", "bbox": {"fc": MARKED, "lw": 0, "pad": 1}}
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
 # of a picture: pixels, and its height in widths
 WIDEST = 500
@@ -44,7 +37,6 @@ class WordAttention:
     """The attention of one word or phrase on the regions of its image, without the whole-image region."""
 
     word: str
-    span: tuple[int, int]
     boxes: np.ndarray
     weights: np.ndarray
     gold: np.ndarray
@@ -77,7 +69,7 @@ def attention_figure(
     path: str | Path,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draws one panel per word: the caption with the word marked, and the image with the attention of the word."""
+    """Draws one panel per word, below the caption: the image with the attention of the word."""
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
     return save(_draw_rows(image, caption, rows, (), notes), path)
@@ -105,11 +97,8 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
         _draw_box(axes, phrase.box, 2.0, ec=ATTENDED, lw=2.5)
         caption = _wrapped(phrase.phrase, figure, across).splitlines()[:3]
         axes.set_title("\n".join([*caption, f"{phrase.share:.0%} of the attention in the box"]), fontsize=9)
-    scale = ScalarMappable(PowerNorm(0.5, 0, 1), "cividis")
-    look: dict[str, Any] = {"location": "bottom", "shrink": 0.6, "fraction": 0.03, "aspect": 40}
-    bar = figure.colorbar(scale, ax=figure.axes, ticks=[0, 0.25, 1], **look)
-    bar.ax.set_xticklabels(["0", "¼", "1"])
-    bar.set_label(_wrapped(f"attention on a cell, as a part of the largest; {UNSEEN}", figure), fontsize=9)
+    legend = f"lighter: more attention, from none to the cell with most of it; {UNSEEN}"
+    figure.supxlabel(_wrapped(legend, figure), fontsize=9)
     if path is None:
         return figure
     return save(figure, path)
@@ -142,31 +131,23 @@ def _draw_rows(
     labels: Sequence[str],
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draws a grid of panels; with row labels only the first row has captions."""
+    """Draws a grid of panels, each with its word above it."""
     words = [word for row in rows for word in row]
     judged = any(word.gold.any() for word in words)
     across = len(rows[0])
     size = _size(image, across)
-    caption = re.sub(r"\s", " ", caption)
-    longest = int(WIDTH / max(across, 2) / LETTER)
-    lines = re.finditer(rf"\S.{{0,{longest - 1}}}(?!\S)|\S+", caption)
-    spans = [line.span() for line in lines]
-    captioned = 1 if labels else len(rows)
-    more = LINE * (len(spans) * captioned / len(rows) + judged)
-    figure, grid = _panels(len(words), across, size, more + (LINE * 2 if notes else 0))
-    for number, (axes, word) in enumerate(zip(grid, words, strict=True)):
-        if number < captioned * across:
-            _draw_caption(axes, caption, spans, word.span)
+    figure, grid = _panels(len(words), across, size, LINE * (2 + judged + len(notes)))
+    for axes, word in zip(grid, words, strict=True):
         _draw_word(axes, image, size, word)
+        axes.set_title(_wrapped(word.word, figure, across), weight="bold", fontsize=9)
         if judged:
             verdict, colour = _verdict(word)
             axes.set_xlabel(verdict, color=colour, weight="bold", fontsize=9, loc="left")
     for axes, label in zip(grid[::across], labels, strict=False):
         axes.set_ylabel(label, weight="bold", fontsize=10)
     _draw_legend(figure, judged)
-    if notes:
-        warnings = [_wrapped(f"warning: {note}", figure) for note in notes]
-        figure.suptitle("\n".join(warnings), fontsize=9, color=MISS)
+    lines = [caption, *(f"warning: {note}" for note in notes)]
+    figure.suptitle("\n".join(_wrapped(line, figure) for line in lines), fontsize=9)
     return figure
 
 
@@ -180,24 +161,6 @@ def _draw_legend(figure: Figure, judged: bool) -> None:
         handles.append(Line2D([], [], color=GOLD, label="gold", **GOLD_LINE))
     handles.append(Patch(fc="white", ec=GREY, hatch="////", lw=0, label="no region"))
     figure.legend(handles=handles, loc="outside lower left", ncols=6, frameon=False, fontsize=8.5, columnspacing=1.0)
-
-
-def _draw_caption(axes: Axes, caption: str, lines: Sequence[tuple[int, int]], span: tuple[int, int]) -> None:
-    """Writes the caption above a picture, with a span of it marked."""
-    rows: list[Artist] = []
-    for start, end in lines:
-        first, last = (min(max(place, start), end) for place in span)
-        runs: list[Artist] = []
-        for part, mark in ((caption[start:first], {}), (caption[first:last], MARK), (caption[last:end], {})):
-            if part.strip():
-                runs.append(TextArea(part.strip(), textprops={"fontsize": 9, "parse_math": False, **mark}))
-            if part[-1:].isspace() or (mark and caption[last:end][:1].isspace()):
-                runs.append(DrawingArea(3, 0))
-        rows.append(HPacker(children=runs, sep=0, pad=0, align="baseline"))
-    above = VPacker(children=rows, sep=4, pad=0, align="left")
-    place: dict[str, Any] = {"xycoords": "axes fraction", "boxcoords": "offset points", "box_alignment": (0, 0)}
-    axes.set_title("\n" * len(lines), fontsize=9)  # keeps room for it
-    axes.add_artist(AnnotationBbox(above, (0, 1), (0, 5), frameon=False, pad=0, **place)).set_in_layout(False)
 
 
 # One picture, in axes with corners (0, 0) and (1, 1)
@@ -241,19 +204,12 @@ def _line_width(weight: float) -> float:
 
 
 def _draw_share(axes: Axes, box: np.ndarray, share: str, size: tuple[int, int]) -> None:
-    """Draws the share above the box; below or inside it near the edge of the image."""
-    (x1, y1, _, y2), (width, height) = box, size
-    room = 26 / height
-    gap = 9 / height
-    if y1 >= room:
-        y = y1 - gap
-        va = "bottom"
-    else:
-        y = (y2 if y2 + room <= 1 else y1) + gap
-        va = "top"
-    x = float(np.clip(x1, 4 / width, 1 - 46 / width))
+    """Draws the share above the box; inside it at the upper edge of the image."""
+    width, height = size
+    x = float(np.clip(box[0], 4 / width, 1 - 46 / width))
+    y = max(float(box[1]), 26 / height) - 9 / height
     label = {"boxstyle": "square,pad=0.2", "fc": ATTENDED, "ec": "white", "lw": 0.8}
-    axes.text(x, y, share, va=va, color="white", fontsize=9, weight="bold", bbox=label)
+    axes.text(x, y, share, va="bottom", color="white", fontsize=9, weight="bold", bbox=label)
 
 
 def _verdict(word: WordAttention) -> tuple[str, str]:

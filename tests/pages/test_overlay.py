@@ -76,7 +76,7 @@ def test_the_figures_and_the_explorer_mean_the_same(tmp_path):
     boxes = ImageFrame(1, 1, FRAME).grid(2, 2).astype(np.float32)
     example = ExampleAttention(image, "ball", ((0, 4),), boxes, WEIGHTS.reshape(1, 1, 1, 4), ("0",))
     patches = PatchAttention("ball", WEIGHTS.reshape(2, 2), FRAME, (0.25, 0, 0.5, 0.5), 0.4)
-    words = WordAttention("ball", (0, 4), boxes, WEIGHTS, np.zeros(4, bool))
+    words = WordAttention("ball", boxes, WEIGHTS, np.zeros(4, bool))
     for figure in (
         patch_figure(image, [patches], tmp_path / "patches.png"),
         attention_figure(image, "ball", [words], tmp_path / "regions.png"),
@@ -97,6 +97,6 @@ def test_the_legend_of_image_tokens_is_within_the_picture(phrases):
     one = PatchAttention("ball", np.ones((2, 2)), (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 0.5), 0.5)
     figure = patch_figure(Image.new("RGB", (80, 60)), [one] * phrases)
     figure.draw_without_rendering()
-    label = figure.axes[-1].xaxis.label.get_window_extent()
+    label = figure.texts[-1].get_window_extent()
     assert figure.bbox.x0 <= label.x0
     assert label.x1 <= figure.bbox.x1
