@@ -36,7 +36,7 @@ from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_
 from grounded_attention.dataset_scripts.builders.nlvr2 import _records
 from grounded_attention.dataset_scripts.builders.refcoco import read_refs
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects
-from grounded_attention.dataset_scripts.builders.vgp_pairs import read_pairs
+from grounded_attention.dataset_scripts.builders.vgp_pairs import KINDS, read_pairs
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, loads
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
@@ -72,7 +72,7 @@ READERS_OF_FILES = {
     "annotation": parse_annotation,
     "checkpoint": read_checkpoint,
     "lines": lambda path: list(text_lines(path, HINT)),
-    "pairs": lambda path: read_pairs(path, "binary"),
+    "pairs": lambda path: read_pairs(path, KINDS["binary"]),
     "pickle": load_pickle,
     "recipe": read_yaml,
     "unrelated": parse_unrelated,
@@ -268,7 +268,7 @@ def test_csv_errors_name_the_line(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text('image,original_phrase1,original_phrase2,ytrue\n1.jpg,a,b,True\n1.jpg,"a"b,c,True\n')
     with pytest.raises(DataError, match=r"x\.csv, line 3: not readable as CSV"):
-        read_pairs(path, "binary")
+        read_pairs(path, KINDS["binary"])
 
 
 def peak_of(read):

@@ -22,7 +22,7 @@ import datasets
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, data_file, refuse_if
-from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
@@ -123,6 +123,7 @@ class ConceptualCaptions(LocalBuilder):
     BUILDER_CONFIG_CLASS = ConceptualCaptionsConfig
     BUILDER_CONFIGS = [ConceptualCaptionsConfig(name=name) for name in FILES]
     DEFAULT_CONFIG_NAME = TSV
+    LISTS = "image_list"
 
     def _info(self) -> datasets.DatasetInfo:
         common = texts("image_id", "caption_id", "text")
@@ -133,32 +134,22 @@ class ConceptualCaptions(LocalBuilder):
             citation=CITATION,
         )
 
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        generators = super()._split_generators(dl_manager)
-        self.image_lists = ImageLists(self.config.image_list) if self.config.image_list else None
-        is_available = _ImageFilter(self.config, self.image_lists)
-        for each in generators:
-            each.gen_kwargs["is_available"] = is_available
-        return generators
-
-    def _generate_rows(self, split: str, is_available: "_ImageFilter", report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         path = self.config.path(split)
+        id_format = self.config.id_format()
+        table = RegionTable.open(self.config.regions) if self.config.regions else None
+        known = [ids for ids in (self.image_lists, table) if ids is not None]
         checksums = array("I")
-        for number, row in caption_rows(path, self.config.name, self.config.id_format()):
+        for number, row in caption_rows(path, self.config.name, id_format):
             report.add("rows")
             if not row["text"]:
                 report.add("rows_without_words", f"row {number}")
-            elif not is_available(row["image_id"]):
+            elif not all(row["image_id"] in ids for ids in known):
                 report.add("rows_without_image")
             else:
-                if self.config.id_format() == "crc32":
+                if id_format == "crc32":
                     checksums.append(int(row["image_id"]))
-                caption_id = f"{split}-{number}"
-                yield {"caption_id": caption_id, **row}
-        self._finish(path, report, checksums)
-
-    def _finish(self, path: Path, report: BuildReport, checksums: "array[int]") -> None:
-        """Completes the report of a split after its last row."""
+                yield {"caption_id": f"{split}-{number}", **row}
         refuse_if(not report.counts["rows"], "the file is empty", file=path, hint=WHERE_TO_GET)
         _, times = np.unique(np.array(checksums), return_counts=True)
         if shared := int(times[times > 1].sum()):
@@ -166,17 +157,6 @@ class ConceptualCaptions(LocalBuilder):
         if skipped := report.counts["rows_without_image"]:
             level = logging.WARNING if skipped == report.counts["rows"] else logging.INFO
             logger.log(level, "%s: %d of %d rows skipped", path, skipped, report.counts["rows"])
-
-
-class _ImageFilter:
-    """Returns whether an image passes the options `regions` and `image_list`."""
-
-    def __init__(self, config: ConceptualCaptionsConfig, listed: ImageLists | None) -> None:
-        self.listed = listed
-        self.table = RegionTable.open(config.regions) if config.regions else None
-
-    def __call__(self, image_id: str) -> bool:
-        return all(ids is None or image_id in ids for ids in (self.listed, self.table))
 
 
 def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:

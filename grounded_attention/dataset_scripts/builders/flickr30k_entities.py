@@ -226,7 +226,7 @@ class EntitiesFiles:
             )
         captions = []
         for index, (number, line) in enumerate(lines):
-            text, phrases = parse_sentence(line, file=path, line_number=number)
+            text, phrases = parse_sentence(line, file=path, where=f"line {number}")
             related = (image_key(image_id), index) not in self.unrelated
             captions.append(
                 {"caption_id": f"{image_id}#{index}", "text": text, "related": related, "phrases": phrases}

@@ -7,9 +7,7 @@ exclusive end: up to one pixel outside the image is clipped to [0, 1], more is a
 """
 
 import math
-import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
@@ -26,8 +24,9 @@ HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
 # A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
 CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
-BRACKET = re.compile(r"\[([^\[\]]*)\]")
-TYPE = re.compile(r"[\w-]+")
+TAG = re.compile(rf"\[/EN#(?P<chain>{CHAIN.pattern})(?P<types>(/[\w-]*)*) (?P<words>[^\[\]]+)\]")
+PART = re.compile(r"/EN#|(^|\s)\[|\](\s|$)")
+FORM = "[/EN#<chain>/<type> words]"
 TYPES = ("bodyparts", "notvisual")  # the official types of two words
 SENTENCE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
@@ -58,57 +57,31 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
     return listed
 
 
-def parse_sentence(
-    line: str, *, file: str | os.PathLike[str] | None = None, line_number: int | None = None
-) -> tuple[str, list[dict[str, Any]]]:
-    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases."""
-
-    def malformed(problem: str, found: str) -> DataError:
-        where = None if line_number is None else f"line {line_number}"
-        return DataError(problem, file=file, where=where, found=found, expected="[/EN#<chain>/<type> words]")
-
+def parse_sentence(line: str, **place: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases; `place` is that of an
+    error."""
     line = " ".join(line.split())
     text = ""
-    phrases = list[dict[str, Any]]()
+    phrases: list[dict[str, Any]] = []
     done = 0
-    for bracket in BRACKET.finditer(line):
-        if "EN#" not in bracket[0] and not f" {line}"[bracket.start()].isspace():
-            continue  # brackets inside a word are its letters
-        text += _plain(line[done : bracket.start()], "a bracket opens inside a phrase", malformed)
-        sides = line[max(bracket.start() - 1, 0) : bracket.start()] + line[bracket.end() : bracket.end() + 1]
-        if any(side.isalnum() or side in "[]" for side in sides):
-            raise malformed("a word touches a bracket, and both would be one word", bracket[0])
-        tag, _, words = bracket[1].partition(" ")
-        chain, types = _parse_tag(tag, malformed)
-        if not (words := words.strip()):
-            raise malformed("a phrase has no words", bracket[0])
-        if types and types[-1] + words.split()[0].split("/")[0] in TYPES:
-            raise malformed("a type has a space in it", bracket[0])
+    for tag in TAG.finditer(line):
+        text = text + line[done : tag.start()]
         start = len(text)
+        words = tag["words"].strip()
+        types = [kind for kind in tag["types"].split("/") if kind]
+        sides = line[: tag.start()][-1:] + line[tag.end() :][:1]
+        joined = any(side.isalnum() or side in "[]" for side in sides)
+        split = types and types[-1] + words.split()[0].split("/")[0] in TYPES  # a space in a type
+        if joined or split:
+            raise DataError("a phrase that is not apart from its neighbours", found=tag[0], expected=FORM, **place)
         text = text + words
-        phrases.append({"text": words, "start": start, "end": len(text), "entity": chain, "types": types})
-        done = bracket.end()
-    return text + _plain(line[done:], "a bracket is not closed", malformed), phrases
-
-
-def _plain(text: str, unclosed: str, malformed: Callable[[str, str], DataError]) -> str:
-    """Returns the words between two phrases, in which no part of a tag may remain."""
-    opened = re.search(r"(^|\s)\[|\[/EN#", text)
-    closed = re.search(r"\](\s|$)", text)
-    if opened or closed or "/EN#" in text:
-        problem = unclosed if opened else "a tag without its bracket"
-        raise malformed("a bracket closes where none is open" if closed else problem, text)
-    return text
-
-
-def _parse_tag(tag: str, malformed: Callable[[str, str], DataError]) -> tuple[str, list[str]]:
-    head, *rest = tag.split("/")
-    chain = rest[0].removeprefix("EN#") if rest else ""
-    types = [kind for kind in rest[1:] if kind]
-    is_tag = not head and rest and rest[0].startswith("EN#") and CHAIN.fullmatch(chain)
-    if not is_tag or not all(map(TYPE.fullmatch, types)):
-        raise malformed("not a phrase tag", tag)
-    return chain, types
+        phrases.append({"text": words, "start": start, "end": len(text), "entity": tag["chain"], "types": types})
+        done = tag.end()
+    text = text + line[done:]
+    between = TAG.sub(" ", line)
+    # Brackets inside a word are its letters.
+    refuse_if(PART.search(between), "a tag that cannot be read", found=between, expected=FORM, **place)
+    return text, phrases
 
 
 def parse_annotation(path: Path) -> tuple[int, int, dict[str, list[list[float]]]]:
@@ -161,22 +134,15 @@ def _number(element: Element | None, name: str, path: Path, where: str) -> float
 
 def _parse_box(box: Element, width: float, height: float, path: Path, where: str) -> list[float]:
     sides = ("xmin", "ymin", "xmax", "ymax")
-    pixels = [_number(box.find(side), side, path, where) for side in sides]
-    x1, y1, x2, y2 = pixels
-    if x2 < x1 or y2 < y1:
-        raise DataError(
-            "the box is inverted", file=path, where=where, found=pixels, expected="xmin <= xmax, ymin <= ymax"
-        )
+    x1, y1, x2, y2 = pixels = [_number(box.find(side), side, path, where) for side in sides]
+    inside = 0 <= x1 <= x2 <= width + 1 and 0 <= y1 <= y2 <= height + 1
     refuse_if(
-        min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1,
-        "the box is outside the image",
+        not inside or look_normalised([pixels], width, height),
+        "the box is inverted, outside the image, or normalised",
         file=path,
         where=where,
         found=pixels,
-        expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
+        expected=f"pixels, x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
     )
-    if look_normalised([pixels], width, height):
-        expected = "pixels, counted from 1"
-        raise DataError("the box looks normalised", file=path, where=where, found=pixels, expected=expected)
     scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
     return [min(max(value, 0.0), 1.0) for value in scaled]

@@ -249,7 +249,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
         for path in (path for split in requested for path in config.needed_files(split)):
             if not path.is_file():
                 raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
-        if self.LISTS is not None:
+        if self.LISTS is not None and getattr(config, self.LISTS):
             self.image_lists = ImageLists(getattr(config, self.LISTS))
         names = config.SPLIT_NAMES
         return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in requested]

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
-from grounded_attention.dataset_scripts.files.records import Record, json_lines
-from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.files.records import Record, json_lines, listed
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.bounded_files import open_data, read_text
 from grounded_attention.utils.whole_files import write_text
@@ -34,7 +33,7 @@ FEATURES = {
     "label": Value("int32"),
 }
 IMAGE_ID_FORMATS = ("identifier", "url_stem")
-LABELS = {"true": 1, "false": 0}
+LABELS = {"true": 1, "false": 0, "1": 1, "0": 0}
 PARTS = 4
 Row = dict[str, Any]
 
@@ -83,55 +82,34 @@ class NLVR2(LocalBuilder):
 
 
 def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:
-    """Reads a file of statements: the official JSON lines, or LXMERT's list."""
+    """Reads a file of statements: the official JSON lines, or LXMERT's list, whose fields have names of their own."""
     seen: set[str] = set()
-    for record, is_list in _records(path):
-        row = _lxmert_row(record) if is_list else _official_row(record)
+    for record in _records(path):
+        identifier, pair = _read_identifier(record)
+        record.add_once(identifier, seen, "the example occurs twice", "unique identifiers")
+        label = record.values.get("label")
+        if label is not None and str(label).lower() not in LABELS:
+            raise record.error(f"bad label of {identifier}", found=label, expected="True or False, 1 or 0")
+        lxmert = "sent" in record.values
+        image_ids = [f"{pair}-img0", f"{pair}-img1"]
         if image_id_format == "url_stem":
-            row["image_ids"] = [PurePosixPath(record.non_empty_text(f"{side}_url")).stem for side in ("left", "right")]
-        record.add_once(row["example_id"], seen, "the example occurs twice", "unique identifiers")
-        yield row
+            image_ids = [PurePosixPath(record.non_empty_text(f"{side}_url")).stem for side in ("left", "right")]
+        elif lxmert:
+            image_ids = [record.non_empty_text(name) for name in ("img0", "img1")]
+        yield {
+            "example_id": identifier,
+            "image_id": pair,
+            "image_ids": image_ids,
+            "text": record.non_empty_text("sent" if lxmert else "sentence"),
+            "label": -1 if label is None else LABELS[str(label).lower()],
+        }
     refuse_if(not seen, "no statements", file=path, expected="a JSON object a line", hint=HINT)
 
 
-def _records(path: Path) -> Iterator[tuple[Record, bool]]:
-    """Yields each record, and whether it is part of a list, as LXMERT's are."""
+def _records(path: Path) -> Iterator[Record]:
     with open_data(path) as file:
         is_list = file.read(64).decode("utf-8-sig", "replace").lstrip().startswith("[")
-    if is_list:
-        for _, index, element in json_elements(path, HINT):
-            yield Record(element, path, f"element {index + 1}", HINT), True
-        return
-    for record in json_lines(path, HINT):
-        yield record, False
-
-
-def _official_row(record: Record) -> Row:
-    identifier, pair = _read_identifier(record)
-    label = record.text("label") if "label" in record.values else None
-    if label is not None and label.lower() not in LABELS:
-        raise record.error(f"bad label of {identifier}", found=label, expected="True or False")
-    return {
-        "example_id": identifier,
-        "image_id": pair,
-        "image_ids": [f"{pair}-img0", f"{pair}-img1"],
-        "text": record.non_empty_text("sentence"),
-        "label": -1 if label is None else LABELS[label.lower()],
-    }
-
-
-def _lxmert_row(record: Record) -> Row:
-    identifier, pair = _read_identifier(record)
-    label = record.integer("label") if "label" in record.values else -1
-    if "label" in record.values and label not in LABELS.values():
-        raise record.error(f"bad label of {identifier}", found=label, expected="0 or 1")
-    return {
-        "example_id": identifier,
-        "image_id": pair,
-        "image_ids": [record.non_empty_text("img0"), record.non_empty_text("img1")],
-        "text": record.non_empty_text("sent"),
-        "label": label,
-    }
+    return listed(path, HINT) if is_list else json_lines(path, HINT)
 
 
 def _read_identifier(record: Record) -> tuple[str, str]:
@@ -156,7 +134,7 @@ def read_predictions(path: Path) -> dict[str, str]:
         identifier, _, said = (part.strip() for part in line.partition(","))
         about: dict[str, Any] = {"file": path, "where": f"line {number}", "found": line}
         expected = "an identifier, a comma, and True or False"
-        refuse_if(said.lower() not in LABELS, "bad prediction", **about, expected=expected)
+        refuse_if(said.lower() not in ("true", "false"), "bad prediction", **about, expected=expected)
         refuse_if(identifier in answers, "the statement has two predictions", **about, expected="one")
         answers[identifier] = said.capitalize()
     return answers

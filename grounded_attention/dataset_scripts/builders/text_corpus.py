@@ -6,21 +6,21 @@ following lines up to 64 words, so each sentence is in several rows. With `join_
 each line is in one row only, and a row never crosses the end of a document.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import glob
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import Value
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits
 
 HINT = "expected UTF-8 text, one sentence a line"
 FEATURES = {"text_id": Value("string"), "text": Value("string")}
@@ -33,9 +33,9 @@ class TextCorpusConfig(LocalConfig):
     """Options of [`TextCorpus`]."""
 
     LICENCE: ClassVar[Licence] = USER_TEXTS
+    WHERE: ClassVar[str] = HINT
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train")
 
-    files: str = "*.txt"
-    min_words: int = 1
     join_until: int = 0
 
     def sources(self) -> list[Path]:
@@ -44,37 +44,27 @@ class TextCorpusConfig(LocalConfig):
         return []
 
     def paths(self) -> list[Path]:
-        """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`."""
+        """Returns the files: `data_dir` itself, `*.txt` in the folder, or what the pattern matches."""
         place = Path(self.data_dir or ".")
         if place.is_file():
             return [place]
-        patterns: Sequence[str] = [pattern.strip() for pattern in self.files.split(",") if pattern.strip()]
-        for pattern in patterns:
-            if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-                expected = f"names or patterns of files in {place}: no '..', not absolute"
-                raise DataError("bad option files", found=pattern, expected=expected)
-        files = [path for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
-        return list(dict.fromkeys(files))
+        if place.is_dir():
+            return sorted(path for path in place.glob("*.txt") if path.is_file())
+        return [Path(path) for path in sorted(glob.glob(str(place))) if Path(path).is_file()]
 
     def check(self) -> None:
-        if self.data_dir is None:
-            raise DataError("data_dir is missing", hint="pass the folder of the text files, or a file, as data_dir")
-        for option in ("min_words", "join_until"):
-            value = getattr(self, option)
-            if type(value) is not int or value < 0:
-                raise DataError(f"bad option {option}", found=value, expected="a whole number from 0")
-        if not Path(self.data_dir).exists():
-            raise MissingFileError("there is no such file or folder", file=self.data_dir, hint=HINT)
+        super().check()
+        refuse_if(self.join_until < 0, "bad option join_until", found=self.join_until, expected="0 or more")
         if not self.paths():
-            hint = "list the files as files=NAME,NAME, or give one file as data_dir"
-            raise MissingFileError(f"no files {self.files} here", file=self.data_dir, hint=hint)
+            expected = "a text file, a folder with *.txt, or a pattern of files"
+            raise MissingFileError("no text files", file=self.data_dir, expected=expected, hint=HINT)
 
 
 class TextCorpus(LocalBuilder):
     """One row a line, or several lines joined: `{text_id, text}`; all rows are in the split `train`.
 
-    `data_dir` is a text file, or a folder with `*.txt` (or the files of `files`). `text_id` is `<file name>:<number of
-    the row's first line>`. Blank lines end a document and belong to no row. Words are counted as BERT's tokenizer
+    `data_dir` is a text file, a folder with `*.txt`, or a pattern of files. `text_id` is `<file name>:<number of the
+    row's first line>`. Blank lines end a document and belong to no row. Words are counted as BERT's tokenizer
     splits a text before it makes word pieces. Only one row is in memory.
     """
 
@@ -84,24 +74,14 @@ class TextCorpus(LocalBuilder):
 
     INFO = ("Sentences of plain text files.", FEATURES, "", "")
 
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        requested = self.config.requested_splits(("train",))
-        self.config.check()
-        return [datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split}) for split in requested]
-
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, str]]:
-        root = Path(self.config.data_dir or ".")
         for path in self.config.paths():
             report.add("files")
-            name = path.name if path == root else path.relative_to(root).as_posix()
             for number, text in join_lines(_count_lines(text_lines(path, HINT), report), self.config.join_until):
-                text_id = f"{name}:{number}"
-                if self.config.min_words > 1 and count_words(text) < self.config.min_words:
-                    report.add("rows_too_short", text_id)
-                    continue
                 report.add("rows")
-                yield {"text_id": text_id, "text": text}
-        refuse_if(not report.counts["lines"], "no text in the files", file=root, expected="one sentence a line")
+                yield {"text_id": f"{path.name}:{number}", "text": text}
+        lines = report.counts["lines"]
+        refuse_if(not lines, "no text in the files", file=self.config.data_dir, expected="one sentence a line")
 
 
 def join_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:

@@ -141,7 +141,7 @@ class VGP(Flickr30kEntities):
         # All three lists, whichever splits are built: they show which rows leak between splits.
         images = self.files.split_images(list(SPLITS))
         elsewhere = {image_id for other in images if other != split for image_id in images[other]}
-        rows = read_pairs(config.needed_files(split)[-1], config.name)
+        rows = read_pairs(config.needed_files(split)[-1], kind)
         clean = clean_pairs(rows, kind, set(images[split]), elsewhere, report)
         negatives = self._negatives(images[split])
         for image_id in images[split]:

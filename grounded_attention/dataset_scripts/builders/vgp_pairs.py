@@ -36,6 +36,8 @@ class PairKind:
     """One family of VGP files."""
 
     labels: tuple[str, ...]
+    column: str
+    numbers: Mapping[str, int]  # of the labels in this column
     swapped: tuple[int, ...]
     files: tuple[str, ...]
     where_to_get: str
@@ -44,19 +46,21 @@ class PairKind:
 KINDS = {
     "typology": PairKind(
         labels=("alternation", "forward_entailment", "reverse_entailment", "equivalence", "independence"),
+        column="type_label",
+        numbers={str(number): number for number in range(5)},
         swapped=(0, 2, 1, 3, 4),
         files=("{split}_data.csv", "full_data_type_phrase_pair_{split}.csv"),
         where_to_get="get the typology from https://github.com/felixgiov/VGP-Typology",
     ),
     "binary": PairKind(
         labels=("not_paraphrase", "paraphrase"),
+        column="ytrue",
+        numbers={"False": 0, "True": 1},
         swapped=(0, 1),
         files=("phrase_pair_remove_trivial_match_{split}.csv",),
         where_to_get="get the binary pairs from the links in https://github.com/ids-cv/coling_iparaphrasing",
     ),
 }
-# Class names of the typology in its column `original_label`.
-_TYPOLOGY_NAMES = {"Alternation": 0, "Entailment1": 1, "Entailment2": 2, "Equivalence": 3, "Independence": 4}
 
 
 @dataclass(frozen=True)
@@ -90,48 +94,29 @@ class Mention(NamedTuple):
 MentionPairs = list[tuple[Mention, Mention, int]]
 
 
-def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
+def read_pairs(path: Path, kind: PairKind) -> list[PairRow]:
     """Reads a pair file of either family."""
-    hint = f"{KINDS[kind_name].where_to_get} again"
-    label_of, column = (_typology_label, "type_label") if kind_name == "typology" else (_binary_label, "ytrue")
-    columns = ("image", "original_phrase1", "original_phrase2", column)
+    hint = f"{kind.where_to_get} again"
+    columns = ("image", "original_phrase1", "original_phrase2", kind.column)
     with data_file(path, hint):
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    rows = []
     try:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
         refuse_if(missing, "columns are missing", file=path, where="line 1", found=missing, hint=hint)
-        return [_pair_row(row, reader.line_num, columns, label_of, path, hint) for row in reader]
+        for row in reader:
+            place: dict[str, Any] = {"file": path, "where": f"line {reader.line_num}", "hint": hint}
+            # DictReader puts surplus fields under None and None into missing fields.
+            whole = None not in row and None not in row.values() and all(row[name].strip() for name in columns)
+            refuse_if(not whole, "the row has a wrong length", found=[*row.values()], **place)
+            image, phrase1, phrase2, label = (" ".join(row[name].split()) for name in columns)
+            refuse_if(label not in kind.numbers, f"impossible {kind.column}", found=label, **place)
+            image_id = image.removesuffix(".jpg")
+            rows.append(PairRow(reader.line_num, image_id, phrase1, phrase2, kind.numbers[label]))
     except csv.Error as error:
         problem = f"not readable as CSV (a truncated or damaged file): {error}"
         raise DataError(problem, file=path, where=f"line {max(reader.reader.line_num, 1)}", hint=hint) from None
-
-
-def _pair_row(
-    row: Mapping[Any, Any], line: int, columns: Sequence[str], label_of: Any, path: Path, hint: str
-) -> PairRow:
-    where = f"line {line}"
-    # DictReader puts surplus fields under None and None into missing fields.
-    if None in row or None in row.values() or not all(row[name].strip() for name in columns):
-        raise DataError("the row has a wrong length", file=path, where=where, found=list(row.values()), hint=hint)
-    label = label_of(row)
-    if label is None:
-        found = [row.get("original_label"), row[columns[-1]]]
-        raise DataError(f"impossible {columns[-1]}", file=path, where=where, found=found, hint=hint)
-    phrase1, phrase2 = (" ".join(row[name].split()) for name in columns[1:3])
-    return PairRow(line, row["image"].strip().removesuffix(".jpg"), phrase1, phrase2, label)
-
-
-def _typology_label(row: Mapping[str, str]) -> int | None:
-    number = {str(label): label for label in _TYPOLOGY_NAMES.values()}.get(row["type_label"].strip())
-    # The row contains the class twice; a row cut in the middle contradicts itself.
-    name = row.get("original_label")
-    if name is None or _TYPOLOGY_NAMES.get(name.strip()) == number:
-        return number
-    return None
-
-
-def _binary_label(row: Mapping[str, str]) -> int | None:
-    return {"False": 0, "True": 1}.get(row["ytrue"].strip())
+    return rows
 
 
 def clean_pairs(
