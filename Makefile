@@ -53,7 +53,7 @@ vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with 
 .PHONY: pointer
 pointer: export OMP_NUM_THREADS ?= 1
 pointer: $(INSTALLED)  ## small models that point on drawn screens: text, attention, a head of its own (a quarter of an hour, estimated)
-	$(BIN)/grounded-attention data screens --output data/screens --images 3000 --seed 0 --num-proc 2 --large
+	$(BIN)/grounded-attention data screens --output data/screens --images 3000 --seed 0 --num-proc 2
 	$(BIN)/python -m benchmarks.pointers
 
 .PHONY: families-vlm

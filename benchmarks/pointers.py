@@ -31,7 +31,7 @@ from grounded_attention import grounded_rows
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.main import main as program
 from grounded_attention.commands.number_options import positive
-from grounded_attention.dataset_scripts.scenes.screen_files import LARGE_PICTURE, PATCH
+from grounded_attention.dataset_scripts.scenes.screen_files import PATCH, PICTURE
 from grounded_attention.heads.points import is_hit, zoom_box
 from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.lens.pointing import point
@@ -92,7 +92,7 @@ def read_targets(count: int) -> list[dict[str, Any]]:
     for row in chosen:
         [phrase] = row["phrases"]
         x1, y1, x2, y2 = box = phrase["boxes"][0]
-        tokens = (x2 - x1) * (y2 - y1) * (LARGE_PICTURE / PATCH) ** 2
+        tokens = (x2 - x1) * (y2 - y1) * (PICTURE / PATCH) ** 2
         groups = ["all", row["data_type"], "below a token" if tokens < 1 else "a token and more"]
         groups.append(f"by {row['asked_by']}")
         targets.append({"image": row["image"], "text": phrase["text"], "box": box, "groups": groups})

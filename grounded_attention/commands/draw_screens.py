@@ -20,7 +20,7 @@ from .number_options import Positive, Processes, Seed
 
 
 def screens(
-    *, output: Path, images: Positive, seed: Seed, large: bool = False, num_proc: Processes = 1, force: bool = False
+    *, output: Path, images: Positive, seed: Seed, num_proc: Processes = 1, force: bool = False
 ) -> tuple[Any, str]:
     """Draws screens.
 
@@ -28,13 +28,12 @@ def screens(
         output (DIR): folder for the files
         images (N): number of screens, at least 5
         seed (N): the same seed gives the same screens
-        large: few, large elements with few names, for small models
         num_proc (N): number of processes
         force: replace screens of another seed, number or version
     """
     from grounded_attention.dataset_scripts.scenes.screen_files import write_screens
 
-    manifest = write_screens(output, images, seed, num_proc, force, large)
+    manifest = write_screens(output, images, seed, num_proc, force)
     return manifest, f"{output}: {json.dumps(manifest)}"
 
 

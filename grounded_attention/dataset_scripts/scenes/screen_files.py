@@ -30,29 +30,24 @@ from .dataset import check_images, mapper
 from .records import SPLITS, split_numbers, write_once
 from .screens import Screen
 
-VERSION = 1
+VERSION = 2
 SCALE = 2  # pixels of a unit
 PER_SCREEN = 6  # instructions
-# pixels that the small processor makes, also of large screens
-PICTURE = 160
-LARGE_PICTURE = 112
+PICTURE = 112  # pixels that the small processor makes
 PATCH = 16
 WORD = r"[^\W\d]+|\d|[^\w\s]"  # its words, and each digit
 NAMES = {**dict(zip(SPLITS, SPLITS, strict=True)), "val": "validation"}
 
 
-def write_screens(
-    output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False, large: bool = False
-) -> dict[str, Any]:
+def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
     """Draws screens and writes them to a folder, unless the folder already holds them."""
     check_images(count)
     root = Path(output)
-    drawn = "large screens" if large else "screens"
-    identity = {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
-    return write_once(root, identity, force, lambda: _write_all(root, count, seed, num_proc, large))
+    identity = {"version": VERSION, "seed": seed, "images": count, "drawn": "screens"}
+    return write_once(root, identity, force, lambda: _write_all(root, count, seed, num_proc))
 
 
-def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) -> dict[str, Any]:
+def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, Any]:
     numbers = split_numbers(seed, count)
     split_of = {number: NAMES[split] for split, listed in numbers.items() for number in listed}
     for name in (*NAMES.values(), "processor"):
@@ -61,7 +56,7 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) ->
     talks: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES.values()}
     words: Counter[str] = Counter()
     with mapper(num_proc) as mapped:
-        drawn = mapped(partial(_draw, seed, root, split_of, large), range(count))
+        drawn = mapped(partial(_draw, seed, root, split_of), range(count))
         for number, (made, talk) in enumerate(with_progress(drawn, "screens", count)):
             rows[split_of[number]] += [json.dumps(row) for row in made]
             talks[split_of[number]].append(talk)
@@ -70,18 +65,15 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) ->
         write_text(root / name / "metadata.jsonl", "\n".join(rows[name]) + "\n")
         write_text(root / f"{name}.json", json.dumps(talks[name]) + "\n")
     known = [*sorted(words), *"0123456789[],"]
-    picture = LARGE_PICTURE if large else PICTURE
-    for path, text in writers_llava.processor_files(known, picture, PATCH, WORD).items():
+    for path, text in writers_llava.processor_files(known, PICTURE, PATCH, WORD).items():
         write_bytes(root / "processor" / path, text.encode())
     return {"splits": {name: len(talks[name]) for name in NAMES.values()}}
 
 
-def _draw(
-    seed: int, root: Path, split_of: dict[int, str], large: bool, number: int
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Writes the picture of a screen; its rows, and its conversation."""
     rng = random.Random(f"{seed}/screen/{number}")
-    screen = screens.draw_screen(rng, large)
+    screen = screens.draw_screen(rng)
     name = f"{number:06d}.png"
     paint(screen).save(root / split_of[number] / name, compress_level=1)
     rows: list[dict[str, Any]] = []
@@ -129,7 +121,7 @@ def paint(screen: Screen, scale: int = SCALE) -> Image.Image:
         elif element.shown:
             colour = colours["on_accent" if element.group == "header" else "text"]
             pen.text(middle, element.shown, colour, font, anchor="mm")
-        elif element.kind in ("field", "checkbox"):
+        elif element.kind == "field":
             pen.rounded_rectangle(box, screen.radius * scale / 2, colours["paper"], colours["line"], scale)
         else:
             _glyph(pen, element.label, box, colours["text"], scale)
@@ -149,16 +141,10 @@ _LINES: dict[str, list[list[float]]] = {
     "back": [[9.5, 5, 0.5, 5], [4.5, 1, 0.5, 5, 4.5, 9]],
     "add": [[5, 0.5, 5, 9.5], [0.5, 5, 9.5, 5]],
     "menu": [[0, 2, 10, 2], [0, 5, 10, 5], [0, 8, 10, 8]],
-    "favourite": [[5, 9.5, 0.5, 4.5, 0.5, 2.5, 2.5, 1, 5, 3.5, 7.5, 1, 9.5, 2.5, 9.5, 4.5, 5, 9.5]],
-    "cart": [[0, 1, 2, 1, 3.5, 6.5, 8.5, 6.5, 10, 2.5, 2.5, 2.5]],
-    "profile": [[1, 10, 2, 7, 8, 7, 9, 10]],
-    "play": [[2, 0.5, 2, 9.5, 9.5, 5, 2, 0.5]],
 }
 _CIRCLES: dict[str, list[list[float]]] = {
     "search": [[0.5, 0.5, 7, 7]],
     "settings": [[2.5, 2.5, 7.5, 7.5]],
-    "cart": [[3, 8, 5, 10], [7, 8, 9, 10]],
-    "profile": [[2.5, 0, 7.5, 5]],
 }
 
 

@@ -6,7 +6,7 @@ Positions are units with the origin at the top left, of which `paint` draws seve
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from PIL import ImageFont
 Box = tuple[float, float, float, float]
 Colour = tuple[int, int, int]
 
-# Name of a command -> what it is for, in words that do not name it. Those of GLYPHS may be icons.
+# Name of a command -> what it is for, in words that do not name it.
 COMMANDS = {
     "search": "find something",
     "home": "go to the start page",
@@ -25,27 +25,7 @@ COMMANDS = {
     "back": "return to the last page",
     "add": "make a new one",
     "menu": "show more choices",
-    "favourite": "remember this one",
-    "cart": "see what will be paid",
-    "profile": "see my account",
-    "play": "start the music",
-    "save": "keep the changes",
-    "open": "look for a file",
-    "print": "put it on paper",
-    "copy": "make a duplicate",
-    "undo": "take back the last step",
-    "share": "show it to others",
-    "cancel": "give up",
-    "next": "go on",
-    "filter": "see fewer results",
-    "sort": "bring into order",
-    "download": "get the file",
-    "help": "read the manual",
 }
-GLYPHS = tuple(COMMANDS)[:12]
-# commands of screens with few, large elements, and how much larger these are
-FEW = 8
-LARGER = 1.8
 TITLE_ICONS = {"close": "leave this window", "minimise": "hide this window", "maximise": "fill the whole screen"}
 FIELDS = {
     "name": "say who it is",
@@ -54,7 +34,6 @@ FIELDS = {
     "city": "say where it goes",
     "phone": "say which number to call",
 }
-OPTIONS = {"dark mode": "make it black", "news": "hear what happens", "sound": "hear it", "updates": "stay current"}
 MENUS = ("file", "edit", "view", "tools", "window")
 PLATFORMS = {
     "windows": "desktop",
@@ -65,13 +44,14 @@ PLATFORMS = {
     "tool": "web",
 }
 _SIZES = {"desktop": (156, 120), "mobile": (96, 152), "web": (156, 126)}
+LARGER = 1.8  # elements on a screen of this size
 _ACCENTS = ((0, 110, 200), (200, 80, 30), (40, 140, 70), (130, 60, 170))
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 @dataclass(frozen=True)
 class Element:
-    """What can be clicked: a `kind` (icon, button, menu, link, field, checkbox, entry), in a row or column, `group`.
+    """What can be clicked: a `kind` (icon, button, menu, link, field, entry), in a row or column, `group`.
 
     `label` is what it is called, `shown` the text that it has on the screen, if any, and `size` its height.
     """
@@ -124,11 +104,10 @@ def text_width(text: str, size: float) -> float:
     return font(64).getlength(text) * size / 64
 
 
-def draw_screen(rng: random.Random, large: bool = False) -> Screen:
-    """Draws a random screen of one of the platforms, light or dark; a `large` one has few, large elements."""
+def draw_screen(rng: random.Random) -> Screen:
+    """Draws a random screen of one of the platforms, light or dark, with some seven elements."""
     platform = rng.choice([*PLATFORMS])
-    shrink = LARGER if large else 1.0
-    width, height = (round(edge * rng.uniform(0.92, 1.08) / shrink) for edge in _SIZES[PLATFORMS[platform]])
+    width, height = (round(edge * rng.uniform(0.92, 1.08) / LARGER) for edge in _SIZES[PLATFORMS[platform]])
     dark = rng.random() < 0.4
     accent = rng.choice(_ACCENTS)
     paper, bar, text, line = (28, 48, 235, 95) if dark else (250, 226, 25, 170)
@@ -137,18 +116,18 @@ def draw_screen(rng: random.Random, large: bool = False) -> Screen:
     red, green, blue = (255 - (255 - tone) // 2 for tone in accent)
     colours |= {"accent": accent, "desk": (red, green, blue)}
     screen = Screen(platform, width, height, colours, radius=0 if platform == "windows" else rng.choice((2, 4)))
-    _Layout(screen, rng, [*COMMANDS][: FEW if large else None]).fill()
+    _Layout(screen, rng).fill()
     return screen
 
 
 class _Layout:
     """Puts elements on a screen from the top to the bottom; no name is used twice."""
 
-    def __init__(self, screen: Screen, rng: random.Random, names: list[str]) -> None:
+    def __init__(self, screen: Screen, rng: random.Random) -> None:
         self.screen = screen
         self.rng = rng
         self.place = PLATFORMS[screen.platform]
-        self.names = rng.sample(names, len(names))
+        self.names = rng.sample([*COMMANDS], len(COMMANDS))
         self.left = 0.0
         self.right = float(screen.width)
         self.top = 0.0
@@ -170,12 +149,11 @@ class _Layout:
         return dealt
 
     def _shape(self, box: Box, colour: str, **attributes: Any) -> None:
-        self.screen.shapes.append(replace(Shape(box, colour), **attributes))
+        self.screen.shapes.append(Shape(box, colour, **attributes))
 
     def _add(self, kind: str, label: str, box: Box, group: str, **attributes: Any) -> None:
-        known = COMMANDS | TITLE_ICONS | FIELDS | OPTIONS
-        made = Element(kind, label, known.get(label, ""), box, group)
-        self.screen.elements.append(replace(made, **attributes))
+        known = COMMANDS | TITLE_ICONS | FIELDS
+        self.screen.elements.append(Element(kind, label, known.get(label, ""), box, group, **attributes))
 
     def _row_of_icons(self, names: Sequence[str], left: float, middle: float, side: float, group: str) -> None:
         for number, name in enumerate(names):
@@ -195,10 +173,7 @@ class _Layout:
         mac = self.screen.platform == "macos"
         x, names = (self.left + 5, [close, *others]) if mac else (self.right - side * 4.9, [*others, close])
         self._row_of_icons(names, x, self.top + 6.5, side, "title bar")
-        x = self.left + (self.right - self.left) * 0.4
-        title = self.rng.choice(("Notes", "Photos", "Editor"))
-        if x + 60 < self.right:
-            self._shape((x, self.top, x + 50, self.top + 13), "text", text=title)
+        self.rng.randrange(3)  # a title has no room; without this draw the screens of a seed would be others
         self.top += 13
         if self.rng.random() < 0.75:
             x = self.left + 4
@@ -216,7 +191,7 @@ class _Layout:
     def _toolbar(self, count: int) -> None:
         side = self.rng.choice((8, 10, 12))
         self._shape((self.left, self.top, self.right, self.top + side + 6), "bar")
-        self._row_of_icons(self._deal(count, GLYPHS), self.left + 6, self.top + side / 2 + 3, side, "toolbar")
+        self._row_of_icons(self._deal(count), self.left + 6, self.top + side / 2 + 3, side, "toolbar")
         self.top += side + 6
 
     def _phone(self) -> None:
@@ -225,7 +200,7 @@ class _Layout:
         self._shape((self.right - 18, 3, self.right - 5, 7), "line", radius=1)
         self.top = 9
         self._toolbar(self.rng.randint(2, 4))
-        names = self._deal(self.rng.randint(3, 4), GLYPHS)
+        names = self._deal(self.rng.randint(3, 4))
         side = self.rng.choice((9, 11))
         self.bottom -= 20
         self._shape((0, self.bottom, self.right, self.bottom + 20), "bar")
@@ -237,7 +212,7 @@ class _Layout:
     def _browser(self) -> None:
         self._shape((0, 0, self.right, self.bottom), "paper")
         self._shape((0, 0, self.right, 15), "bar")
-        self._row_of_icons(self._deal(2, ("back", "home", "favourite")), 5, 7.5, 8, "address bar")
+        self._row_of_icons(self._deal(2, ("back", "home")), 5, 7.5, 8, "address bar")
         self._shape((38, 2.5, self.right - 6, 12.5), "paper", radius=5)
         self._shape((43, 2, self.right, 13), "line", text=f"www.{self.screen.platform}.org", size=7)
         self.top = 15
@@ -258,7 +233,7 @@ class _Layout:
             self._toolbar(self.rng.randint(3, 5))
 
     def _form(self) -> None:
-        """Fields with their names, and checkboxes."""
+        """Fields with their names."""
         size = self.text_size
         wide = max((self.right - self.left) * 0.3, 8 + text_width("Password", self.text_size))
         for name in self.rng.sample([*FIELDS], self.rng.randint(2, 3)):
@@ -270,19 +245,9 @@ class _Layout:
             right = min(self.right - 8, self.left + wide + 100)
             self._add("field", name, (self.left + wide + 6, self.top + 3, right, self.top + 14), "form", down=True)
             self.top += 15
-        for name in self.rng.sample([*OPTIONS], self.rng.randint(1, 2)):
-            if self.top + 12 > self.bottom - 20:
-                return
-            side = self.rng.choice((6, 8))
-            box = (self.left + 9, self.top + 3, self.left + 9 + side, self.top + 3 + side)
-            self._add("checkbox", name, box, "options", down=True)
-            words = (box[2] + 4, self.top + 1, self.right, self.top + 5 + side)
-            self._shape(words, "text", text=name.capitalize(), size=size)
-            self.top += side + 5
 
     def _listing(self) -> None:
-        """Entries below each other, in one column; the second list stands beside nothing."""
-        group = "second list" if any(each.group == "list" for each in self.screen.elements) else "list"
+        """Entries below each other, in one column."""
         high = self.text_size + 5
         self.top += 3
         for name in self._deal(self.rng.randint(2, 4)):
@@ -294,7 +259,7 @@ class _Layout:
                 self.left + 16 + text_width(name.title(), self.text_size),
                 self.top + high,
             )
-            self._add("entry", name, box, group, shown=name.title(), size=self.text_size, down=True)
+            self._add("entry", name, box, "list", shown=name.title(), size=self.text_size, down=True)
             self._shape((self.left + 6, self.top + high + 0.5, self.right - 6, self.top + high + 1), "line")
             self.top += high + 1
 
@@ -335,5 +300,5 @@ def ask(screen: Screen, rng: random.Random) -> Iterator[tuple[int, str, str]]:
 
 
 def _by_label(element: Element) -> str:
-    verb = {"field": "type the", "checkbox": "tick", "menu": "open the menu", "entry": "choose", "link": "follow"}
+    verb = {"field": "type the", "menu": "open the menu", "entry": "choose", "link": "follow"}
     return f"{verb.get(element.kind, 'click')} {element.label}"
