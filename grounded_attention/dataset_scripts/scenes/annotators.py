@@ -50,7 +50,7 @@ TEMPLATES = (
     "there V:A A and B",
     "A and B in P",
 )
-PAIR_TEMPLATES = ("A S:A next to N R:AB B", "A close to N V:A R:AB B", "R:AB B V:A A near N")
+PAIR_TEMPLATES = ("A S:A next_to N R:AB B", "A close_to N V:A R:AB B", "R:AB B V:A A near N")
 VERBS = (("sits", "sit"), ("lies", "lie"), ("rests", "rest"), ("stands", "stand"))
 NOT_VISUAL = {"N": ("each other",), "P": ("the picture", "this image", "a photo")}
 GROUND_PHRASES = {
@@ -193,7 +193,7 @@ class _CaptionDraft:
             forms = {"V": ("is", "are"), "I": ("it", "them")}.get(kind) or self.rng.choice(VERBS)
             self.tokens.append(forms[len(self.letters[letters].members) > 1])
         else:
-            self.tokens.append(symbol)
+            self.tokens.append(symbol.replace("_", " "))
         return True
 
     def _add_relation(self, subject: str, target: str) -> bool:
@@ -202,7 +202,7 @@ class _CaptionDraft:
         if not fitting:
             return False
         relation = self.rng.choice(fitting)
-        self.tokens += self.rng.choice(RELATION_WORDS[relation]).split()
+        self.tokens.append(self.rng.choice(RELATION_WORDS[relation]))
         self.facts.append(Fact(relation, self._number(subject), self._number(target)))
         return True
 

@@ -55,7 +55,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Caption:
-    """Words and numbers of mentions in order, the mentions, and the facts; lower case, without the final period."""
+    """Words and numbers of mentions in order, the mentions, and the facts; lower case, without the final period.
+
+    Words for a relation ("to the left of") are one token.
+    """
 
     tokens: tuple[str | int, ...]
     mentions: tuple[Mention, ...]

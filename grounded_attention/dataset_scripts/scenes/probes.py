@@ -118,15 +118,11 @@ def _other_relations(caption: Caption) -> Iterator[Caption]:
         if other == fact.relation or relations.count(fact.relation) > 1:
             continue
         for words, opposite in zip(RELATION_WORDS[fact.relation], RELATION_WORDS[other], strict=True):
-            span = words.split()
-            tokens = list(caption.tokens)
-            starts = [i for i in range(len(tokens)) if tokens[i : i + len(span)] == span]
-            if starts:
+            if words in caption.tokens:
                 facts = [*caption.facts]
                 facts[place] = replace(fact, relation=other)
-                changed = [*tokens[: starts[0]], *opposite.split(), *tokens[starts[0] + len(span) :]]
+                changed = [opposite if token == words else token for token in caption.tokens]
                 yield replace(caption, tokens=tuple(changed), facts=tuple(facts))
-                break
 
 
 def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:

@@ -9,8 +9,8 @@ The comments of a sentence identify its caption: `image_id`, and `caption_id` in
 Entities, `<image id>#<caption, from 0>`. `text` is the caption in that builder's form.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 
 from .annotators import RELATION_WORDS, VERBS
 from .captions import Caption
@@ -43,10 +43,9 @@ CLAUSES = {
 }
 DETERMINERS = frozenset(("a", "an", "the", "this", "each", "both", "some"))
 NUMERALS = frozenset(("one", "two", "three"))
-PREPOSITIONS = frozenset(("of", "with", "from"))
-PRONOUNS = frozenset(("it", "them"))
+PREPOSITIONS = frozenset(("of", "with", "from", "to", "on"))
 PARTS_OF_SPEECH = {
-    **dict.fromkeys(("there", "we", "you", "that", *PRONOUNS), "PRON"),
+    **dict.fromkeys(("there", "we", "you", "that"), "PRON"),
     **dict.fromkeys(("see", "shows", "seen"), "VERB"),
     **dict.fromkeys(("can", "be", "is", "are"), "AUX"),
     **dict.fromkeys((",", "."), "PUNCT"),
@@ -54,22 +53,18 @@ PARTS_OF_SPEECH = {
     "while": "SCONJ",
     "with": "ADP",
 }
-_POSTURE_VERBS = frozenset(form for forms in VERBS for form in forms)
-# Longest first: "on the left side of" is not "on".
-_PLACES = sorted(
-    (tuple(words.split()) for table in (*RELATION_WORDS.values(), ("on", "in")) for words in table),
-    key=len,
-    reverse=True,
-)
+# What a word is in a clause; other words stand for themselves.
+KINDS = {"is": "V", "are": "V", **dict.fromkeys((form for forms in VERBS for form in forms), "S")}
+PLACES = frozenset(("on", "in", *chain.from_iterable(RELATION_WORDS.values())))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Node:
     """A word of a tree: form, part of speech, index of its head (the root is its own head), relation to the head."""
 
     form: str
     upos: str
-    head: int
+    head: int = 0
     relation: str = "root"
 
 
@@ -86,26 +81,29 @@ def parse(caption: Caption) -> list[Node]:
     """Parses a caption."""
     nodes: list[Node] = []
     items = _add_items(nodes, caption)
-    before = 2 if items[0].scenery and len(items) > 1 and items[1].kind == "," else 0
+    # Scenery is outside of the clause: before it, with a comma, or after it.
+    before = 2 if items[0].scenery else 0
     after = len(items)
-    while after > before and items[after - 1].scenery:
+    while items[after - 1].scenery:
         after -= 1
     clause = " ".join(item.kind for item in items[before:after])
     if clause not in CLAUSES:
         raise ValueError(f"{caption.text!r}: {clause!r} is not a clause of the captions' grammar; add it to CLAUSES")
     edges = [edge.split(":", 1) for edge in CLAUSES[clause].split()]
-    root = before + next(place for place, (head, _) in enumerate(edges) if head == "0")
-    links = {before + place: (before + int(head) - 1, relation) for place, (head, relation) in enumerate(edges)}
+    root = before + [head for head, _ in edges].index("0")
+    outside = (root, "nmod" if items[root].kind == "N" else "obl")
+    links = [outside, (root, "punct")][:before]
+    links += [(before + int(head) - 1, relation) for head, relation in edges]
+    links += [outside] * (len(items) - after)
     links[root] = (root, "root")
-    scenery = "nmod" if items[root].kind == "N" else "obl"
-    links |= dict.fromkeys((*range(min(before, 1)), *range(after, len(items))), (root, scenery))
-    links |= {1: (root, "punct")} if before else {}
-    for place, (above, relation) in links.items():
-        node = nodes[items[place].top]
-        adjective = {"obl": "advmod", "nmod": "amod"} if node.upos == "ADJ" else {}
-        upos = "VERB" if items[place].kind == "V" and relation == "root" else node.upos  # "there is"
-        linked = Node(node.form, upos, items[above].top, adjective.get(relation, relation))
-        nodes[items[place].top] = linked
+    for item, (above, relation) in zip(items, links, strict=True):
+        node = nodes[item.top]
+        if node.upos == "ADJ":
+            relation = {"obl": "advmod", "nmod": "amod"}.get(relation, relation)
+        if item.kind == "V" and relation == "root":  # "there is"
+            node.upos = "VERB"
+        node.head = items[above].top
+        node.relation = relation
     return [*nodes, Node(".", "PUNCT", items[root].top, "punct")]
 
 
@@ -127,35 +125,16 @@ def _sentence(image_id: str, number: int, caption: Caption) -> str:
 def _add_items(nodes: list[Node], caption: Caption) -> list[Item]:
     """Adds the words of the nominals, places and words of a caption."""
     items: list[Item] = []
-    tokens = caption.tokens
-    place = 0
-    while place < len(tokens):
-        token = tokens[place]
-        words = _place_words(tokens, place)
-        if words:
-            place += len(words)
-            items.append(_add_place(nodes, words, caption, tokens[place]))
-        elif isinstance(token, int):
+    tokens = iter(caption.tokens)
+    for token in tokens:
+        if isinstance(token, int):
             items.append(Item("N", _add_nominal(nodes, caption.mentions[token].text)))
+        elif token in PLACES:
+            items.append(_add_place(nodes, token, caption, next(tokens)))
         else:
-            kind = "S" if token in _POSTURE_VERBS else token
-            items.append(Item("V" if token in ("is", "are") else kind, len(nodes)))
-            nodes.append(Node(token, PARTS_OF_SPEECH.get(token, "VERB"), 0))
-        place += 1
+            items.append(Item(KINDS.get(token, token), len(nodes)))
+            nodes.append(Node(token, PARTS_OF_SPEECH.get(token, "VERB")))
     return items
-
-
-def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | None:
-    """Returns the words of a place that begins here: those of a relation with a nominal or a pronoun after them."""
-    for words in _PLACES:
-        end = start + len(words)
-        if (
-            tokens[start:end] == words
-            and end < len(tokens)
-            and (isinstance(tokens[end], int) or tokens[end] in PRONOUNS)
-        ):
-            return words
-    return None
 
 
 def _add_nominal(nodes: list[Node], text: str) -> int:
@@ -182,24 +161,27 @@ def _modifier(word: str, head: int) -> Node:
     return Node(word, "ADJ", head, "amod")
 
 
-def _add_place(nodes: list[Node], words: Sequence[str], caption: Caption, token: str | int) -> Item:
+def _add_place(nodes: list[Node], place: str, caption: Caption, token: str | int) -> Item:
     """Adds a place: its object with a preposition, or "left", "side", "next", ... with the object below it."""
-    mention = caption.mentions[token] if isinstance(token, int) else None
-    kind = "I" if tuple(words) == ("in",) and mention and not mention.entity else "P"
-    head = len(nodes) + len(words) - 2
-    for word in words[:-2]:
-        nodes.append(Node(word, "ADP", head, "case") if word in ("to", "on") else _modifier(word, head))
-    if len(words) > 1:
-        nodes.append(Node(words[-2], "NOUN" if len(words) > 2 else "ADJ", head))
-    case = Node(words[-1], "ADP", 0, "case")
+    *first, last = place.split()
+    head = len(nodes) + len(first) - 1
+    nodes += [_modifier(word, head) for word in first[:-1]]
+    if first:
+        nodes.append(Node(first[-1], "NOUN" if len(first) > 1 else "ADJ"))
+    case = Node(last, "ADP", 0, "case")
     nodes.append(case)
-    if mention:
-        top = _add_nominal(nodes, mention.text)
+    kind = "P"
+    scenery = False
+    if isinstance(token, int):
+        mention = caption.mentions[token]
+        kind = "P" if mention.entity or place != "in" else "I"
+        scenery = mention.entity is not None and mention.entity.kind != "object"
+        case.head = _add_nominal(nodes, mention.text)
     else:
-        top = len(nodes)
-        nodes.append(Node(str(token), "PRON", 0))
-    nodes[head + 1] = replace(case, head=top)
-    if len(words) == 1:
-        return Item(kind, top, bool(mention and mention.entity and mention.entity.kind != "object"))
-    nodes[top] = replace(nodes[top], head=head, relation="nmod" if len(words) > 2 else "obl")
+        case.head = len(nodes)
+        nodes.append(Node(token, "PRON"))
+    if not first:
+        return Item(kind, case.head, scenery)
+    nodes[case.head].head = head
+    nodes[case.head].relation = "nmod" if len(first) > 1 else "obl"
     return Item(kind, head)
