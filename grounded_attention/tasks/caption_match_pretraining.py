@@ -26,7 +26,7 @@ from .masked_task import WORDS, MaskedTask
 from .masking import WORD_PROBABILITY, mask_words, word_masker
 from .pretraining_losses import relationship_labels, word_labels
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, joined_arguments, region_arguments
-from .vcr import tag_records
+from .vcr import pair_tags
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class CaptionMatchPretraining(MaskedTask):
         without a label are left out. `grounded`: captions with their `phrases` and `other_phrases`, those of the other
         captions, if the split has phrases with boxes (see `caption_rows.to_rows`).
         """
-        if {"question", "choices", "label"} <= set(split.column_names):
+        if {"choices", "label"} <= set(split.column_names):
             labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
             return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
         if not {"example_id", "text"} <= set(split.column_names):
@@ -110,13 +110,12 @@ class CaptionMatchPretraining(MaskedTask):
 
 
 def _with_choice(row: Mapping[str, Any]) -> dict[str, Any]:
-    texts = (row["question"], row["choices"][row["label"]])
     return {
         "image_id": row["image_id"],
         "caption_id": row["example_id"],
-        "text": texts[0]["text"],
-        "second": texts[1]["text"],
-        "tags": tag_records(texts[0], 0) + tag_records(texts[1], 1),
+        "text": row["text"],
+        "second": row["choices"][row["label"]],
+        "tags": pair_tags(row, row["label"]),
     }
 
 

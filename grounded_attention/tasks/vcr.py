@@ -58,7 +58,7 @@ class VCR(Task):
     name = "vcr"
     title = "visual commonsense reasoning"
     builder = "vcr"
-    columns = ("example_id", "image_id", "objects", "boxes", "question", "choices", "label")
+    columns = ("example_id", "image_id", "objects", "boxes", "text", "choices", "phrases", "label")
     head = "multiple_choice"
     model_inputs = (*TEXT_AND_REGIONS, "token_regions", "image_text_alignment")
     Options = VCROptions
@@ -95,14 +95,14 @@ for answer, share in zip(answers, shares):
         regions = examples.regions
         for row, record in zip(rows, regions or (), strict=regions is not None):
             _check_objects(row, record)
-        pairs = [(row, choice) for row in rows for choice in row["choices"]]
+        pairs = [(row, number) for row in rows for number in range(len(row["choices"]))]
         tagged = regions is not None or examples.images is not None
         texts = _texts(pairs, processor, self.options.max_text_length, tagged)
         cut = {"cut_tokens": texts.pop("cut_tokens")} if "cut_tokens" in texts else {}
         batch = cut | {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
         if tagged:
             seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
-            inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
+            inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **seen)
             batch |= {name: values for name, values in inputs.items() if name not in batch}
             if self.options.region_classes:
                 batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
@@ -113,7 +113,7 @@ for answer, share in zip(answers, shares):
         logits = outputs.logits.float()
         confidences = logits.sigmoid() if context.config.choice_loss == "sigmoid" else logits.softmax(-1)
         for row, probabilities in zip(rows, confidences, strict=True):
-            named = [choice["text"] for choice in row["choices"]]
+            named = row["choices"]
             fields = classified(probabilities, row["label"], named) | {"kinds": {}, "worth": {}}
             best = int(probabilities.argmax())
             objects = zip(row["boxes"], row.get("objects") or [""] * len(row["boxes"]), strict=True)
@@ -122,7 +122,7 @@ for answer, share in zip(answers, shares):
                 row["image_id"],
                 "vcr",
                 **fields,
-                texts=(("question", row["question"]["text"]),),
+                texts=(("question", row["text"]),),
                 boxes=tuple(Box(MEANT, tuple(box), name) for box, name in objects),
                 choices=tuple(Alternative(text, n == row["label"], n == best) for n, text in enumerate(named)),
             )
@@ -142,10 +142,10 @@ def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: boo
         boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
         seen["region_boxes"] = boxes
         seen["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
-        seen["tags"] = [tag_records(row["question"], 0) + tag_records(choice, 1) for row, choice in pairs]
+        seen["tags"] = [pair_tags(row, number) for row, number in pairs]
     inputs = processor(
-        text=[row["question"]["text"] for row, _ in pairs],
-        text_pair=[choice["text"] for _, choice in pairs],
+        text=[row["text"] for row, _ in pairs],
+        text_pair=[row["choices"][number] for row, number in pairs],
         max_length=None if length is None else length + SPECIALS,
         return_tensors="pt",
         **seen,
@@ -154,12 +154,10 @@ def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: boo
     return {name: inputs[name] for name in names if name in inputs}
 
 
-def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """Converts the tags of the builder to tags of the processor."""
-    return [
-        {"sentence": number, "start": tag["start"], "end": tag["end"], "regions": tag["objects"]}
-        for tag in text["tags"]
-    ]
+def pair_tags(row: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+    """The phrases of the question and of one of its choices, as those of a pair of texts."""
+    named = [phrase for phrase in row["phrases"] if phrase["sentence"] in (0, number + 1)]
+    return [{**phrase, "sentence": min(phrase["sentence"], 1)} for phrase in named]
 
 
 def _check_objects(row: Mapping[str, Any], record: Any) -> None:

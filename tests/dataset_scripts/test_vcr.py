@@ -6,6 +6,7 @@ import pytest
 from grounded_attention.dataset_scripts.builders.vcr import VCR, VCRConfig
 from grounded_attention.dataset_scripts.builders.vcr_files import NEUTRAL_NAMES, object_words
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.tasks.vcr import pair_tags
 from tests.helpers.processing_helpers import make_processor
 from tests.helpers.vcr_files import CLIP, OBJECTS, question, write, write_image
 
@@ -25,18 +26,21 @@ def build(data_dir, tmp_path, **options):
     return builder
 
 
-def named(text):
-    """The words of a text's tags, with their objects."""
-    return [(text["text"][tag["start"] : tag["end"]], tag["objects"]) for tag in text["tags"]]
+def named(row, sentence=0):
+    """The words of the question, or of a choice, that name objects, with these."""
+    texts = [row["text"], *row["choices"]]
+    phrases = [each for each in row["phrases"] if each["sentence"] == sentence]
+    assert all(texts[sentence][each["start"] : each["end"]] == each["text"] for each in phrases)
+    return [(each["text"], each["regions"]) for each in phrases]
 
 
 def test_objects_are_named_and_tagged(data, tmp_path):
     row = build(data, tmp_path, splits="train").as_dataset("train")[0]
     first, _, second = object_words(OBJECTS, "train-0", neutral=True)
-    assert row["question"]["text"] == f"Why do {first} and {second} like car ?"
-    assert named(row["question"]) == [(first, [0]), (second, [2]), ("car", [1])]
-    assert [choice["text"] for choice in row["choices"]] == ["No .", f"{second} 's hungry .", "car", "Yes ."]
-    assert [named(choice) for choice in row["choices"]] == [[], [(second, [2])], [("car", [1])], []]
+    assert row["text"] == f"Why do {first} and {second} like car ?"
+    assert named(row) == [(first, [0]), (second, [2]), ("car", [1])]
+    assert row["choices"] == ["No .", f"{second} 's hungry .", "car", "Yes ."]
+    assert [named(row, number) for number in range(1, 5)] == [[], [(second, [2])], [("car", [1])], []]
     assert (row["label"], row["mode"], row["answer"]) == (1, "answer", -1)
     assert (row["example_id"], row["image_id"], row["file_name"]) == ("train-0", "film_00.01@0", f"{CLIP}.jpg")
 
@@ -54,10 +58,10 @@ def test_boxes_are_divided_and_clipped(data, tmp_path):
 def test_rationales_follow_the_right_answer(data, tmp_path):
     answers = build(data, tmp_path, splits="train").as_dataset("train")[0]
     row = build(data, tmp_path, splits="train", mode="rationale").as_dataset("train")[0]
-    assert row["question"]["text"] == f"{answers['question']['text']} {answers['choices'][1]['text']}"
-    assert named(row["question"]) == named(answers["question"]) + named(answers["choices"][1])
+    assert row["text"] == f"{answers['text']} {answers['choices'][1]}"
+    assert named(row) == named(answers) + named(answers, 2)
     first, car, second = object_words(OBJECTS, "train-0", neutral=True)
-    assert row["choices"][3]["text"] == f"{first} and {car} and {second}"
+    assert row["choices"][3] == f"{first} and {car} and {second}"
     assert (row["label"], row["mode"], row["answer"], row["example_id"]) == (3, "rationale", 1, "train-0")
 
 
@@ -65,13 +69,13 @@ def test_test_has_no_labels_and_every_answer_before_the_rationales(data, tmp_pat
     write(data, "test", [question(0, "test")])
     rows = build(data, tmp_path, splits="test").as_dataset("test")
     assert (rows[0]["label"], len(rows)) == (-1, 1)
-    choices = [choice["text"] for choice in rows[0]["choices"]]
+    choices = rows[0]["choices"]
     rows = build(data, tmp_path, splits="test", mode="rationale").as_dataset("test")
     assert rows["example_id"][:] == ["test-0_a0", "test-0_a1", "test-0_a2", "test-0_a3"]
     assert rows["answer"][:] == [0, 1, 2, 3]
     assert rows["label"][:] == [-1] * 4
     for row, choice in zip(rows, choices, strict=True):
-        assert row["question"]["text"].endswith(f"? {choice}")
+        assert row["text"].endswith(f"? {choice}")
 
 
 def test_splits_are_those_of_existing_files(data, tmp_path):
@@ -208,13 +212,7 @@ def test_tags_show_the_processor_the_regions(data, tmp_path):
     """A row's tags, handed on, make each name see the region of its object."""
     row = build(data, tmp_path, splits="train", names="category").as_dataset("train")[0]
     processor = make_processor(region_feature_size=2)
-    texts = [row["question"], row["choices"][1]]
-    tags = [
-        {"text": place, "start": tag["start"], "end": tag["end"], "region": tag["objects"][0]}
-        for place, text in enumerate(texts)
-        for tag in text["tags"]
-    ]
     regions = {"region_features": [[0.0, 0.0]] * 3, "region_boxes": row["boxes"]}
-    inputs = processor(texts[0]["text"], texts[1]["text"], tags=tags, **regions)
+    inputs = processor(row["text"], row["choices"][1], tags=pair_tags(row, 1), **regions)
     # [CLS] why do person and person like car ? [SEP] person ' s hungry . [SEP]
     assert inputs["token_regions"].tolist() == [[-1, -1, -1, 1, -1, 3, -1, 2, -1, -1, 3, -1, -1, -1, -1, -1]]

@@ -9,19 +9,16 @@ from tests.helpers.tiny_vgp import FEATURE_SIZE
 BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]]
 
 
-def text(words, *tags):
-    """Makes a text of words with tags (word, objects)."""
-    spans = []
-    for word, objects in tags:
-        start = words.index(word)
-        spans.append({"start": start, "end": start + len(word), "objects": objects})
-    return {"text": words, "tags": spans}
+def named(sentence, text, word, *objects):
+    start = text.index(word)
+    return {"text": word, "start": start, "end": start + len(word), "sentence": sentence, "regions": [*objects]}
 
 
 def row(number=0, label=2, objects=("person", "diningtable")):
-    choices = [text("d e"), text("f a", ("a", [1])), text("g"), text("h i j k")]
+    phrases = [named(0, "a b c", "b", 0), named(0, "a b c", "c", 1, 0), named(2, "f a", "a", 1)]
+    texts = {"text": "a b c", "choices": ["d e", "f a", "g", "h i j k"], "phrases": phrases}
     names = {"example_id": f"val-{number}", "image_id": "1", "objects": list(objects), "boxes": BOXES}
-    return {**names, "question": text("a b c", ("b", [0]), ("c", [1, 0])), "choices": choices, "label": label}
+    return {**names, **texts, "label": label}
 
 
 def regions(count=2):

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -33,10 +34,6 @@ OPTIONS = {
 }
 # Numbers that ViLBERT's feature files add to those of the images, so that one table holds all splits.
 FIRST_NUMBERS = {"train": 0, "val": 1_000_000, "test": 2_000_000}
-TEXT = {
-    "text": Value("string"),
-    "tags": List({"start": Value("int32"), "end": Value("int32"), "objects": List(Value("int32"))}),
-}
 FEATURES = {
     **texts("example_id", "image_id", "file_name"),
     **SIZE,
@@ -44,8 +41,15 @@ FEATURES = {
     "boxes": List(List(Value("float32"), length=4)),
     "mode": Value("string"),
     "answer": Value("int32"),
-    "question": TEXT,
-    "choices": List(TEXT, length=CHOICES),
+    "text": Value("string"),
+    "choices": List(Value("string"), length=CHOICES),
+    "phrases": List(
+        {
+            "text": Value("string"),
+            **dict.fromkeys(("start", "end", "sentence"), Value("int32")),
+            "regions": List(Value("int32")),
+        }
+    ),
     "label": Value("int32"),
 }
 Row = dict[str, Any]
@@ -90,12 +94,12 @@ class VCRConfig(LocalConfig):
 class VCR(LocalBuilder):
     """One row a question with four choices, the objects of its image and their boxes.
 
-    A row is `{example_id, image_id, file_name, width, height, objects, boxes, mode, answer, question, choices,
-    label}`. `question` and each of the four `choices` are `{text, tags}`; a tag `{start, end, objects}` gives the
-    object that a span of characters refers to. In the text, an object is its category and a person a gender-neutral
-    name (see [`object_words`]); several are written as "a and b". `boxes` are those of the `objects`, divided by the
-    image's size. An object without a box (or with one that contains no pixel) gets the box of the whole image, and
-    `builder.report` counts it.
+    A row is `{example_id, image_id, file_name, width, height, objects, boxes, mode, answer, text, choices, phrases,
+    label}`. `text` is the question. `phrases` are the words that name objects: characters of the question (`sentence`
+    0) or of a choice (1 to 4), and the index of the object as `regions`. In the text, an object is its category and a
+    person a gender-neutral name (see [`object_words`]); several are written as "a and b". `boxes` are those of the
+    `objects`, divided by the image's size. An object without a box (or with one that contains no pixel) gets the box
+    of the whole image, and `builder.report` counts it.
 
     `label` is the right choice. In mode `"rationale"` the question ends in the right answer; `answer` is its number
     (-1 in mode `"answer"`). The labels of test are not published: `label` is -1, and mode `"rationale"` gives four
@@ -132,12 +136,22 @@ def _rows(
         "boxes": [[value / size for value, size in zip(box, sizes, strict=True)] for box in image.filled_boxes],
         "mode": config.mode,
     }
-    choices = [render(record, name, tokens, words) for name, tokens in _choices(record, config.mode)]
+    choices = [
+        render(record, name, tokens, words, number)
+        for number, (name, tokens) in enumerate(_choices(record, config.mode), 1)
+    ]
     label = -1 if split == "test" else _label(record, config.mode)
     for example_id, answer, tokens in _questions(record, split, config.mode):
-        question = render(record, "question", tokens, words)
-        row = {"example_id": example_id, "answer": answer, "question": question, "choices": choices, "label": label}
-        yield {**common, **row}
+        text, phrases = render(record, "question", tokens, words)
+        yield {
+            **common,
+            "example_id": example_id,
+            "answer": answer,
+            "text": text,
+            "choices": [choice for choice, _ in choices],
+            "phrases": [*phrases, *chain.from_iterable(named for _, named in choices)],
+            "label": label,
+        }
 
 
 def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:

@@ -11,6 +11,7 @@ from grounded_attention.dataset_scripts.files.errors import data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers, json_lines
 from grounded_attention.utils.bounded_files import parse_json, read_text
 from grounded_attention.utils.boxes import look_normalised
+from grounded_attention.utils.plain_text import has_surrogates
 
 from .local_builder import read_size
 
@@ -130,25 +131,27 @@ def object_words(objects: Sequence[str], example_id: str, neutral: bool) -> list
     return words
 
 
-def render(record: Record, what: str, tokens: Any, words: Sequence[str]) -> dict[str, Any]:
-    """Converts mixed tokens to text with tags, tokens joined by spaces.
+def render(
+    record: Record, what: str, tokens: Any, words: Sequence[str], sentence: int = 0
+) -> tuple[str, list[dict[str, Any]]]:
+    """Converts mixed tokens to a text, tokens joined by spaces, and phrases of this sentence for its objects.
 
-    A list of several objects is written as "a and b". Each name has its own tag, so that its word pieces can see its
-    region; "and" has none (VL-BERT public code).
+    A list of several objects is written as "a and b". Each name is its own phrase, so that its word pieces can see its
+    region; "and" is none (VL-BERT public code).
     """
     if not isinstance(tokens, list):
         raise record.error(f"bad {what}", found=tokens, expected=_EXPECTED)
     text = ""
-    tags = []
+    phrases = []
     for word, index in _words_with_objects(record, what, tokens, words):
         start = len(text) + bool(text)
         text = f"{text} {word}" if text else word
         if index is not None:
-            tags.append({"start": start, "end": len(text), "objects": [index]})
+            place = {"start": start, "end": len(text), "sentence": sentence}
+            phrases.append({"text": word, **place, "regions": [index]})
     record.refuse_if(not text, f"no words in {what}", found=tokens, expected=_EXPECTED)
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise record.error(f"bad {what}", found=text, expected="words without unpaired surrogates")
-    return {"text": text, "tags": tags}
+    record.refuse_if(has_surrogates(text), f"bad {what}", found=text, expected="words without unpaired surrogates")
+    return text, phrases
 
 
 def _words_with_objects(
