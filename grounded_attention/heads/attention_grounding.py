@@ -18,8 +18,7 @@ from grounded_attention.metrics.streaming import StreamingMetric
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs
 from grounded_attention.supervision.attention_function import layer_numbers
-from grounded_attention.supervision.draws import RowGenerators, fixed_generator
-from grounded_attention.supervision.method import observed_layers, query_arguments
+from grounded_attention.supervision.method import RowGenerators, fixed_generator, observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
 
 from .choosing import top_heads

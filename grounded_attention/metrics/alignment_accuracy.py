@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from grounded_attention.supervision import GroundingAlignment
-from grounded_attention.supervision.draws import RowGenerators, fixed_generator
+from grounded_attention.supervision.method import RowGenerators, fixed_generator
 
 from .streaming import StreamingMetric
 

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from grounded_attention.utils.schema import Share, Weight
 
 from .alignment import sequence_pairs
-from .method import Batch
+from .method import Batch, VisibleRows
 from .score_masks import LOWEST_SCORE
 from .soft_attention import ROWS, Divergence, Rows, SoftAttention
 from .soft_targets import Target
 from .supervise import unwrap_model
-from .visible_rows import VisibleRows
 
 HEAD = "pointer_head"  # the attribute of a model, and the start of its weights' names
 NUM_HEADS = 8

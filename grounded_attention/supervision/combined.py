@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .draws import RowGenerators, fixed_generator
-from .method import AttentionMethod, Batch, SupervisionMethod
+from .method import AttentionMethod, Batch, RowGenerators, SupervisionMethod, fixed_generator
 
 
 class CombinedSupervision(SupervisionMethod):

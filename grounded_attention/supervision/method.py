@@ -5,14 +5,16 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from annotated_types import Len
 from torch import Tensor
 from torch.utils._pytree import tree_iter
+from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
 from grounded_attention.utils.schema import Index, Pair, Weight
@@ -20,12 +22,10 @@ from grounded_attention.utils.schema import Index, Pair, Weight
 from .alignment import DIRECTIONS, GroundingTargets, align, grounding_targets, sequence_pairs
 from .attention_function import SupervisedAttention
 from .box_loss import BoxLoss
-from .draws import RowGenerators, fixed_generator
 from .layer_losses import LayerReport, sum_layers
 from .losses import TARGET_LOSSES, from_attention_maps
 from .row_states import AttentionPair
 from .supervise import call_layers, hides_later_words, supervise
-from .visible_rows import EMPTY, VisibleRows
 
 Batch = Mapping[str, Any]
 Direction = Literal["text_to_region", "region_to_text"]
@@ -39,6 +39,60 @@ VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     booktitle = "Proceedings of the ACL-IJCNLP 2021 Student Research Workshop",
     year = "2021",
 }"""
+
+
+logger = logging.get_logger(__name__)
+
+SPOKEN = 2  # batches without a supervised row before one line
+# So many batches may have rows that see no gold column, for example because texts are shorter than a layer's window.
+HIDDEN_LIMIT = 8
+# So many may have no grounded row at all: few rows of a mixture of data sets may have phrases.
+EMPTY_LIMIT = 1000
+HIDDEN = (
+    "no supervised layer lets these rows see the regions they should attend to, so the loss is constant; put images "
+    "before the words, give directions=['text_to_region'], or choose layers without a sliding window"
+)
+EMPTY = (
+    "no phrase has both words and regions, so nothing is supervised; check that rows have phrases with boxes or "
+    "regions, that regions fit the boxes (the right table, an IoU that is reached), and that max_length does not cut "
+    "the phrases (`dropped_phrases` of a batch)"
+)
+
+
+class VisibleRows:
+    """Checks the losses of a method in training until each direction had a row that sees a gold column."""
+
+    def __init__(self, empty: str = EMPTY) -> None:
+        self._empty = empty
+        self._waited: dict[str, dict[str, int]] = {}  # direction -> problem -> batches; none after the first row
+
+    def check(
+        self, losses: Mapping[str, tuple[Tensor, Tensor]], counts: Callable[[], Mapping[str, Tensor | int]]
+    ) -> None:
+        """Checks the losses of one batch: component -> (sum, number of rows that see a gold column)."""
+        for name, (_, seen) in losses.items() if torch.is_grad_enabled() else ():
+            waited = self._waited.setdefault(name, {HIDDEN: 0, self._empty: 0})
+            if waited and int(seen):
+                waited.clear()
+            if not waited:
+                continue
+            problem = HIDDEN if int(counts().get(name, 0)) else self._empty
+            waited[problem] += 1
+            limit = HIDDEN_LIMIT if problem == HIDDEN else EMPTY_LIMIT
+            if waited[problem] == SPOKEN:
+                logger.warning(f"{name}, {SPOKEN} batches: {problem}; training ends after {limit} such batches")
+            if waited[problem] == limit:
+                raise ValueError(f"{name}: {problem}")
+
+
+# The number of a row in the batch -> its random generator. Those of a collator depend only on the seed, the epoch and
+# the key of the row.
+RowGenerators = Callable[[int], np.random.Generator]
+
+
+def fixed_generator(row: int) -> np.random.Generator:
+    """The generator without a collator, the same for all rows, so that a row draws the same in any batch."""
+    return np.random.default_rng(0)
 
 
 class SupervisionMethod(ABC):

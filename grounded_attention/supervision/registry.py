@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The supervision methods by name. A new method is a new file and a line in `METHODS`."""
+"""The supervision methods by name. A new one is a file, or a preset of `soft_attention.py`, and a line here."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ METHODS: "Mapping[str, type[SupervisionMethod]]" = LazyRegistry(
         "direct": "direct:DirectSupervision",
         "semi_direct": "semi_direct:SemiDirectSupervision",
         "grounding_alignment": "grounding_alignment:GroundingAlignment",
-        "kl_attention": "kl_attention:KLAttention",
-        "pointer": "pointer:Pointer",
+        "kl_attention": "soft_attention:KLAttention",
+        "pointer": "soft_attention:Pointer",
         "actor": "actor:Actor",
-        "gaze": "gaze:Gaze",
+        "gaze": "soft_attention:Gaze",
     },
 )
 SEPARATOR = "+"  # between the names of methods that are combined

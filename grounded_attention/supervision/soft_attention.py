@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Attention that follows a distribution over the regions: the interface of `kl_attention`, `pointer` and `gaze`.
+"""Attention that follows a distribution over the regions, and its presets `kl_attention`, `pointer` and `gaze`.
 
 Shape letters: L layers, B batch, H heads, N sequence, T text, P phrases, R regions, Q rows, K columns, U query rows.
 """
@@ -17,9 +17,8 @@ from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
 from .alignment import row_indices, sequence_pairs, token_mask
 from .direct import DirectSupervision
 from .divergences import DIVERGENCES
-from .draws import RowGenerators, fixed_generator
 from .losses import from_attention_maps
-from .method import TARGETS, Batch, GroundingTargets, observed_layers
+from .method import TARGETS, Batch, GroundingTargets, RowGenerators, fixed_generator, observed_layers
 from .row_plans import RowPlans
 from .score_masks import LOWEST_SCORE, is_hidden
 from .soft_targets import Target, soft_targets
@@ -313,3 +312,158 @@ def tell_anchor(method: Any, tokenizer: Any) -> None:
     for part in getattr(method, "parts", (method,)):
         if isinstance(part, SoftAttention) and part.options["rows"] == "anchor":
             tokenizer.init_kwargs[POINTER] = part.get_config_dict()
+
+
+class KLAttention(SoftAttention):
+    """KL divergence of a layer's attention, averaged over heads, from a target over the image tokens.
+
+    Args:
+        layers, heads, rows, target, spread, background, reduction, top_queries, divergence, outside: see
+            [`SoftAttention`]. By default `rows="last_answer"`, `target="overlap"`, `reduction="mean"`,
+            `divergence="kl"`; all layers, whose losses are averaged.
+
+    References:
+        Esmaeilkhani and Latecki (2026), arXiv 2511.12738.
+
+    Requirements:
+        As `direct`; rows of an answer need `labels`.
+
+    Inputs:
+        | batch entry      | shape        | meaning                                               |
+        |------------------|--------------|-------------------------------------------------------|
+        | `phrase_mask`    | (B, P, T)    | the tokens of each phrase                             |
+        | `phrase_regions` | (B, P, R)    | its regions; with `target="given"` their weights      |
+        | `phrase_boxes`   | (B, P, G, 4) | its boxes, for targets of boxes; -1 for padding      |
+        | `region_boxes`   | (B, R, 4)    | the part of the image that each region shows          |
+        | `labels`         | (B, N)       | for rows of answers: not negative for their tokens    |
+        | `text_positions` | (B, T)       | with `region_positions` (B, R): as for `direct`       |
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from grounded_attention import get_method
+        >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
+        >>> method = get_method("kl_attention", rows="words", target="given")
+        >>> method.prepare(model)
+        >>> batch = {  # four tokens, three regions; how much tokens 1 and 2 should look at each
+        ...     "phrase_mask": torch.tensor([[[0, 1, 1, 0]]]), "phrase_regions": torch.tensor([[[0.5, 0.25, 0.25]]]),
+        ...     "text_positions": torch.arange(4)[None], "region_positions": torch.arange(4, 7)[None]}
+        >>> outputs = model(inputs_embeds=torch.randn(1, 7, 32), **method.forward_kwargs(batch))
+        >>> total, count = method.losses(outputs, batch)["text_to_region"]
+        >>> total.backward(); int(count)
+        2
+    """
+
+    name = "kl_attention"
+    citation = """@inproceedings{esmaeilkhani-latecki-2026-direct,
+    title = "Direct Visual Grounding by Directing Attention of Visual Tokens",
+    author = "Esmaeilkhani, Parsa and Latecki, Longin Jan",
+    booktitle = "IEEE/CVF Winter Conference on Applications of Computer Vision (WACV)",
+    year = "2026",
+}"""
+    defaults = {"rows": "last_answer", "target": "overlap", "reduction": "mean"}
+
+
+class Pointer(SoftAttention):
+    """KL divergence of one map of all heads, in the row of an anchor token, from a Gaussian in the box.
+
+    Heads count by how much the words between image and anchor look at the image (`reduction`). The anchor is a token
+    that was added to the model (`model.tokens` of a recipe), and a phrase of its own whose boxes are the target.
+
+    Args:
+        layers, heads, rows, target, spread, background, reduction, top_queries, divergence, outside: see
+            [`SoftAttention`]. By default `rows="anchor"`, `target="gaussian"`, `spread=0.8`,
+            `reduction="queries_hard"`, `top_queries=1`, `divergence="kl"`. `target="fitts"` with `spread=1` and
+            `outside=1` is the loss of V2P.
+
+    References:
+        Zhou et al. (2025), arXiv 2511.00810. Unlike the authors' code, thin boxes keep their target, and a map without
+        attention on a patch has no gradient of NaN.
+
+    Requirements:
+        As `direct`, of a model that returns hidden states.
+
+    Inputs:
+        | batch entry      | shape        | meaning                                               |
+        |------------------|--------------|-------------------------------------------------------|
+        | `phrase_mask`    | (B, P, T)    | the tokens of each phrase                             |
+        | `phrase_anchor`  | (B, P)       | whether a phrase is one added token                   |
+        | `phrase_boxes`   | (B, P, G, 4) | its boxes; -1 for padding                            |
+        | `region_boxes`   | (B, R, 4)    | the part of the image that each region shows          |
+        | `text_positions` | (B, T)       | with `region_positions` (B, R): as for `direct`       |
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from grounded_attention import get_method
+        >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
+        >>> method = get_method("pointer", target="given")
+        >>> method.prepare(model)
+        >>> batch = {  # three regions, three tokens of a question, and the anchor
+        ...     "phrase_mask": torch.tensor([[[0, 0, 0, 1]]]), "phrase_anchor": torch.tensor([[True]]),
+        ...     "phrase_regions": torch.tensor([[[0.5, 0.25, 0.25]]]),
+        ...     "text_positions": torch.arange(3, 7)[None], "region_positions": torch.arange(3)[None]}
+        >>> outputs = model(inputs_embeds=torch.randn(1, 7, 32), **method.forward_kwargs(batch))
+        >>> total, count = method.losses(outputs, batch)["text_to_region"]
+        >>> total.backward(); int(count)
+        1
+    """
+
+    name = "pointer"
+    citation = """@misc{zhou-etal-2025-gui-aima,
+    title = "GUI-AIMA: Aligning Intrinsic Multimodal Attention with a Context Anchor for GUI Grounding",
+    author = "Zhou, Shijie and Lai, Viet Dac and Tan, Hao and Kil, Jihyung and Zhu, Wanrong and Chen, Changyou
+        and Zhang, Ruiyi",
+    eprint = "2511.00810",
+    archivePrefix = "arXiv",
+    year = "2025",
+}"""
+    effect = "the attention of its anchor token was taught to point"
+    defaults = {"rows": "anchor", "target": "gaussian", "reduction": "queries_hard"}
+
+
+class Gaze(SoftAttention):
+    """KL divergence of a layer's attention, averaged over heads, from maps that rows give.
+
+    Args:
+        layers, heads, rows, target, spread, background, reduction, top_queries, divergence, outside: see
+            [`SoftAttention`]. By default `rows="words"`, `target="given"`, `reduction="mean"`, `divergence="kl"`.
+
+    References:
+        Pani and Yang (2026), arXiv 2603.23202, whose rows and layers are not published.
+
+    Requirements:
+        As `direct`.
+
+    Inputs:
+        | batch entry      | shape     | meaning                                         |
+        |------------------|-----------|-------------------------------------------------|
+        | `phrase_mask`    | (B, P, T) | the tokens of each phrase                       |
+        | `phrase_regions` | (B, P, R) | how much each region is looked at, at least 0   |
+        | `text_positions` | (B, T)    | with `region_positions` (B, R): as for `direct` |
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from grounded_attention import get_method
+        >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
+        >>> method = get_method("gaze")
+        >>> method.prepare(model)
+        >>> batch = {  # four tokens, three regions; how long people looked at each region when they said token 1
+        ...     "phrase_mask": torch.tensor([[[0, 1, 0, 0]]]), "phrase_regions": torch.tensor([[[0.9, 0.2, 0.0]]]),
+        ...     "text_positions": torch.arange(4)[None], "region_positions": torch.arange(4, 7)[None]}
+        >>> outputs = model(inputs_embeds=torch.randn(1, 7, 32), **method.forward_kwargs(batch))
+        >>> total, count = method.losses(outputs, batch)["text_to_region"]
+        >>> total.backward(); int(count)
+        1
+    """
+
+    name = "gaze"
+    citation = """@misc{pani-yang-2026-gaze,
+    title = "Gaze-Regularized Vision-Language-Action Models for Robotic Manipulation",
+    author = "Pani, Anupam and Yang, Yanchao",
+    eprint = "2603.23202",
+    archivePrefix = "arXiv",
+    year = "2026",
+}"""
+    defaults = {"rows": "words", "target": "given", "reduction": "mean"}

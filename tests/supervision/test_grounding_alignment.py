@@ -11,8 +11,7 @@ import torch
 from grounded_attention.modeling import VLBertConfig, VLBertForReferringExpression, VLBertForVGP
 from grounded_attention.modeling.alignment_head import AlignmentHead, PhraseEncoder
 from grounded_attention.supervision import CombinedSupervision, get_method
-from grounded_attention.supervision.alignment_pairs import alignment_matrix
-from grounded_attention.supervision.grounding_alignment import PAIRS
+from grounded_attention.supervision.grounding_alignment import PAIRS, alignment_matrix
 
 LEVELS = ("phrase", "token")
 B = 3

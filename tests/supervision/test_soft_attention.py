@@ -395,7 +395,7 @@ def test_options_that_cannot_be():
 
 def test_rows_without_an_anchor_are_named(monkeypatch, caplog):
     """A batch of captions teaches no anchor: the line says what is missing, and training ends."""
-    monkeypatch.setattr("grounded_attention.supervision.visible_rows.EMPTY_LIMIT", 2)
+    monkeypatch.setattr("grounded_attention.supervision.method.EMPTY_LIMIT", 2)
     model, processor = make_pair("llava")
     patches = PatchGroundingProcessor(processor)
     phrases = [[{"text": "dog", "boxes": [[0.1, 0.1, 0.6, 0.6]]}]]

@@ -8,7 +8,8 @@ from transformers import Trainer, TrainingArguments
 
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.supervision import get_method, visible_rows
+from grounded_attention.supervision import get_method
+from grounded_attention.supervision import method as method_file
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from tests.helpers.tiny_vlm_examples import make_rows
@@ -222,7 +223,7 @@ def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
     """Pictures after the words, no boxes, and rows that are right."""
     lines = []
     rows = [make_rows()[0]] * 4
-    monkeypatch.setattr(visible_rows.logger, "warning", lines.append)
+    monkeypatch.setattr(method_file.logger, "warning", lines.append)
     if case == "hidden":
         parts = [{"type": "text", "text": "a small cat"}, {"type": "image"}]
         answer = [{"type": "text", "text": "yes"}]

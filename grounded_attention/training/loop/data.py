@@ -15,7 +15,7 @@ from torch import Tensor
 from grounded_attention.processing.phrase_arrays import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
-from grounded_attention.supervision.draws import RowGenerators
+from grounded_attention.supervision.method import RowGenerators
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples, row_key
 from grounded_attention.utils.boxes import check_shape

@@ -20,7 +20,7 @@ from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.processing.phrase_arrays import TRUNCATED
 from grounded_attention.processing.processing_grounded import GroundedProcessor
 from grounded_attention.supervision import SupervisionMethod
-from grounded_attention.supervision.draws import RowGenerators, fixed_generator
+from grounded_attention.supervision.method import RowGenerators, fixed_generator
 from grounded_attention.tasks.task import region_arguments
 
 logger = logging.get_logger(__name__)
