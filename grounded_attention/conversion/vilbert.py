@@ -124,7 +124,6 @@ class ViLBertFamily(OriginalFamily):
         read: dict[str, Any] = conversion.read_sizes(_SIZES)
         read["num_hidden_layers"] = conversion.count_layers("vilbert.encoder.layer.")
         read["v_num_hidden_layers"] = conversion.count_layers("vilbert.encoder.v_layer.")
-        read["dynamic_attention"] = "vilbert.encoder.v_layer.0.attention.self.dyLinear_q.weight" in names
         read["task_specific_tokens"] = _TASK_TOKENS in names
         if read["task_specific_tokens"]:
             read["num_task_tokens"] = conversion.shape(_TASK_TOKENS)[0]
@@ -137,7 +136,6 @@ class ViLBertFamily(OriginalFamily):
             "hidden_act": "gelu",
             "v_hidden_act": "gelu",
             "fusion_method": "mul",
-            "with_coattention": True,
             "layer_norm_eps": 1e-12,
             "visual_target": "classes",
         }

@@ -31,7 +31,6 @@ _RULES = partial(
         ("bert.embeddings.position_embeddings_visual.", _EMBEDDINGS + "visual_position_embeddings."),
         ("bert.embeddings.projection.", _EMBEDDINGS + "visual_projection."),
         ("bert.", _TRUNK),
-        ("additional_layer.", "visual_bert.additional_layer."),
         ("flickr_attention.", "attention."),
     ),
 )
@@ -102,9 +101,6 @@ class VisualBERTFamily(OriginalFamily):
         """Reads sizes from the shapes; other fields have the values of public configurations."""
         read: dict[str, Any] = conversion.read_sizes(_SIZES)
         read["num_hidden_layers"] = conversion.count_layers("visual_bert.encoder.layer.")
-        read["bypass_transformer"] = any(
-            name.startswith("visual_bert.additional_layer.") for name in conversion.weights
-        )
         if conversion.class_name == "VisualBERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(
             overrides
         ):

@@ -20,7 +20,6 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
-from .attention_calls import AttentionCall
 from .auto_classes import PipelineEntry, make_auto_map
 from .task_config import OneStreamConfig, TextFirstPooledConfig
 
@@ -54,11 +53,6 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     r"""
     visual_embedding_dim (`int`, *optional*, defaults to 2048):
         Width of the region features; `region_feature_size` is another name for it.
-    special_visual_initialize (`bool`, *optional*, defaults to `True`):
-        Whether the token types and positions of regions start as copies of those of the text (public code).
-    bypass_transformer (`bool`, *optional*, defaults to `False`):
-        Whether regions join the text only in one additional layer after the encoder ("without early fusion" in the
-        public code).
     pooler_size (`int`, *optional*):
         Width of the pooled state; `hidden_size` when not given.
     pooler_act (`str`, *optional*, defaults to `"tanh"`):
@@ -96,8 +90,6 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     code_places = AUTO_MAP
 
     visual_embedding_dim: int = 2048
-    bypass_transformer: bool = False
-    special_visual_initialize: bool = True
     pooler_size: int | None = None
     pooler_act: Literal["tanh", "relu"] = "tanh"
     fusion_method: Literal["text", "mul", "sum"] = "text"
@@ -115,13 +107,6 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
         kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
         # 512 is the default there for a missing field.
         return {"visual_embedding_dim": 512, **kept, "model_type": cls.model_type, "pad_token_id": 0}
-
-    @property
-    def grounding_calls(self) -> tuple[AttentionCall, ...]:
-        """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
-        if self.bypass_transformer:
-            return ()
-        return super().grounding_calls
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "VisualBERTConfig"]

@@ -49,7 +49,7 @@ from .configuration_lxmert import LXMERTConfig
 from .plain_answers import plain_answer
 from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
-from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
+from .sequence_inputs import check_region_inputs, check_shape, check_text, drop_unread, embed_words, get_first_state
 from .spatial_encoding import sine_encoding
 from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
 from .task_forward import (
@@ -69,7 +69,6 @@ from .two_streams import (
     StreamAttentionBlock,
     StreamLayer,
     TwoStreams,
-    check_two_stream_regions,
     hide_regions,
     locate_boxes,
     take_region_inputs,
@@ -248,7 +247,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         visual = (region_features, region_boxes, region_attention_mask)
         width = self.config.visual_feat_dim
-        check_two_stream_regions(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
+        check_region_inputs(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*visual, inputs_embeds, width)
 

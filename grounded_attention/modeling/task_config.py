@@ -13,8 +13,15 @@ from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
 
-# Fields of earlier versions, with the value that holds now; a model with another one would compute otherwise.
-SETTLED = {"alignment_fusion": "product", "alignment_pooling": "last", "alignment_bidirectional": False}
+# Options of ViLBERT's and VisualBERT's public code that no public checkpoint uses, with the value that holds here.
+SETTLED = {
+    "with_coattention": True,
+    "dynamic_attention": False,
+    "fixed_t_layer": 0,
+    "fixed_v_layer": 0,
+    "bypass_transformer": False,
+    "special_visual_initialize": True,
+}
 
 # Fields whose names end so are sizes and counts.
 COUNTS = ("_size", "_dim", "_heads", "_labels", "_classes", "_embeddings", "_tokens", "num_negative")
@@ -140,10 +147,7 @@ class TaskConfig(PreTrainedConfig):
             self.answers = answers
         for name, value in SETTLED.items():
             if kwargs.pop(name, value) != value:
-                raise ValueError(
-                    f"{name} is no option any more: a head trained with another value than {value!r} needs the "
-                    "version of the package that trained it."
-                )
+                raise ValueError(f"{name} is not supported, except as {value!r}, which all public checkpoints have.")
         # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)

@@ -240,7 +240,7 @@ def test_visualbert_needs_boxes_for_the_code():
 
 
 @pytest.mark.parametrize("name", SETTLED)
-def test_a_head_of_an_earlier_version_with_another_form_is_refused(name):
+def test_an_option_that_no_public_checkpoint_uses_is_refused(name):
     usual = VLBertConfig(**PHRASE, **SETTLED)
     assert usual.alignment_size == PHRASE["alignment_size"]
     assert not hasattr(usual, name)
