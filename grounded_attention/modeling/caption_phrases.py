@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -26,14 +25,6 @@ FUNCTION_WORDS = frozenset(
     "over own shall she should so some such than that the their them then there these they this those through to "
     "together too toward towards under until up upon us very was we were what when where which while who whom whose "
     "why will with within without would you your".split()
-)
-
-# What people draw and name, in lines of one kind. Words of nearly the same meaning are neighbours.
-KINDS = (
-    "triangle pyramid cone funnel cylinder tube block cube square box rectangle hexagon oval ball circle sphere disc "
-    "disk hoop ring heart diamond star plus cross",
-    "white gray grey silver black brown maroon crimson red scarlet rosy pink magenta purple violet lavender navy blue "
-    "bluish azure cyan turquoise teal emerald green lime yellow gold golden amber orange",
 )
 
 
@@ -99,28 +90,6 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     parts = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]
     return list(dict.fromkeys(word for word in parts if re.search(r"\w", word)))
-
-
-def nearest_words(tokenizer: Any, word: str, most: int = 2) -> list[str]:
-    """The known words nearest in spelling or else, for shapes and colours, in meaning; best first, perhaps none."""
-    known = {entry.lower() for entry in tokenizer.get_vocab() if entry.isalpha()}
-    word = word.lower()
-    if close := get_close_matches(word, sorted(known), most, cutoff=0.75):
-        return close
-    one = word.removesuffix("s")
-    kind = next((names for names in map(str.split, KINDS) if one in names), [])
-    near = sorted(kind, key=lambda name: abs(kind.index(name) - kind.index(one)))
-    ending = word[len(one) :]
-    return [name + ending if name + ending in known else name for name in near if name in known][:most]
-
-
-def name_unknown(tokenizer: Any, caption: str, quotes: str = "''") -> str:
-    """The unknown words of a caption in quotation marks, each with the nearest known ones; empty if it knows all."""
-    named = []
-    for word in unknown_words(tokenizer, caption):
-        near = nearest_words(tokenizer, word)
-        named.append(f"{quotes[0]}{word}{quotes[1]}" + (f" (it knows {', '.join(near)})" if near else ""))
-    return ", ".join(named)
 
 
 def _has_spacy() -> bool:

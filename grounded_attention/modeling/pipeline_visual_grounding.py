@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from .attention_calls import AttentionCall, layer_names
 from .attention_query import ATTENTION_QUERY
-from .caption_phrases import BY_WORDS, find_phrases, name_unknown
+from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .finite_numbers import finite_scores
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
@@ -220,8 +220,9 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         phrases, way = find_phrases(caption, input_.get("phrases"))
         if way == BY_WORDS:
             logger.warning_once("spaCy is not installed: each content word is a phrase. Give phrases to choose them.")
-        if unknown := name_unknown(self.processor.tokenizer, caption):
-            self._warn(f"unknown words, which the model reads as [UNK]: {unknown}; their attention has no meaning")
+        if unknown := unknown_words(self.processor.tokenizer, caption):
+            named = ", ".join(map(repr, unknown))
+            self._warn(f"unknown words, which the model reads as [UNK]: {named}; their attention has no meaning")
         item = GroundingItem(caption, phrases)
         if input_.get("regions") is not None:
             self._take_record(item, input_)

@@ -16,7 +16,7 @@ from PIL import Image
 from grounded_attention.heads.example_attention import ExampleAttention, capture_image
 from grounded_attention.lens.look import look
 from grounded_attention.lens.word_maps import Lens
-from grounded_attention.modeling.caption_phrases import name_unknown
+from grounded_attention.modeling.caption_phrases import unknown_words
 from grounded_attention.training.experiments.pretrained import load_pipeline, load_vlm
 from grounded_attention.utils.open_images import ENOUGH, open_image
 from grounded_attention.utils.plain_text import first_sentences
@@ -93,7 +93,7 @@ class Captures:
                 hint = "give one with shapes of one colour each on a plain ground, or another detector"
                 raise VisitorError(f"No objects were found in this picture: {hint}.") from error
             raise VisitorError(one_sentence(error)) from error
-        unknown = name_unknown(pipe.processor.tokenizer, caption, "“”")
+        unknown = ", ".join(f"“{word}”" for word in unknown_words(pipe.processor.tokenizer, caption))
         notes = [f"The model does not know {unknown}; where these words look has no meaning."] if unknown else []
         return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 

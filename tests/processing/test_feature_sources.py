@@ -6,8 +6,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoProcessor, PreTrainedTokenizerFast
+from transformers import AutoProcessor
 
 from grounded_attention.commands.ground import main
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
@@ -15,7 +14,7 @@ from grounded_attention.dataset_scripts.scenes.shape_regions import SceneFeature
 from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling.caption_phrases import name_unknown, nearest_words, unknown_words
+from grounded_attention.modeling.caption_phrases import unknown_words
 from grounded_attention.processing.feature_sources import feature_mismatch, feature_source
 from grounded_attention.processing.load_extractor import load_extractor
 from grounded_attention.training.experiments.models import record_features
@@ -165,34 +164,6 @@ def test_words_that_the_tokenizer_does_not_know_are_named(tmp_path):
     assert "[UNK]: 'of'; " in pipe.remarks[0]
     pipe(example("a b c", ["c"]))
     assert len(pipe.remarks) == 1
-
-
-@pytest.mark.parametrize(
-    ("word", "near"),
-    [
-        ("triangle", ["cone"]),
-        ("Triangles", ["cones"]),
-        ("square", ["cube", "box"]),
-        ("squares", ["cubes", "box"]),
-        ("circle", ["ball", "box"]),
-        ("turquoise", ["green", "blue"]),
-        ("yelow", ["yellow"]),
-        ("cubess", ["cubes", "cube"]),
-        ("helicopter", []),
-    ],
-)
-def test_the_nearest_known_words_are_named(word, near):
-    """In spelling or, of shapes and colours, in meaning; a word of another kind has none."""
-    words = ["[UNK]", "a", "cone", "cones", "cube", "cubes", "box", "ball", "ring", "blue", "green", "yellow", "thing"]
-    tokenizer = Tokenizer(models.WordLevel({each: n for n, each in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
-    assert nearest_words(fast, word)[: len(near) or 2] == near
-    assert name_unknown(fast, "a cone") == ""
-    named = name_unknown(fast, f"a {word}")
-    assert named.startswith(f"'{word}'")
-    assert all(each in named for each in near)
-    assert ("(" in named) == bool(near)
 
 
 # The scenes' own features, and a picture of one's own

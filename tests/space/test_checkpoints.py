@@ -91,7 +91,7 @@ def test_the_small_checkpoints_read_the_scenes(captures, scene):
 
 def test_unknown_words_are_named(captures, scene):
     found = captures.grounded(scene[0], "a red helicopter and hexagons", next(iter(captures.settings.models)))
-    assert "“helicopter”, “hexagons” (it knows rectangle" in found.notes[0]
+    assert "“helicopter”, “hexagons”;" in found.notes[0]
 
 
 def test_a_small_copy_gives_the_same_attention(captures, scene, tmp_path):
