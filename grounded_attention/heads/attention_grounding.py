@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.metrics.item_scores import StreamingMetric
 from grounded_attention.metrics.significance import Estimate
-from grounded_attention.metrics.streaming import StreamingMetric
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs
 from grounded_attention.supervision.attention_function import layer_numbers

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 
-from .streaming import StreamingMetric
+from .item_scores import StreamingMetric
 
 
 def answer_tokens(outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .streaming import StreamingMetric
+from .item_scores import StreamingMetric
 
 YES = "yes"
 NO = "no"

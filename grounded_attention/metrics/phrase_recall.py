@@ -11,8 +11,7 @@ from torch import Tensor
 from grounded_attention.utils.boxes import IOU_THRESHOLD, Boxes, box_iou, enclosing_box
 from grounded_attention.utils.plain_text import check_one_of
 
-from .item_scores import ID_COLUMNS
-from .streaming import StreamingMetric
+from .item_scores import ID_COLUMNS, StreamingMetric
 
 RANKS = (1, 5, 10)
 

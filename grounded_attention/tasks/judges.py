@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from grounded_attention.metrics.streaming import StreamingMetric
+from grounded_attention.metrics.item_scores import StreamingMetric
 from grounded_attention.pages.failures import Judged
 
 Rows = Sequence[Mapping[str, Any]]

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,8 +11,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.metrics.vcr_accuracy import joint_accuracy
+from grounded_attention.metrics.item_scores import ItemScores, Scored, check_complete
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
 from grounded_attention.pages.failures import Alternative, Judged
 from grounded_attention.pages.overlay import MEANT, Box
@@ -245,3 +245,27 @@ def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> di
 
 
 TASK = VCR()
+
+
+def joint_accuracy(
+    answers: Mapping[Any, int],
+    rationales: Mapping[Any, int],
+    labels: Mapping[Any, tuple[int, int]],
+) -> dict[str, float]:
+    """
+    Computes Q→A, QA→R and Q→AR; a question counts for Q→AR if its answer and its rationale are right.
+
+    Args:
+        answers (`Mapping[Any, int]`): question id -> chosen answer.
+        rationales (`Mapping[Any, int]`): question id -> chosen rationale, given the right answer.
+        labels (`Mapping[Any, tuple[int, int]]`): question id -> the right answer and rationale.
+
+    Raises:
+        ValueError: if a question has no choice; the message contains the question.
+    """
+    for name, chosen in (("answer", answers), ("rationale", rationales)):
+        check_complete(labels, chosen, f"no chosen {name}")
+    answered = [answers[question] == label[0] for question, label in labels.items()]
+    explained = [rationales[question] == label[1] for question, label in labels.items()]
+    both = [first and second for first, second in zip(answered, explained, strict=True)]
+    return {"q_to_a": fmean(answered), "qa_to_r": fmean(explained), "q_to_ar": fmean(both)}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.metrics.phrase_recall import PhraseRecall, first_hit
-from grounded_attention.metrics.referring_expression_accuracy import is_right
+from grounded_attention.tasks.referring_expressions import is_right
 from grounded_attention.utils.boxes import box_iou, enclosing_box
 
 GRID = 24

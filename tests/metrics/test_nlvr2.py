@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grounded_attention.metrics.item_scores import Scored
-from grounded_attention.metrics.nlvr2_accuracy import StatementScores, statement_of
+from grounded_attention.tasks.visual_reasoning import StatementScores, statement_of
 
 
 def by_hand(right: dict[str, bool]) -> tuple[float, float]:

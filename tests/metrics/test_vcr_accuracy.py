@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.metrics.vcr_accuracy import joint_accuracy
+from grounded_attention.tasks.vcr import joint_accuracy
 
 
 def test_joint_accuracy_counts_questions():

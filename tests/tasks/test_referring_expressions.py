@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from grounded_attention.dataset_scripts.builders.local_builder import whole_text
 from grounded_attention.dataset_scripts.regions.table import Regions
-from grounded_attention.metrics.referring_expression_accuracy import is_right
 from grounded_attention.modeling import VLBertForReferringExpression
 from grounded_attention.processing import FastRCNNImageProcessor, VisualBERTProcessor, VLBertProcessor
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.referring_expressions import score
+from grounded_attention.tasks.referring_expressions import is_right, score
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from transformers import PreTrainedModel, set_seed
 
 from grounded_attention.heads.attention_grounding import AttentionGrounding
-from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
+from grounded_attention.metrics.classification import AlignmentAccuracy
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.supervision import GroundingAlignment, supervise
 from grounded_attention.supervision.soft_attention import tell_anchor
