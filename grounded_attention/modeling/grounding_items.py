@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from ..processing.phrase import Phrase
+from ..processing.region_boxes import check_pixel_boxes
 
 
 @dataclass(eq=False)
@@ -59,15 +60,8 @@ def normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
     pixels = np.asarray(boxes, np.float32)
     if pixels.ndim != 2 or pixels.shape[1] != 4 or not len(pixels):
         raise ValueError(f"boxes of shape {pixels.shape}, expected (n, 4): x1, y1, x2, y2 in pixels")
+    check_pixel_boxes(pixels, size)
     limit = np.tile(np.asarray(size, np.float32), 2)
-    wrong = ~np.isfinite(pixels).all(1) | (pixels < -1).any(1) | (pixels > limit + 1).any(1)
-    wrong |= (pixels[:, :2] > pixels[:, 2:]).any(1)
-    if wrong.any():
-        index = int(wrong.argmax())
-        expected = f"x1 <= x2 <= {size[0]} and y1 <= y2 <= {size[1]} in pixels"
-        raise ValueError(f"box {index}: found {pixels[index].tolist()}, expected {expected}")
-    if pixels.max() <= 1.001 and min(size) > 2:
-        raise ValueError(f"boxes up to {pixels.max():g} look normalised by the image size; give boxes in pixels")
     return pixels.clip(0, limit) / limit
 
 

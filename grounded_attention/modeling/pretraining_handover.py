@@ -50,7 +50,7 @@ class PretrainingHandover:
         r"""
         Loads a checkpoint as in transformers, or the matching weights from a checkpoint of another class of the
         family. In the second case one line reports which weights are taken, new and left, instead of transformers'
-        table. A base model takes no heads and reports only if weights of the base model are new or left.
+        table. A base model takes no heads and reports only if weights of its own are new or left, except the pooler.
 
         Args:
             pretrained_model_name_or_path (`str`): directory or Hub id of a checkpoint of this family.
@@ -71,13 +71,17 @@ class PretrainingHandover:
             return super().from_pretrained(name, *model_args, **kwargs)  # type: ignore[misc]
         wants_info = kwargs.pop("output_loading_info", False)
         model, info = cls._load_weights(name, source, model_args, kwargs)
-        filled = {} if source is None else {"adapted": model._adapt_weights(name, source, info, kwargs)}
+        filled = {}
+        if source is not None and (adapted := model._adapt_weights(name, source, info, kwargs)):
+            filled["adapted"] = adapted
         if bert is not None:
             filled[f"from {bert}"] = model._copy_bert_weights(bert, _find_new(info))
         _check_filled(model, name, filled)
         info["missing_keys"] = set(info["missing_keys"]).difference(*filled.values())
         info["handover"] = _describe(model, name, source, info, filled)
-        if bert is not None or not cls._is_base_class() or _misfits(model, info):
+        own = f"{cls.base_model_prefix}."
+        left = [key for key in info["unexpected_keys"] if key.startswith(own) and not key.startswith(f"{own}pooler.")]
+        if bert is not None or not cls._is_base_class() or _find_new(info) or left:
             logger.warning(info["handover"])
         if wants_info:
             return (model, info)
@@ -118,7 +122,7 @@ class PretrainingHandover:
         renamings = {"^" + re.escape(there): here for there, here in heads.items()}
         options = {**kwargs, "key_mapping": {**(kwargs.get("key_mapping") or {}), **renamings} or None}
         options |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
-        with _hold_report():
+        with _without_report():
             model, info = super().from_pretrained(name, *model_args, **options)  # type: ignore[misc]
         # transformers saves with the names of the loaded checkpoint, which are those of another class here.
         vars(model).pop("_weight_conversions", None)
@@ -196,34 +200,18 @@ def _rename(name: str, prefixes: Mapping[str, str]) -> str:
     return name
 
 
-class _ReportHolder(python_logging.Filter):
-    """Stores transformers' table of missing and unexpected weights instead of logging it."""
-
-    def __init__(self):
-        super().__init__()
-        self.held: list[python_logging.LogRecord] = []
-
-    def filter(self, record: python_logging.LogRecord) -> bool:
-        is_report = _REPORT in record.getMessage()
-        if is_report:
-            self.held.append(record)
-        return not is_report
-
-
 @contextmanager
-def _hold_report() -> Iterator[None]:
-    """Suppresses transformers' table, unless loading fails."""
-    holder = _ReportHolder()
-    logger.addFilter(holder)
+def _without_report() -> Iterator[None]:
+    """Leaves out transformers' table of missing and unexpected weights."""
+
+    def is_other(record: python_logging.LogRecord) -> bool:
+        return _REPORT not in record.getMessage()
+
+    logger.addFilter(is_other)
     try:
         yield
-    except Exception:
-        logger.removeFilter(holder)
-        for record in holder.held:
-            logger.handle(record)
-        raise
     finally:
-        logger.removeFilter(holder)
+        logger.removeFilter(is_other)
 
 
 def _find_new(info: Mapping[str, Any]) -> set[str]:
@@ -255,45 +243,16 @@ def _check_filled(model: Any, name: Any, filled: Mapping[str, set[str]]) -> None
             raise ValueError(f"{name}: cannot set {key}, which is offloaded to disk; load without offloading.")
 
 
-def _misfits(model: Any, info: Mapping[str, Any]) -> bool:
-    """Whether a base model has new weights, or left weights of the base model; the pooler belongs to some heads."""
-    prefix = f"{model.base_model_prefix}."
-    left = {key for key in info["unexpected_keys"] if key.startswith(prefix)}
-    return bool(_find_new(info) or {key for key in left if not key.startswith(f"{prefix}pooler.")})
-
-
 def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], filled: Mapping[str, set[str]]) -> str:
-    """One line with the taken, new and left weights."""
-    weights = set(model.state_dict())
+    """One line: how many weights were taken, and the modules of those that are new, left, or filled."""
     new = _find_new(info)
-    left = set(info["unexpected_keys"])
-    taken = weights.difference(model.all_tied_weights_keys, new, *filled.values())
-    moved = {} if source is None else _moved_heads(model, taken)
-    parts = [f"took {len(taken)} tensors", *(f"{here} from {there}" for there, here in moved.items())]
-    parts += [f"{_shorten(names, weights)} {how}" for how, names in filled.items() if names]
-    parts += [f"nothing {how}" for how, names in filled.items() if not names and how != "adapted"]
-    here = {key for key in weights if model._is_of_base(key)}
-    there = {f"{model.base_model_prefix}.{key}" for key in here} | here | left
-    there |= {f"{head}." for head in moved}
-    facts = {"new": _shorten(new, weights), "left": _shorten(left, there)}
+    taken = set(model.state_dict()).difference(model.all_tied_weights_keys, new, *filled.values())
     origin = type(model) if source is None else source
-    line = f"{type(model).__name__} from {name} ({origin.__name__}): {', '.join(parts)}"
-    return line + "".join(f"; {fact}: {names}" for fact, names in facts.items() if names)
+    parts = {"new": new, "left": info["unexpected_keys"], **filled}
+    named = [f"{part}: {_modules(names)}" for part, names in parts.items() if names or part in filled]
+    return "; ".join([f"{type(model).__name__} from {name} ({origin.__name__}): took {len(taken)} tensors", *named])
 
 
-def _moved_heads(model: Any, taken: set[str]) -> dict[str, str]:
-    """The declared heads that were taken: name in the checkpoint -> name in this model."""
-    heads = model._heads_from_pretraining.items()
-    return {there[:-1]: here[:-1] for there, here in heads if any(key.startswith(here) for key in taken)}
-
-
-def _shorten(names: set[str], among: set[str]) -> str:
-    """`names` in alphabetical order; a module replaces its weights if all its names in `among` are in `names`."""
-    others = among - names
-    short = set()
-    for name in names:
-        parts = name.split(".")
-        modules = (".".join(parts[:count]) for count in range(1, len(parts)))
-        alone = (module for module in modules if not any(other.startswith(f"{module}.") for other in others))
-        short.add(next(alone, name))
-    return ", ".join(sorted(short))
+def _modules(names: Iterable[str]) -> str:
+    """The modules of weights, up to the number of a layer."""
+    return ", ".join(sorted({".".join(name.split(".")[:-1][:4]) for name in names})) or "nothing"

@@ -89,6 +89,21 @@ def _refuse_normalised(flat: np.ndarray, example: np.ndarray, sizes: np.ndarray)
         )
 
 
+def check_pixel_boxes(boxes: np.ndarray, size: tuple[int, int], name: str = "") -> None:
+    """Raises a `ValueError` for boxes (n, 4) that are not in pixels of an image of this width and height, or inverted;
+    one pixel outside the image is allowed."""
+    width, height = size
+    limit = np.array([width, height, width, height], dtype=np.float32)
+    wrong = ~np.isfinite(boxes).all(1) | (boxes < -1).any(1) | (boxes > limit + 1).any(1)
+    wrong |= (boxes[:, :2] > boxes[:, 2:]).any(1)
+    expected = f"expected x1 <= x2 <= {width} and y1 <= y2 <= {height} in pixels"
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise ValueError(f"{name}box {index}: found {boxes[index].tolist()}, {expected}")
+    if len(boxes) and boxes.max() <= 1 + BOX_TOLERANCE and min(size) > 2:
+        raise ValueError(f"{name}boxes up to {boxes.max():g} look divided by the size of the image: {expected}")
+
+
 def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None:
     """Finds the first invalid box.
 

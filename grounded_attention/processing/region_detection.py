@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
-from .region_boxes import BOX_TOLERANCE
+from .region_boxes import check_pixel_boxes
 from .sequence_layouts import check_tokenizer
 
 # A threshold that keeps all boxes: post-processing keeps scores above it, and probabilities may underflow to 0.
@@ -197,7 +197,7 @@ class GivenBoxes:
             raise ValueError(f"No boxes are given for image {image_id!r}; there are boxes for {known} ...")
         record = self._records[image_id]
         boxes = torch.as_tensor(record["boxes"], dtype=torch.float32).reshape(-1, 4)
-        _check_given_boxes(boxes, image.size, image_id)
+        check_pixel_boxes(boxes.numpy(), image.size, f"Image {image_id!r}: ")
         scores = torch.as_tensor(_or_default(record.get("scores"), [1.0] * len(boxes)), dtype=torch.float32)
         labels = _or_default(record.get("labels"), [None] * len(boxes))
         if not len(boxes) == len(scores) == len(labels):
@@ -235,21 +235,6 @@ def _or_default(value: Any, default: list[Any]) -> Any:
     if value is None:
         return default
     return value
-
-
-def _check_given_boxes(boxes: Tensor, size: tuple[int, int], image_id: str) -> None:
-    width, height = size
-    limit = torch.tensor([width, height, width, height]) + 1.0
-    wrong = ~boxes.isfinite().all(-1) | (boxes < -1).any(-1) | (boxes > limit).any(-1)
-    wrong |= (boxes[:, :2] > boxes[:, 2:]).any(-1)
-    expected = f"x1 <= x2 <= {width} and y1 <= y2 <= {height} in pixels"
-    if wrong.any():
-        index = int(wrong.int().argmax())
-        raise ValueError(f"Image {image_id!r}, box {index}: found {boxes[index].tolist()}, expected {expected}.")
-    if len(boxes) and boxes.max() <= 1 + BOX_TOLERANCE and min(size) > 2:
-        raise ValueError(
-            f"Image {image_id!r}: boxes up to {boxes.max():g} seem to be divided by the size; give {expected}."
-        )
 
 
 def model_provenance(model: Any, name: str) -> dict[str, Any]:
