@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoProcessor
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.processing.region_selection import clip_boxes, suppress
+from grounded_attention.processing.region_extraction import clip_boxes, suppress
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.plain_text import first_sentences
 

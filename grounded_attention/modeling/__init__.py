@@ -6,7 +6,6 @@ from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 from transformers import AutoModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from .auto_classes import CUSTOM_PIPELINES
 from .configuration_backbone_regions import *
 from .configuration_fast_rcnn import *
 from .configuration_lxmert import *
@@ -22,6 +21,7 @@ from .modeling_vl_bert import *
 from .pipeline_visual_grounding import VisualGroundingPipeline
 from .region_feature_models import load_region_features
 from .registration import register_models
+from .task_config import CUSTOM_PIPELINES
 
 register_models()
 

@@ -21,7 +21,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import auto_docstring
 
-from .auto_classes import make_auto_map
+from .task_config import make_auto_map
 
 
 @auto_docstring(

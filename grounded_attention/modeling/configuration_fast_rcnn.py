@@ -19,7 +19,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
-from .auto_classes import make_auto_map
+from .task_config import make_auto_map
 
 # The number of stages that compute the feature map; the last stage reads regions of the map.
 _MAP_STAGES = 3

@@ -21,8 +21,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
 from .attention_calls import AttentionCall
-from .auto_classes import PipelineEntry, make_auto_map
-from .task_config import BertSizesConfig, RegionTargets, TextFirstPooledConfig
+from .task_config import BertSizesConfig, PipelineEntry, RegionTargets, TextFirstPooledConfig, make_auto_map
 from .two_streams import cross_calls
 
 # The LXMERT of transformers; these models read its checkpoints, and it reads theirs.

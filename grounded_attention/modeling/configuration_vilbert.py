@@ -21,8 +21,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
 from .attention_calls import AttentionCall
-from .auto_classes import PipelineEntry, make_auto_map
-from .task_config import BertTextConfig, RegionTargets
+from .task_config import BertTextConfig, PipelineEntry, RegionTargets, make_auto_map
 from .two_streams import cross_calls
 
 # Every class that is saved with a checkpoint.

@@ -20,8 +20,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
-from .auto_classes import PipelineEntry, make_auto_map
-from .task_config import OneStreamConfig, TextFirstPooledConfig
+from .task_config import OneStreamConfig, PipelineEntry, TextFirstPooledConfig, make_auto_map
 
 # The VisualBERT of transformers; these models read its checkpoints.
 _THEIR_MODEL_TYPE = "visual_bert"

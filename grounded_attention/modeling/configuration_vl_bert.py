@@ -20,9 +20,8 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
-from .auto_classes import PipelineEntry, make_auto_map
 from .configuration_fast_rcnn import FastRCNNConfig
-from .task_config import OneStreamConfig, RegionTargets
+from .task_config import OneStreamConfig, PipelineEntry, RegionTargets, make_auto_map
 
 # Every class that is saved with a checkpoint.
 AUTO_MAP = make_auto_map(

@@ -46,12 +46,18 @@ from transformers.utils.generic import can_return_tuple
 from .attention_calls import REGIONS, TEXT
 from .bert_start import BertStart
 from .configuration_lxmert import LXMERTConfig
-from .plain_answers import plain_answer
-from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
-from .sequence_inputs import check_region_inputs, check_shape, check_text, drop_unread, embed_words, get_first_state
-from .spatial_encoding import sine_encoding
+from .sequence_inputs import (
+    check_region_inputs,
+    check_shape,
+    check_text,
+    drop_unread,
+    embed_words,
+    get_first_state,
+    sine_encoding,
+)
 from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
+from .task_config import plain_answer
 from .task_forward import (
     ChoosingTask,
     GroundingTask,
@@ -61,7 +67,15 @@ from .task_forward import (
     VGPTask,
     score_words,
 )
-from .task_heads import ClassificationHead, GroundingHead, PhraseHeads, ReferringHead, TwoLayerHead
+from .task_heads import (
+    ClassificationHead,
+    GroundingHead,
+    PhraseHeads,
+    ReferringHead,
+    TextFirstPooling,
+    TwoLayerHead,
+    fit_relationship_head,
+)
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
 from .two_streams import (

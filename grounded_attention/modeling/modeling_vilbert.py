@@ -44,7 +44,6 @@ from transformers.utils.generic import can_return_tuple
 from .attention_calls import REGIONS, TEXT
 from .bert_start import BertStart
 from .configuration_vilbert import ViLBertConfig
-from .pooling import StatePooler, fuse_pooled
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     check_region_inputs,
@@ -53,8 +52,8 @@ from .sequence_inputs import (
     drop_unread,
     embed_words,
     get_first_state,
+    sine_encoding,
 )
-from .spatial_encoding import sine_encoding
 from .task_arguments import (
     PHRASE_ARGS,
     PRETRAINING_ARGS,
@@ -72,7 +71,7 @@ from .task_forward import (
     choose_region,
     predict_hidden,
 )
-from .task_heads import GroundingHead, PhraseHeads, TwoLayerHead
+from .task_heads import GroundingHead, PhraseHeads, StatePooler, TwoLayerHead, fuse_pooled
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
 from .two_streams import (

@@ -41,7 +41,6 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .bert_start import BertStart
 from .configuration_visualbert import VisualBERTConfig
-from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     check_region_inputs,
@@ -51,8 +50,8 @@ from .sequence_inputs import (
     embed_words,
     get_first_state,
     locate_queries,
+    sine_encoding,
 )
-from .spatial_encoding import sine_encoding
 from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
 from .task_forward import (
     AnsweringTask,
@@ -65,7 +64,7 @@ from .task_forward import (
     leave_untrained,
     predict_hidden,
 )
-from .task_heads import NO_CANDIDATE, PhraseHeads, ReferringHead
+from .task_heads import NO_CANDIDATE, PhraseHeads, ReferringHead, TextFirstPooling, fit_relationship_head
 from .task_outputs import GroundedModelOutput, PreTrainingOutput
 from .unpadding import (
     StreamAttention,

@@ -55,8 +55,8 @@ from .sequence_inputs import (
     embed_words,
     get_first_state,
     locate_queries,
+    sine_encoding,
 )
-from .spatial_encoding import sine_encoding
 from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
 from .task_forward import AnsweringTask, ChoosingTask, ReferringTask, VGPTask, predict_hidden
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
 
 from .attention_calls import AttentionCall, layer_names
-from .attention_query import ATTENTION_QUERY
 from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .finite_numbers import finite_scores
 from .grounding_items import GroundingItem, read_caption
@@ -30,6 +32,52 @@ from .sequence_inputs import asking_tokens
 logger = logging.get_logger(__name__)
 
 _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
+
+
+# The registered name of the attention function. A name with "flash" in it would make transformers load a kernel.
+ATTENTION_QUERY = "sdpa_attention_query"
+LOWEST_SCORE = -1e9  # its exponential is 0
+
+
+def attend_query_rows(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Any = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    attention_queries: Sequence[tuple[Tensor, Tensor] | None] = (),
+    attention_layers: Sequence[int] | None = None,
+    attention_call: Any = None,  # not used
+    output_attentions: bool | None = None,  # not passed on: SDPA warns about it
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """SDPA, and the attention of the query rows normalised over the key columns, before dropout."""
+    output = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+    )[0]
+    first = attention_queries[0] if attention_queries else None
+    if first is None or not (attention_layers is None or module.layer_idx in attention_layers):
+        return output, None
+    rows, columns = first
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
+    query_rows = _at_positions(query, rows)
+    key_columns = _at_positions(key, columns)
+    scores = (query_rows * scaling @ key_columns.transpose(2, 3)).float()
+    return output, scores.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE).softmax(-1)
+
+
+def _at_positions(states: Tensor, positions: Tensor) -> Tensor:
+    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); padding reads position 0."""
+    index = positions.clamp(min=0)[:, None, :, None]
+    return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
+
+
+AttentionInterface.register(ATTENTION_QUERY, attend_query_rows)
+# A name without a registered mask function gets no mask, and the model would attend to padding.
+AttentionMaskInterface.register(ATTENTION_QUERY, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:

@@ -16,8 +16,8 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.utils.bundle import Part, bundle, save_code
 
-from .auto_classes import CUSTOM_PIPELINES, PipelineEntry
 from .task_arguments import FAMILY_INPUTS
+from .task_config import CUSTOM_PIPELINES, PipelineEntry
 from .task_forward import Task
 
 _PREFIX = "modeling_"

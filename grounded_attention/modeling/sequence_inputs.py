@@ -4,6 +4,7 @@
 Shape letters: B batch, C choices, T text, R regions, D hidden.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -230,3 +231,19 @@ class Choices(NamedTuple):
         for name, (rows, columns) in queries.items():
             flat[name] = (rows, columns) if rows.ndim == 2 else (rows.flatten(0, 1), columns.flatten(0, 1))
         return flat
+
+
+TEMPERATURE = 10000.0
+
+
+def sine_encoding(region_boxes: Tensor, width: int) -> Tensor:
+    """Encodes the centre of boxes, y then x, as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each
+    has `width / 2` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
+    `10000 ** (4 i / width)`.
+    """
+    boxes = region_boxes.float()
+    places = ((boxes[..., :2] + boxes[..., 2:]) / 2).flip(-1)
+    channels = width // 2
+    steps = torch.arange(0, channels, 2, device=boxes.device, dtype=torch.float32)
+    angles = (2 * math.pi * places)[..., None] / TEMPERATURE ** (steps / channels)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-3)

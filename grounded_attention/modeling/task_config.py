@@ -13,6 +13,49 @@ from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
 
+# Suffix of a class name -> the Auto class that finds the class. `AutoModel` is for the base model only.
+AUTO_CLASSES = {
+    "Config": "AutoConfig",
+    "Model": "AutoModel",
+    "Features": "AutoModel",
+    "ForMultipleChoice": "AutoModelForMultipleChoice",
+    "ForPreTraining": "AutoModelForPreTraining",
+    "ForVisualQuestionAnswering": "AutoModelForVisualQuestionAnswering",
+}
+
+
+def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
+    """The `auto_map` of a configuration: the location of each class that is saved with a checkpoint."""
+    paths = {}
+    for name in names:
+        auto = next((auto for end, auto in AUTO_CLASSES.items() if name.endswith(end)), name)
+        file = "configuration" if auto == "AutoConfig" else "modeling"
+        paths[auto] = f"{file}_{model_type}.{name}"
+    return paths
+
+
+# The content of `custom_pipelines` in config.json, in the form of transformers.
+CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
+    "visual-grounding": {
+        "impl": "pipeline_visual_grounding.VisualGroundingPipeline",
+        "pt": ["AutoModel"],
+        "type": "multimodal",
+    }
+}
+
+
+class PipelineEntry:
+    """Base of a configuration: writes `custom_pipelines` into config.json, drops that of a checkpoint on loading."""
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if not type(self).__module__.startswith("transformers_modules."):
+            kwargs.pop("custom_pipelines", None)
+        super().__post_init__(**kwargs)  # type: ignore[misc]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
+
+
 # Options of ViLBERT's and VisualBERT's public code that no public checkpoint uses, with the value that holds here.
 SETTLED = {
     "with_coattention": True,
@@ -285,7 +328,7 @@ class OneStreamConfig(BertTextConfig):
 
 class TextFirstPooledConfig:
     """For a family whose fields `pooler_size`, `pooler_act` and `fusion_method` describe the pooled state; before the
-    other base classes. `pooling.py` has the modules.
+    other base classes. `task_heads.py` has the modules.
     """
 
     hidden_size: int
@@ -305,3 +348,17 @@ class TextFirstPooledConfig:
         """Whether the pooler is that of BERT."""
         pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
         return pooling == (self.hidden_size, "tanh", "text")
+
+
+_ARTICLES = ("a", "an", "the")
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_OTHER_WORDS = {**{word: str(number) for number, word in enumerate(_NUMBERS, start=1)}, "grey": "gray"}
+
+
+def plain_answer(answer: str) -> str:
+    """An answer in lower case, without a full stop at the end and an article at the beginning; an answer that is a
+    number from one to ten in digits (LXMERT public code).
+    """
+    words = answer.lower().strip().rstrip(".").split()
+    plain = " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+    return _OTHER_WORDS.get(plain, plain)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 
-from .alignment_head import AlignmentHead
 from .sequence_inputs import check_shape, get_first_state
 from .task_losses import cross_entropy_sum, mean_of
 from .task_outputs import VGPOutput
@@ -122,6 +121,66 @@ class ReferringHead(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
+
+
+class PhraseEncoder(nn.Module):
+    """Reads the last states of the tokens of a phrase with an LSTM: its state after the last token."""
+
+    def __init__(self, config: Any, size: int):
+        super().__init__()
+        self.lstm = nn.LSTM(config.text_hidden_size, size, batch_first=True)
+
+    def forward(self, token_states: Tensor, token_mask: Tensor) -> Tensor:
+        """Encodes phrases, (F, L, D) -> (F, S)."""
+        # In the type of its weights: under autocast, also to bfloat16, cuDNN takes float16.
+        with torch.autocast(token_states.device.type, enabled=False):
+            states = self.lstm(token_states.to(next(self.lstm.parameters()).dtype))[0]
+        last = (token_mask.sum(-1, keepdim=True).clamp(min=1) - 1)[..., None]  # (F, 1, 1)
+        return states.gather(1, last.expand(-1, -1, states.shape[-1]))[:, 0]
+
+
+class AlignmentHead(nn.Module):
+    """Scores pairs of a phrase and a region (equation 2): a linear layer and ReLU on each, one on their product."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+        size = config.alignment_size or config.pooled_hidden_size
+        text_size = config.text_hidden_size
+        # CODEPATH: the level "phrase" has it, the level "token" reads the states of single tokens.
+        self.phrase_encoder: PhraseEncoder | None = None
+        if config.alignment_level == "phrase":
+            self.phrase_encoder = PhraseEncoder(config, size)
+            text_size = size
+        self.text_dense = nn.Linear(text_size, size)
+        self.region_dense = nn.Linear(config.region_hidden_size, size)
+        self.classifier = nn.Linear(size, 1)
+
+    def forward(
+        self,
+        text_states: Tensor,
+        region_states: Tensor,
+        alignment_phrases: Tensor,
+        alignment_pairs: Tensor,
+    ) -> Tensor:
+        """Scores the pairs, (B, N), before a sigmoid; without meaning for padded pairs."""
+        phrases = self.text_dense(self._read_phrases(text_states, alignment_phrases)).relu()  # (B, P, S)
+        regions = self.region_dense(region_states).relu()  # (B, R, S)
+        # A row of zeros before both; padding (-1) selects it.
+        phrase, region = (
+            nn.functional.pad(states, (0, 0, 1, 0)).gather(1, places[..., None].expand(-1, -1, states.shape[-1]))
+            for states, places in ((phrases, alignment_pairs[..., 0] + 1), (regions, alignment_pairs[..., 1] + 1))
+        )
+        return self.classifier(phrase * region).squeeze(-1)
+
+    def _read_phrases(self, text_states: Tensor, alignment_phrases: Tensor) -> Tensor:
+        """One state for each phrase: (B, P, D), or (B, P, S) with the encoder."""
+        width = text_states.shape[-1]
+        columns = alignment_phrases.clamp(min=0).flatten(1)[..., None].expand(-1, -1, width)
+        states = text_states.gather(1, columns).view(*alignment_phrases.shape, width)  # (B, P, L, D)
+        if self.phrase_encoder is None:
+            return states[:, :, 0]
+        encoded = self.phrase_encoder(states.flatten(0, 1), (alignment_phrases >= 0).flatten(0, 1))
+        return encoded.unflatten(0, alignment_phrases.shape[:2])
 
 
 class AlignmentScorer:
@@ -303,3 +362,54 @@ class VGPHeads(PhraseHeads):
         second = states.gather(1, index[:, :, 1])
         features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
         return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
+
+
+class StatePooler(nn.Module):
+    """A linear layer and an activation on one state."""
+
+    def __init__(self, input_size: int, output_size: int, activation: str):
+        super().__init__()
+        self.dense = nn.Linear(input_size, output_size)
+        self.activation = ACT2FN[activation]
+
+    def forward(self, state: Tensor) -> Tensor:
+        return self.activation(self.dense(state))
+
+
+def fuse_pooled(fusion_method: str, text: Tensor, regions: Tensor) -> Tensor:
+    """The product (`"mul"`) or the sum (`"sum"`) of two pooled states (B, F)."""
+    if fusion_method == "mul":
+        return text * regions
+    return text + regions
+
+
+class TextFirstPooling:
+    """The poolers of a base model: `pooler` for text and, unless `fusion_method` is "text", `region_pooler`."""
+
+    config: Any
+
+    def make_poolers(self, wanted: bool) -> None:
+        """Adds the poolers; both are `None` if they are not `wanted`."""
+        config = self.config
+        size = config.pooled_hidden_size
+        activation = config.pooler_act
+        self.pooler: Any = StatePooler(config.text_hidden_size, size, activation) if wanted else None
+        self.region_pooler: Any = None
+        # CODEPATH: "text" in the original checkpoints, "mul" in the controlled ones of VOLTA.
+        if wanted and config.fusion_method != "text":
+            self.region_pooler = StatePooler(config.region_hidden_size, size, activation)
+
+    def pool(self, text: Tensor, region_states: Tensor) -> Tensor | None:
+        """The pooled state (B, F), or `None` without poolers."""
+        if self.pooler is None:
+            return None
+        pooled = self.pooler(text)
+        if self.region_pooler is None or region_states.shape[1] == 0:
+            return pooled
+        return fuse_pooled(self.config.fusion_method, pooled, self.region_pooler(region_states[:, 0]))
+
+
+def fit_relationship_head(heads: Any, config: Any) -> None:
+    """Gives the `seq_relationship` of transformers' heads of pre-training the width of the pooled state."""
+    if config.pooled_hidden_size != heads.seq_relationship.in_features:
+        heads.seq_relationship = nn.Linear(config.pooled_hidden_size, 2)

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from grounded_attention.processing.image_frames import ImageFrame
+from grounded_attention.processing.image_layouts import ImageFrame
 
 from .colours import BLUE, GREY, HIT, MISS, VERMILLION, scale_colours
 from .figure_style import DPI, WIDTH, panels, save

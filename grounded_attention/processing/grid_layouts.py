@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .image_frames import ImageFrame
 from .image_layouts import (
     NO_BOX,
+    ImageFrame,
     ImageLayout,
     ImageSettings,
     center_crop,

@@ -28,7 +28,6 @@ from transformers.utils import auto_docstring
 
 from ..utils.boxes import IOU_THRESHOLD
 from ..utils.open_images import open_image
-from .feature_sources import feature_mismatch, feature_source
 from .grounded_batch import GroundedBatch, as_batch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
@@ -54,6 +53,31 @@ from .sequence_layouts import (
     min_width,
 )
 from .text_tags import find_tagged, token_regions
+
+
+def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Identifies the extractor of region features."""
+    known = provenance or {}
+    features = known.get("features")
+    if isinstance(features, Mapping) and features.get("name"):
+        return {key: str(features[key]) for key in ("name", "weights") if features.get(key)}
+    detector = known.get("detector")
+    name = detector if isinstance(detector, str) else known.get("source")
+    if isinstance(name, str) and name:
+        return {"name": name}
+    return None
+
+
+def feature_mismatch(source: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:
+    """Compares the source of features with that of training."""
+    if source is None or trained_on is None:
+        return None
+    if any(source.get(key) and source.get(key) == trained_on.get(key) for key in ("name", "weights")):
+        return None
+    return (
+        f"the features are those of {source.get('name')!r}, but the model was trained on those of "
+        f"{trained_on.get('name')!r}: its attention is not meaningful"
+    )
 
 
 @auto_docstring(

@@ -7,15 +7,17 @@ import numpy as np
 import torch
 from transformers.image_processing_utils import select_best_resolution
 
-from .image_frames import ImageFrame, pooled_intervals, window_intervals
 from .image_layouts import (
     NO_BOX,
+    ImageFrame,
     ImageLayout,
     ImageSettings,
     class_tokens,
     ended_rows,
     lines,
     pad_to_square,
+    pooled_intervals,
+    window_intervals,
 )
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
-from grounded_attention.modeling.plain_answers import plain_answer
-from grounded_attention.modeling.task_config import RegionTargets
+from grounded_attention.modeling.task_config import RegionTargets, plain_answer
 from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 

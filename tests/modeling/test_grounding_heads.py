@@ -9,7 +9,7 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig
-from grounded_attention.modeling.spatial_encoding import sine_encoding
+from grounded_attention.modeling.sequence_inputs import sine_encoding
 from grounded_attention.modeling.task_config import SETTLED
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_visualbert import make_model as make_visualbert

@@ -359,7 +359,7 @@ def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_pat
         ({"boxes": None, "features": None}, "no boxes: give boxes or regions, or a detector to the pipeline"),
         ({"image_size": None}, "boxes are in pixels: give the image or image_size"),
         ({"boxes": [[0, 0, 90, 9]] * 4}, "box 0: found .* expected x1 <= x2 <= 80"),
-        ({"boxes": [[0, 0, 0.9, 0.9]] * 4}, "look normalised by the image size; give boxes in pixels"),
+        ({"boxes": [[0, 0, 0.9, 0.9]] * 4}, "look divided by the size of the image"),
         ({"boxes": [[1, 2, 3]] * 4}, "expected \\(n, 4\\)"),
         ({"scores": [1.0]}, "found 1 scores for 4 boxes, expected one per box"),
         ({"image": "nowhere.png"}, "nowhere.png"),

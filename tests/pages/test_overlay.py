@@ -14,7 +14,7 @@ from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.pages.attention_pictures import PatchAttention, WordAttention, attention_figure, patch_figure
 from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.overlay import attention_overlay
-from grounded_attention.processing.image_frames import ImageFrame
+from grounded_attention.processing.image_layouts import ImageFrame
 
 pytestmark = pytest.mark.drawn_figures
 GROUNDS = {"white": (255,) * 3, "black": (0,) * 3, "red": (200, 30, 30), "sky": (150, 200, 240)}

@@ -11,8 +11,13 @@ from grounded_attention.modeling.region_feature_models import load_region_featur
 from grounded_attention.processing.feature_pixels import BackbonePixels, load_feature_processor
 from grounded_attention.processing.region_boxes import box_iou
 from grounded_attention.processing.region_detection import Detections, GivenBoxes, RegionDetector, load_detector
-from grounded_attention.processing.region_extraction import RegionExtractor
-from grounded_attention.processing.region_selection import clip_boxes, greedy_suppression, select_regions, suppress
+from grounded_attention.processing.region_extraction import (
+    RegionExtractor,
+    clip_boxes,
+    greedy_suppression,
+    select_regions,
+    suppress,
+)
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import BUILDERS, ZERO_SHOT, save_detector
 
@@ -239,7 +244,7 @@ def test_the_best_of_too_many_given_boxes_stay_in_order():
     [
         ({"boxes": [[0, 0, 90, 10]]}, r"'1', box 0: found \[0.0, 0.0, 90.0, 10.0\]"),
         ({"boxes": [[0, 0, 5, 5], [9, 0, 5, 5]]}, "box 1"),
-        ({"boxes": [[0, 0, 0.5, 1.0000001]]}, "seem to be divided by the size"),
+        ({"boxes": [[0, 0, 0.5, 1.0000001]]}, "look divided by the size"),
         ({"boxes": [[0, 0, 5, 5]], "scores": [1, 2]}, "1 boxes, 2 scores"),
     ],
 )

@@ -15,8 +15,8 @@ from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.caption_phrases import unknown_words
-from grounded_attention.processing.feature_sources import feature_mismatch, feature_source
 from grounded_attention.processing.load_extractor import load_extractor
+from grounded_attention.processing.processing_grounded import feature_mismatch, feature_source
 from grounded_attention.training.experiments.models import record_features
 from grounded_attention.training.loop.joins import JoinedRegions
 from tests.helpers.tiny_backbone import save_backbone

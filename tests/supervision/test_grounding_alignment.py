@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grounded_attention.modeling import VLBertConfig, VLBertForReferringExpression, VLBertForVGP
-from grounded_attention.modeling.alignment_head import AlignmentHead, PhraseEncoder
+from grounded_attention.modeling.task_heads import AlignmentHead, PhraseEncoder
 from grounded_attention.supervision import CombinedSupervision, get_method
 from grounded_attention.supervision.grounding_alignment import PAIRS, alignment_matrix
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from grounded_attention.modeling.alignment_head import AlignmentHead
+from grounded_attention.modeling.task_heads import AlignmentHead
 from grounded_attention.supervision import from_attention_maps, get_method, method_names, naive, row_states
 from grounded_attention.supervision.method import AttentionMethod
 from grounded_attention.supervision.soft_attention import SoftAttention

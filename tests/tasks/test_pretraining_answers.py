@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.modeling import LXMERTConfig, LXMERTForPreTraining, ViLBertConfig, VLBertConfig
-from grounded_attention.modeling.plain_answers import plain_answer
+from grounded_attention.modeling.task_config import plain_answer
 from grounded_attention.processing import LXMERTProcessor, ViLBertProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS

@@ -3,8 +3,7 @@
 
 from huggingface_hub.dataclasses import strict
 
-from .auto_classes import make_auto_map
-from .task_config import OneStreamConfig
+from .task_config import OneStreamConfig, make_auto_map
 
 AUTO_MAP = make_auto_map("toy", "ToyConfig", "ToyModel", "ToyForVGP")
 

@@ -13,12 +13,11 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.finite_numbers import check_finite
-from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
+from grounded_attention.modeling.task_config import plain_answer
 from grounded_attention.processing import FastRCNNImageProcessor
-from grounded_attention.processing.feature_sources import feature_source
 from grounded_attention.processing.grounded_batch import fit_text_length
-from grounded_attention.processing.processing_grounded import GroundedProcessor
+from grounded_attention.processing.processing_grounded import GroundedProcessor, feature_source
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
