@@ -88,6 +88,8 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     attribute_map = {"region_feature_size": "visual_embedding_dim"}
     code_places = AUTO_MAP
 
+    special_visual_initialize = True  # read by transformers' embeddings
+
     visual_embedding_dim: int = 2048
     pooler_size: int | None = None
     pooler_act: Literal["tanh", "relu"] = "tanh"

@@ -12,7 +12,6 @@ from transformers.models.auto.image_processing_auto import (
 
 from ..utils.open_images import open_image, open_images
 from .grounded_batch import DroppedPhrase, GroundedBatch
-from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_tokens import ImageTokens, locate_image_tokens
 from .patch_grounding import PatchGroundingProcessor
@@ -43,13 +42,8 @@ __all__ = [
     "VLBertProcessor",
     "ViLBertProcessor",
     "VisualBERTProcessor",
-    "flip_boxes",
-    "flip_image",
-    "flip_phrases",
     "locate_image_tokens",
     "open_image",
     "open_images",
     "read_phrase",
-    "swap_left_right",
-    "swap_left_right_spans",
 ]

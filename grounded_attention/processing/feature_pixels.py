@@ -54,9 +54,8 @@ class BackbonePixels:
     def __call__(self, images: Any, return_tensors: str = "pt") -> dict[str, Tensor]:
         """Converts images to tensors."""
         pixels = [self._pixels(picture) for picture in open_images(images)]
-        canvas = max(array.shape[1] for array in pixels), max(array.shape[2] for array in pixels)
         sizes = torch.tensor([array.shape[:0:-1] for array in pixels])
-        return {"pixel_values": torch.from_numpy(pad_pixels(pixels, canvas)), "image_sizes": sizes}
+        return {"pixel_values": torch.from_numpy(pad_pixels(pixels)), "image_sizes": sizes}
 
     def _pixels(self, picture: Image.Image) -> np.ndarray:
         shorter, longer = sorted(picture.size)

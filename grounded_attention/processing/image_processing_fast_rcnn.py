@@ -22,22 +22,12 @@ import numpy as np
 from PIL import Image
 from transformers import BatchFeature
 from transformers.image_processing_utils import BaseImageProcessor
-from transformers.processing_utils import ImagesKwargs
 from transformers.utils import auto_docstring
 
 from ..utils.open_images import open_images
 
 # Means of the network's Caffe weights, in the order blue, green, red, for pixels from 0 to 255.
 BGR_MEAN = (102.9801, 115.9465, 122.7717)
-
-
-class FastRCNNImageKwargs(ImagesKwargs, total=False):
-    r"""
-    fixed_padding (`bool`, *optional*, defaults to `False`):
-    Pad every image to the largest landscape or portrait canvas instead of to the largest image of the batch.
-    """
-
-    fixed_padding: bool
 
 
 @auto_docstring(
@@ -49,14 +39,12 @@ class FastRCNNImageKwargs(ImagesKwargs, total=False):
 )
 class FastRCNNImageProcessor(BaseImageProcessor):
     model_input_names = ["pixel_values", "image_sizes"]
-    valid_kwargs = FastRCNNImageKwargs
 
     def __init__(
         self,
         size: Mapping[str, int] | None = None,
         image_mean: Sequence[float] = BGR_MEAN,
         image_std: Sequence[float] = (1.0, 1.0, 1.0),
-        fixed_padding: bool = False,
         **kwargs,  # without annotation, which transformers 5.4 would treat as a TypedDict
     ) -> None:
         r"""
@@ -66,9 +54,6 @@ class FastRCNNImageProcessor(BaseImageProcessor):
             Means of blue, green and red, subtracted from pixels of 0 to 255.
         image_std (`list[float]`, *optional*, defaults to `(1.0, 1.0, 1.0)`):
             Divisors of blue, green and red after the subtraction.
-        fixed_padding (`bool`, *optional*, defaults to `False`):
-            Pad every image to `longest_edge` by `shortest_edge` (a portrait image to `shortest_edge` by
-            `longest_edge`), so that batches have few shapes. By default a batch is as large as its largest image.
         """
         super().__init__(**kwargs)
         self.auto_map = {"AutoImageProcessor": "image_processing_fast_rcnn.FastRCNNImageProcessor"}
@@ -77,7 +62,6 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         self.image_std = _check_channels("image_std", image_std)
         if 0 in self.image_std:
             raise ValueError(f"image_std={image_std!r}: pixels are divided by it, so 0 is not allowed.")
-        self.fixed_padding = fixed_padding
 
     @auto_docstring
     def preprocess(self, images: Any, return_tensors: str | None = "pt", **kwargs) -> BatchFeature:
@@ -86,7 +70,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
             B images. Arrays have the shape (H, W), (H, W, C) or (C, H, W) and hold integers from 0 to 255 or floats in
             [0, 1].
         return_tensors (`str`, *optional*, defaults to `"pt"`):
-            `"pt"`, `"np"`, or `None` for lists of arrays.
+            `"pt"`, `"np"`, or `None` for arrays of NumPy too.
 
         Returns:
             [`BatchFeature`]: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height of
@@ -99,10 +83,10 @@ class FastRCNNImageProcessor(BaseImageProcessor):
             raise TypeError(f"Unknown arguments of the image processor: {', '.join(sorted(kwargs))}.")
         pixels = [self.pixels(picture) for picture in open_images(images)]
         data = {
-            "pixel_values": pad_pixels(pixels, self.canvas([array.shape[1:] for array in pixels])),
+            "pixel_values": pad_pixels(pixels),
             "image_sizes": np.array([array.shape[:0:-1] for array in pixels], dtype=np.int64),
         }
-        return BatchFeature({k: list(v) for k, v in data.items()} if return_tensors is None else data, return_tensors)
+        return BatchFeature(data, return_tensors)
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
         """Computes the size after resizing, rounded down as in the VL-BERT public code, but not to 0.
@@ -133,17 +117,12 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         array = (np.asarray(resized, dtype=np.float32)[..., ::-1] - mean) / spread
         return np.ascontiguousarray(array.transpose(2, 0, 1))
 
-    def canvas(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
-        """Computes height and width of the padded images from those of the resized ones."""
-        if self.fixed_padding:
-            edges = (self.size["longest_edge"], self.size["shortest_edge"])
-            shapes = [edges if height > width else edges[::-1] for height, width in shapes]
-        return max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
 
-
-def pad_pixels(pixels: Sequence[np.ndarray], canvas: tuple[int, int]) -> np.ndarray:
-    """Pads images to one canvas with zeros at the bottom and on the right."""
-    padded = np.zeros((len(pixels), 3, *canvas), dtype=np.float32)
+def pad_pixels(pixels: Sequence[np.ndarray]) -> np.ndarray:
+    """Pads images (3, h, w) with zeros at the right and the bottom: (B, 3, H, W) float32, of the largest ones."""
+    height = max(1, *(array.shape[1] for array in pixels))
+    width = max(1, *(array.shape[2] for array in pixels))
+    padded = np.zeros((len(pixels), 3, height, width), dtype=np.float32)
     for row, array in zip(padded, pixels, strict=True):
         row[:, : array.shape[1], : array.shape[2]] = array
     return padded

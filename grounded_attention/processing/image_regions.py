@@ -100,6 +100,5 @@ def pixel_arrays(
     """Converts pictures to pixels."""
     nothing = np.zeros((3, 0, 0), dtype=np.float32)
     pixels = [nothing if picture is None else image_processor.pixels(picture) for picture in pictures]
-    canvas = image_processor.canvas([array.shape[1:] for array in pixels if array.size] or [(1, 1)])
     sizes = np.array([array.shape[:0:-1] for array in pixels], dtype=np.int64)
-    return {"pixel_values": pad_pixels(pixels, canvas), "image_sizes": sizes}
+    return {"pixel_values": pad_pixels(pixels), "image_sizes": sizes}

@@ -251,7 +251,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
             END. Above it, the longer side loses one at a time (VL-BERT public code): a region if there are more
             regions, else a word piece. Special tokens and the whole image stay. Of two images, the last regions go.
         return_tensors (`str`, *optional*, defaults to `"pt"`):
-            `"pt"`, `"np"`, or `None` for lists (of arrays, for features and boxes).
+            `"pt"`, `"np"`, or `None` for arrays of NumPy too.
 
         Returns:
             [`GroundedBatch`]: With T text columns, R region columns (the whole image first, where the family has it,
@@ -361,11 +361,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
             inputs, texts, encoded, columns, data["input_ids"].shape[1], arranged, match, images
         )
         data.update(arrays)
-        made: dict[str, Any] = data
-        if return_tensors is None:
-            made = {key: list(value) if value.dtype == np.float32 else value.tolist() for key, value in data.items()}
         cut = (encoded.lengths - kept).sum(axis=0).tolist()
-        return GroundedBatch(made, tensor_type=return_tensors, dropped_phrases=dropped, cut_tokens=cut)
+        return GroundedBatch(data, tensor_type=return_tensors, dropped_phrases=dropped, cut_tokens=cut)
 
     @property
     def model_input_names(self) -> list[str]:

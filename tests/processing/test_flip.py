@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.processing import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans
+from grounded_attention.tasks.flipping import (
+    flip_boxes,
+    flip_image,
+    flip_phrases,
+    swap_left_right,
+    swap_left_right_spans,
+)
 
 WORDS = (
     "left right Left RIGHT LEFT Right man leftover bright copyright's left-hand top the , é 日本 right's _left".split()

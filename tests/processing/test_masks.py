@@ -10,7 +10,8 @@ from PIL import Image as Pictures
 
 from grounded_attention import GroundingCollator, PatchGroundingProcessor, get_method, grounded_rows
 from grounded_attention.dataset_scripts.builders.row_forms import own_features, own_row
-from grounded_attention.processing import VisualBERTProcessor, flip_phrases
+from grounded_attention.processing import VisualBERTProcessor
+from grounded_attention.tasks.flipping import flip_phrases
 from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask, run_lengths
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer
 from tests.helpers.tiny_vlm_processors import make_processor

@@ -39,7 +39,7 @@ print(inputs["input_ids"].tolist(), inputs["phrase_mask"].int().tolist(), inputs
 
 @pytest.fixture
 def saved(tmp_path) -> Path:
-    images = FastRCNNImageProcessor(size=IMAGE_SIZE, fixed_padding=True)
+    images = FastRCNNImageProcessor(size=IMAGE_SIZE, image_std=(1.0, 2.0, 3.0))
     make_processor(**SETTINGS, image_processor=images).save_pretrained(tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
@@ -59,7 +59,7 @@ def test_loads_where_the_package_is_imported(saved, loader):
     processor = loader.from_pretrained(saved)
     assert type(processor) is VLBertProcessor
     assert type(processor.image_processor) is FastRCNNImageProcessor
-    assert (processor.image_processor.size, processor.image_processor.fixed_padding) == (IMAGE_SIZE, True)
+    assert (processor.image_processor.size, processor.image_processor.image_std) == (IMAGE_SIZE, [1.0, 2.0, 3.0])
     assert {name: getattr(processor, name) for name in SETTINGS} == SETTINGS
     expected = make_processor(**SETTINGS)(TEXT, phrases=[span(TEXT, "red shirt")])
     found = processor(TEXT, phrases=[span(TEXT, "red shirt")])

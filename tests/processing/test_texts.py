@@ -142,12 +142,13 @@ def test_senseless_limits_are_refused():
         make_processor(max_regions=0)
 
 
-def test_a_single_text_is_a_batch_of_one_and_lists_are_plain():
+def test_a_single_text_is_a_batch_of_one():
     processor = make_processor()
     assert processor("a man", "the dog")["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
-    as_lists = processor("a man", return_tensors=None)
-    assert as_lists["input_ids"] == processor(["a man"])["input_ids"].tolist()
-    assert isinstance(processor("a man", return_tensors="np")["input_ids"], np.ndarray)
+    for kind in ("np", None):
+        found = processor("a man", return_tensors=kind)["input_ids"]
+        assert found.tolist() == processor(["a man"])["input_ids"].tolist()
+        assert isinstance(found, np.ndarray)
 
 
 def test_docstring_example_runs():
