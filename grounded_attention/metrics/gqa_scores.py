@@ -9,13 +9,10 @@ script multiplies shares by 100; here they are in [0, 1]. `distribution` is the 
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from .item_scores import ItemScores, Scored, check_complete
 
@@ -145,87 +142,46 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     Raises:
         ValueError: if a balanced question has no prediction.
     """
-    by_name: dict[str, list[float]] = defaultdict(list)
-    right: dict[str, bool] = {}
-    entailed: dict[str, Sequence[str]] = {}
-    grouped = []
     asked = list(questions)
     check_complete((each["example_id"] for each in asked if each["is_balanced"]), predictions, "no predictions")
-    for question in asked:
-        number = question["example_id"]
-        answer = predictions.get(question["example_id"])
-        if answer is None:
-            continue
-        right[number] = answer == question["answer"]
+    answered = [(predictions[each["example_id"]], each) for each in asked if each["example_id"] in predictions]
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for answer, question in answered:
         for name, score in question_scores(answer, question).items():
             by_name[name].append(score)
-        if question["is_balanced"]:
-            entailed[number] = question["entailed"]
-            if question["global_group"]:
-                grouped.append((question["global_group"], question["answer"], answer))
     means = {name: sum(scores) / len(scores) for name, scores in by_name.items()}
-    return means | _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
+    return means | split_scores(answered)
 
 
-def _known(**metrics: float | None) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if value is not None}
+def split_scores(answered: Sequence[tuple[str, Question]]) -> dict[str, float]:
+    """Consistency and distribution of pairs of an answer and its question, where they exist."""
+    right = {question["example_id"]: answer == question["answer"] for answer, question in answered}
+    balanced = [(answer, question) for answer, question in answered if question["is_balanced"]]
+    entailed = {question["example_id"]: question["entailed"] for _, question in balanced}
+    grouped = [(each["global_group"], each["answer"], answer) for answer, each in balanced if each["global_group"]]
+    scores = {"consistency": consistency(right, entailed), "distribution": distribution(grouped)}
+    return {name: value for name, value in scores.items() if value is not None}
 
 
 class GQAScores(ItemScores):
     """Scores of single questions, and consistency and distribution of the split, over batches and processes."""
 
-    QUESTIONS = "questions"
-    ENTAILED = "entailed"
-
     def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
         super().__init__(name, score)
-        self._answered: list[tuple[int, int, int, int, int]] = []
-        self._entailed: list[tuple[int, int]] = []
+        self._answered: list[tuple[str, Question]] = []
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         super().update(outputs, batch)
         questions = batch["questions"]
-        for question, answer in zip(questions, self._items["answer"][-len(questions) :], strict=True):
-            if not question["answer"]:
-                continue
-            number = _key(question["example_id"])
-            balanced = question["is_balanced"]
-            group = question["global_group"]
-            group_key = _key(group) if group else 0
-            self._answered.append((number, int(balanced), group_key, _key(question["answer"]), _key(answer)))
-            if balanced:  # with itself, so that a question that entails nothing is there too
-                self._entailed += [(number, _key(other)) for other in (question["example_id"], *question["entailed"])]
+        answers = self._items["answer"][-len(questions) :]
+        self._answered += [pair for pair in zip(answers, questions, strict=True) if pair[1]["answer"]]
 
-    def state(self) -> dict[str, Tensor]:
-        """The state of `ItemScores`, and the answers of this process as 64-bit keys of their texts.
+    def state(self) -> dict[str, Any]:
+        """The state of `ItemScores`, and the answers with their questions."""
+        return {**super().state(), "answered": self._answered}
 
-        The names of these two int64 tensors end in the first question, so that no two processes have the same:
-        `questions:<id>` (N, 5) with question, balanced, group (0 for none), right answer, prediction, and
-        `entailed:<id>` (M, 2) with balanced and entailed question.
-        """
-        state = super().state()
-        if self._answered:
-            first = self._items["example_id"][0]
-            state[f"{self.QUESTIONS}:{first}"] = torch.tensor(self._answered, dtype=torch.int64)
-            state[f"{self.ENTAILED}:{first}"] = torch.tensor(self._entailed, dtype=torch.int64).view(-1, 2)
-        return state
-
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
-        answered, pairs = (_rows(state, kind) for kind in (self.QUESTIONS, self.ENTAILED))
-        right = {number: gold == predicted for number, _, _, gold, predicted in answered}
-        entailed: dict[int, list[int]] = defaultdict(list)
-        for number, other in pairs:
-            entailed[number].append(other)
-        grouped = [(group, gold, predicted) for _, balanced, group, gold, predicted in answered if balanced and group]
-        further = _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
-        return super().compute(state) | {f"{self.name}_{name}": value for name, value in further.items()}
-
-
-def _key(text: str) -> int:
-    """A number of 64 bits that stands for a text in every process."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def _rows(state: Mapping[str, Tensor], kind: str) -> list[list[int]]:
-    return [row for name, rows in state.items() if name.startswith(f"{kind}:") for row in rows.tolist()]
+        sums = dict(state)
+        further = split_scores(sums.pop("answered"))
+        return super().compute(sums) | {f"{self.name}_{name}": value for name, value in further.items()}

@@ -28,7 +28,7 @@ class StreamingMetric:
     and `compute` makes the numbers of them."""
 
     def __init__(self) -> None:
-        self._state: dict[str, Tensor] = {}
+        self._state: dict[str, Any] = {}
 
     def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """What the model is asked for beside its outputs: nothing."""
@@ -40,7 +40,7 @@ class StreamingMetric:
             value = torch.as_tensor(number).detach().double()
             self._state[name] = self._state[name] + value if name in self._state else value
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Any]:
         """The sums so far."""
         return dict(self._state)
 
@@ -82,7 +82,7 @@ class ItemScores(StreamingMetric):
         for name, value in scored.totals.items():
             self._totals[name] = self._totals.get(name, 0) + value
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Any]:
         """Sum and count of each score, and the totals: `<kind>:<name>` -> () float64."""
         sums = {f"{COUNT}:": float(len(self._items["example_id"]))}
         for name in self._scores:
@@ -91,7 +91,7 @@ class ItemScores(StreamingMetric):
         sums |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
         return {key: torch.tensor(value, dtype=torch.float64) for key, value in sums.items()}
 
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The mean of each score with at least one example, the totals, and `{name}_count`."""
         metrics: dict[str, Any] = {}
         for key, value in state.items():

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from grounded_attention.dataset_scripts.builders.nlvr2 import LABELS, read_predictions, write_predictions
 from grounded_attention.metrics.item_scores import ItemScores, Scored
@@ -34,27 +33,25 @@ def statement_of(identifier: str) -> str:
 class StatementScores(ItemScores):
     """Scores of single examples and consistency of their statements, over batches and processes."""
 
-    GROUP = "wrong"
-
     def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored], right: str):
         super().__init__(name, score)
         self.right = right
 
-    def state(self) -> dict[str, Tensor]:
-        """The state of `ItemScores`, and the number of wrong examples of each statement."""
+    def state(self) -> dict[str, Any]:
+        """The state of `ItemScores`, and whether each example is right."""
         items = self.items()
-        wrong: dict[str, float] = defaultdict(float)
-        for identifier, value in zip(items["example_id"], items.get(self.right, ()), strict=self.right in items):
-            if value is not None:
-                wrong[f"{self.GROUP}:{statement_of(identifier)}"] += value < 1
-        return super().state() | {key: torch.tensor(count, dtype=torch.float64) for key, count in wrong.items()}
+        return {**super().state(), "judged": [*zip(items["example_id"], items.get(self.right, ()), strict=False)]}
 
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics of `ItemScores`, and `{name}_consistency` if there are labels."""
-        groups = [value for key, value in state.items() if key.startswith(f"{self.GROUP}:")]
-        metrics = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
-        if groups:
-            metrics[f"{self.name}_consistency"] = float(sum(value == 0 for value in groups)) / len(groups)
+        sums = dict(state)
+        statements: dict[str, list[bool]] = defaultdict(list)
+        for identifier, value in sums.pop("judged"):
+            if value is not None:
+                statements[statement_of(identifier)].append(value == 1)
+        metrics = super().compute(sums)
+        if statements:
+            metrics[f"{self.name}_consistency"] = sum(map(all, statements.values())) / len(statements)
         return metrics
 
 

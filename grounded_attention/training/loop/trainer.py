@@ -321,10 +321,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             rotate(run_dir, limit, self.state.global_step, self.state.best_model_checkpoint)
 
 
-def _merged(metric: Metric) -> dict[str, Tensor]:
+def _merged(metric: Metric) -> dict[str, Any]:
     """The state of a metric, summed over processes; a process without examples adds nothing."""
-    merged: dict[str, Tensor] = {}
-    for state in gather_object([{k: v.cpu() for k, v in metric.state().items()}]):
+    merged: dict[str, Any] = {}
+    for state in gather_object([{k: v.cpu() if isinstance(v, Tensor) else v for k, v in metric.state().items()}]):
         for key, value in state.items():
             merged[key] = merged[key] + value if key in merged else value
     return merged
