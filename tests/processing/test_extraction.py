@@ -242,7 +242,7 @@ def test_the_best_of_too_many_given_boxes_stay_in_order():
 @pytest.mark.parametrize(
     "record, problem",
     [
-        ({"boxes": [[0, 0, 90, 10]]}, r"'1', box 0: found \[0.0, 0.0, 90.0, 10.0\]"),
+        ({"boxes": [[0, 0, 90, 10]]}, r"'1': box 0: found \[0.0, 0.0, 90.0, 10.0\]"),
         ({"boxes": [[0, 0, 5, 5], [9, 0, 5, 5]]}, "box 1"),
         ({"boxes": [[0, 0, 0.5, 1.0000001]]}, "look divided by the size"),
         ({"boxes": [[0, 0, 5, 5]], "scores": [1, 2]}, "1 boxes, 2 scores"),

@@ -74,7 +74,7 @@ def test_loads_in_a_fresh_process_from_the_copied_files(saved, tmp_path):
     expected = make_processor()(TEXT, phrases=[span(TEXT, "man")])
     images, pixels, *lines = result.stdout.splitlines()[-4:]
     assert images == "FastRCNNImageProcessor FastRCNNImageProcessor True"
-    assert pixels == "[1, 3, 24, 40] [[32, 24]] 2"
+    assert pixels == "[1, 3, 24, 32] [[32, 24]] 2"
     assert lines[0] == f"VLBertProcessor 7 {FEATURE_SIZE} 0.25"
     assert lines[1] == f"{expected['input_ids'].tolist()} {expected['phrase_mask'].int().tolist()} [[[0, 1]]]"
 
