@@ -163,7 +163,7 @@ def stands(scene, text, least=0.8):
 
 
 def test_places_of_two_objects(probed):
-    rows = [*probes.options([*probed.values()], 0)]
+    rows = [*probes.options([*probed.values()])]
     assert Counter(row["group"] for row in rows).keys() == {"left", "right", "above", "below"}
     for row in rows:
         scene, (right, *wrong) = probed[row["image"].removesuffix(".jpg")].scene, row["caption_options"]
@@ -176,7 +176,7 @@ def test_places_of_two_objects(probed):
 
 
 def test_each_of_two_captions_is_true_of_one_image(probed):
-    rows = [*probes.pairs([*probed.values()], 0)]
+    rows = [*probes.pairs([*probed.values()])]
     assert len(rows) > 20
     assert len({row["id"] for row in rows}) == len(rows)
     for row in rows:

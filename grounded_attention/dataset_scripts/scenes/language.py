@@ -7,6 +7,7 @@ is separate (`fits`): a borderline object has two names for one attribute and bo
 ("a red ball", "an orange ball") can therefore exclude each other.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -17,77 +18,54 @@ FIGURES = ("star", "cross", "ring", "heart")
 COUNTS = (1, 2, 3, 4, 5, 6)
 MANY = COUNTS[1:]
 
-# Word -> names that it allows. Broad words are last in each table; `meaning_of` intersects the names of the words.
-NOUNS: dict[str, tuple[str, ...]] = {
-    "ball": ("ball",),
-    "sphere": ("ball",),
-    "circle": ("ball",),
-    "cube": ("cube",),
-    "box": ("cube",),
-    "block": ("cube",),
-    "square": ("cube",),
-    "cone": ("cone",),
-    "funnel": ("cone",),
-    "triangle": ("cone",),
-    "cylinder": ("cylinder",),
-    "tube": ("cylinder",),
-    "can": ("cylinder",),
-    "rectangle": ("cylinder",),
-    "star": ("star",),
-    "cross": ("cross",),
-    "plus": ("cross",),
-    "ring": ("ring",),
-    "hoop": ("ring",),
-    "heart": ("heart",),
-    "solid": SOLIDS,
-    "figure": FIGURES,
-    "object": SHAPES,
-    "thing": SHAPES,
-    "item": SHAPES,
-    "shape": SHAPES,
-}
-COLOUR_WORDS: dict[str, tuple[str, ...]] = {
-    "red": ("red",),
-    "crimson": ("red",),
-    "orange": ("orange",),
-    "amber": ("orange",),
-    "yellow": ("yellow",),
-    "golden": ("yellow",),
-    "green": ("green",),
-    "emerald": ("green",),
-    "blue": ("blue",),
-    "azure": ("blue",),
-    "purple": ("purple",),
-    "violet": ("purple",),
-    "pink": ("pink",),
-    "rosy": ("pink",),
-    "gray": ("gray",),
-    "grey": ("gray",),
-    "reddish": ("red", "orange", "pink"),
-    "bluish": ("blue", "purple"),
-    "colorful": COLOURS[:-1],
-}
-SIZE_WORDS: dict[str, tuple[str, ...]] = {
-    "small": ("small",),
-    "little": ("small",),
-    "tiny": ("small",),
-    "medium": ("medium",),
-    "large": ("large",),
-    "big": ("large",),
-    "huge": ("large",),
-}
-TEXTURE_WORDS: dict[str, tuple[str, ...]] = {
-    "plain": ("plain",),
-    "smooth": ("plain",),
-    "striped": ("striped",),
-    "stripes": ("striped",),
-    "dotted": ("dotted",),
-    "spotted": ("dotted",),
-    "dots": ("dotted",),
-    "spots": ("dotted",),
-    "patterned": ("striped", "dotted"),
-}
-SHAPE_ADJECTIVES: dict[str, tuple[str, ...]] = {"round": ("ball", "ring"), "pointed": ("cone", "star")}
+Words = dict[str, tuple[str, ...]]  # word -> names that it allows
+
+
+def _words(texts: Mapping[str, str], **broad: tuple[str, ...]) -> Words:
+    """The words of each name, and broad words, which allow several names."""
+    return {word: (name,) for name, words in texts.items() for word in words.split()} | broad
+
+
+# `meaning_of` intersects the names of the words.
+NOUNS = _words(
+    {
+        "ball": "ball sphere circle",
+        "cube": "cube box block square",
+        "cone": "cone funnel triangle",
+        "cylinder": "cylinder tube can rectangle",
+        "star": "star",
+        "cross": "cross plus",
+        "ring": "ring hoop",
+        "heart": "heart",
+    },
+    solid=SOLIDS,
+    figure=FIGURES,
+    object=SHAPES,
+    thing=SHAPES,
+    item=SHAPES,
+    shape=SHAPES,
+)
+COLOUR_WORDS = _words(
+    {
+        "red": "red crimson",
+        "orange": "orange amber",
+        "yellow": "yellow golden",
+        "green": "green emerald",
+        "blue": "blue azure",
+        "purple": "purple violet",
+        "pink": "pink rosy",
+        "gray": "gray grey",
+    },
+    reddish=("red", "orange", "pink"),
+    bluish=("blue", "purple"),
+    colorful=COLOURS[:-1],
+)
+SIZE_WORDS = _words({"small": "small little tiny", "medium": "medium", "large": "large big huge"})
+TEXTURE_WORDS = _words(
+    {"plain": "plain smooth", "striped": "striped stripes", "dotted": "dotted spotted dots spots"},
+    patterned=("striped", "dotted"),
+)
+SHAPE_ADJECTIVES: Words = {"round": ("ball", "ring"), "pointed": ("cone", "star")}
 COUNT_WORDS: dict[str, tuple[int, ...]] = {
     "one": (1,),
     "two": (2,),
@@ -99,30 +77,20 @@ COUNT_WORDS: dict[str, tuple[int, ...]] = {
     "some": MANY,
     "group": MANY,
 }
-GROUND_WORDS: dict[str, tuple[str, ...]] = {
-    "wooden": ("wood",),
-    "table": ("wood",),
-    "stony": ("stone",),
-    "pavement": ("stone",),
-    "grassy": ("grass",),
-    "grass": ("grass",),
-    "lawn": ("grass",),
-    "sandy": ("sand",),
-    "sand": ("sand",),
-    "beach": ("sand",),
-    "floor": ("wood", "stone"),
-    "field": ("grass", "sand"),
-    "ground": GROUNDS,
-    "surface": GROUNDS,
-    "background": GROUNDS,
-}
-LIGHT_WORDS: dict[str, tuple[str, ...]] = {
-    "left": ("left",),
-    "right": ("right",),
-    "light": LIGHTS,
-    "sunlight": LIGHTS,
-    "sunshine": LIGHTS,
-}
+GROUND_WORDS = _words(
+    {
+        "wood": "wooden table",
+        "stone": "stony pavement",
+        "grass": "grassy grass lawn",
+        "sand": "sandy sand beach",
+    },
+    floor=("wood", "stone"),
+    field=("grass", "sand"),
+    ground=GROUNDS,
+    surface=GROUNDS,
+    background=GROUNDS,
+)
+LIGHT_WORDS = _words({"left": "left", "right": "right"}, light=LIGHTS, sunlight=LIGHTS, sunshine=LIGHTS)
 # Words in phrases without a constraint.
 FUNCTION_WORDS = ("a", "an", "the", "of", "with", "from")
 

@@ -14,7 +14,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def scene_probe(root: Path, kind: str) -> Path:
     """The file of a probe, written if it is not there."""
     path = root / "probes" / f"{kind}.jsonl"
     if not path.is_file():
-        rows = _KINDS[kind](_test_records(root), read_json(root / MANIFEST)["seed"])
+        rows = _rows(_test_records(root), kind, read_json(root / MANIFEST)["seed"])
         make_folder(path.parent)
         write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -67,13 +66,14 @@ def _test_records(root: Path) -> list[SceneRecord]:
     return [scene_record(seed, number, images, told[HELD_OUT]) for number in numbers]
 
 
-def _of_each(
-    kind: str, make: Callable[[SceneRecord, random.Random], Iterator[Row]], records: Sequence[SceneRecord], seed: int
-) -> Iterator[Row]:
-    """Rows that are made of one image each."""
+def _rows(records: Sequence[SceneRecord], kind: str, seed: int) -> Iterator[Row]:
+    if kind in _OF_ALL:
+        yield from _OF_ALL[kind](records)
+        return
     for record in records:
         about = {"image": f"../flickr30k-images/{record.image_id}.jpg", "image_id": record.image_id}
-        yield from ({**about, **row} for row in make(record, random.Random(f"{seed}/{kind}/{record.number}")))
+        for row in _OF_EACH[kind](record, random.Random(f"{seed}/{kind}/{record.number}")):
+            yield about | row
 
 
 def foils(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
@@ -168,7 +168,7 @@ def _says(first: str, place: str, second: str) -> str:
     return f"{with_article(first)} {RELATION_WORDS[place][0]} {with_article(second)}"
 
 
-def options(records: Sequence[SceneRecord], seed: int) -> Iterator[Row]:
+def options(records: Sequence[SceneRecord]) -> Iterator[Row]:
     """What'sUp: an image of each place of two shapes, as far as there are some, and a caption of each; the first is
     right. Images of the same shapes have one `pair`."""
     for (first, second), at in _placed(records).items():
@@ -180,7 +180,7 @@ def options(records: Sequence[SceneRecord], seed: int) -> Iterator[Row]:
                     yield {**about, "group": place.removesuffix("_of"), "pair": f"{first} {second} {number}"}
 
 
-def pairs(records: Sequence[SceneRecord], seed: int) -> Iterator[Row]:
+def pairs(records: Sequence[SceneRecord]) -> Iterator[Row]:
     """Winoground: two images and two captions of the same words, each true of one of them."""
     placed = _placed(records)
     for (first, second), at in placed.items():
@@ -258,14 +258,11 @@ def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
             yield {"caption": text, "bbox": [x1, y1, x2 - x1, y2 - y1], **about, "caption_quality": int(not wrong)}
 
 
-_KINDS: Mapping[str, Callable[[Sequence[SceneRecord], int], Iterator[Row]]] = {
-    OPTIONS: options,
-    PAIRS: pairs,
-    **{
-        kind: partial(_of_each, kind, make)
-        for kind, make in (
-            (COMPOSITION, foils), (EVIDENCE, evidence), (STATEMENTS, statements), (VERDICTS, verdicts),
-            (REVIEWED, reviewed),
-        )
-    },
-}  # fmt: skip
+_OF_ALL = {OPTIONS: options, PAIRS: pairs}
+_OF_EACH = {
+    COMPOSITION: foils,
+    EVIDENCE: evidence,
+    STATEMENTS: statements,
+    VERDICTS: verdicts,
+    REVIEWED: reviewed,
+}

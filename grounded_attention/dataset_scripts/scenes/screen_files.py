@@ -15,7 +15,6 @@
 
 import json
 import random
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from grounded_attention.utils.whole_files import write_bytes, write_text
 
 from . import screens, writers_llava
 from .dataset import check_images, mapper
-from .records import SPLITS, split_numbers, write_once
+from .records import split_numbers, write_once
 from .screens import Screen
 
 VERSION = 2
@@ -36,7 +35,7 @@ PER_SCREEN = 6  # instructions
 PICTURE = 112  # pixels that the small processor makes
 PATCH = 16
 WORD = r"[^\W\d]+|\d|[^\w\s]"  # its words, and each digit
-NAMES = {**dict(zip(SPLITS, SPLITS, strict=True)), "val": "validation"}
+NAMES = {"val": "validation"}
 
 
 def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
@@ -48,26 +47,21 @@ def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, 
 
 
 def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, Any]:
-    numbers = split_numbers(seed, count)
-    split_of = {number: NAMES[split] for split, listed in numbers.items() for number in listed}
-    for name in (*NAMES.values(), "processor"):
+    splits = {NAMES.get(split, split): numbers for split, numbers in split_numbers(seed, count).items()}
+    for name in (*splits, "processor"):
         (root / name).mkdir()
-    rows: dict[str, list[str]] = {name: [] for name in NAMES.values()}
-    talks: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES.values()}
-    words: Counter[str] = Counter()
+    split_of = {number: name for name, numbers in splits.items() for number in numbers}
     with mapper(num_proc) as mapped:
-        drawn = mapped(partial(_draw, seed, root, split_of), range(count))
-        for number, (made, talk) in enumerate(with_progress(drawn, "screens", count)):
-            rows[split_of[number]] += [json.dumps(row) for row in made]
-            talks[split_of[number]].append(talk)
-            words.update(word for each in talk["conversations"][::2] for word in each["value"].split())
-    for name in NAMES.values():
-        write_text(root / name / "metadata.jsonl", "\n".join(rows[name]) + "\n")
-        write_text(root / f"{name}.json", json.dumps(talks[name]) + "\n")
-    known = [*sorted(words), *"0123456789[],"]
+        drawn = list(with_progress(mapped(partial(_draw, seed, root, split_of), range(count)), "screens", count))
+    for name, numbers in splits.items():
+        lines = [json.dumps(row) + "\n" for number in numbers for row in drawn[number][0]]
+        write_text(root / name / "metadata.jsonl", "".join(lines))
+        write_text(root / f"{name}.json", json.dumps([drawn[number][1] for number in numbers]) + "\n")
+    asked = " ".join(turn["value"] for _, talk in drawn for turn in talk["conversations"][::2])
+    known = [*sorted(set(asked.split())), *"0123456789[],"]
     for path, text in writers_llava.processor_files(known, PICTURE, PATCH, WORD).items():
         write_bytes(root / "processor" / path, text.encode())
-    return {"splits": {name: len(talks[name]) for name in NAMES.values()}}
+    return {"splits": {name: len(numbers) for name, numbers in splits.items()}}
 
 
 def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -150,10 +144,8 @@ _CIRCLES: dict[str, list[list[float]]] = {
 
 def _glyph(pen: ImageDraw.ImageDraw, name: str, box: Any, colour: Any, width: int) -> None:
     """Draws an icon into its box."""
-    x = box[0]
-    y = box[1]
     side = (box[2] - box[0]) / 10
     for each in _LINES[name]:
-        pen.line([(x if n % 2 == 0 else y) + at * side for n, at in enumerate(each)], colour, width, joint="curve")
+        pen.line([box[n % 2] + at * side for n, at in enumerate(each)], colour, width, joint="curve")
     for each in _CIRCLES.get(name, ()):
-        pen.ellipse([(x if n % 2 == 0 else y) + at * side for n, at in enumerate(each)], None, colour, width)
+        pen.ellipse([box[n % 2] + at * side for n, at in enumerate(each)], None, colour, width)

@@ -78,16 +78,6 @@ def _frustum(top: float, bottom: float) -> list[Face]:
     return [(_ellipse(0, 0.76, bottom, 0.24), 1.0), (sides, 1.0), (shade, 0.8), (_ellipse(0, -0.8, top, 0.2), 1.3)]
 
 
-def _cross() -> list[Face]:
-    quarter = ((0.33, -1.0), (0.33, -0.33), (1.0, -0.33))
-    points: list[Point] = []
-    for turn in range(4):
-        cosine = round(math.cos(turn * math.pi / 2))
-        sine = round(math.sin(turn * math.pi / 2))
-        points += [(cosine * x - sine * y, sine * x + cosine * y) for x, y in quarter]
-    return [(tuple(points), 1.0)]
-
-
 def _heart() -> list[Face]:
     turns = [2 * math.pi * step / 48 for step in range(48)]
     outline = [
@@ -100,6 +90,10 @@ def _heart() -> list[Face]:
     return [(tuple(outline), 1.0)]
 
 
+_CROSS = (
+    *((0.33, -1), (0.33, -0.33), (1, -0.33), (1, 0.33), (0.33, 0.33), (0.33, 1)),
+    *((-0.33, 1), (-0.33, 0.33), (-1, 0.33), (-1, -0.33), (-0.33, -0.33), (-0.33, -1)),
+)
 _SHAPES: dict[tuple[str, ...], Callable[[], list[Face]]] = {
     ("ball",): _ball,
     ("cube",): _cube,
@@ -107,7 +101,7 @@ _SHAPES: dict[tuple[str, ...], Callable[[], list[Face]]] = {
     ("cylinder",): lambda: _frustum(0.7, 0.7),
     ("cone", "cylinder"): lambda: _frustum(0.36, 0.8),
     ("star",): lambda: [(_spikes(5, 0.42), 1.0)],
-    ("cross",): _cross,
+    ("cross",): lambda: [(_CROSS, 1.0)],
     ("star", "cross"): lambda: [(_spikes(4, 0.42), 1.0)],
     ("ring",): lambda: [(_ellipse(0, 0, 1, 1), 1.0), (_ellipse(0, 0, 0.52, 0.52), 0.0)],
     ("heart",): _heart,
