@@ -65,16 +65,6 @@ def named_with_answer(question, answer):
     return _named([[*thing, *option] for option in (*options, answer.lower().split())])
 
 
-def named_in_full_answer(text):
-    """The same for "Yes, the ball and the cube are red." """
-    pieces = _pieces(text.replace("Yes,", "").replace("No,", ""))
-    if ("is" not in pieces and "are" not in pieces) or any(isinstance(p, str) and p in RELATIONS for p in pieces):
-        return _named(pieces)
-    cut = next(place for place, piece in enumerate(pieces) if piece in ("is", "are"))
-    last = pieces[-2] if isinstance(pieces[-2], list) else []  # before the period
-    return _named([[*piece, *last] for piece in pieces[:cut] if isinstance(piece, list)]) | _named(pieces)
-
-
 def _words(text):
     text = re.sub(r"([,.?])", r" \1 ", text.lower())
     text = text.replace("each other", "eachother").replace("can be seen", "is seen").replace("you can see", "you see")

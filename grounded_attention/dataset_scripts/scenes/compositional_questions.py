@@ -36,7 +36,6 @@ class Question:
 
     text: str
     answer: str
-    full_answer: str
     types: tuple[str, str, str]
     valid: tuple[str, ...] = YES_NO
     plausible: tuple[str, ...] = YES_NO
@@ -83,12 +82,9 @@ def _yes_no(answer: bool) -> str:
 
 def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -> Question:
     """Returns the question whether there is an object."""
-    thing = with_article(phrase)
-    full = f"Yes, there is {thing}." if answer else f"No, there is no {phrase}."
     return Question(
-        f"Is there {thing}?",
+        f"Is there {with_article(phrase)}?",
         _yes_no(answer),
-        full,
         (VERIFY, "obj", "exist"),
         entailed=entailed if answer else (),
         content=Content((phrase,)),
@@ -99,12 +95,11 @@ def _verification(phrase: str, attribute: str, value: str, true: str) -> Questio
     """Returns the question whether the only object that a phrase fits has a value of an attribute."""
     said = with_article(value) if attribute == "shapes" else value
     answer = value == true
-    full = f"Yes, {phrase} is {said}." if answer else f"No, {phrase} is {true}."
     inner = phrase.removeprefix("the ")
     entailed = (_existence(f"{value} {inner}", True),) if answer and attribute in ("colours", "sizes") else ()
     content = Content((f"{phrase} {value}", f"{phrase} {true}"))
     types = (VERIFY, "attr", "verifyAttr")
-    return Question(f"Is {phrase} {said}?", _yes_no(answer), full, types, entailed=entailed, content=content)
+    return Question(f"Is {phrase} {said}?", _yes_no(answer), types, entailed=entailed, content=content)
 
 
 def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str, int] | None:
@@ -146,7 +141,6 @@ def _ask_attribute(chooses: bool, scene: Scene, rng: random.Random) -> Question 
     question = Question(
         f"What {WORDS[attribute]} is {phrase}?",
         true,
-        verified.full_answer.removeprefix("Yes, ").capitalize(),
         (QUERY, "attr", "directOf"),
         NAMES[attribute],
         _names_there(scene, attribute),
@@ -179,12 +173,14 @@ def _compare_colours(scene: Scene, rng: random.Random) -> Question | None:
     if any(len(names) > 1 for names in colours):
         return None
     answer = colours[0] == colours[1]
-    both = f"{phrase} and {other}"
-    full = f"Yes, {both} are {colours[0][0]}." if answer else f"No, {phrase} is {colours[0][0]}."
     looks = (f"{phrase} {colours[0][0]}", f"{other} {colours[0][0]}" if answer else other)
-    types = (COMPARE, "attr", "twoSame")
-    meant = (phrase, first), (other, second)
-    return Question(f"Are {both} of one color?", _yes_no(answer), full, types, content=Content(looks), meant=meant)
+    return Question(
+        f"Are {phrase} and {other} of one color?",
+        _yes_no(answer),
+        (COMPARE, "attr", "twoSame"),
+        content=Content(looks),
+        meant=((phrase, first), (other, second)),
+    )
 
 
 def _verify_existence(scene: Scene, rng: random.Random) -> Question | None:
@@ -203,12 +199,13 @@ def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
     if None in answers or looks[0] == looks[1]:
         return None
     answer = all(answers)
-    both = f"{with_article(looks[0])} and {with_article(looks[1])}"
-    full = f"Yes, there are {both}." if answer else f"No, there is no {looks[answers.index(False)]}."
-    entailed = tuple(_existence(look, True) for look in looks) if answer else ()
-    content = Content(tuple(looks))
-    types = (LOGICAL, "obj", "existAnd")
-    return Question(f"Are there {both}?", _yes_no(answer), full, types, entailed=entailed, content=content)
+    return Question(
+        f"Are there {with_article(looks[0])} and {with_article(looks[1])}?",
+        _yes_no(answer),
+        (LOGICAL, "obj", "existAnd"),
+        entailed=tuple(_existence(look, True) for look in looks) if answer else (),
+        content=Content(tuple(looks)),
+    )
 
 
 def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
@@ -232,11 +229,9 @@ def _relation(
 ) -> Question:
     """Returns the question whether a relation holds between the only objects that two phrases fit."""
     words = rng.choice(RELATION_WORDS[relation])
-    full = f"{_yes_no(answer).capitalize()}, {subject} is {'' if answer else 'not '}{words} {target}."
     return Question(
         f"Is {subject} {words} {target}?",
         _yes_no(answer),
-        full,
         (VERIFY, "rel", "relVerify"),
         entailed=equivalent,
         equivalent=equivalent,
@@ -250,11 +245,10 @@ def _query_related(scene: Scene, rng: random.Random) -> Question | None:
     if related is None or len(scene.objects[related[2]].shapes) > 1:
         return None
     (number, phrase), relation, other = related
-    words, [shape] = rng.choice(RELATION_WORDS[relation]), scene.objects[other].shapes
+    [shape] = scene.objects[other].shapes
     return Question(
-        f"What is {words} {phrase}?",
+        f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?",
         shape,
-        f"{with_article(shape).capitalize()} is {words} {phrase}.",
         (QUERY, "rel", "relO"),
         SHAPES,
         _names_there(scene, "shapes"),
@@ -266,9 +260,8 @@ def _query_related(scene: Scene, rng: random.Random) -> Question | None:
 
 
 def _ground(scene: Scene, rng: random.Random) -> Question:
-    full = f"The ground is {scene.ground}."
     text = "What kind of ground is this?"
-    return Question(text, scene.ground, full, (QUERY, "global", "place"), GROUNDS, GROUNDS, "ground")
+    return Question(text, scene.ground, (QUERY, "global", "place"), GROUNDS, GROUNDS, "ground")
 
 
 ATTRIBUTES = ("colours", "colours", "colours", "shapes", "shapes", "sizes", "textures")

@@ -5,7 +5,7 @@ VQA: train and val have answers; the ids of questions start at 1000 times the im
 
 GQA: the balanced questions have files of their own; all training questions are in ten files. As in the real data,
 testdev has answers and test has none; here each has every second image of the test split. Graphs of the scenes have
-the boxes of objects, as of train and val in the real data; the reasoning program is left out.
+the boxes of objects, as of train and val in the real data; reasoning programs and full answers are left out.
 
 LXMERT: the sentences are those of the folder's COCO, VQA and GQA files; as in the real data, no image of test is in
 them. The real files divide their images among COCO's parts and Visual Genome. Here a tenth of the training images is
@@ -145,7 +145,6 @@ def _answered(question_id: str, question: composition.Question, ids: Mapping[str
     structural, semantic, detailed = question.types
     return {
         "answer": question.answer,
-        "fullAnswer": question.full_answer,
         "types": {"structural": structural, "semantic": semantic, "detailed": detailed},
         "groups": {"global": question.group, "local": f"{detailed}-{question.group}" if question.group else None},
         # As in the real data, a question entails itself.
