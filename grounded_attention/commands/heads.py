@@ -15,7 +15,7 @@ measures a second model and reports which heads changed from that model to --mod
 
 The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv, pictures, and
 with --explore heads.html, a page to click through. heads.json beside a model, or `grounded-attention ground --heads`,
-grounds phrases with these heads. --publish adds them to an atlas of heads on the Hub. --card puts what was measured
+grounds phrases with these heads. --card puts what was measured
 into the card of a model that train.py made.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
@@ -82,7 +82,6 @@ OF_A_CHOICE = (
     "explore",
     "seed",
     "card",
-    "publish",
 )
 
 

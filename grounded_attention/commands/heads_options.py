@@ -44,7 +44,6 @@ class Heads:
         explore (N): show N images on heads.html (default: 0; of a run 4)
         evaluate (FILE_OR_MODEL): measure the heads that this file, or heads.json of this model, names; choose none
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
-        publish (ORG/NAME): open a pull request that adds heads.json to this atlas, a data set
         output (DIR): output folder (default: a folder in runs/heads, heads in RUN)
     """
 
@@ -74,5 +73,4 @@ class Heads:
     explore: Count | None = None
     evaluate: str | None = None
     card: str | None = None
-    publish: str | None = None
     output: str | None = None

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Measures, chooses or evaluates heads and writes the files of `grounded-attention heads`."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.sources import split_name
 from grounded_attention.dataset_scripts.rows.splitting import image_order
 from grounded_attention.heads import SAME_SPLIT
-from grounded_attention.heads.atlas import find_revision, publish_heads
 from grounded_attention.heads.card import HEADS, HEADS_FIGURE, best_table, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
@@ -43,7 +41,7 @@ from grounded_attention.heads.ranking import (
 )
 from grounded_attention.heads.reading import reads_pixels
 from grounded_attention.metrics.intervals import to_json
-from grounded_attention.training.experiments.pretrained import EVERYWHERE, find_device, split_revision
+from grounded_attention.training.experiments.pretrained import EVERYWHERE, find_device
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.utils.plain_text import short_names
@@ -237,9 +235,6 @@ def rank(
             complete_adapter_card(Path(options.card))
         HEADS.find(options.card)
     model = str(options.model)
-    revision = None
-    if options.publish is not None and (revision := find_revision(*split_revision(model))) is None:
-        raise ValueError(f"--publish: {model} is no model of the Hub, so the atlas cannot name its revision")
     paths = [model] if options.against is None else [model, options.against]
     names = short_names(paths, NAME_PARTS)
     same = options.choose_on == SAME_SPLIT
@@ -291,9 +286,6 @@ def rank(
     folder = write(ranking, changes, shown, output_folder(options))
     if options.card is not None:
         put_in_card(ranking, changes, options.card, folder)
-    if options.publish is not None:
-        address = publish_heads(folder, model, revision or "", options.publish)
-        print(f"pull request: {address}", file=sys.stderr)
     return _result(ranking, changes, folder)
 
 

@@ -15,7 +15,6 @@ from PIL import Image
 from torch import Tensor
 from transformers.utils import logging
 
-from grounded_attention.heads.atlas import find_in_atlas
 from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
@@ -90,8 +89,7 @@ def look(
             parts of it: `{"type": "image", "image": picture}` (or `url`, `path`), or `{"type": "video", ...}`.
         answer (`str`, *optional*): an answer that is read as if the model had given it; nothing is generated.
         heads (*optional*, defaults to `"auto"`): whose attention is shown, as a mean: `"auto"` are those of a
-            `heads.json` beside the model, or of the atlas that `GROUNDED_ATTENTION_ATLAS` names
-            ([`find_in_atlas`]), or else heads that are chosen for this prompt without labels
+            `heads.json` beside the model, or else heads that are chosen for this prompt without labels
             ([`localization_heads`]); a list of (layer, head); a layer; `"all"`; a file or folder with heads.json.
         form (`str` or list of `str`, *optional*, defaults to `"plain"`): what is done with the attention, in this
             order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
@@ -350,19 +348,11 @@ def _choose(model: Any, heads: GivenHeads) -> ChosenHeads:
     every = tuple((layer, head) for layer, count in calls.items() for head in range(count))
     if isinstance(heads, str) and heads == "auto":
         inner = unwrap_model(model)
-        known: ChosenHeads | None = None
-        reason = "heads.json of `grounded-attention heads` names heads that were measured"
-        if not has_adapter(model) and inner.name_or_path:
-            if find_file(inner.name_or_path, getattr(inner.config, "_commit_hash", None)):
-                known = ChosenHeads.of_model(inner)
-            else:
-                try:
-                    known = find_in_atlas(inner)
-                except ValueError as error:
-                    reason = str(error)
-        if known is None:
+        revision = getattr(inner.config, "_commit_hash", None)
+        if has_adapter(model) or not inner.name_or_path or not find_file(inner.name_or_path, revision):
+            reason = "heads.json of `grounded-attention heads` names heads that were measured"
             return ChosenHeads((), source=f"chosen for this prompt without labels (Localization Heads); {reason}")
-        heads = known
+        heads = ChosenHeads.of_model(inner)
     if isinstance(heads, str) and heads == "all":
         return ChosenHeads(every, source="all heads")
     if isinstance(heads, int):

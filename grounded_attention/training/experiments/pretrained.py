@@ -17,11 +17,11 @@ from transformers import (
     BitsAndBytesConfig,
     PreTrainedConfig,
 )
+from transformers.utils import CONFIG_NAME, cached_file, extract_commit_hash
 
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.families.vlm import add_token_rows, load_pointer_head, load_processor
-from grounded_attention.heads.atlas import find_revision
 from grounded_attention.modeling.finite_numbers import check_finite
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.image_tokens import READ_REGIONS, get_image_token_family
@@ -117,7 +117,8 @@ def load_vlm(
         model, loading = _load(load, config, whole=with_language_head or adapted)
         load_pointer_head(model, loading["unexpected_keys"], *place.values())
         # Not every version of transformers keeps it; heads are those of the same commit.
-        model.config._commit_hash = find_revision(*place.values())
+        file = cached_file(place["pretrained_model_name_or_path"], CONFIG_NAME, revision=place["revision"])
+        model.config._commit_hash = extract_commit_hash(file, None)
         add_token_rows(model, processor.tokenizer)  # an adapter may have added tokens
         if adapted:
             wrapped = import_peft().PeftModel.from_pretrained(model, source, revision=revision or "main")
