@@ -19,7 +19,7 @@ from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.sources import split_name
 from grounded_attention.dataset_scripts.rows.splitting import image_order
 from grounded_attention.heads import SAME_SPLIT
-from grounded_attention.heads.card import HEADS, HEADS_FIGURE, best_table, boxes_table, put_heads_in_card
+from grounded_attention.heads.card import HEADS, HEADS_FIGURE, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import (
@@ -338,8 +338,7 @@ def write_files(ranking: HeadRanking, changes: Changes | None, folder: Path) -> 
         changes.before.save(folder / "against")
         write_json(folder / "changes.json", changes.to_dict())
         changes.plot(folder)
-    parts = [ranking.to_markdown(), table.to_card_section(), "" if changes is None else changes.to_markdown()]
-    write_text(folder / TABLE, "\n".join(filter(None, parts)))
+        write_text(folder / TABLE, f"{ranking.to_markdown()}\n{changes.to_markdown()}")
     return folder
 
 
@@ -362,7 +361,7 @@ def _result(ranking: HeadRanking, changes: Changes | None, folder: Path) -> tupl
         **{name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")},
     }
     result["best"] = [{**one, "heads_chosen_on": ranking.reported_on.choice.split} for one in content["best"]]
-    parts = [ranking.to_markdown(), best_table(content["best"])]
+    parts = [ranking.to_markdown()]
     if changes is not None:
         result["changes"] = changes.to_dict()
         parts.append(changes.to_markdown())

@@ -50,7 +50,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The effects of removing heads; `estimates` of size for each head of each layer (empty without heads)."""
+    """The effects of removing heads; `estimates` of size for each head of each layer (empty without heads).
+
+    `agreement`: Spearman's correlation of the estimates with the sizes of the removed heads, from three heads on.
+    """
 
     log_likelihood: float
     tokens: int
@@ -58,15 +61,7 @@ class Ablation:
     together: Effect
     single: tuple[Effect, ...]
     estimates: tuple[tuple[float, ...], ...]
-
-    @property
-    def agreement(self) -> float | None:
-        """Spearman's correlation of the estimates with the sizes of the removed heads; None for fewer than three."""
-        if len(self.single) < 3:
-            return None
-        pairs = [(self.estimates[layer][head], one.size) for one in self.single for layer, head in one.heads]
-        ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
-        return float(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1])
+    agreement: float | None
 
 
 class NotCausal(ValueError):
@@ -342,7 +337,13 @@ def _summarise(
         effects.append(_effect(given, values[judged], drawn_values, index, tokens[judged]))
     log_likelihood = float(sums[:, 1].sum() / tokens.sum())
     images = int(index.max() + 1)
-    return Ablation(log_likelihood, int(tokens.sum()), images, effects[0], tuple(effects[1:]), estimates)
+    all_together, *single = effects
+    agreement = None
+    if len(single) >= 3:
+        pairs = [(estimates[layer][head], one.size) for one in single for layer, head in one.heads]
+        ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
+        agreement = float(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1])
+    return Ablation(log_likelihood, int(tokens.sum()), images, all_together, tuple(single), estimates, agreement)
 
 
 def _effect(

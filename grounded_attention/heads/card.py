@@ -67,6 +67,7 @@ class CardSection:
 NAMES = {"text_to_region": "text → region", "region_to_text": "region → text", "relations": "relation"}
 # The number of relations in Table 2 of the paper.
 MOST_RELATIONS = 10
+MOST_NEEDED = 10  # heads whose removal would change most
 HEADS = CardSection(
     "the heads", "<!-- heads: grounded-attention heads --card puts its section here -->", "<!-- end of the heads -->"
 )
@@ -78,7 +79,9 @@ def heads_section(content: Mapping[str, Any]) -> str:
     """What `heads.json` says as Markdown; it starts with a second-level heading."""
     parts = ["## Where its heads look", " ".join(_introduction(content)), best_table(content["best"])]
     if content.get("boxes"):
-        parts += [_chosen_text(content), chosen_table(content["chosen"]), boxes_table(content["boxes"])]
+        parts += [_chosen_text(content), _chosen_table(content["chosen"]), boxes_table(content["boxes"])]
+    if content.get("ablation"):
+        parts += _ablation(content["ablation"])
     limits = [f"- {line}" for line in _limits(content)]
     return "\n\n".join([*parts, "\n".join(limits)]) + "\n"
 
@@ -95,7 +98,9 @@ def _introduction(content: Mapping[str, Any]) -> Iterator[str]:
     region = region_of(about)
     where = markdown_text(_data(about))
     kinds = ", ".join(NAMES.get(kind, kind) for kind in content["scores"])
-    yield f"How often each attention head attends most to the right place ({kinds}){f', on {where}' if where else ''}."
+    of_model = f" of {markdown_text(str(about['model']))}" if "model" in about else ""
+    on_data = f", on {where}" if where else ""
+    yield f"How often each attention head{of_model} attends most to the right place ({kinds}){on_data}."
     word = about.get("word", "last")
     whole = {"mean": "its sub-words on average attend", "prompt": "the last token of its prompt attends"}
     attending = whole.get(word, f"its {word} sub-word attends")
@@ -152,7 +157,7 @@ def _chosen_text(content: Mapping[str, Any]) -> str:
     )
 
 
-def chosen_table(chosen: Sequence[Mapping[str, Any]]) -> str:
+def _chosen_table(chosen: Sequence[Mapping[str, Any]]) -> str:
     """Chosen heads and their scores as a Markdown table; what was not counted is left empty."""
     rows = [chosen_row(one) for one in chosen]
     return markdown_table(("head", "pointing", "95 %", "lift", "share", "entropy"), rows, aligned=True)
@@ -186,6 +191,34 @@ def boxes_table(boxes: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table((head, "pointing", "95 %", "box, IoU ≥ 0.5", "95 %"), rows, aligned=True)
 
 
+def _ablation(ablation: Mapping[str, Any]) -> Iterator[str]:
+    """What the model loses without the chosen heads, and the heads that matter most by the estimate for all heads."""
+    rows = []
+    for effect in (ablation["together"], *(ablation["single"] if len(ablation["single"]) > 1 else ())):
+        compared = ("-", "-")
+        if effect["random"] is not None:
+            compared = (f"{effect['random']:+.3f}", interval_text(effect["difference"], "+.3f"))
+        change = (f"{effect['change']:+.3f}", interval_text(effect["interval"], "+.3f"))
+        rows.append((name_heads(effect["heads"]), *change, *compared, f"{effect['size']:.3f}"))
+    columns = ("removed", "change", "95 %", "random heads", "difference, 95 %", "size")
+    yield markdown_table(columns, rows, aligned=True)
+    yield (
+        f"Ablation: change of the log-likelihood of the words of grounded phrases, nats for each of "
+        f"{ablation['tokens']} tokens ({ablation['log_likelihood']:.3f} with all heads, {ablation['images']} images), "
+        "without the heads; and without as many random other heads of the same layers. *Size*: the mean without "
+        "signs, of how far each text moves. A head that looks at an object need not be one that the model needs "
+        "to name it."
+    )
+    sizes = [(size, (i, j)) for i, layer in enumerate(ablation["estimates"]) for j, size in enumerate(layer)]
+    needed = ", ".join(f"{name_heads([pair])} {size:.3f}" for size, pair in sorted(sizes, reverse=True)[:MOST_NEEDED])
+    sure = ablation["agreement"]
+    agreement = "" if sure is None else f" Rank correlation with the removed heads of the table: {sure:.2f}."
+    yield (
+        f"The heads whose removal would move the words furthest, of all {len(sizes)}, by an estimate of the size from "
+        f"one forward and one backward pass (|gradient × output of the head|): {needed}.{agreement}"
+    )
+
+
 def _limits(content: Mapping[str, Any]) -> Iterator[str]:
     about = content["about"]
     phrases = about.get("phrases", {})
@@ -212,6 +245,15 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
             f"were skipped, {cut} were cut with their text, {empty} have no token."
         )
+    if hidden := phrases.get("out_of_sight"):
+        yield f"{hidden} phrases are not scored: no image token shows their boxes."
+    blind = [layer for layer in content.get("blind_layers", ()) if layer not in content["headless"]]
+    if content["headless"]:
+        layers = ", ".join(map(str, content["headless"]))
+        yield f"Layers {layers} have no softmax attention over the sequence, and so no heads."
+    if blind:
+        layers = ", ".join(map(str, blind))
+        yield f"Layers {layers} see no image token (sliding windows); their heads are not ranked."
 
 
 def _data(about: Mapping[str, Any]) -> str:

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
-from grounded_attention.metrics.intervals import interval_text
-from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, SAME_SPLIT
 from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Way, box_scores
-from .card import boxes_table, chosen_table
-from .choosing import choose_heads, top_heads
+from .card import heads_section
+from .choosing import choose_heads
 from .examples import AuditExample, Images
 from .heads_file import ChosenHeads, name_heads
 from .items import Rules
@@ -32,8 +30,6 @@ logger = logging.get_logger(__name__)
 
 TABLE = "heads.md"
 FIGURE = "heads.png"
-# The table lists the chosen heads, and then the next best ones.
-LISTED = 10
 # Examples of the choice that a rule for boxes is chosen on.
 BOX_EXAMPLES = 500
 # Examples of related words, of the examples of a split.
@@ -105,88 +101,8 @@ class HeadRanking:
         return self.reported_on.save_content(self.to_dict(), folder)
 
     def to_markdown(self) -> str:
-        """The chosen heads, the next best ones, boxes and ablation as Markdown."""
-        boxes = boxes_table([asdict(score) for score in self.boxes])
-        parts = ["# Heads that ground phrases", self._about_text(), self._heads_table(), boxes]
-        if self.ablation is not None:
-            parts.append(self._ablation_table(self.ablation))
-        return "\n\n".join(parts) + "\n"
-
-    def _about_text(self) -> str:
-        options = self.about["options"]
-        named = {name: markdown_text(str(self.about[name])) for name in ("model", "data") if name in self.about}
-        lines = [f"{name.capitalize()}: {value}." for name, value in named.items()]
-        chosen_on, reported_on = (
-            f"{markdown_text(str(table.about.get('split', 'unnamed data')))} ({table.counts.total} phrases of "
-            f"{len(table.counts.image_ids)} images)"
-            for table in (self.chosen_on, self.reported_on)
-        )
-        rank = markdown_text(str(options["rank"]))
-        if self.about.get("same_split"):
-            lines.append(f"{len(self.heads)} heads chosen by {rank} on the same phrases of {reported_on}, which")
-            lines.append("**flatters them**.")
-        else:
-            lines.append(f"{len(self.heads)} heads chosen by {rank} on {chosen_on}, reported on {reported_on}.")
-        if skipped := self.reported_on.about["phrases"].get("out_of_sight"):
-            lines.append(f"{skipped} phrases are not scored: no image token shows their boxes.")
-        lines += [f"{remark}." for remark in unranked(self.reported_on)]
-        return " ".join(lines)
-
-    def _heads_table(self) -> str:
-        report = self.reported_on.counts
-        ranked = top_heads(report.accuracy, allowed=report.seeing)
-        others = [pair for pair in ranked if pair not in self.heads][:LISTED]
-        table = chosen_table([head_entry(report, pair) for pair in (*self.heads, *others)])
-        text = (
-            f"The first {len(self.heads)} heads are chosen, the others are the next best; chance points right for "
-            f"{report.chance_accuracy:.1%}."
-        )
-        return f"{table}\n\n{text}"
-
-    @staticmethod
-    def _ablation_table(ablation: Ablation) -> str:
-        rows = [
-            "| removed | change | 95 % | random heads | difference, 95 % | size |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
-        for effect in (ablation.together, *(ablation.single if len(ablation.single) > 1 else ())):
-            random = "-" if effect.random is None else f"{effect.random:+.3f}"
-            difference = "-" if effect.difference is None else interval_text(effect.difference, "+.3f")
-            interval = interval_text(effect.interval, "+.3f")
-            rows.append(
-                f"| {name_heads(effect.heads)} | {effect.change:+.3f} | {interval} | {random} | {difference} "
-                f"| {effect.size:.3f} |"
-            )
-        text = (
-            f"Ablation: change of the log-likelihood of the words of grounded phrases, nats for each of "
-            f"{ablation.tokens} tokens ({ablation.log_likelihood:.3f} with all heads, {ablation.images} images), "
-            "without the heads; and without as many random other heads of the same layers. *Size*: the mean without "
-            "signs, of how far each text moves. A head that looks at an object need not be one that the model needs "
-            "to name it."
-        )
-        return "\n\n".join(("\n".join(rows), text, _estimates_text(ablation)))
-
-
-def _estimates_text(ablation: Ablation) -> str:
-    """The heads that matter most, by the estimate for all heads."""
-    sizes = [(size, (i, j)) for i, layer in enumerate(ablation.estimates) for j, size in enumerate(layer)]
-    needed = ", ".join(f"{name_heads([pair])} {size:.3f}" for size, pair in sorted(sizes, reverse=True)[:LISTED])
-    sure = ablation.agreement
-    agreement = "" if sure is None else f" Rank correlation with the removed heads of the table: {sure:.2f}."
-    return (
-        f"The heads whose removal would move the words furthest, of all {len(sizes)}, by an estimate of the size from "
-        f"one forward and one backward pass (|gradient × output of the head|): {needed}.{agreement}"
-    )
-
-
-def unranked(table: HeadTable) -> list[str]:
-    """Which layers have no ranked heads, and why, each as a sentence without its full stop."""
-    windows = [layer for layer in table.counts.blind_layers if layer not in table.headless]
-    reasons = {
-        "have no softmax attention over the sequence, and so no heads": table.headless,
-        "see no image token (sliding windows); their heads are not ranked": windows,
-    }
-    return [f"Layers {', '.join(map(str, layers))} {reason}" for reason, layers in reasons.items() if layers]
+        """The best heads, the chosen ones, boxes and ablation as Markdown, as a model card has them."""
+        return heads_section(self.to_dict())
 
 
 def rank_heads(

@@ -76,7 +76,7 @@ def test_the_folder_has_the_ranking(files):
     assert content["ablation"]["tokens"] > 0
     assert np.shape(scores["scores"]["pointing"]) == (2, 4)
     assert (files / "ranked" / "heads.png").stat().st_size > 5000
-    assert "reported on" in (files / "ranked" / "heads.md").read_text()
+    assert "chosen on" in (files / "ranked" / "heads.md").read_text()
 
 
 @torch.no_grad()

@@ -134,7 +134,7 @@ def test_answers_and_expressions(call):
     assert call(output="answers", instruction="What is it?", choose_on="same_split")[0] == 0
     assert "answers to “What is it?”" in HeadTable.load("answers").to_card_section()
     status, out, err = call(data="refcoco", split="testA", choose_on="val", output="expressions")
-    assert status == 0 and "reported on testA" in out, err
+    assert status == 0 and "split testA" in out, err
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,7 @@ def test_files_and_what_pipelines_read(tmp_path):
     assert read.settings == PromptSettings()
     read.check(model)
     text = (folder / "heads.md").read_text()
-    assert "flatters them" in text
+    assert "overstates them" in text
     assert "| L" in text
     assert "random heads" in text
     assert r"a\_b" in text
