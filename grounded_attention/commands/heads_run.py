@@ -20,8 +20,7 @@ from grounded_attention.dataset_scripts.licences import read_scenes, scenes_comm
 from grounded_attention.heads.boxes import CENTRE, RANDOM
 from grounded_attention.heads.card import BEST_COLUMNS, CARD, HEADS, best_row, boxes_table
 from grounded_attention.heads.changes import Changes, compare
-from grounded_attention.heads.example_attention import ExampleAttention, best_heads, capture_examples, naming_words
-from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import AuditExample, grounded_examples
 from grounded_attention.heads.heads_file import FILE
 from grounded_attention.heads.items import DEFAULT_WORD
@@ -57,7 +56,6 @@ from .models import ModelOptions
 
 PARSES = "parses"
 PAGE = "heads.html"
-MOST_LAYERS = 4
 # First images of each split, captions in the explorer.
 IMAGES = 200
 SHOWN = 4
@@ -327,10 +325,6 @@ def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: st
 
 def _write_method(measured: Measured, folder: Path) -> None:
     write_files(measured.ranking, measured.changes, folder)
-    if measured.shown:
-        counts = measured.table.counts
-        heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
-        draw_words(measured.shown[0], naming_words(measured.shown[0]), heads, folder / "words_across_layers.png")
 
 
 def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:
@@ -350,7 +344,7 @@ def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | 
 def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
     rows = []
     for name, measured in methods.items():
-        for best in measured.table.best_entries():
+        for best in measured.table.best_heads():
             if best["group"] == ALL:
                 changes = measured.changes
                 kind = best["kind"]
@@ -369,7 +363,7 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
 def _json(run: Run, methods: Mapping[str, Measured], page: Path) -> dict[str, Any]:
     of_methods = {
         name: {
-            "best": measured.table.best_entries(),
+            "best": measured.table.best_heads(),
             "boxes": [asdict(score) for score in measured.ranking.boxes],
             "changes": None if measured.changes is None else measured.changes.to_dict(),
         }

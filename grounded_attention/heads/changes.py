@@ -1,10 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Compares the heads of two checkpoints with a paired test over images, corrected for the number of heads."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from grounded_attention.utils.plain_text import markdown_table, markdown_text
 
 from .statistics import PERMUTATIONS, Comparison, exchange_test, holm
 from .table import HeadCounts, HeadTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LEVEL = 0.05
 _SHOWN = 5
@@ -84,15 +89,22 @@ class Changes:
             yield name, f"{before[at]:.1%}", f"{after[at]:.1%}", f"{difference[at]:+.1%}", f"{p[at]:.2g}"
 
     def plot(self, folder: Path) -> list[Path]:
-        """Draws each direction; returns the files `changes_<direction>`, .png and .pdf."""
-        from .figures import changes_figure, draw_files
-
+        """Draws each direction; returns the files `changes_<direction>.png`."""
         files = []
-        for direction, p in self.corrected.items():
-            counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
-            path = folder / f"changes_{direction}"
-            files += draw_files(changes_figure, path, *counts, p=p, layers=self.after.layers, names=self.names)
+        for direction in self.comparisons:
+            files.append(folder / f"changes_{direction}.png")
+            self.figure(direction, files[-1])
         return files
+
+    def figure(self, direction: str, path: Path) -> Figure:
+        """Draws the heads before and after, with a frame around those that changed."""
+        from .figures import heads_figure, seen_accuracy
+
+        counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
+        panels = {name: seen_accuracy(one) for name, one in zip(self.names, counts, strict=True)}
+        changed = [(int(layer), int(head)) for layer, head in np.argwhere(self.significant(direction))]
+        title = f"{direction.replace('_', ' ')}: right answers of each head; frame: changed (p ≤ {LEVEL:g})"
+        return heads_figure(panels, None, path, self.after.layers, {self.names[1]: changed}, title)
 
 
 def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:

@@ -29,8 +29,6 @@ from .maps import TokenGrid
 from .reading import REGION_TO_TEXT, Observer, attention_of, get_observer, read_phrases, reads_pixels
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from grounded_attention.pages.attention_pictures import WordAttention
 
 # Cells along an edge: the page has all heads of all layers, so that finer grids make it slow.
@@ -96,15 +94,6 @@ class ExampleAttention:
         return WordAttention(self.text(word), np.clip(self.boxes, 0, 1), weights, gold)
 
 
-def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """The best head of each of the `count` most accurate layers, lowest layer first (Figures 1 and 5 of the paper)."""
-    values = np.asarray(accuracy, dtype=float)
-    if active is not None:
-        values = np.where(active | ~active.any(1, keepdims=True), values, -1.0)
-    layers = np.argsort(-values.max(1), kind="stable")[:count]
-    return [(int(layer), int(values[layer].argmax())) for layer in sorted(layers)]
-
-
 def naming_words(example: ExampleAttention, most: int = 3) -> list[int]:
     """Indices of words to show: the last word of each grounded phrase, else the longest words; in caption order."""
     count = len(example.words)
@@ -114,23 +103,6 @@ def naming_words(example: ExampleAttention, most: int = 3) -> list[int]:
         ]
         return [word for word in range(count) if example.gold[word].any() and not same[word]][:most]
     return sorted(sorted(range(count), key=lambda word: -len(example.text(word)))[:most])
-
-
-def words_across_layers_figure(
-    example: ExampleAttention,
-    words: Sequence[int],
-    heads: Sequence[tuple[int, int]],
-    path: str | Path,
-) -> Figure:
-    """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word."""
-    from grounded_attention.pages.attention_pictures import method_comparison_figure
-
-    rows = {}
-    for layer, head in reversed(heads):
-        share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
-        label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
-        rows[label] = [example.word_attention(word, layer, head) for word in words]
-    return method_comparison_figure(example.image, example.caption, rows, path)
 
 
 # Capturing

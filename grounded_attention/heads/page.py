@@ -19,11 +19,11 @@ from grounded_attention.pages.tables import conclusion
 
 from . import SAME_SPLIT
 from .card import BEST_COLUMNS, MOST_RELATIONS, NAMES, best_row, chosen_row
-from .changes import Changes, compare
-from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
-from .figures import ALPHA, changes_figure, grounding_panels_figure, panel_options
+from .changes import LEVEL, Changes, compare
+from .example_attention import ExampleAttention
+from .figures import heads_figure, seen_accuracy, table_figure
 from .ranking import HeadRanking
-from .statistics import ACTIVE_SHARE, ALL, RELATIONS
+from .statistics import ALL, RELATIONS
 from .table import HeadTable
 
 # What a relation w1 → w2 is in words, of Universal Dependencies and of spaCy's English models.
@@ -45,7 +45,6 @@ GLOSS = {
     "poss": "whose: its, her",
     "prep": "preposition",
 }
-MOST_LAYERS = 4  # number of rows in the picture of words across layers
 COLUMNS = (BEST_COLUMNS[0], "model", *BEST_COLUMNS[1:])
 
 
@@ -80,12 +79,10 @@ def heads_page(
     if examples:
         parts["Explorer"] = explorer_body([explorer(examples, _opened(best, results, examples))])
     parts["By layer and head"] = "".join(_layer_figures(results))
-    if examples and best is not None and best[0] in examples:
-        parts["Words across layers"] = _words(best[0], results[best[0]], examples[best[0]][0])
     if len(results) > 1:
         parts["What changed"] = "".join(_changes(results))
     parts |= extra or {}
-    heads = [(name, each) for name, result in results.items() for each in result.best_entries()]
+    heads = [(name, each) for name, result in results.items() for each in result.best_heads()]
     if any(result.relations for result in results.values()):
         parts["Syntactic relations"] = _relations(results, heads)
     parts["All numbers"] = _best_heads(results, heads)
@@ -164,38 +161,36 @@ def _head_rows(heads: Sequence[Best]) -> list[tuple[str, ...]]:
 # Figures
 
 
-def _drawn(
-    draw: Callable[..., object], alt: str, caption: str, *arguments: object, suffix: str = ".svg", **options: object
-) -> str:
+def _drawn(draw: Callable[..., object], alt: str, caption: str, *arguments: object, **options: object) -> str:
     """Draws a figure and embeds it into the page."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"figure{suffix}"
+        path = Path(folder) / "figure.png"
         draw(*arguments, path, **options)
         return embedded_image(path, alt, caption)
 
 
 def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
     for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
-        of_model = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
+        of_model = {name: result for name, result in results.items() if kind in result.entities}
+        panels = {name: seen_accuracy(result.entities[kind][ALL]) for name, result in of_model.items()}
+        frames = {
+            name: [pair]
+            for name, result in of_model.items()
+            if (pair := result.choice.heads.get(kind, {}).get(ALL)) is not None
+        }
+        first, *others = of_model.values()
+        layers = first.layers if all(other.layers == first.layers for other in others) else None
         alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(of_model)}"
-        caption = (
-            f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
-            "attention to the candidates. Ring: the head that the table names. Lines: 95% intervals."
-        )
-        known: list[dict[str, Any]] = [panel_options(results[name], kind) for name in of_model]
-        rings = " / ".join(dict.fromkeys(each["ring"] for each in known))
-        heads = {name: each["chosen"].get(ALL) for name, each in zip(of_model, known, strict=True)}
-        options = known[0] | {"ring": rings, "chosen": heads, "title": NAMES[kind].capitalize(), "intervals": True}
-        if len({each["layers"] for each in known}) > 1:
-            options["layers"] = None
-        yield _drawn(grounding_panels_figure, alt, caption, of_model, **options)
+        caption = f"{NAMES[kind].capitalize()}. Frame: the head that the table names."
+        chance = first.entities[kind][ALL].chance_accuracy
+        yield _drawn(heads_figure, alt, caption, panels, chance, layers=layers, chosen=frames, title=alt)
 
 
 def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
     (first, before), *others = results.items()
     yield note(
         f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
-        f"images, two-sided, corrected for the number of heads (Holm); significant where p ≤ {ALPHA:g}."
+        f"images, two-sided, corrected for the number of heads (Holm); significant where p ≤ {LEVEL:g}."
     )
     for name, after in others:
         if (before.layers, before.heads) != (after.layers, after.heads):
@@ -207,7 +202,6 @@ def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
 
 
 def _change(changes: Changes, kind: str) -> str:
-    before, after = (table.entities[kind][ALL] for table in (changes.before, changes.after))
     p = changes.corrected[kind]
     rise = changes.comparisons[kind].difference
     up, down = changes.better_and_worse(kind)
@@ -219,8 +213,7 @@ def _change(changes: Changes, kind: str) -> str:
         f"{p[layer, head]:.2g})."
     )
     alt = f"Change of each head's accuracy from {changes.names[0]} to {changes.names[1]}, {NAMES[kind]}"
-    known: dict[str, Any] = {"p": p, "layers": changes.before.layers, "names": changes.names}
-    return _drawn(changes_figure, alt, caption, before, after, suffix=".png", **known)
+    return _drawn(changes.figure, alt, caption, kind)
 
 
 # Relations and further parts
@@ -244,30 +237,14 @@ def _relations(results: Mapping[str, HeadTable], heads: Sequence[Best]) -> str:
     )
     figures = [
         _drawn(
-            grounding_panels_figure,
+            table_figure,
             f"Accuracy of each head by layer for each relation, of {name}",
-            "",
-            {relation: result.relations[relation] for relation in common if relation in result.relations},
-            **panel_options(result, RELATIONS),
-            title=f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1",
-            suffix=".png",  # ten panels of points are smaller as pixels
+            f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1.",
+            result,
+            RELATIONS,
+            [relation for relation in common if relation in result.relations],
         )
         for name, result in results.items()
         if result.relations
     ]
     return note(text) + folded("Table and pictures", html_table(COLUMNS, rows, 3) + "".join(figures))
-
-
-def _words(name: str, result: HeadTable, example: ExampleAttention) -> str:
-    """Figures 1 and 5 of the paper, for one model and example; nothing if the example leaves out layers."""
-    counts = result.counts
-    if counts.accuracy.shape != example.attention.shape[:2]:
-        return ""
-    text = (
-        f"The regions that words of one caption attend to in {name}, in the best head of each of its most accurate "
-        "layers. The label of a row shows the share of the attention that goes to regions."
-    )
-    words = naming_words(example)
-    heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
-    alt = f"Regions that words of “{example.caption}” attend to across layers, in {name}"
-    return note(text) + _drawn(words_across_layers_figure, alt, "", example, words, heads, suffix=".png")

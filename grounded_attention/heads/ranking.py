@@ -92,13 +92,25 @@ class HeadRanking:
 
         Saved into the folder of a model, `heads.json` is what `pipeline("visual-grounding", model=...)` reads.
         """
-        from .figures import ranking_figure
-
         folder = Path(folder)
         write_text(folder / TABLE, self.to_markdown())
-        effects = None if self.ablation is None else self.ablation.estimates
-        ranking_figure(self.reported_on, self.heads, folder / FIGURE, effects)
+        self._draw(folder / FIGURE)
         return self.reported_on.save_content(self.to_dict(), folder)
+
+    def _draw(self, path: Path) -> None:
+        """Pointing and attention of every head, and how far the words would move without it."""
+        from .figures import heads_figure, seen_accuracy
+
+        table = self.reported_on
+        panels = {"pointing": seen_accuracy(table.counts), f"attention on {table.region}s": table.counts.mean_share}
+        if self.ablation is not None:
+            moved = np.full_like(table.counts.mean_share, np.nan)
+            for layer, sizes in enumerate(self.ablation.estimates):
+                moved[layer, : len(sizes)] = sizes
+            panels["size without it, of the largest"] = moved / max(np.nanmax(moved), 1e-12)
+        frames = dict.fromkeys(panels, self.heads)
+        title = f"Heads by layer and head, from 0 (chance {table.counts.chance_accuracy:.2f}; frame: chosen heads)"
+        heads_figure(panels, table.counts.chance_accuracy, path, table.layers, frames, title)
 
     def to_markdown(self) -> str:
         """The best heads, the chosen ones, boxes and ablation as Markdown, as a model card has them."""

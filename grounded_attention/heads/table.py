@@ -10,7 +10,7 @@ too high. Therefore heads are chosen on one split and reported on another. `SAME
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -115,15 +115,19 @@ class HeadCounts:
         ends = ratio_intervals(self.correct.reshape(len(self.items), -1), self.items, level, draws, seed)
         return ends.reshape(2, *self.correct.shape[1:])
 
+    def interval(self, head: tuple[int, int]) -> Interval:
+        """The interval of the accuracy of one head."""
+        low, high = ratio_intervals(self.correct[:, head[0], head[1], None], self.items)[:, 0].tolist()
+        return low, high
+
     def share_of(self, head: tuple[int, int]) -> Estimate:
         """How often a head is right, with its interval."""
-        low, high = self.intervals()[:, *head].tolist()
-        return Estimate(float(self.accuracy[head]), low, high, self.total)
+        return Estimate(float(self.accuracy[head]), *self.interval(head), self.total)
 
     def baseline_interval(self) -> Interval:
         """The interval of the baseline rule; the same seed gives the same samples of images as for the heads."""
-        low, high = ratio_intervals(self.baseline[:, None], self.items)[:, 0]
-        return float(low), float(high)
+        low, high = ratio_intervals(self.baseline[:, None], self.items)[:, 0].tolist()
+        return low, high
 
     def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
         """The counts of the images with these indices; repeats are allowed."""
@@ -171,26 +175,6 @@ class Choice:
     def from_dict(cls, content: Mapping[str, Any]) -> "Choice":
         heads = {name: {group: tuple(pair) for group, pair in each.items()} for name, each in content["heads"].items()}
         return cls(content["split"], heads)
-
-
-@dataclass(frozen=True)
-class BestHead:
-    """A chosen head and its scores on the reported split; all scores are in [0, 1]."""
-
-    kind: str
-    group: str
-    layer: int
-    head: int
-    active: bool
-    accuracy: float
-    interval: Interval
-    share: float
-    baseline: float
-    baseline_interval: Interval
-    chance: float
-    upper_bound: float | None
-    items: int
-    images: int
 
 
 def choose(table: "HeadTable", split: str) -> Choice:
@@ -301,19 +285,35 @@ class HeadTable:
         """The heads to report."""
         return self.chosen or choose(self, SAME_SPLIT)
 
-    def best_heads(self) -> list[BestHead]:
-        """The chosen head of each group, with its accuracy and interval here; groups without a choice are skipped."""
-        chosen = self.choice.heads
-        return [
-            _best_head(kind, group, counts, chosen[kind][group])
-            for kind, groups in self.counted.items()
-            for group, counts in groups.items()
-            if group in chosen.get(kind, {})
-        ]
+    def best_heads(self) -> list[dict[str, Any]]:
+        """The chosen head of each group, with its accuracy and interval here, as `best` of `heads.json` has them.
 
-    def best_entries(self) -> list[dict[str, Any]]:
-        """`best_heads` as in `heads.json`: with the names of layers."""
-        return [{**asdict(best), "layer": self.layers[best.layer]} for best in self.best_heads()]
+        All scores are in [0, 1], and layers have their names; groups without a choice are skipped.
+        """
+        best = []
+        for kind, groups in self.counted.items():
+            chosen = self.choice.heads.get(kind, {})
+            best += [self._best_head(kind, group, chosen[group]) for group in groups if group in chosen]
+        return best
+
+    def _best_head(self, kind: str, group: str, pair: tuple[int, int]) -> dict[str, Any]:
+        counts = self.counted[kind][group]
+        return {
+            "kind": kind,
+            "group": group,
+            "layer": self.layers[pair[0]],
+            "head": pair[1],
+            "active": bool(counts.active[pair]),
+            "accuracy": float(counts.accuracy[pair]),
+            "interval": counts.interval(pair),
+            "share": float(counts.mean_share[pair]),
+            "baseline": counts.baseline_accuracy,
+            "baseline_interval": counts.baseline_interval(),
+            "chance": counts.chance_accuracy,
+            "upper_bound": counts.upper_bound,
+            "items": counts.total,
+            "images": len(counts.image_ids),
+        }
 
     def name(self, layer: int, head: int) -> str:
         """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
@@ -344,7 +344,7 @@ class HeadTable:
         return heads_section(self.to_dict())
 
     def plot(self, folder: str | Path) -> list[Path]:
-        """Draws the figures into a folder, see `grounded_attention.heads.figures`; returns the files."""
+        """Draws a .png for each direction, the phrase types and the relations; returns the files."""
         from .figures import plot_table
 
         return plot_table(self, Path(folder))
@@ -368,7 +368,7 @@ class HeadTable:
             "headless": list(self.headless),
             "chosen": self.chosen_heads(),
             "choice": None if self.chosen is None else self.chosen.to_dict(),
-            "best": self.best_entries(),
+            "best": self.best_heads(),
             "scores": {
                 kind: {group: counts.summary() for group, counts in groups.items()}
                 for kind, groups in self.counted.items()
@@ -428,34 +428,8 @@ class HeadTable:
 def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> dict[str, Any]:
     """A chosen head and its scores, as JSON types."""
     means = {name: float(values[pair]) for name in MEASURES if (values := counts.mean(name)) is not None}
-    low, high = _only(counts, pair).intervals()[:, 0, 0].tolist()
-    return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": [low, high]}
-
-
-def _best_head(kind: str, group: str, counts: HeadCounts, pair: tuple[int, int]) -> BestHead:
-    low, high = _only(counts, pair).intervals()[:, 0, 0].tolist()
-    return BestHead(
-        kind,
-        group,
-        *pair,
-        bool(counts.active[pair]),
-        float(counts.accuracy[pair]),
-        (low, high),
-        float(counts.mean_share[pair]),
-        counts.baseline_accuracy,
-        counts.baseline_interval(),
-        counts.chance_accuracy,
-        counts.upper_bound,
-        counts.total,
-        len(counts.image_ids),
-    )
-
-
-def _only(counts: HeadCounts, pair: tuple[int, int]) -> HeadCounts:
-    """The counts of one head."""
-    layer, head = pair
-    place = (slice(None), slice(layer, layer + 1), slice(head, head + 1))
-    return replace(counts, correct=counts.correct[place], share=counts.share[place], lift=None, entropy=None)
+    interval = list(counts.interval(pair))
+    return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": interval}
 
 
 def _pack(counted: Counted) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:

@@ -42,26 +42,32 @@ OTHERS = ((ORANGE, "v"), (BLUE, "P"), (PURPLE, "X"), ("black", "*"))
 
 def heads_figure(
     accuracy_by_method: Mapping[str, ArrayLike],
-    chance: float,
+    chance: float | None,
     path: str | Path,
     layers: Sequence[str] | None = None,
-    chosen: Mapping[str, tuple[int, int]] | None = None,
+    chosen: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+    title: str | None = None,
 ) -> Figure:
-    """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1."""
+    """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1.
+
+    Heads of `chosen` have a frame; NaN is a head that was not measured.
+    """
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     depth, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
     columns = min(len(arrays), 4 if heads <= 4 else 2)
     figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * depth / heads, 0.4, 1.2)))
     for axes, (method, values) in zip(grid, arrays.items(), strict=True):
-        _draw_heat_map(axes, method, values, (chosen or {}).get(method))
+        _draw_heat_map(axes, method, values, (chosen or {}).get(method, ()))
         _name_layers(axes.yaxis, layers)
     for axes in grid[::columns]:
         axes.set_ylabel("layer")
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=grid, label="accuracy", fraction=0.04)
-    bar.ax.axhline(chance, color="white", lw=3)
-    bar.ax.axhline(chance, color="black", lw=1.2, ls="--")
-    framed = "; frame: chosen on validation" if chosen else ""
-    title = f"Most-attended region is gold, by layer and head, from 0 (chance {chance:.2f}{framed})"
+    if chance is not None:
+        bar.ax.axhline(chance, color="white", lw=3)
+        bar.ax.axhline(chance, color="black", lw=1.2, ls="--")
+    if title is None:
+        framed = "; frame: chosen on validation" if chosen else ""
+        title = f"Most-attended region is gold, by layer and head, from 0 (chance {chance:.2f}{framed})"
     figure.suptitle(title, fontsize=11)
     return save(figure, path)
 
@@ -157,14 +163,15 @@ def _name_layers(axis: Axis, layers: Sequence[str] | None) -> None:
         axis.set_ticks(range(len(layers)), list(layers))
 
 
-def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: tuple[int, int] | None) -> None:
+def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: Sequence[tuple[int, int]]) -> None:
     layers, heads = values.shape
     extent = (-0.5, heads - 0.5, -0.5, layers - 0.5)
     axes.set_facecolor("#DDDDDD")
     axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", extent=extent, aspect="auto")
     best = f", best {np.nanmax(values):.2f}" if np.isfinite(values).any() else ""
-    if chosen is not None:
-        best, (layer, head) = f", chosen {values[chosen]:.2f}", chosen
+    if len(chosen) == 1:
+        best = f", chosen {values[chosen[0]]:.2f}"
+    for layer, head in chosen:
         frame = Rectangle((head - 0.47, layer - 0.47), 0.94, 0.94, fill=False, ec=VERMILLION, lw=2.4)
         axes.add_patch(frame).set_path_effects([withStroke(linewidth=4.4, foreground="white")])
     axes.set_title(method + best, fontsize=10)

@@ -56,7 +56,6 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     expected = compare(before, after).corrected["text_to_region"]
     np.testing.assert_array_equal(changes["text_to_region"]["p_corrected"], expected)
     assert not (folder / "none" / "changes.json").exists(), "what the others are compared with comes first"
-    assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
     page = (folder / "heads.html").read_text()
     for part in ("What changed", "Syntactic relations", "Explorer", "not active"):
         assert part in page

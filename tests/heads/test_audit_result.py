@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The result of an audit: choice of heads, files, tables, card section, and comparison of two results."""
 
-import base64
 import hashlib
 import json
-import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from grounded_attention.heads import SAME_SPLIT, figures
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.choosing import localization_frequency
-from grounded_attention.heads.page import heads_page
 from grounded_attention.heads.table import HeadCounts, HeadTable
 
 pytestmark = pytest.mark.drawn_figures
@@ -55,14 +53,14 @@ def test_heads_are_chosen_on_one_split_and_reported_on_another():
     there = result(OTHER, "validation")
     same = here.choose_on(SAME_SPLIT)
     chosen = here.choose_on(there)
-    best = {one.group: one for one in chosen.best_heads()}["all"]
+    best = {one["group"]: one for one in chosen.best_heads()}["all"]
     accuracy = here.entities["text_to_region"]["all"].accuracy
-    assert (best.layer, best.head) == (1, 1)
-    assert best.accuracy == accuracy[1, 1]
-    assert best.interval[0] < best.accuracy < best.interval[1]
-    assert best.upper_bound == 0.8
+    assert (best["layer"], best["head"]) == ("cross 1", 1)
+    assert best["accuracy"] == accuracy[1, 1]
+    assert best["interval"][0] < best["accuracy"] < best["interval"][1]
+    assert best["upper_bound"] == 0.8
     flattered = same.best_heads()[0]
-    assert (flattered.layer, flattered.head, flattered.accuracy) == (0, 0, accuracy.max())
+    assert (flattered["layer"], flattered["head"], flattered["accuracy"]) == ("cross 0", 0, accuracy.max())
     assert chosen.choice.split == "validation"
     assert here.choice.split == same.choice.split == SAME_SPLIT
     assert chosen.name(1, 0) == "cross 1-0"
@@ -71,9 +69,9 @@ def test_heads_are_chosen_on_one_split_and_reported_on_another():
 def test_active_heads_come_first_and_none_need_be_active():
     shares = [[0.1, 0.3], [0.25, 0.2]]  # 0.2 itself is not more than 20 %
     best = result(FIRST, share=shares).best_heads()[0]
-    assert (best.layer, best.head, best.active) == (1, 0, True)
+    assert (best["layer"], best["head"], best["active"]) == ("cross 1", 0, True)
     best = result(FIRST, share=0.1).best_heads()[0]
-    assert (best.layer, best.head, best.active) == (0, 0, False)
+    assert (best["layer"], best["head"], best["active"]) == ("cross 0", 0, False)
 
 
 def test_what_cannot_be_chosen_on():
@@ -82,7 +80,7 @@ def test_what_cannot_be_chosen_on():
     with pytest.raises(ValueError, match="1 layers of 2 heads"):
         result(FIRST).choose_on(result(FIRST[:1]))
     lacking = result(FIRST, relations=["det"]).choose_on(result(OTHER))
-    assert "det" not in {best.group for best in lacking.best_heads()}
+    assert "det" not in {best["group"] for best in lacking.best_heads()}
 
 
 def assert_same(one, other):
@@ -167,7 +165,7 @@ def test_card_section_names_the_choice_the_numbers_and_the_limits():
     found = result(FIRST, relations=["det"]).choose_on(result(OTHER, "validation", relations=["det"]))
     text = found.to_card_section()
     best = found.best_heads()[0]
-    assert f"| text → region | cross 1-1 | {best.accuracy:.1%} ({best.interval[0]:.1%} to" in text
+    assert f"| text → region | cross 1-1 | {best['accuracy']:.1%} ({best['interval'][0]:.1%} to" in text
     assert "chosen on validation" in text
     assert "on scenes, split test" in text
     assert "| relation, det |" in text
@@ -177,35 +175,31 @@ def test_card_section_names_the_choice_the_numbers_and_the_limits():
     assert len(rows) == 3
 
 
-def rings(drawing: str) -> list[str]:
-    """The heads that an SVG drawing names; matplotlib writes each text beside its outline."""
-    return re.findall(r"<!-- (\S+ \S+-\d: [\d.]+) -->", drawing)
-
-
 @pytest.mark.parametrize("split", [SAME_SPLIT, "validation"])
-def test_every_figure_rings_the_head_that_the_table_names(tmp_path, monkeypatch, split):
+def test_every_figure_frames_the_head_that_the_table_names(tmp_path, monkeypatch, split):
     """Another head is the best on the reported items, for which the table has no row."""
-    monkeypatch.setattr(figures, "TYPES", (".svg",))
+    drawn = []
+    monkeypatch.setattr(figures, "heads_figure", lambda *given: drawn.append(given))
     there = result(OTHER, "validation", relations=["det", "nsubj"])
     found = result(FIRST, relations=["det", "nsubj"]).choose_on(there if split == "validation" else split)
-    named = [f"{found.name(best.layer, best.head)}: {100 * best.accuracy:.1f}" for best in found.best_heads()]
-    drawn = [file.read_text(encoding="utf-8") for file in found.plot(tmp_path)]
-    assert sorted(rings("".join(drawn))) == sorted(named)
-    said = "best head of these items" if split == SAME_SPLIT else "head chosen on validation"
-    assert all(f"<!-- {said} (layer-head) -->" in drawing for drawing in drawn)
-    if split == SAME_SPLIT:
-        return
-    other = result(OTHER).choose_on(there)
-    both = [
-        f"{one.name(best.layer, best.head)}: {100 * best.accuracy:.1f}"
-        for one in (found, other)
-        for best in one.best_heads()
-        if best.group == "all"
+    assert [file.name for file in found.plot(tmp_path)] == [
+        "text_to_region.png",
+        "text_to_region_types.png",
+        "relations.png",
     ]
-    for models, expected in (({"a": found}, named[:1]), ({"a": found, "b": other}, both)):
-        pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", heads_page(models))
-        decoded = [base64.b64decode(picture).decode() for picture in pictures]
-        assert sorted(rings("".join(decoded))) == sorted(expected)
+    named = {best["group"]: [(found.layers.index(best["layer"]), best["head"])] for best in found.best_heads()}
+    framed = {}
+    for panels, _, _, layers, frames, title in drawn:
+        assert layers == found.layers
+        assert found.choice.ring in title
+        assert frames.keys() <= panels.keys()
+        framed |= {panel.partition(" (")[0]: pairs for panel, pairs in frames.items()}
+    assert framed == named
+    everything, chance, *_ = drawn[0]
+    counted = found.counts
+    np.testing.assert_array_equal(everything[f"all ({counted.total} items)"], counted.accuracy)
+    np.testing.assert_array_equal(everything["attention on all candidates"], counted.mean_share)
+    assert chance == counted.chance_accuracy
 
 
 def test_changes_are_found_where_there_are_any(tmp_path):
@@ -226,7 +220,6 @@ def test_changes_are_found_where_there_are_any(tmp_path):
     assert json.dumps(found)
     assert [file.name for file in changes.plot(tmp_path)] == [
         "changes_text_to_region.png",
-        "changes_text_to_region.pdf",
     ]
     with pytest.raises(ValueError, match="have split 'test' and 'validation'"):
         compare(before, result(FIRST, "validation"))
@@ -261,3 +254,20 @@ def test_heads_that_a_layer_lacks_are_not_counted():
     entropies = np.ones((3, 4, 4))
     frequency = localization_frequency(before.counts.mean_share, entropies, before.real)
     assert (frequency[~before.real] == -1).all()
+
+
+def test_the_figure_of_changes_has_both_models_and_frames_what_changed(tmp_path):
+    before = result(FIRST)
+    correct = before.counts.correct.copy()
+    correct[:, 1, 1] = before.counts.items
+    after = HeadTable(
+        before.layers, 2, {"text_to_region": {"all": replace(before.counts, correct=correct)}}, about=before.about
+    )
+    figure = compare(before, after).figure("text_to_region", tmp_path / "a.png")
+    maps = [axes for axes in figure.axes if axes.images]
+    for axes, table in zip(maps, (before, after), strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), table.counts.accuracy)
+    [frame] = maps[1].patches
+    x, y, width, height = frame.get_bbox().bounds
+    assert (x + width / 2, y + height / 2) == pytest.approx((1, 1))
+    assert not maps[0].patches

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Attention captured for pictures, against full maps; pictures of words across layers."""
+"""Attention captured for pictures, against full maps."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,12 +10,7 @@ import torch
 from PIL import Image
 from transformers import BertTokenizer
 
-from grounded_attention.heads.example_attention import (
-    best_heads,
-    capture_examples,
-    naming_words,
-    words_across_layers_figure,
-)
+from grounded_attention.heads.example_attention import capture_examples, naming_words
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.processing import VLBertProcessor
@@ -117,24 +112,7 @@ def test_shares_come_apart_into_spread_and_sum(captured):
     assert np.allclose(mean, captured.attention[0, :, 1].mean(0) / captured.attention[0, :, 1].mean(0).sum())
 
 
-def test_best_heads_are_the_best_of_the_best_layers():
-    accuracy = np.array([[0.1, 0.9], [0.2, 0.3], [0.8, 0.85], [0.0, 0.0]])
-    assert best_heads(accuracy, 2) == [(0, 1), (2, 1)]
-    active = np.array([[True, False], [True, True], [True, False], [False, False]])
-    assert best_heads(accuracy, 9, active) == [(0, 0), (1, 1), (2, 0), (3, 0)]
-
-
 def test_words_to_show_are_those_that_name_something(captured):
     assert [captured.text(word) for word in naming_words(captured)] == ["c"], "the phrase b c ends with c"
     unknown = replace(captured, gold=None, caption="a bcd efg , d", words=((0, 1), (2, 5), (6, 9), (10, 11), (12, 13)))
     assert naming_words(unknown, 2) == [1, 2]
-
-
-def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
-    figure = words_across_layers_figure(captured, [1, 2], [(0, 1), (1, 0), (1, 1)], tmp_path / "a.png")
-    assert len(figure.axes) == 6
-    labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
-    share = captured.attention[0, 1, [1, 2]].sum(-1).mean()
-    # the lowest layer is at the bottom
-    assert labels[-1] == f"0-1: {share:.0%} on regions"
-    assert len(labels) == 3

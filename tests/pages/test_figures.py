@@ -228,7 +228,7 @@ def test_the_frame_is_around_the_head_of_the_table_and_the_title_has_its_accurac
         for split, values in (("validation", validation), ("test", test))
     }
     chosen = chosen_heads({"direct": by_split, "none": {"test": by_split["test"]}})
-    assert chosen == {"direct": (1, 0)}
+    assert chosen == {"direct": [(1, 0)]}
     assert summarise(by_split["validation"], by_split["test"])["best_head"] == pytest.approx(0.6)
     figure = heads_figure({"none": test, "direct": test}, 0.14, tmp_path / "a.png", chosen=chosen)
     none, direct = heat_maps(figure)

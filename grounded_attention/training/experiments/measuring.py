@@ -64,12 +64,12 @@ def reported(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return numbers.get(reported_split(numbers), {})
 
 
-def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, tuple[int, int]]:
-    """Method -> layer and head that are best on validation, as tables name them; `methods` has numbers by split."""
+def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, list[tuple[int, int]]]:
+    """Method -> the head that is best on validation, as tables name it; `methods` has numbers by split."""
     validated = {
         name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})
     }
-    return {name: tuple(summarise(numbers, numbers)["head"]) for name, numbers in validated.items()}
+    return {name: [tuple(summarise(numbers, numbers)["head"])] for name, numbers in validated.items()}
 
 
 def _is_scored(numbers: Mapping[str, Any]) -> bool:
