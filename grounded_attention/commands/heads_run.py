@@ -301,7 +301,7 @@ def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, 
 def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: str) -> list[str]:
     """Writes the output folder and the sections of the model cards; returns warnings about the cards."""
     for name, measured in with_progress(methods.items(), "numbers of models", len(methods)):
-        _write_method(measured, folder / name)
+        write_files(measured.ranking, measured.changes, folder / name)
     tables = {name: measured.table for name, measured in methods.items()}
     chosen_on, reported = run.splits
     about = [
@@ -321,10 +321,6 @@ def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: st
     write_text(folder / PAGE, page)
     warnings = (_put_card(methods[name], run, name, folder / name) for name in methods)
     return [warning for warning in warnings if warning is not None]
-
-
-def _write_method(measured: Measured, folder: Path) -> None:
-    write_files(measured.ranking, measured.changes, folder)
 
 
 def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:

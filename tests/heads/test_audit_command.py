@@ -116,7 +116,7 @@ def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_w
     status, out, err = call(regions=None, split="val", limit=2, output="plain")
     assert status == 0, err
     assert "Heads were chosen on test" in out
-    assert "reported on validation (" in out
+    assert "split validation" in out
     status, out, err = call(limit=2, output="plain")
     assert status == 0 and "on validation (" in out and "reported on test (" in out, err
     status, out, err = call(limit=2, output="plain", choose_on="same_split")
