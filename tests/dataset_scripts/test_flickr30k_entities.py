@@ -6,8 +6,8 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import (
     Flickr30kEntities,
     parse_annotation,
     parse_sentence,
+    parse_unrelated,
 )
-from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_unrelated
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.dataset_scripts.entities_files import CAPTIONS, box, write_annotation, write_entities
 

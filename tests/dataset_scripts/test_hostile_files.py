@@ -32,10 +32,10 @@ from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.key_values import settings
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
 from grounded_attention.dataset_scripts.builders.conceptual_captions import _parse_json
-from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation, parse_unrelated
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import parse_annotation, parse_unrelated
 from grounded_attention.dataset_scripts.builders.nlvr2 import _records
 from grounded_attention.dataset_scripts.builders.refcoco import read_refs
-from grounded_attention.dataset_scripts.builders.vcr_files import read_objects
+from grounded_attention.dataset_scripts.builders.vcr import read_objects
 from grounded_attention.dataset_scripts.builders.vgp_pairs import KINDS, read_pairs
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, loads

@@ -11,8 +11,7 @@ from defusedxml.ElementTree import parse
 from PIL import Image
 
 from grounded_attention.commands.draw_scenes import main
-from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
-from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities, parse_annotation
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable

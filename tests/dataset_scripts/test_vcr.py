@@ -3,8 +3,7 @@
 
 import pytest
 
-from grounded_attention.dataset_scripts.builders.vcr import VCR, VCRConfig
-from grounded_attention.dataset_scripts.builders.vcr_files import NEUTRAL_NAMES, object_words
+from grounded_attention.dataset_scripts.builders.vcr import NEUTRAL_NAMES, VCR, VCRConfig, object_words
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.tasks.vcr import pair_tags
 from tests.helpers.processing_helpers import make_processor

@@ -24,8 +24,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 
 from .flickr30k_entities import CITATION as ENTITIES_CITATION
-from .flickr30k_entities import Flickr30kEntities, Flickr30kEntitiesConfig
-from .flickr30k_parsing import WHERE_TO_GET, parse_annotation
+from .flickr30k_entities import WHERE_TO_GET, Flickr30kEntities, Flickr30kEntitiesConfig, parse_annotation
 from .local_builder import SPLITS, BuildReport, caption_columns, logger, phrase_column, texts
 from .vgp_pairs import (
     KINDS,

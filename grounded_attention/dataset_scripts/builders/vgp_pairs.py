@@ -25,7 +25,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.progress import with_progress
 
-from .flickr30k_parsing import NOT_GROUNDED
+from .flickr30k_entities import NOT_GROUNDED
 from .local_builder import BuildReport
 
 UNTAGGED = ""  # chain of a phrase that was found outside all tags
