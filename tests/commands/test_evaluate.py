@@ -194,7 +194,7 @@ TABLE = ["--regions", "scenes/regions"]
         ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", [], "no region table"),
         ("vgp", "vgp", ["--regions", "nowhere"], "nowhere"),
-        ("vgp", "vgp", [*TABLE, "--split", "dev"], "unknown split: found 'dev'"),
+        ("vgp", "vgp", [*TABLE, "--split", "dev"], "no such split: found 'dev'"),
         ("vgp", "vgp", [*TABLE, "--text-only"], "--text-only cannot be combined"),
         ("vgp", "vgp", [*TABLE, "--images", "nowhere"], "--images nowhere: no such folder"),
         ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),

@@ -81,15 +81,13 @@ def test_annotations_may_come_before_images_and_other_years_exist(tmp_path):
     assert rows.as_dataset("train")["image_id"][:] == ["000000000008"]
 
 
-@pytest.mark.parametrize("merged", [True, False])
-def test_karpathy_splits(tmp_path, merged):
+def test_karpathy_splits(tmp_path):
     images = [karpathy_image(1, "test"), karpathy_image(2, "restval"), karpathy_image(3, "train", ["A  cat\n", " "])]
     write_karpathy(tmp_path / "data", [*images, karpathy_image(4, "val")])
-    builder = build(tmp_path / "data", tmp_path, "karpathy", merge_restval=merged)
+    builder = build(tmp_path / "data", tmp_path, "karpathy")
     rows = builder.as_dataset()
     ids = {split: data["image_id"][:] for split, data in rows.items()}
-    assert ids == {"train": ["2", "3"] if merged else ["3"], "validation": ["4"], "test": ["1"]}
-    assert builder.report["train"].get("restval_images_left_out", 0) == (0 if merged else 1)
+    assert ids == {"train": ["2", "3"], "validation": ["4"], "test": ["1"]}
     [row] = rows["train"].filter(lambda row: row["image_id"] == "3")
     assert (row["captions"], row["caption_ids"]) == (["A cat"], ["30"])
     assert row["width"] is row["height"] is None
@@ -154,7 +152,6 @@ def test_truncated_and_missing_files(tmp_path):
     [
         ("official", {"image_id_format": "stem"}, "expected number or file_stem"),
         ("official", {"splits": "test"}, "no such split: found 'test', expected train or validation"),
-        ("official", {"merge_restval": False}, "option of the Karpathy splits"),
         ("karpathy", {"year": "2017"}, "exist for 2014 only"),
     ],
 )

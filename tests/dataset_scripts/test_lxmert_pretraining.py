@@ -115,7 +115,7 @@ def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(MissingFileError, match=r"vgnococo\.json.*lxmert#pre-training"):
         build(data, tmp_path)
     assert build(data, tmp_path, splits="validation").as_dataset("validation").num_rows == 4
-    with pytest.raises(DataError, match="unknown split"):
+    with pytest.raises(DataError, match="no such split"):
         build(data, tmp_path, splits="test")
 
 

@@ -118,7 +118,7 @@ def test_scenes(tmp_path):
         ({"seed": -1}, "bad option seed: found -1, expected a whole number from 0"),
         ({"seed": 2**32}, "bad option seed: found 4294967296"),
         ({"least_objects": 8}, "no image has 8 different objects"),
-        ({"splits": ["train"]}, "unknown split"),
+        ({"splits": ["train"]}, "no such split"),
         ({"instances": "none.json"}, "the file is missing"),
     ],
 )
@@ -130,7 +130,11 @@ def test_wrong_options(tmp_path, options, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("000000000001.jpg\n77\n", r"few\.txt: .*'77'"), ("1\nmany words\n", r"few\.txt, line 2"), ("\n", r"few\.txt")],
+    [
+        ("77\n", r"few\.txt: no image of the list .*'77'"),
+        ("1\nmany words\n", r"few\.txt, line 2"),
+        ("\n", r"few\.txt"),
+    ],
 )
 def test_a_wrong_list_of_images_is_named(tmp_path, text, message):
     write_instances(tmp_path / "coco", draw_images(8))

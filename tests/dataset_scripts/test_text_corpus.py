@@ -94,7 +94,7 @@ def test_files_by_name_and_bad_files(tmp_path):
     [
         ({"join_until": -1}, "bad option join_until"),
         ({"join_until": True}, "bad option join_until"),
-        ({"splits": ["train", "val"]}, "unknown split: found 'val', expected"),
+        ({"splits": ["train", "val"]}, "no such split: found 'val', expected"),
     ],
 )
 def test_bad_options(tmp_path, options, message):

@@ -373,7 +373,7 @@ def test_layout_of_the_papers_code(tmp_path):
         ({"negatives": "nearest"}, "pass regions=FOLDER"),
         ({"negatives": "closest"}, "nearest or random"),
         ({"negatives_per_image": -1}, "negatives_per_image"),
-        ({"splits": ["dev"]}, "unknown split"),
+        ({"splits": ["dev"]}, "no such split"),
     ],
 )
 def test_impossible_options(tmp_path, options, problem):

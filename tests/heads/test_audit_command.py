@@ -199,7 +199,7 @@ def test_rows_of_caption_pairs(call, places):
         ),
         ({"data_dir": "nowhere"}, "nowhere"),
         ({"regions": "nowhere"}, "nowhere"),
-        ({"split": "dev"}, "unknown split: found 'dev'"),
+        ({"split": "dev"}, "no such split: found 'dev'"),
         ({"card": "before"}, "before/README.md: no model card"),
         ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the heads"),
         ({"choose_on": "test"}, "--choose-on test is also the reported split"),

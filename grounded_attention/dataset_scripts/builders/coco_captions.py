@@ -93,12 +93,6 @@ class CocoCaptionsConfig(LocalConfig):
 
     year: str = "2014"
     image_id_format: str = "number"
-    merge_restval: bool = True
-
-    def sources(self) -> list[Path]:
-        if self.data_dir:
-            return [self.path(split) for split in self.available_splits()]
-        return []
 
     def licence(self) -> Licence:
         if self.name == KARPATHY:
@@ -110,26 +104,21 @@ class CocoCaptionsConfig(LocalConfig):
             return tuple(SPLITS)
         return ("train", "val")
 
-    def path(self, split: str) -> Path:
-        """Returns the file of a split: in the data folder, in its folder `annotations`, or in its folder `coco`."""
-        if self.name == KARPATHY:
-            return self.find("dataset_coco.json", folders=("", "coco"))
-        folders = ("annotations", "", "coco/annotations", "coco")
-        return self.find(f"captions_{split}{self.year}.json", folders=folders)
-
     def where_to_get(self) -> str:
         return WHERE_TO_GET[self.name]
 
     def needed_files(self, split: str) -> list[Path]:
-        return [self.path(split)]
+        """The file in the data folder, in its folder `annotations`, or in its folder `coco`."""
+        if self.name == KARPATHY:
+            return [self.find("dataset_coco.json", folders=("", "coco"))]
+        folders = ("annotations", "", "coco/annotations", "coco")
+        return [self.find(f"captions_{split}{self.year}.json", folders=folders)]
 
     def check(self) -> None:
         super().check()
         check_folder(self.data_dir, self.where_to_get())
         if self.name == KARPATHY and str(self.year) != "2014":
             raise DataError("the Karpathy splits exist for 2014 only", found=f"year={self.year}")
-        if self.name == OFFICIAL and not self.merge_restval:
-            raise DataError("merge_restval is an option of the Karpathy splits", hint="build with --config karpathy")
 
 
 class CocoCaptions(LocalBuilder):
@@ -149,10 +138,10 @@ class CocoCaptions(LocalBuilder):
     INFO = ("Images with five captions or so each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
-        path = self.config.path(split)
+        [path] = self.config.needed_files(split)
         by_stem = self.config.image_id_format == "file_stem"
         if self.config.name == KARPATHY:
-            splits = (split, "restval") if split == "train" and self.config.merge_restval else (split,)
+            splits = (split, "restval") if split == "train" else (split,)
             rows = karpathy_rows(path, splits, by_stem, report)
         else:
             rows = official_rows(path, by_stem, report)
@@ -213,8 +202,6 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
         if split in splits:
             image_id = image_id_of(number, name, by_stem)
             yield {"image_id": image_id, "width": None, "height": None, "file_name": name, **_columns(captions)}
-        elif split == "restval" and "train" in splits:
-            report.add("restval_images_left_out")
     if not images:
         expected = "an object with the list images"
         raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])

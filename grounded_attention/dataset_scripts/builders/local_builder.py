@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Common base of the builders that read files on the user's disk."""
 
+import dataclasses
 import hashlib
 import itertools
 import json
 import logging
 import os
-import posixpath
 import typing
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,12 +17,15 @@ from typing import Any, ClassVar
 import datasets
 import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError
+from pydantic import TypeAdapter, ValidationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
+from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.boxes import look_normalised
 from grounded_attention.utils.locks import require_locks
 
 logger = logging.getLogger(__name__)
@@ -72,6 +75,16 @@ def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list
     box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
     clipped = [min(max(value, 0.0), 1.0) for value in box]
     return clipped, clipped != box
+
+
+def clipped_corners(record: Record, bbox: list[float], width: int, height: int) -> tuple[list[float] | None, bool]:
+    """Corners of a box of a record in pixels, and whether it was clipped; None if no part of it is in the image."""
+    x, y, box_width, box_height = bbox
+    normalised = look_normalised([[x, y, x + box_width, y + box_height]], width, height)
+    record.refuse_if(normalised, "the box looks normalised", bbox, "x, y, width and height in pixels")
+    box, clipped = normalised_corners(bbox, width, height)
+    has_area = box[0] < box[2] and box[1] < box[3]
+    return box if has_area else None, clipped
 
 
 def phrase_column(**more: Any) -> datasets.List:
@@ -160,40 +173,33 @@ class LocalConfig(datasets.BuilderConfig):
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
 
-    def requested_splits(self, available: Sequence[str] | None = None) -> list[str]:
+    def requested_splits(self) -> list[str]:
         """Returns the splits to build, by their names on disk."""
-        if available is None:
-            available = tuple(self.SPLIT_NAMES)
+        available = self.available_splits()
         if self.splits is None:
             return list(available)
         asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
         names = ["val" if name == "validation" else name for name in asked]
         for name in names:
-            if name not in self.SPLIT_NAMES:
-                known = [str(split) for split in self.SPLIT_NAMES.values()]
-                expected = f"{', '.join(known[:-1])} or {known[-1]}"
-                raise DataError("unknown split", found=name, expected=expected)
             if name not in available:
                 has = " or ".join(str(self.SPLIT_NAMES[each]) for each in available)
-                raise DataError("the data set has no such split", found=str(self.SPLIT_NAMES[name]), expected=has)
+                raise DataError("the data set has no such split", found=name, expected=has)
         return [name for name in self.SPLIT_NAMES if name in names]
 
 
 def _check_types(config: LocalConfig) -> None:
-    """Checks the options whose type is plain, such as `int | None`; of splits also the elements."""
-    for name, hint in typing.get_type_hints(type(config)).items():
-        kinds = set(typing.get_args(hint)) or {hint}
-        value = getattr(config, name)
-        if not kinds <= {int, float, bool, str, type(None)}:
-            continue
-        allowed = kinds | ({int} if float in kinds else set()) | ({os.PathLike} if str in kinds else set())
-        if not isinstance(value, tuple(allowed)) or (isinstance(value, bool) and bool not in kinds):
-            expected = " or ".join(sorted(kind.__name__ for kind in kinds - {type(None)}))
-            raise DataError(f"bad option {name}", found=value, expected=expected)
-    splits = config.splits
-    if splits is not None and not isinstance(splits, str):
-        if not isinstance(splits, list | tuple) or not all(isinstance(each, str) for each in splits):
-            raise DataError("bad option splits", found=splits, expected="names of splits")
+    """Checks the types of the options that are not those of every builder of `datasets`."""
+    general = {field.name for field in dataclasses.fields(datasets.BuilderConfig)}
+    kinds = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if field.name not in general:
+            try:
+                TypeAdapter(kinds[field.name]).validate_python(value, strict=True)
+            except ValidationError as error:
+                wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
+                raise DataError(f"bad option {field.name}", found=value, expected=wanted) from None
 
 
 class LocalBuilder(datasets.ArrowBasedBuilder):
@@ -237,15 +243,14 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
         _check_types(self.config)
         super().download_and_prepare(*args, **kwargs)
-        path = posixpath.join(self._output_dir, REPORT_FILE)
-        if self._fs.exists(path):
-            with self._fs.open(path, "r", encoding="utf-8") as file:
-                self.report = json.load(file)
+        path = Path(self._output_dir, REPORT_FILE)
+        if path.exists():
+            self.report = read_json(path)
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         config = self.config
         config.check()
-        requested = config.requested_splits(config.available_splits())
+        requested = config.requested_splits()
         for path in (path for split in requested for path in config.needed_files(split)):
             if not path.is_file():
                 raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
@@ -256,12 +261,12 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
         super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
-        splits = self.config.requested_splits(self.config.available_splits())
-        if self.image_lists and ("train" in splits or getattr(self.config, "image_list", None)):
-            self.image_lists.check_found()
+        lists = self.image_lists
+        if lists and ("train" in self.config.requested_splits() or getattr(self.config, "image_list", None)):
+            lists.check_found()
         if self.report:
-            with self._fs.open(posixpath.join(self._output_dir, REPORT_FILE), "w", encoding="utf-8") as file:
-                json.dump(self.report, file, indent=2, ensure_ascii=False)
+            report = json.dumps(self.report, indent=2, ensure_ascii=False)
+            Path(self._output_dir, REPORT_FILE).write_text(report, encoding="utf-8")
 
     def _generate_tables(self, **kwargs: Any) -> Iterator[tuple[int, pa.Table]]:
         # Many rows at a time: a GeneratorBasedBuilder spends half of the time on encoding each value by itself.

@@ -12,7 +12,7 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.image_files import image_key, image_keys, read_ids
+from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_files import MAX_SEED
 
@@ -87,12 +87,12 @@ class Pope(LocalBuilder):
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         config = self.config
-        path, *listed = config.needed_files(split)
+        path, *lists = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
-        wanted = _listed_images(listed[0], images, path) if listed else set(images)
-        enough = [
-            name for name, (_, inside) in images.items() if name in wanted and len(inside) >= config.least_objects
-        ]
+        listed = ImageLists(lists)
+        wanted = [name for name in images if not lists or name in listed or images[name][0] in listed]
+        listed.check_found()
+        enough = [name for name in wanted if len(images[name][1]) >= config.least_objects]
         if not enough:
             hint = "give a smaller least_objects, or another image_list"
             raise DataError(f"no image has {config.least_objects} different objects", file=path, hint=hint)
@@ -112,20 +112,6 @@ class Pope(LocalBuilder):
                         "answers": ["yes" if name in present else "no"],
                         "sampling": sampling,
                     }
-
-
-def _listed_images(path: Path, images: Mapping[str, tuple[str, object]], instances: Path) -> set[str]:
-    """The ids of a list; each is an image of the file of objects."""
-    known = {key: name for name, (file_name, _) in images.items() for key in image_keys(name) | image_keys(file_name)}
-    known |= {f"coco:{key}": name for key, name in known.items() if key.isdigit()}
-    listed = read_ids(path)
-    wanted = {known[key] for key in map(image_key, listed) if key in known}
-    if unknown := sorted(each for each in listed if image_key(each) not in known):
-        problem = f"ids of images that are not in {instances} ({len(unknown)} of {len(listed)})"
-        hint = "correct the list, or give the image_id_format of its ids"
-        expected = f"ids such as {min(images, default='')!r}"
-        raise DataError(problem, file=path, found=unknown[0], expected=expected, hint=hint)
-    return wanted
 
 
 def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:

@@ -16,7 +16,6 @@ from grounded_attention.dataset_scripts.files.records import Record, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.boxes import look_normalised
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .local_builder import (
@@ -24,9 +23,9 @@ from .local_builder import (
     BuildReport,
     LocalBuilder,
     LocalConfig,
+    clipped_corners,
     member_records,
     named_splits,
-    normalised_corners,
     phrase_column,
     read_size,
     texts,
@@ -202,18 +201,10 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildRe
     item = objects[ann_id]
     if item["image"] != ref.integer("image_id"):
         raise ref.error("its object is in another image", found=ref.integer("image_id"), expected=str(item["image"]))
-    x, y, width, height = item["bbox"]
-    if look_normalised([[x, y, x + width, y + height]], item["width"], item["height"]):
-        expected = f"x, y, width, height in pixels in annotation {ann_id} of {instances}"
-        raise ref.error("its object's box looks normalised", found=item["bbox"], expected=expected)
-    box, clipped = normalised_corners(item["bbox"], item["width"], item["height"])
-    if box[0] >= box[2] or box[1] >= box[3]:
-        size = f"{item['width']} x {item['height']}"
-        raise ref.error(
-            "no part of its object's box is in the image",
-            found=item["bbox"],
-            expected=f"a box in {size} pixels in annotation {ann_id} of {instances}",
-        )
+    owner = Record(item, instances, f"annotation {ann_id}", HINT)
+    box, clipped = clipped_corners(owner, item["bbox"], item["width"], item["height"])
+    if box is None:
+        raise owner.error("no part of the box is in its image", item["bbox"], f"{item['width']} x {item['height']}")
     if clipped:
         report.add("boxes_clipped", str(ann_id))
     for place, sentence in enumerate(ref.items("sentences")):

@@ -21,14 +21,14 @@ from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.image_files import list_files
 from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
-from grounded_attention.utils.boxes import look_normalised
 
 from .local_builder import (
     SIZE,
     BuildReport,
     LocalBuilder,
     LocalConfig,
-    normalised_corners,
+    clipped_corners,
+    named_splits,
     phrase_column,
     read_size,
     whole_text,
@@ -66,6 +66,7 @@ class VisualGenomeRegionsConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = WHERE_TO_GET
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train")
 
     without_coco_ids: str | Sequence[str] | None = None
 
@@ -75,9 +76,6 @@ class VisualGenomeRegionsConfig(LocalConfig):
     def path(self, name: str) -> Path:
         """Returns the path of a file."""
         return Path(self.data_dir or ".") / name
-
-    def available_splits(self) -> Sequence[str]:
-        return ("train",)
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.path(name) for name in (REGIONS_FILE, IMAGES_FILE)]
@@ -167,12 +165,9 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: BuildRepor
 def _region(record: Record, region_id: int, image: ImageData, report: BuildReport) -> Row | None:
     """Returns a region, or None if no part of it is in the image or its description has no words."""
     text = " ".join(record.text("phrase").split())
-    x, y, width, height = (record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h")))
-    box = [x, y, x + width, y + height]
-    if look_normalised([box], image.width, image.height):
-        raise record.error("the box looks normalised", found=box, expected="x, y, width and height in pixels")
-    sides, is_clipped = normalised_corners([x, y, width, height], image.width, image.height)
-    if sides[0] >= sides[2] or sides[1] >= sides[3]:
+    bbox = [record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h"))]
+    sides, is_clipped = clipped_corners(record, bbox, image.width, image.height)
+    if sides is None:
         report.add("regions_without_area", str(region_id))
     elif not text:
         report.add("regions_without_words", str(region_id))

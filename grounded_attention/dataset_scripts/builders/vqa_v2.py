@@ -51,6 +51,7 @@ class VQAv2Config(LocalConfig):
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*SOURCES)
+    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
     image_id_format: str = "number"
@@ -62,10 +63,6 @@ class VQAv2Config(LocalConfig):
     def annotations(self, split: str) -> Path:
         """Returns the file of answers of a split."""
         return self.find(f"v2_mscoco_{SOURCES[split][0]}_annotations.json", folders=FOLDERS)
-
-    def available_splits(self) -> tuple[str, ...]:
-        """Returns train, val, and the other splits whose files exist."""
-        return tuple(name for name in SOURCES if name in ("train", "val") or self.questions(name).is_file())
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.questions(split)] + [self.annotations(split)] * SOURCES[split][1]
