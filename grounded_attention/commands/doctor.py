@@ -14,7 +14,6 @@ import importlib.util
 import os
 import platform
 import shutil
-from pathlib import Path
 from typing import Any
 
 from grounded_attention import __version__
@@ -29,90 +28,60 @@ TIMEOUT = 5.0  # seconds for the answer of the Hub
 
 def doctor() -> tuple[Any, str]:
     """Examines this machine."""
-    machine = examine()
-    return machine, to_text(machine)
+    facts = examine()
+    return facts, "\n".join(f"{name:20}{fact}" for name, fact in facts.items())
 
 
-def examine() -> dict[str, Any]:
-    """Collects the facts of the report."""
-    versions = {"grounded-attention": __version__, "python": platform.python_version()}
+def examine() -> dict[str, str]:
+    """Name of a fact -> what this machine has."""
+    facts = {"grounded-attention": __version__, "python": platform.python_version(), "system": platform.platform()}
     for name in PACKAGES:
         try:
-            versions[name] = importlib.metadata.version(name)
+            facts[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            versions[name] = "missing"
-    return {
-        "versions": versions,
-        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
-        "torch": _torch(),
-        "hub": _hub(),
-        "disk": _disk(),
-        "extras": {extra: all(map(importlib.util.find_spec, names)) for extra, names in EXTRAS.items()},
-    }
+            facts[name] = "missing"
+    facts |= _torch() | {"Hub": _hub()}
+    for place in (os.getcwd(), os.path.expanduser("~")):
+        facts[f"free in {place}"] = f"{shutil.disk_usage(place).free / 2**30:,.1f} GiB"
+    for extra, names in EXTRAS.items():
+        there = all(map(importlib.util.find_spec, names))
+        facts[f"extra {extra}"] = "installed" if there else f"not: pip install 'grounded-attention[{extra}]'"
+    return facts
 
 
-def _torch() -> dict[str, Any]:
-    """Threads and devices; `error`: that torch, or the torchvision beside it, cannot be imported."""
+def _torch() -> dict[str, str]:
+    """Threads and devices; a note that torch, or the torchvision beside it, cannot be imported."""
     try:
         import torch
     except (ImportError, OSError) as error:
-        return {"error": f"torch cannot be imported ({first_sentences(error)}): install it for your machine"}
-    found: dict[str, Any] = {"threads": torch.get_num_threads(), "devices": {}}
+        return {"note": f"torch cannot be imported ({first_sentences(error)}): install it for your machine"}
+    facts = {"CPUs": f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads", "GPU": "none"}
     try:
         import torchvision  # noqa: F401
     except ImportError:
-        pass  # `extras` says it
+        pass  # the extras say it
     except (OSError, RuntimeError) as error:
         where = f"install the one for torch {torch.__version__}"
-        found["error"] = f"torchvision cannot be imported ({first_sentences(error)}): {where}"
-    for number in range(torch.accelerator.device_count()):
-        name = f"{torch.accelerator.current_accelerator()}:{number}"
-        found["devices"][name] = ""
-        if torch.cuda.is_available():
-            properties = torch.cuda.get_device_properties(number)
-            found["devices"][name] = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
-    return found
+        facts["note"] = f"torchvision cannot be imported ({first_sentences(error)}): {where}"
+    if torch.accelerator.is_available():
+        facts["GPU"] = f"{torch.accelerator.device_count()} x {torch.accelerator.current_accelerator()}"
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        facts["GPU"] += f", {properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+    return facts
 
 
-def _hub() -> dict[str, Any]:
+def _hub() -> str:
     from huggingface_hub import constants, get_session, get_token
 
-    about: dict[str, Any] = {"address": constants.ENDPOINT, "token": get_token() is not None, "reached": None}
+    about = f"{constants.ENDPOINT}, {'a' if get_token() else 'no'} token"
     if constants.HF_HUB_OFFLINE:
-        return about
+        return f"{about}, not asked"
     try:
         get_session().get(constants.ENDPOINT, timeout=TIMEOUT)
     except Exception as error:  # any: the library below may change
-        return about | {"reached": False, "error": type(error).__name__}
-    return about | {"reached": True}
-
-
-def _disk() -> dict[str, int]:
-    """Free bytes of the current folder and of the cache of Hugging Face."""
-    from huggingface_hub import constants
-
-    free = {}
-    for place in (os.getcwd(), constants.HF_HOME):
-        below = next(folder for folder in (Path(place), *Path(place).parents) if folder.is_dir())
-        free[place] = shutil.disk_usage(below).free
-    return free
-
-
-def to_text(report: dict[str, Any]) -> str:
-    """The report as text, one fact a line."""
-    hub = report["hub"]
-    torch = report["torch"]
-    state = {True: "reached", False: f"not reached: {hub.get('error')}", None: "not asked"}[hub["reached"]]
-    facts = [*report["versions"].items(), ("system", report["machine"]["system"])]
-    facts.append(("CPUs", f"{report['machine']['cpus']}, torch uses {torch.get('threads', 'no')} threads"))
-    facts += [("GPU", f"{name} {about}") for name, about in torch.get("devices", {}).items()] or [("GPU", "none")]
-    facts.append(("Hub", f"{hub['address']} {state}, {'a' if hub['token'] else 'no'} token"))
-    facts += [("free disk", f"{free / 2**30:,.1f} GiB in {place}") for place, free in report["disk"].items()]
-    for extra, there in report["extras"].items():
-        wanted = "installed" if there else f"not installed: pip install 'grounded-attention[{extra}]'"
-        facts.append((f"extra {extra}", wanted))
-    facts += [("note", torch["error"])] if "error" in torch else []
-    return "\n".join(f"{name:20}{fact}" for name, fact in facts)
+        return f"{about}, not reached: {type(error).__name__}"
+    return f"{about}, reached"
 
 
 main = Program("doctor", doctor)

@@ -104,7 +104,7 @@ def test_the_extra_names_what_processors_need():
 
 def test_a_torchvision_for_another_torch_is_a_remark(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    assert "error" not in doctor._torch()  # it is missing, which the extras say
+    assert "note" not in doctor._torch()  # it is missing, which the extras say
 
     class Broken:
         def find_spec(self, name, path=None, target=None):
@@ -113,7 +113,7 @@ def test_a_torchvision_for_another_torch_is_a_remark(monkeypatch):
 
     monkeypatch.delitem(sys.modules, "torchvision")
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    said = doctor._torch()["error"]
+    said = doctor._torch()["note"]
     assert "torchvision" in said
     assert "nms" in said
 
