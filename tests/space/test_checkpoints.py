@@ -8,14 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import AutoModelForImageTextToText
 
 from grounded_attention.space.loading import LONGEST_TEXT, Captures, VisitorError, open_picture
 from grounded_attention.space.regions import NO_SECOND, caption_phrases, regions_page
 from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, read_scenes
-from grounded_attention.space.small_checkpoints import write_small
 from grounded_attention.utils import open_images
-from tests.helpers.tiny_vlm_files import save_llava
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +91,6 @@ def test_unknown_words_are_named(captures, scene):
     assert "“helicopter”, “hexagons”;" in found.notes[0]
 
 
-def test_a_small_copy_gives_the_same_attention(captures, scene, tmp_path):
-    name, place = list(captures.settings.models.items())[1]
-    assert write_small(place, tmp_path / "small") < 1e6
-    again = Captures(SpaceSettings(models={"again": tmp_path / "small"})).grounded(*scene, "again")
-    assert np.array_equal(again.example.attention, captures.grounded(*scene, name).example.attention)
-
-
 def test_the_small_vision_language_model_answers_without_a_network(captures, scene, monkeypatch):
     """Its own heads are shown; the answer of another model of the visitor is not kept for it."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -110,19 +100,6 @@ def test_the_small_vision_language_model_answers_without_a_network(captures, sce
     assert lens.heads_from.endswith("heads.json")
     assert captures.look(scene[0], " Describe the  image. ", name) is lens, "a second click computes nothing"
     assert len(captures.look(scene[0], "Describe the image.", name, "all").heads) == 16
-
-
-def test_a_small_copy_of_a_vision_language_model_answers_alike(tmp_path, scene):
-    source = save_llava(tmp_path / "llava")
-    model = AutoModelForImageTextToText.from_pretrained(source)
-    model.half().float().save_pretrained(source)  # so that rounding decides between no two tokens
-    write_small(source, tmp_path / "small")
-    settings = SpaceSettings()
-    first, second = (
-        Captures(settings).look(scene[0], "a red ball", str(folder)) for folder in (source, tmp_path / "small")
-    )
-    assert first.answer == second.answer
-    assert np.allclose(first.attention, second.attention, atol=1e-6)
 
 
 # Mistakes of visitors
