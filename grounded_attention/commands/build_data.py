@@ -41,7 +41,6 @@ class PushOptions:
     Args:
         push (ORG/NAME): push the rows to this data set repository, in one commit
         private: make a new repository private
-        revision (BRANCH): branch to push to; created if missing (default: main)
         push_as (NAME): name of the configuration on the Hub (default: the name in the builder)
         permission (TEXT): push although the licence does not clearly allow it; TEXT is your reason, the card shows it
         licence (ID): licence of your own texts, as a Hub identifier, for example cc0-1.0
@@ -49,7 +48,6 @@ class PushOptions:
 
     push: str | None = None
     private: bool = False
-    revision: str | None = None
     push_as: str | None = None
     permission: str | None = None
     licence: str | None = None

@@ -256,12 +256,14 @@ class Program:
     work: Callable[..., tuple[Any, str] | None]
     explain_error: Callable[[BaseException], str | None] = one_line
     resumable: str | Callable[[argparse.Namespace], str] = ""
+    json: bool = True
 
     def parser(self) -> argparse.ArgumentParser:
         """The parser of the command."""
         parser = make_parser(f"grounded-attention {self.name}", help_of(self.work))
         add_arguments(parser, self.work)
-        parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
+        if self.json:
+            parser.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
         return parser
 
     def __call__(self, arguments: Sequence[str] | None = None) -> int:
@@ -269,14 +271,15 @@ class Program:
         return run(self.parser(), self._run, arguments, intermixed=True, **how)
 
     def _run(self, options: argparse.Namespace) -> str | None:
-        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        as_json = self.json and options.json
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             done = call(self.work, vars(options))
         if done is None:
             return None
         from grounded_attention.metrics.intervals import to_json
 
         result, text = done
-        if options.json:
+        if as_json:
             return to_json(result)
         return text or None
 

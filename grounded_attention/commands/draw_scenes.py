@@ -6,7 +6,7 @@ docs/data.md lists the files. The Python function is `write_scenes` of
 
 examples:
   grounded-attention data scenes --output data/scenes --images 1000 --seed 0
-  grounded-attention data scenes --output data/scenes --images 5000 --seed 0 --num-proc 4 --force --json
+  grounded-attention data scenes --output data/scenes --images 5000 --seed 0 --num-proc 4 --force
   grounded-attention data scenes --output data/scenes_held_out --images 8000 --seed 0 --held-out
 """
 
@@ -38,4 +38,4 @@ def scenes(
     return manifest, f"{output}: {json.dumps(manifest)}"
 
 
-main = Program("data scenes", scenes)
+main = Program("data scenes", scenes, json=False)

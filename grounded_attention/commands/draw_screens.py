@@ -37,4 +37,4 @@ def screens(
     return manifest, f"{output}: {json.dumps(manifest)}"
 
 
-main = Program("data screens", screens)
+main = Program("data screens", screens, json=False)

@@ -3,8 +3,7 @@
 
 The command writes to the folder --output: metrics.json, the predictions (VQA and GQA: the official format,
 predictions_SPLIT.json; other tasks: one line per prediction, predictions_SPLIT.jsonl) and report.html, one file that
-needs neither network nor scripts. With --track each split is scored once on each table, and file names end in
-_SPLIT_TRACK.
+needs neither network nor scripts.
 
 The numbers equal those that training measures on the same rows. --set takes keys of recipes: data.builder,
 data.options.NAME (options of the builder), options.NAME (options of the task).
@@ -22,9 +21,6 @@ examples:
   # rows as people have them, and the regions of their pictures (grounded-attention regions extract --data)
   grounded-attention evaluate runs/referring/none --task referring_expressions --data others.jsonl --split val \\
       --regions data/others_regions
-
-  grounded-attention evaluate runs/refcoco/none --task referring_expressions --data-dir data/refer --split testA \\
-      --track ground_truth=data/regions_gt --track detected=data/regions_detected --images data/train2014
 
   # probes: one table with intervals (docs/evaluation.md)
   grounded-attention evaluate runs/vlm_scenes/direct --suite composition --probe data/scenes --probe relations.json

@@ -26,7 +26,6 @@ class Evaluation:
         perturb (MAP): measure how faithful these maps are instead; all, or of raw_last, raw_mean, rollout, relevancy
         data_dir (DIR): folder of the data set, see docs/data.md
         regions (TABLE): folder of the region table
-        track (NAME=TABLE): also score on these tables, under these names
         text_only: score without regions
         split (NAME): splits (default: validation)
         images (DIR): folder of the images, for the report and for a model that reads pixels
@@ -50,7 +49,6 @@ class Evaluation:
     perturb: tuple[Annotated[str, (*MAPS, "all")], ...] | None = None
     data_dir: str | None = None
     regions: str | None = None
-    track: list[str] = field(default_factory=list)
     text_only: bool = False
     split: list[str] = field(default_factory=list)
     images: str | None = None

@@ -16,22 +16,19 @@ from transformers.utils import logging
 from grounded_attention.heads.attention_grounding import INTERVALS
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.metrics.significance import estimate_ratio
-from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.pages.overlay import Picture, embed
-from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.output import read_run
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
-from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Recipe, check_names
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .evaluate_options import Evaluation
-from .key_values import below, pairs, read_columns, settings
+from .key_values import below, read_columns, settings
 from .rows_options import RowSource
 
 # Options
@@ -40,9 +37,6 @@ from .rows_options import RowSource
 def to_recipe(options: Evaluation, config: Any) -> Recipe:
     """The recipe with the data, the task options and the seed of the evaluation."""
     values = settings(options.set)
-    tracks = pairs(options.track, "--track", "NAME=TABLE, names without slashes,")
-    if wrong := [name for name in tracks if set(name) & set("/\\")]:
-        raise ValueError(f"--track {wrong[0]}={tracks[wrong[0]]}: expected NAME=TABLE, names without slashes")
     RowSource(options.data, columns=options.columns, boxes=options.boxes).refuse_without_data()
     data = Data(
         data_dir=options.data_dir or "",
@@ -50,8 +44,7 @@ def to_recipe(options: Evaluation, config: Any) -> Recipe:
         columns=read_columns(options.columns),
         boxes=options.boxes,
         builder=values.get("data.builder"),
-        regions=options.regions or next(iter(tracks.values()), None),
-        tracks={**tracks},
+        regions=options.regions,
         images=options.images if options.data or getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", values),
         # A task that needs facts about its training rows gets them from the scored rows.
@@ -67,7 +60,7 @@ def to_recipe(options: Evaluation, config: Any) -> Recipe:
 def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
     """The recipe of the run that a checkpoint belongs to."""
     recipe = read_run(Path(checkpoint).parent, "give --task, and --data or --data-dir")
-    of_rows = ("data_dir", "regions", "track", "text_only", "images", "set")
+    of_rows = ("data_dir", "regions", "text_only", "images", "set")
     if unused := [name for name in of_rows if getattr(options, name)]:
         raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
     limit = {} if options.limit is None else dict.fromkeys(options.split, options.limit)
@@ -100,14 +93,11 @@ def check_options(checkpoint: str | None, options: Evaluation) -> Task:
     if options.predictions is not None and task.predictions is None:
         known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
-    tables = options.regions or options.track
     pictures = options.images or (options.data is not None and task.image_tokens)
-    if checkpoint is not None and not (tables or pictures or options.text_only):
-        raise ValueError(
-            "no region table: give --regions TABLE or --track NAME=TABLE, or --text-only to score without regions"
-        )
-    if options.text_only and (tables or task.needs_regions):
-        raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
+    if checkpoint is not None and not (options.regions or pictures or options.text_only):
+        raise ValueError("no region table: give --regions TABLE, or --text-only to score without regions")
+    if options.text_only and (options.regions or task.needs_regions):
+        raise ValueError("--text-only cannot be combined with --regions or a task that chooses regions")
     if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
     return task
@@ -157,16 +147,15 @@ def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, score
     drawn = len(shown["pictures"])
     wanted = len(shown["sizes"])
     remarks = [f"{wanted - drawn} of {wanted} images not found."] if folder and drawn < wanted else []
-    layers = [] if options.predictions else layer_names(find_calls(read_model_config(scored)))
     measured = [
-        Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks, layers)
+        Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks)
         for part in parts
     ]
     about = [
         ("scored", scored),
         ("task", recipe.task),
         ("data", given.source or given.data_dir),
-        ("regions", "; ".join(options.track) or str(given.regions or "none")),
+        ("regions", str(given.regions or "none")),
         ("rows", ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())),
     ]
     about += [("settings", " ".join(options.set))] if options.set else []
@@ -193,7 +182,7 @@ def write(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, scored: s
         "data_dir": recipe.data.source or recipe.data.data_dir,
     }
     about["regions"] = None if recipe.data.regions is None else str(recipe.data.regions)
-    given = {"tracks": options.track, "set": options.set, "seed": recipe.seed, "limit": options.limit}
+    given = {"set": options.set, "seed": recipe.seed, "limit": options.limit}
     write_json(folder / "metrics.json", {**about, **given, "splits": metrics(parts)})
     for part in parts:
         path = folder / f"predictions_{part.name}"

@@ -58,9 +58,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from grounded_attention.dataset_scripts.files.image_files import list_images
 
 from .command_line import Program
-from .models import Dtype
 from .number_options import Count, Positive, Share
-from .rows_options import refuse_row_options, rows_builder
+from .rows_options import RowSource, refuse_row_options, rows_builder
 
 if TYPE_CHECKING:
     import torch
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
 
 
 NAMED = 10
+NMS = 0.7  # overlap above which the box with the lower score is removed
 DATA_SETS = ("refcoco", "refcoco+", "refcocog", "vcr")
 IMAGE_IDS = dict.fromkeys(DATA_SETS, ("number", "file_stem")) | {"vcr": ("file_stem", "img_id", "number")}
 
@@ -90,7 +90,6 @@ class Extraction:
         data (SOURCE): rows as for `data show`: their pictures
         split (NAME): split of --data (default: all)
         columns (WHAT=COLUMN): what columns are: text=answer boxes=bbox
-        max_rows (N): the most rows of --data
         data_dir (DIR): folder of the data set that --boxes names
         detections (FILE): a detector's boxes for RefCOCO (default: annotated objects)
         image_id_format: ids of images (RefCOCO: number; VCR: file_stem)
@@ -98,10 +97,7 @@ class Extraction:
         min_regions (N): fewest regions per image
         max_regions (N): most regions per image
         threshold (SCORE): regions with at least this score are kept
-        nms (IOU): overlap above which the box with the lower score is removed
-        batch_size (N): images of one size computed at once
         device (NAME): cpu, cuda, cuda:1 ...; default: one GPU per process if there is one
-        dtype: floating type of the models
         on_error: what to do at a damaged image
     """
 
@@ -113,7 +109,6 @@ class Extraction:
     data: str | None = None
     split: str | None = None
     columns: tuple[str, ...] | None = None
-    max_rows: Positive | None = None
     data_dir: Path | None = None
     detections: Path | None = None
     image_id_format: Annotated[str | None, ("file_stem", "img_id", "number")] = None
@@ -121,10 +116,7 @@ class Extraction:
     min_regions: Count = 10
     max_regions: Positive = 100
     threshold: Share = 0.2
-    nms: Share = 0.7
-    batch_size: Positive = 8
     device: str | None = None
-    dtype: Dtype = "float32"
     on_error: Annotated[str, ("refuse", "skip")] = "refuse"
 
 
@@ -132,7 +124,7 @@ def read_candidates(options: Extraction) -> Candidates | None:
     """The boxes of a data set that `--boxes` names, and the pictures that have boxes."""
     if (options.detector is None) == (options.boxes is None):
         raise ValueError("give either --detector or --boxes")
-    refuse_row_options(options, "split", "columns", "max_rows")
+    refuse_row_options(options, "split", "columns")
     vcr = options.boxes == "vcr"
     chosen = options.image_id_format
     of_data = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
@@ -168,7 +160,8 @@ def read_rows(options: Extraction) -> Candidates:
 
     if options.detector is None:
         raise ValueError(f"--data has pictures: give --detector, a name or {ROWS} (the boxes of the rows)")
-    splits = rows_builder(options, PICTURES, join_processes(cpu=options.device == "cpu")).as_dataset()
+    source = RowSource(options.data, options.split, options.images, options.columns, options.boxes)
+    splits = rows_builder(source, PICTURES, join_processes(cpu=options.device == "cpu")).as_dataset()
     files = picture_files(splits, os.sep)
     images = [ImageFile(image_id, path) for image_id, path in files.items()]
     records = boxes_of_rows(splits, files) if options.detector == ROWS else {}
@@ -177,8 +170,6 @@ def read_rows(options: Extraction) -> Candidates:
 
 def load_extractor(options: Extraction, device: torch.device, candidates: Candidates | None = None) -> RegionExtractor:
     """Loads the models of the options and makes the extractor."""
-    import torch
-
     from grounded_attention.processing.region_detection import GivenBoxes
     from grounded_attention.training.experiments import made_regions
 
@@ -198,12 +189,10 @@ def load_extractor(options: Extraction, device: torch.device, candidates: Candid
         options.features,
         queries=options.queries,
         device=device,
-        dtype=getattr(torch, options.dtype),
         min_regions=options.min_regions,
         max_regions=options.max_regions,
         score_threshold=options.threshold,
-        nms_threshold=options.nms,
-        batch_size=options.batch_size,
+        nms_threshold=NMS,
     )
 
 

@@ -26,7 +26,7 @@ split and reported on the test split; without a test split, chosen on train and 
 measured is also put into each model card.
 
 --data takes rows as people have them (see `grounded-attention data show`). Without both splits, half of the images are
-chosen on and the others reported, by --seed.
+chosen on and the others reported.
 
 examples:
   grounded-attention heads --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --data lmms-lab/RefCOCO --split testA
@@ -80,7 +80,6 @@ OF_A_CHOICE = (
     "relations",
     "ablate",
     "explore",
-    "seed",
     "card",
 )
 

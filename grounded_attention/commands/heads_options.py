@@ -7,7 +7,7 @@ from typing import Annotated
 from grounded_attention.heads import RANKS, WORDS
 
 from .choices import VALIDATION
-from .number_options import Count, Positive, Seed
+from .number_options import Count, Positive
 
 
 @dataclass
@@ -36,11 +36,9 @@ class Heads:
         rank: how heads are ranked
         words: tokens that ask for a phrase (default: mean for vision-language models, else last)
         instruction (TEXT): words of the user; the texts of the data are then answers
-        merged_box: merge the gold boxes of a phrase into one box
         relations (spacy|FILE): also measure dependency relations; parse with spaCy, or read a CoNLL-U file or folder
         ablate (N): examples of the ablation, 0 for none (default: 64 for vision-language models, else 0)
         batch_size (N): texts in a batch (default: 4 for vision-language models, else 32)
-        seed (N): seed of random heads in the ablation, and of the halves of --data
         explore (N): show N images on heads.html (default: 0; of a run 4)
         evaluate (FILE_OR_MODEL): measure the heads that this file, or heads.json of this model, names; choose none
         card (FILE_OR_DIR): put what was measured into this model card, or the card of this folder
@@ -65,11 +63,9 @@ class Heads:
     rank: Annotated[str, RANKS] = RANKS[0]
     words: Annotated[str | None, WORDS] = None
     instruction: str | None = None
-    merged_box: bool = False
     relations: str | None = None
     ablate: Count | None = None
     batch_size: Positive | None = None
-    seed: Seed = 0
     explore: Count | None = None
     evaluate: str | None = None
     card: str | None = None

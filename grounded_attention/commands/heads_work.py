@@ -57,6 +57,7 @@ from .rows_options import open_rows
 
 SPACY = "spacy"
 PAGE = "heads.html"
+SEED = 0  # of the halves of rows without splits
 # A model is named by the run and the method, or by ORG/NAME.
 NAME_PARTS = 2
 
@@ -124,7 +125,7 @@ def one_of_each_image(
 
 def _examples_of_rows(options: Heads, splits: Sequence[str]) -> Examples:
     """Those of rows as people have them; where one of two usual splits is missing, the images of the other are divided
-    by the seed."""
+    at random."""
     if options.config is not None:
         raise ValueError(f"--config is for builders; of rows on the Hub give --data {options.data}:{options.config}")
     rows = open_rows(str(options.data), options).decode(False)
@@ -142,12 +143,12 @@ def _examples_of_rows(options: Heads, splits: Sequence[str]) -> Examples:
     first: dict[str, str] = {}
     examples = _collect(part.first(limit and 2 * limit), pictures, first)
     groups = {_first_of(each.image_id, first) for each in examples}
-    images = sorted(groups, key=lambda id: image_order(id, options.seed))
+    images = sorted(groups, key=lambda id: image_order(id, SEED))
     reported = {*images[: len(images) // 2]}
     sides: list[list[AuditExample]] = [[], []]
     for example in examples:
         sides[_first_of(example.image_id, first) in reported].append(example)
-    divided = f"half of the images of {there[0] if there else 'all rows'} by seed {options.seed}"
+    divided = f"half of the images of {there[0] if there else 'all rows'}"
     return Examples([side[:limit] for side in sides], pictures, divided)
 
 
@@ -258,8 +259,6 @@ def rank(
         words=words,
         ablate=options.ablate,
         batch_size=options.batch_size,
-        seed=options.seed,
-        merged_box=options.merged_box,
         progress=True,
         about={**about(options, names[0], network, found, regions), "choose_on": options.choose_on},
         regions=table,
@@ -268,7 +267,7 @@ def rank(
     )
     changes = None
     for name in names[1:]:
-        rules, (other, processor) = Rules(words, merged=options.merged_box), models[name]
+        rules, (other, processor) = Rules(words), models[name]
         read = (table, rules, options.instruction, options.batch_size)
         measurement = Measurement(other, processor, found.pictures, *read, for_choice=True)
         related = () if relating is None else relating(reported_on)
@@ -388,7 +387,6 @@ def evaluate(
         heads,
         regions=regions,  # type: ignore[arg-type]
         batch_size=options.batch_size,
-        merged_box=options.merged_box,
         progress=True,
     )
     if not PartialState().is_main_process:

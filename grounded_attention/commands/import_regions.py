@@ -162,7 +162,6 @@ def regions(
     on_error: Annotated[str, ("refuse", "skip")] = "refuse",
     resume: bool = False,
     feature_size: Positive = FEATURE_SIZE,
-    detector: str | None = None,
 ) -> tuple[Any, str]:
     """Imports files.
 
@@ -173,9 +172,8 @@ def regions(
         on_error: what to do at a damaged row
         resume: continue an interrupted import
         feature_size (D): feature values per region
-        detector (NAME): name of the detector, stored in the table
     """
-    how: dict[str, Any] = {"on_error": on_error, "resume": resume, "feature_size": feature_size, "detector": detector}
+    how: dict[str, Any] = {"on_error": on_error, "resume": resume, "feature_size": feature_size}
     info = import_regions(sources, _chosen_format(sources[0], format), output, **how)
     return info, _report(info, output)
 

@@ -9,7 +9,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.labelling import PROMPTS
 
 from .models import Dtype
-from .number_options import Positive, Seed, Share
+from .number_options import Positive, Share
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class Grounding:
         prompt: what a zero-shot detector reads: each phrase alone (default, as in the paper), or the caption
         processor (KEY=VALUE): options of the grounder's processor, as YAML: 'size={height: 768, width: 768}'
         wrong (SHARE): of --grounder scenes: share of phrases with a wrong box (default: 0)
-        seed (N): of --grounder scenes: seed of the wrong boxes (default: 0)
         regions (DIR): region table: counts the phrases that regions match; input of own models
-        batch_size (N): captions grounded together
         device (NAME): cpu, cuda, cuda:1 ...; default: one GPU per process if there is one
         dtype: floating type of the grounder
     """
@@ -58,8 +56,6 @@ class Grounding:
     prompt: Annotated[str | None, PROMPTS] = None
     processor: list[str] | None = None
     wrong: Share | None = None
-    seed: Seed | None = None
     regions: str | None = None
-    batch_size: Positive = 8
     device: str | None = None
     dtype: Dtype | None = None

@@ -16,7 +16,7 @@ examples:
   grounded-attention look before.png after.png "What changed?" --model runs/my_vlm --heads 14-3 --answer "a red ball"
 
   # a video: a file, or a folder with its frames
-  grounded-attention look clip.mp4 "When does the ball fall?" --model Qwen/Qwen2.5-VL-3B-Instruct --fps 2
+  grounded-attention look clip.mp4 "When does the ball fall?" --model Qwen/Qwen2.5-VL-3B-Instruct
 
   # rows of a data set, on one page
   grounded-attention look --data lmms-lab/RefCOCO --split val --max-rows 4 --model Qwen/Qwen2.5-VL-3B-Instruct
@@ -31,7 +31,6 @@ from grounded_attention.lens import ROWS
 
 from .command_line import Program, explain_error
 from .models import ModelOptions, read_heads
-from .number_options import Count, Positive
 from .rows_options import RowSource
 
 SHOWN = 8  # heads
@@ -41,17 +40,14 @@ def look(
     images_and_question: list[str] = [],  # noqa: B006
     *,
     source: RowSource,
-    row: Count = 0,
     model: str,
     beside: str | None = None,
     loading: ModelOptions,
-    fps: float | None = None,
     answer: str | None = None,
     heads: str = "auto",
     form: str = "plain",
     rows: Annotated[str, ROWS] = "own",
     again: bool = False,
-    max_new_tokens: Positive = 64,
     output: str = "lens.html",
 ) -> tuple[Any, str]:
     """Asks each model about each input.
@@ -59,16 +55,13 @@ def look(
     Args:
         images_and_question (IMAGE ... QUESTION): files of images, videos, folders of frames, then the words of the
             user; with --data words alone (default: the text of each row)
-        row (N): the first row of --data, from 0
         model (NAME_OR_DIR): a vision-language model with its processor
         beside (NAME_OR_DIR): a second model on the same page
-        fps (N): frames of a video in a second (default: 2)
         answer (TEXT): read this answer instead of generating one
         heads (WHICH): auto, all, a layer, 14-3,20-0 or heads.json
         form (FORM): of plain, relative, sinks, with commas
         rows: of a word its own tokens, or what produced them
         again: crop the first image where the model looked, and ask once more
-        max_new_tokens (N): the most tokens of the answer
         output (FILE): page, picture or numbers
     """
     from grounded_attention.lens.look import look as look_at
@@ -77,7 +70,7 @@ def look(
     from grounded_attention.utils.whole_files import write_text
 
     check_suffix(output)
-    inputs = _read_inputs(images_and_question, source, row, fps)
+    inputs = _read_inputs(images_and_question, source)
     models = [model] if beside is None else [model, beside]
     if len(inputs) * len(models) > 1 and not output.endswith(".html"):
         raise ValueError(f"--output {output}: two models or rows need a page, a name that ends in .html")
@@ -86,7 +79,6 @@ def look(
         "form": form,
         "rows": rows,
         "again": again,
-        "max_new_tokens": max_new_tokens,
     }
     looks = []
     for name in models:
@@ -109,12 +101,10 @@ def look(
     return numbers if len(numbers) > 1 else numbers[0], "\n".join([*lines, f"open {output}"])
 
 
-def _read_inputs(
-    words: list[str], source: RowSource, first: int, fps: float | None
-) -> list[tuple[str, list[Any], str]]:
+def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[Any], str]]:
     """Name, pictures and question of each row, or of the command line, where the name is empty."""
     from grounded_attention.processing.phrase import row_texts
-    from grounded_attention.processing.videos import FPS, is_video_file, open_video
+    from grounded_attention.processing.videos import is_video_file, open_video
     from grounded_attention.utils.open_images import open_image
 
     if source.data is None:
@@ -123,19 +113,14 @@ def _read_inputs(
             raise ValueError("give images and a question, or --data")
         if not words[-1].strip():
             raise ValueError("the question is empty: give the words of the user in quotation marks, after the images")
-        videos = [is_video_file(word) for word in words[:-1]]
-        if fps is not None and not any(videos):
-            raise ValueError("--fps is for videos: give a video or a folder of frames")
-        pictures = []
-        for place, video in zip(words[:-1], videos, strict=True):
-            pictures.append(open_video(place, fps or FPS) if video else open_image(place, place))
+        pictures = [open_video(each) if is_video_file(each) else open_image(each, each) for each in words[:-1]]
         return [("", pictures, words[-1])]
     from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
 
     if len(words) > 1:
         raise ValueError(f"{words[0]}: the images are those of --data; give a question alone, or none")
     inputs = []
-    for number, row in enumerate(source.pictured(first), first):
+    for number, row in enumerate(source.pictured()):
         question = words[0] if words else row_texts(row)[0].replace(IMAGE_MARK, "").strip()
         inputs.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
     return inputs

@@ -33,7 +33,6 @@ def point(
     model: str,
     loading: ModelOptions,
     heads: str = "auto",
-    anchor: str = "<point>",
     zoom: Count = 0,
     output: Path | None = None,
 ) -> tuple[Any, str]:
@@ -44,7 +43,6 @@ def point(
         text: what to point at
         model (NAME_OR_DIR): a vision-language model with its processor
         heads (WHICH): without an anchor: as for look
-        anchor (TOKEN): the anchor token
         zoom (N): crop, enlarge and look again N times
         output (FILE): a picture of image, points and crops
     """
@@ -62,7 +60,7 @@ def point(
     (network, processor), chosen = loading.load(model), read_heads(heads)
 
     def ask(image: Any, text: str | None) -> Any:
-        return point_at(network, processor, image, str(text), heads=chosen, anchor=anchor, zoom=zoom)
+        return point_at(network, processor, image, str(text), heads=chosen, zoom=zoom)
 
     if picture is None:
         return _measure(source, ask)

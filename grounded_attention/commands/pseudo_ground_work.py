@@ -41,13 +41,13 @@ from .rows_options import RowSource, rows_builder
 FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes
 SHEET = "contact_sheet.html"
 DRAWN = 12
+BATCH = 8  # captions grounded together
 SCENES = "scenes"
 ZERO_SHOT = "zero-shot detector"
 OWN = "model of this project"
 # Option -> the kinds of grounders that read it.
 READ_BY = {
     "wrong": (SCENES,),
-    "seed": (SCENES,),
     "prompt": (ZERO_SHOT,),
     "processor": (ZERO_SHOT, FLORENCE),
     "dtype": (ZERO_SHOT, FLORENCE),
@@ -76,7 +76,7 @@ def work(
         images,
         source=source,
         selection=Selection(*kept),
-        batch_size=grounding.batch_size,
+        batch_size=BATCH,
         on_error=on_error,
         progress=True,
     )
@@ -99,7 +99,7 @@ def load_grounder(options: Grounding, device: torch.device) -> Grounder:
             wanted = " or ".join(kinds)
             raise ValueError(f"--{name} is for another grounder: {wanted}; found {kind}")
     if kind == SCENES:
-        return SimulatedGrounder(options.wrong or 0.0, options.seed or 0)
+        return SimulatedGrounder(options.wrong or 0.0)
     name, revision = split_revision(options.grounder)
     if kind == OWN:
         if options.regions is None:
@@ -115,7 +115,7 @@ def load_grounder(options: Grounding, device: torch.device) -> Grounder:
         "processor_options": yaml_pairs(options.processor, "--processor"),
     }
     if kind == FLORENCE:
-        return load_florence(name, batch_size=options.batch_size, **loading)
+        return load_florence(name, batch_size=BATCH, **loading)
     return load_zero_shot(name, prompt=options.prompt or PROMPTS[0], **loading)
 
 

@@ -90,7 +90,6 @@ def push_folder(
     repository: str,
     *,
     private: bool = False,
-    revision: str | None = None,
     tokenizer: str | None = None,
     permission: str | None = None,
     licence: str | None = None,
@@ -101,7 +100,6 @@ def push_folder(
         directory (DIR): folder of a model, a run, a region table or pseudo-labels
         repository (ORG/NAME): or a name in your own namespace for a model; created if missing
         private: make a new repository private
-        revision (BRANCH): branch to push to; created if missing (default: main)
         tokenizer (NAME): tokenizer (directory, Hub id or vocab.txt) for a model without a processor
         permission (TEXT): of a table: why you may push other people's data; the card shows it
         licence (ID): of a table of your own data: the licence as a Hub identifier
@@ -116,10 +114,10 @@ def push_folder(
         kind = "a table" if manifest else "a model"
         raise ValueError(f"{', '.join(useless)}: {directory} is {kind}, for which this has no effect; remove it")
     if manifest is None:
-        address = push(best_of_run(directory), HubRepo(repository, revision, private=private or None), tokenizer)
+        address = push(best_of_run(directory), HubRepo(repository, private=private or None), tokenizer)
     else:
         terms = {"permission": permission, "licence": licence}
-        address = TABLES[manifest](directory, repository, revision=revision, private=private, **terms)
+        address = TABLES[manifest](directory, repository, private=private, **terms)
     return {"commit_url": address}, f"pushed: {address}"
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from .command_line import Program
 from .key_values import read_columns
-from .number_options import Positive
 
 
 def push(
@@ -28,9 +27,7 @@ def push(
     columns: tuple[str, ...] | None = None,
     boxes: str | None = None,
     outside_pictures: bool = False,
-    max_rows: Positive | None = None,
     private: bool = False,
-    revision: str | None = None,
     licence: str | None = None,
     permission: str | None = None,
 ) -> tuple[Any, str]:
@@ -43,9 +40,7 @@ def push(
         columns (WHAT=COLUMN): what columns are: text=answer boxes=bbox
         boxes (HOW): how boxes are written, such as "xywh pixels", if the data do not tell
         outside_pictures: also push pictures from other folders
-        max_rows (N): the most rows of each split
         private: make a new repository private
-        revision (BRANCH): branch to push to; created if missing (default: main)
         licence (ID): licence of your own data, as a Hub identifier, for example cc0-1.0
         permission (TEXT): push without a licence; TEXT is your reason, the card shows it
     """
@@ -56,14 +51,13 @@ def push(
     given: dict[str, Any] = {
         "boxes": boxes,
         "images": images,
-        "max_rows": max_rows,
         "outside_pictures": outside_pictures,
     }
     given = {name: value for name, value in {**given, "columns": read_columns(columns)}.items() if value}
     with tempfile.TemporaryDirectory() as cache:
         builder = Rows(cache_dir=cache, data_dir=source, form=OWN, **given)
         terms = {"permission": permission, "licence": licence}
-        plan = plan_push(builder, "rows", to, revision=revision, private=private, **terms)
+        plan = plan_push(builder, "rows", to, private=private, **terms)
         output = Path(cache, "rows")
         builder.download_and_prepare(str(output), file_format="parquet")
         commit = plan.run(builder, output, given, None)

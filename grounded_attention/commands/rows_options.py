@@ -4,7 +4,6 @@
 import os
 import sys
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from .key_values import read_columns
@@ -39,13 +38,12 @@ class RowSource:
         """Refuses options that say how `--data` is read where it is not given."""
         refuse_row_options(self, *(names or ("split", "images", "columns", "boxes", "max_rows")))
 
-    def pictured(self, first: int) -> list[dict[str, Any]]:
-        """The rows from `first` on that have a picture, as many as `--max-rows` says, one by default."""
-        end = first + (self.max_rows or 1)
-        rows = self.open(max_rows=end)
-        with_pictures = [row for row in islice(rows, first, None) if row.keys() & {"image", "images"}]
+    def pictured(self) -> list[dict[str, Any]]:
+        """The first rows that have a picture, of as many as `--max-rows` says, one by default."""
+        count = self.max_rows or 1
+        with_pictures = [row for row in self.open(max_rows=count) if row.keys() & {"image", "images"}]
         if not with_pictures:
-            raise ValueError(f"--data {self.data}: no picture in the rows from {first} to {end - 1}")
+            raise ValueError(f"--data {self.data}: no picture in the first {count} rows")
         return with_pictures
 
 

@@ -45,7 +45,7 @@ def serve(
     launch_page(page, quiet=True, prevent_thread_lock=True)
     print(f"open {page.local_url} (Ctrl-C ends the page)", flush=True)
     page.block_thread()
-    return {"address": page.local_url}, ""
+    return None, ""
 
 
-main = Program("space run", serve)
+main = Program("space run", serve, json=False)

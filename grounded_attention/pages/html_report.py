@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from .colours import scale_colours
 from .failures import Alternative, Judged, Selection, baselines, by_group, by_kind, choose, mean_score
 from .overlay import Picture, card, draw, empty_frame
 from .page import Html, folded, html_page, html_table, note
@@ -57,7 +56,6 @@ class Measured:
     numbers: Mapping[str, Any]
     judged: Sequence[Judged] = ()
     remarks: Sequence[str] = ()
-    layers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,6 @@ def _part(part: Measured, report: Report) -> str:
             f"<h2>{escape(part.heading)}</h2>",
             *(f"<p>{escape(line)}</p>" for line in part.remarks),
             html_table(NUMBER_HEAD, rows, text_columns=2) if rows else f"<p>{NO_NUMBERS}</p>",
-            *(_grid(name, value, part.layers) for name, value in part.numbers.items() if is_grid(value)),
             *(_group(name, items, report, len(groups) > 1) for name, items in groups.items()),
         ]
     )
@@ -119,11 +116,6 @@ def number_rows(numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str,
     return rows
 
 
-def is_grid(value: Any) -> bool:
-    """Whether a number is one per layer (rows) and head (columns)."""
-    return isinstance(value, list) and bool(value) and all(isinstance(row, list) for row in value)
-
-
 def _beside(name: str) -> list[str]:
     """Names of the baselines and counts of a metric."""
     stem = name.removesuffix("_accuracy")
@@ -142,21 +134,6 @@ def _share(value: float | None) -> str:
 
 def _bar(share: float) -> str:
     return Html(f'<span class="bar"><i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></i></span>')
-
-
-def _grid(name: str, values: Sequence[Sequence[float]], layers: Sequence[str]) -> str:
-    names = layers or [f"layer {number}" for number in range(len(values))]
-    head = "<th></th>" + "".join(f"<th>head {n}</th>" for n in range(len(values[0])))
-    rows = "".join(
-        f"<tr><th>{escape(layer)}</th>{''.join(map(_cell, row))}</tr>"
-        for layer, row in reversed(list(zip(names, values, strict=True)))  # layer 0 at the bottom, as in figures
-    )
-    return folded(name, f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>')
-
-
-def _cell(value: float) -> str:
-    colour = ",".join(f"{part:.0f}" for part in scale_colours(value))
-    return f'<td style="background:rgb({colour});color:{"#000" if value > 0.5 else "#fff"}">{value:.2f}</td>'
 
 
 # Groups

@@ -101,25 +101,7 @@ def test_vgp_writes_figures_predictions_and_a_page(files, tmp_path, capsys):
     assert {one["gold"] for one in found if one["group"] == "identification"} <= {"both", "first", "second"}
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/webp") > 0
-    assert "text_to_region_by_head" in page
     assert not list(tmp_path.rglob("*.partial"))
-
-
-def test_sentences_are_scored_once_a_track(files, tmp_path):
-    tables = {"gt": "regions_gt", "det": "regions"}
-    tracks = [f"--track={name}={files / 'scenes' / table}" for name, table in tables.items()]
-    assert run(files, "referring_expressions", *tracks, "--split", "testA", "--output", tmp_path) == 0
-    figures = read(tmp_path / "metrics.json")["splits"]["testA"]
-    assert figures["gt_expressions_upper_bound"] == 1.0
-    for track in ("gt", "det"):
-        found = lines(tmp_path / f"predictions_testA_{track}.jsonl")
-        scores = [one["score"] for one in found]
-        assert sum(scores) / len(scores) == pytest.approx(figures[f"{track}_expressions_accuracy"])
-        assert all(len(one["gold_box"]) == len(one["predicted_box"]) == 4 for one in found)
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "testA on gt" in page
-    assert "data:image" not in page
-    assert '<rect class="frame"' in page
 
 
 def test_a_file_of_answers_scores_as_the_model_that_wrote_it(files, tmp_path, capsys):
@@ -199,13 +181,6 @@ TABLE = ["--regions", "scenes/regions"]
         ("vgp", "vgp", [*TABLE, "--images", "nowhere"], "--images nowhere: no such folder"),
         ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),
         ("vgp", "vgp", [*TABLE, "--set", "seed=1"], "--set seed=1: expected data.builder"),
-        ("vgp", "vgp", ["--track", "regions"], "--track regions: expected NAME=TABLE"),
-        (
-            "vgp",
-            "vgp",
-            ["--track", "a/b=regions"],
-            "--track a/b=regions: expected NAME=TABLE",
-        ),
         ("vgp", "vgp", ["--predictions", "x.json"], "either a CHECKPOINT or --predictions"),
         (None, "vgp", ["--predictions", "x.json"], "the task vgp has no official file of predictions"),
         ("damaged", "vgp", TABLE, "incomplete"),

@@ -70,7 +70,6 @@ def test_what_is_refused(folder, capsys):
         (["--data", folder, "--output", "a.png"], "--output"),
         ([*one, "--output", "a.xyz"], "a.xyz"),
         ([*one, "--output", folder / "none" / "a.png"], "none"),
-        ([*one, "--anchor", "<here>"], "<here>"),
     ]:
         status, _, said = run_point(capsys, *given, "--model", folder / "llava")
         assert status == 2

@@ -325,9 +325,9 @@ def test_the_command_makes_a_table_once(models, photos, tmp_path, capsys):
     assert table["003"].class_probs.shape[1] == 4
     assert table.provenance["detector"]["label_names"] == ["cat", "dog", "ball"]
     assert table.provenance["features"]["feature_size"] == 12
-    assert command(models, photos, tmp_path / "out", *detector, "--batch-size", 3, "--json") == 0
+    assert command(models, photos, tmp_path / "out", *detector, "--json") == 0
     assert json.loads(capsys.readouterr().out)["images"] == 12
-    assert command(models, photos, tmp_path / "out", *detector, "--nms", "0.4") == 2
+    assert command(models, photos, tmp_path / "out", *detector, "--threshold", "0.4") == 2
     assert "differs in options.nms_threshold (0.7, now 0.4)" in capsys.readouterr().err
 
 

@@ -176,7 +176,7 @@ def test_refused_pushes_give_one_line(loopback_hub, scenes, tmp_path):
         home,
         [*coco, "org/coco"],
         [*coco, "org/coco", "--private"],
-        [*coco, "org/secret", "--private", "--revision", "next"],
+        [*coco, "org/secret", "--private"],
         [*coco, "coco"],
         [*drawn[:5], "--push", "org/coco", "negatives=random"],
         [*coco, "others/coco"],
@@ -189,8 +189,7 @@ def test_refused_pushes_give_one_line(loopback_hub, scenes, tmp_path):
     parts = ("public", "'coco'", "'coco_captions'", "others/coco", "'a/b'", "already has a licence")
     assert all(part in message for message, part in zip(messages, parts, strict=True)), messages
     assert loopback_hub.state.repo("datasets", "org/secret")["private"]
-    assert loopback_hub.files("org/secret", kind="datasets") == [".gitattributes"]
-    assert "official/build.json" in loopback_hub.files("org/secret", "next", kind="datasets")
+    assert "official/build.json" in loopback_hub.files("org/secret", kind="datasets")
     ((code, _, line),) = run(loopback_hub, home, [*coco, "org/new"], token="hf_wrong")
     assert code == 2
     assert "org/new" in line

@@ -55,7 +55,7 @@ def test_a_page_and_the_numbers(folder, image, tmp_path, capsys):
 
 def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_path, capsys):
     page = tmp_path / "lens.html"
-    given = [image, "what ?", "--model", folder, "--beside", folder, "--max-new-tokens", 3, "--again"]
+    given = [image, "what ?", "--model", folder, "--beside", folder, "--again"]
     status, printed, _ = run_look(capsys, *given, "--output", page)
     assert status == 0
     assert printed.count("asked again") == 2
@@ -81,18 +81,18 @@ def test_rows_are_looked_at(folder, tmp_path, capsys):
     rows = write_rows(tmp_path / "own", 4)
     page = tmp_path / "lens.html"
     given = ["--model", folder, "--answer", "a cat", "--heads", "all", "--json", "--output", page]
-    source = ["--data", rows, "--boxes", "xyxy pixels", "--row", 2]
+    source = ["--data", rows, "--boxes", "xyxy pixels"]
     status, printed, _ = run_look(capsys, *given, *source, "--max-rows", 2)
     found = json.loads(printed)
     assert status == 0
     assert page.read_text().count('"title":') == len(found) == 2
     question = "a red ball and a blue cube"
-    alone = json.loads(run_look(capsys, *given, tmp_path / "own" / "2.png", question)[1])
+    alone = json.loads(run_look(capsys, *given, tmp_path / "own" / "0.png", question)[1])
     assert found[0]["words"] == alone["words"] != found[1]["words"]
     asked = json.loads(run_look(capsys, *given, *source, "what ?")[1])
     assert "what" in {word["text"] for word in asked["words"]}
     assert run_look(capsys, *given[:-1], tmp_path / "lens.png", *source, "--max-rows", 2)[0] == 2
-    for wrong in ([*source, "a.png", "what ?"], [*source[:4], "--row", 9], ["--split", "val", rows, "what ?"], [rows]):
+    for wrong in ([*source, "a.png", "what ?"], ["--split", "val", rows, "what ?"], [rows]):
         status, _, error = run_look(capsys, *given, *wrong)
         assert status == 2
         assert error.count("\n") == 1
@@ -127,13 +127,13 @@ def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
     for number in range(9, 12):  # in the order of numbers, not of letters
         Image.new("RGB", (50, 40), (20 * number,) * 3).save(frames / f"{number}.png")
     given = [frames, "what is this ?", "--model", "qwen", "--answer", "a cat", "--output", tmp_path / "lens.html"]
-    found = json.loads(run_look(capsys, *given, "--fps", 1, "--json")[1])
+    found = json.loads(run_look(capsys, *given, "--json")[1])
     assert found["images"] == ["frames 1–2, 0.5 s", "frame 3, 2.0 s"]
     assert all(len(word["shares"]) == 2 for word in found["words"])
     assert [each.getpixel((0, 0))[0] for each in open_video(frames).frames] == [180, 200, 220]
     (tmp_path / "clip.mp4").write_bytes(b"no video")
     Image.new("RGB", (40, 50)).save(frames / "12.png")
-    for wrong in ([frames], [tmp_path / "clip.mp4"], [tmp_path], [frames / "9.png", "--fps", 2]):
+    for wrong in ([frames], [tmp_path / "clip.mp4"], [tmp_path]):
         status, _, error = run_look(capsys, *wrong, *given[1:])
         assert status == 2 and error.count("\n") == 1, wrong
 

@@ -96,12 +96,6 @@ def test_baselines_and_counts_are_attached_to_their_accuracy():
     assert third == ["b_bound", "", "3", "", "", "", ""]
 
 
-def test_pages_count_layers_and_heads_from_0_as_options_do():
-    part = Measured("test", {"text_to_region_by_head": [[0.1, 0.2], [0.3, 0.4]]}, [])
-    named = re.findall(r"<th>((?:layer|head) \d+)</th>", build_report(Report("t", about=[], parts=[part])))
-    assert named == ["head 0", "head 1", "layer 1", "layer 0"]  # layer 0 at the bottom
-
-
 # Pictures
 
 
@@ -147,7 +141,7 @@ def test_everything_that_comes_from_data_is_escaped():
     more = {"texts": ((HOSTILE, HOSTILE),), "kinds": {HOSTILE: HOSTILE}, "boxes": (Box(GOLD, (0, 0, 1, 1), HOSTILE),)}
     bad = Judged(HOSTILE, HOSTILE, HOSTILE, 0.0, 0.5, HOSTILE, HOSTILE, **more)
     chosen = replace(bad, group="other", choices=(Alternative(HOSTILE, True, False),))
-    part = Measured(HOSTILE, {HOSTILE: 0.5, "grid": [[0.5]]}, [bad, chosen], [HOSTILE])
+    part = Measured(HOSTILE, {HOSTILE: 0.5}, [bad, chosen], [HOSTILE])
     parsed = parse(page(title=HOSTILE, about=[(HOSTILE, HOSTILE)], parts=[part]))
     assert not {"script", "img"} & {tag for tag, _ in parsed.tags}
     assert "".join(parsed.text).count(HOSTILE) >= 14
@@ -190,8 +184,7 @@ def test_labels_stay_inside_the_picture():
 
 @pytest.mark.parametrize("width", [360, 1200])
 def test_a_browser_shows_the_page_without_sideways_scrolling(tmp_path, width):
-    grid = {"by_head": [[0.5] * 16] * 2}
-    part = Measured("test", {"a_figure_with_a_long_name_accuracy": 0.5, **grid}, [judged(1, kinds={"kind": "k" * 80})])
+    part = Measured("test", {"a_figure_with_a_long_name_accuracy": 0.5}, [judged(1, kinds={"kind": "k" * 80})])
     (tmp_path / "report.html").write_text(page(parts=[part]), encoding="utf-8")
     with open_browser(tmp_path / "profile") as browser:
         browser.open(tmp_path / "report.html", width)

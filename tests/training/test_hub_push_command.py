@@ -27,7 +27,7 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
     calls = [
         f"{tmp_path / 'empty'} org/converted",
         f"{directory} org/converted",
-        f"{directory} org/converted --tokenizer {vocab} --private --revision try --json",
+        f"{directory} org/converted --tokenizer {vocab} --private --json",
         f"{directory} others/converted",
     ]
     environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
@@ -38,10 +38,9 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     for line, words in zip(errors, ("contains no model", "contains no processor", "403 Forbidden"), strict=True):
         assert words in line
-    pushed = loopback_hub.commits("org/converted", "try")[0]
+    pushed = loopback_hub.commits("org/converted")[0]
     assert json.loads(address)["commit_url"].endswith(pushed["id"])
     assert loopback_hub.state.repo("models", "org/converted")["private"]
-    assert loopback_hub.files("org/converted") == [".gitattributes"]
     assert set(pushed["files"]) >= {"model.safetensors", "config.json", "modeling_vl_bert.py", "tokenizer.json"}
     processor = json.loads(loopback_hub.read("org/converted", "processor_config.json", "try"))
     assert processor["region_feature_size"] == FEATURE_SIZE
