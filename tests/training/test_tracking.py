@@ -2,12 +2,11 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from PIL import Image
 from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
-from grounded_attention.pages.figures import HEADS, heads_over_time_figure, measured_heads
+from grounded_attention.pages.figures import HEADS
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 
 
@@ -50,10 +49,10 @@ def test_each_evaluation_sends_heads(trainer):
     assert tracks_pictures(trainer)
     PictureTracking(trainer, "direct", ["0", "1", "2"]).on_evaluate(None, now, None)
     names = [name for name, *_ in trainer.received.board]
-    assert names == ["heads/now", "heads/over_time"]
+    assert names == ["heads"]
     assert {tuple(entry[2:]) for entry in trainer.received.board} == {(20, "HWC")}
     assert [next(iter(values)) for values in trainer.received.trackio] == names
-    assert trainer.received.trackio[-1]["heads/over_time"][1] == "step 20"
+    assert trainer.received.trackio[-1]["heads"][1] == "step 20"
 
 
 def test_nothing_is_sent_where_no_head_was_measured(trainer):
@@ -61,20 +60,3 @@ def test_nothing_is_sent_where_no_head_was_measured(trainer):
     PictureTracking(trainer, "none", ["0"]).on_evaluate(None, now, None)
     assert not trainer.received.board
     assert not trainer.received.trackio
-
-
-def test_heads_over_time_has_one_row_a_head_and_one_column_a_step(tmp_path):
-    rng = np.random.default_rng(0)
-    values = {step: rng.random((2, 3)) for step in (50, 100, 150, 200)}
-    history = [{"step": 100, HEADS: [[0.0] * 3] * 2}, {"step": 20, "loss": 1.0}]  # measured again after a resume
-    history += [{"step": step, HEADS: value.tolist()} for step, value in reversed(values.items())]
-    measured = measured_heads(history)
-    assert list(measured) == [50, 100, 150, 200]
-    figure = heads_over_time_figure({"direct": measured, "none": {}}, tmp_path / "figure.png")
-    drawn = figure.axes[0].images[0].get_array()
-    assert drawn.shape == (6, 4)
-    assert (tmp_path / "figure.png").is_file()
-    for column, value in enumerate(values.values()):
-        for layer in range(2):
-            for head in range(3):
-                assert drawn[3 * layer + head, column] == value[layer, head]

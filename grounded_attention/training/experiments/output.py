@@ -32,7 +32,6 @@ WRITTEN = (
     BEFORE_FILE,
     "cell.json",
     "heads.png",
-    "heads_over_time.png",
     "log.txt",
     "loss_curves.png",
     "results.json",

@@ -19,9 +19,7 @@ from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.figures import (
     heads_figure,
-    heads_over_time_figure,
     loss_curves_figure,
-    measured_heads,
 )
 from grounded_attention.pages.page import Html, embedded_image, html_page, html_table, note, preformatted
 from grounded_attention.pages.tables import (
@@ -96,9 +94,6 @@ def _heads(results: dict[str, Any], output: Path) -> None:
         chance = numbers[next(iter(accuracy))]["text_to_region_chance"]
         layers = layer_labels(find_calls(read_model_config(str(output / next(iter(results["methods"]))))))
         heads_figure(accuracy, chance, output / "heads.png", layers, chosen_heads(measured))
-        history = {name: measured_heads(_history(output / name)) for name in accuracy if name != BEFORE}
-        if any(len(steps) > 1 for steps in history.values()):
-            heads_over_time_figure(history, output / "heads_over_time.png", layers)
 
 
 PAGE = "run.html"
@@ -114,10 +109,6 @@ HEADS = {
         "Heat map of the accuracy of each head by layer, for each method",
         "One cell is one head after the training: how often the region that a word attends to most is a region that "
         "the word refers to. Compare with chance, the line in the colour bar.",
-    ),
-    "heads_over_time.png": (
-        "Heat map of the accuracy of every head at each measurement, for each method",
-        "The same during the training: from left to right by step, heads of higher layers above.",
     ),
 }
 

@@ -14,7 +14,7 @@ from PIL import Image
 from transformers import Trainer, TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
-from grounded_attention.pages.figures import heads_figure, heads_over_time_figure, measured_heads
+from grounded_attention.pages.figures import HEADS, heads_figure
 
 
 class PictureTracking(TrainerCallback):
@@ -26,22 +26,14 @@ class PictureTracking(TrainerCallback):
         self.layers = list(layers)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        measured = measured_heads(state.log_history)
-        if state.is_world_process_zero and state.global_step in measured:
+        measured = [entry for entry in state.log_history if HEADS in entry and entry["step"] == state.global_step]
+        if state.is_world_process_zero and measured:
+            key = "eval_text_to_region_chance"
+            chance = next((entry[key] for entry in reversed(state.log_history) if key in entry), 0.0)
             with tempfile.TemporaryDirectory() as folder:
-                for name, path in self._draw(measured, Path(folder)).items():
-                    send_picture(self.trainer, name, path, state.global_step)
-
-    def _draw(self, measured: dict[int, np.ndarray], folder: Path) -> dict[str, Path]:
-        heads = list(measured.values())[-1]
-        paths = {"heads/now": folder / "heads.png", "heads/over_time": folder / "over_time.png"}
-        heads_figure({self.name: heads}, self._chance(), paths["heads/now"], self.layers)
-        heads_over_time_figure({self.name: measured}, paths["heads/over_time"], self.layers)
-        return paths
-
-    def _chance(self) -> float:
-        key = "eval_text_to_region_chance"
-        return next((entry[key] for entry in reversed(self.trainer.state.log_history) if key in entry), 0.0)
+                path = Path(folder, "heads.png")
+                heads_figure({self.name: measured[-1][HEADS]}, chance, path, self.layers)
+                send_picture(self.trainer, "heads", path, state.global_step)
 
 
 def tracks_pictures(trainer: Trainer) -> bool:
