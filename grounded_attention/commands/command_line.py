@@ -47,6 +47,7 @@ OF_WORKER = (
 MEMORY = "the memory is full ({}); give smaller sizes, or end other programs"
 # Part of the type or the text of an error of a library -> what a user is told, with the text.
 KNOWN = {
+    "Cannot find data file": "{}",  # of `datasets`, around an error of a builder
     "Symlink loop from": "{}: a link that leads to itself; give a file or folder",
     "UnpicklingError": "a file of saved state is damaged, or would run code and is refused ({})",
     "SafetensorError": "a .safetensors file is damaged or cannot be written ({}); copy or make it again",

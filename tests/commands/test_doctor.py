@@ -27,7 +27,7 @@ def test_the_report_has_the_facts_of_this_machine(capsys, monkeypatch, tmp_path)
 
 def test_every_extra_of_the_package_is_looked_for():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert set(project["optional-dependencies"]) - {"dev"} == set(doctor.EXTRAS)
+    assert set(project["optional-dependencies"]) - {"dev", "all"} == set(doctor.EXTRAS)
 
 
 def test_what_is_missing_is_said(capsys, monkeypatch):

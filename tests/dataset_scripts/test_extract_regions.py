@@ -328,7 +328,7 @@ def test_the_command_makes_a_table_once(models, photos, tmp_path, capsys):
     assert command(models, photos, tmp_path / "out", *detector, "--json") == 0
     assert json.loads(capsys.readouterr().out)["images"] == 12
     assert command(models, photos, tmp_path / "out", *detector, "--threshold", "0.4") == 2
-    assert "differs in options.nms_threshold (0.7, now 0.4)" in capsys.readouterr().err
+    assert "options.score_threshold (0.2, now 0.4)" in capsys.readouterr().err
 
 
 def test_the_command_takes_queries_and_boxes(models, photos, tmp_path):
@@ -339,7 +339,8 @@ def test_the_command_takes_queries_and_boxes(models, photos, tmp_path):
     assert RegionTable.open(tmp_path / "b")["005"].boxes.tolist() == [[0, 0, 0.5, 1]]
 
 
-def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys):
+def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TQDM_DISABLE", "1")
     (tmp_path / "b.json").write_text(json.dumps({"000": [[0, 0, 3, 4]]}))
     mistakes = {
         "nowhere": ("--detector", tmp_path / "nowhere"),

@@ -128,7 +128,7 @@ def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
         Image.new("RGB", (50, 40), (20 * number,) * 3).save(frames / f"{number}.png")
     given = [frames, "what is this ?", "--model", "qwen", "--answer", "a cat", "--output", tmp_path / "lens.html"]
     found = json.loads(run_look(capsys, *given, "--json")[1])
-    assert found["images"] == ["frames 1–2, 0.5 s", "frame 3, 2.0 s"]
+    assert found["images"] == ["frames 1–2, 0.2 s", "frame 3, 1.0 s"]
     assert all(len(word["shares"]) == 2 for word in found["words"])
     assert [each.getpixel((0, 0))[0] for each in open_video(frames).frames] == [180, 200, 220]
     (tmp_path / "clip.mp4").write_bytes(b"no video")

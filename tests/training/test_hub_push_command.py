@@ -42,7 +42,7 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
     assert json.loads(address)["commit_url"].endswith(pushed["id"])
     assert loopback_hub.state.repo("models", "org/converted")["private"]
     assert set(pushed["files"]) >= {"model.safetensors", "config.json", "modeling_vl_bert.py", "tokenizer.json"}
-    processor = json.loads(loopback_hub.read("org/converted", "processor_config.json", "try"))
+    processor = json.loads(loopback_hub.read("org/converted", "processor_config.json"))
     assert processor["region_feature_size"] == FEATURE_SIZE
 
 
