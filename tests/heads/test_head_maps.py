@@ -11,10 +11,10 @@ from grounded_attention.heads.boxes import ground_box
 from grounded_attention.heads.maps import (
     TokenGrid,
     attended_cells,
-    label_components,
     smooth,
     spatial_entropy,
 )
+from grounded_attention.utils.components import label_components
 
 
 def flood_fill(cells: np.ndarray) -> list[set[tuple[int, int]]]:

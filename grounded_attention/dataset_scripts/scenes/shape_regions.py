@@ -18,6 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from grounded_attention.utils.components import label_components
+
 from . import SOURCE
 from .features import FEATURE_SIZE, pixel_features
 from .shapes import PAINTS
@@ -168,23 +170,6 @@ def _objects(foreground: np.ndarray, paints: np.ndarray) -> Iterator[np.ndarray]
 
 def _components(mask: np.ndarray) -> list[np.ndarray]:
     """Returns the connected parts of a mask (H, W) that are large enough, each as a mask."""
-    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return []
-    place = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    inside = torch.from_numpy(mask[place])
-    number = torch.arange(1, inside.numel() + 1, dtype=torch.float32).view(1, 1, *inside.shape) * inside
-    while (
-        True
-    ):  # the highest number of a part spreads over the part: to neighbours, then from the pixel of that number
-        spread = torch.nn.functional.max_pool2d(number, 3, stride=1, padding=1) * inside
-        spread = torch.nn.functional.pad(spread.flatten(), (1, 0))[spread.long()]
-        if torch.equal(spread, number):
-            break
-        number = spread
-    parts = []
-    for one, count in zip(*np.unique(number[0, 0].numpy(), return_counts=True), strict=True):
-        if one and count >= MIN_PIXELS:
-            parts.append(np.zeros_like(mask))
-            parts[-1][place] = number[0, 0].numpy() == one
-    return parts
+    names = label_components(torch.from_numpy(mask)[None])[0].numpy()
+    found, sizes = np.unique(names[mask], return_counts=True)
+    return [names == name for name in found[sizes >= MIN_PIXELS]]
