@@ -14,7 +14,7 @@ from functools import partial
 from .annotators import RELATION_WORDS
 from .language import exists, with_article
 from .phrases import Content, draw_allowed, names_held_out
-from .questions import NAMES, draw_look, only_related, single_object, two_objects
+from .questions import NAMES, WORDS, draw_look, only_related, single_object, two_objects
 from .world import GROUNDS, SHAPES, Combinations, Scene, relation_holds
 
 PER_SCENE = 4
@@ -26,8 +26,6 @@ CHOOSE = "choose"
 LOGICAL = "logical"
 COMPARE = "compare"
 INVERSE = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above", "next_to": "next_to"}
-# Attribute -> what a question calls it, and its group.
-WORDS = {"colours": "color", "shapes": "shape", "sizes": "size", "textures": "pattern"}
 
 
 @dataclass(frozen=True)

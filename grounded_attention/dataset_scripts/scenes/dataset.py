@@ -131,31 +131,23 @@ def _corpus_sentences(seed: int, number: int, held_out: bool) -> list[str]:
 
 def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
-    scene = drawn.scene
     detections = drawn.detections
+    boxes = np.concatenate((detections.boxes, np.array(drawn.boxes, dtype=np.float32)))
+    described = features.pixel_features(image, boxes)
+    count = len(detections.boxes)
+    scene = drawn.scene
+    about = {"image_id": drawn.image_id, "width": scene.width, "height": scene.height}
+    boxes = normalise_boxes(boxes, scene.width, scene.height)
+    looks = vars(detections) | about | {"boxes": boxes[:count], "features": described[:count]}
     names = [f"{item.colours[0]} {item.shapes[0]}" for item in scene.objects]
-    true_boxes = np.array(drawn.boxes, dtype=np.float32)
-    described = features.pixel_features(image, np.concatenate((detections.boxes, true_boxes)))
-    detected = Regions(
-        image_id=drawn.image_id,
-        width=scene.width,
-        height=scene.height,
-        boxes=normalise_boxes(detections.boxes, scene.width, scene.height),
-        features=described[: len(detections.boxes)],
-        classes=detections.classes,
-        scores=detections.scores,
-        class_probs=detections.class_probs,
-    )
     true = Regions(
-        image_id=drawn.image_id,
-        width=scene.width,
-        height=scene.height,
-        boxes=normalise_boxes(true_boxes, scene.width, scene.height),
-        features=described[len(detections.boxes) :],
+        **about,
+        boxes=boxes[count:],
+        features=described[count:],
         classes=np.array([features.CLASSES.index(name) for name in names], dtype=np.int32),
-        scores=np.ones(len(true_boxes), dtype=np.float32),
+        scores=np.ones(len(names), dtype=np.float32),
     )
-    return detected, true
+    return Regions(**looks), true
 
 
 def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool) -> dict[str, Any]:

@@ -37,6 +37,8 @@ OTHER_WORDS = {
     "3": "three",
 }
 NAMES = {"shapes": SHAPES, "colours": COLOURS, "sizes": SIZES, "textures": TEXTURES}
+# Attribute -> what a question calls it.
+WORDS = {"colours": "color", "shapes": "shape", "sizes": "size", "textures": "pattern"}
 YES_NO = "yes/no"
 NUMBER = "number"
 OTHER = "other"
@@ -113,41 +115,35 @@ def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tu
     return None
 
 
-def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Random], Question | None]:
-    """Returns a function that makes a question for one attribute of an object."""
-
-    def draft(scene: Scene, rng: random.Random) -> Question | None:
-        single = single_object(scene, rng, hidden_attribute)
-        if single is None:
-            return None
-        number, phrase = single
-        true = getattr(scene.objects[number], hidden_attribute)
-        names = NAMES[hidden_attribute]
-        content = Content((phrase, *(f"{phrase} {name}" for name in true)))
-        text = f"What {words} is {phrase}?"
-        meant = ((phrase, (number,)),)
-        return Question(text, f"what {words}", OTHER, true, names, content, phrase, meant, (number,))
-
-    return draft
+def _attribute(attribute: str, scene: Scene, rng: random.Random) -> Question | None:
+    """Asks for an attribute of an object."""
+    single = single_object(scene, rng, attribute)
+    if single is None:
+        return None
+    number, phrase = single
+    true = getattr(scene.objects[number], attribute)
+    asked = f"what {WORDS[attribute]}"
+    content = Content((phrase, *(f"{phrase} {name}" for name in true)))
+    meant = ((phrase, (number,)),)
+    text = f"{asked.capitalize()} is {phrase}?"
+    return Question(text, asked, OTHER, true, NAMES[attribute], content, phrase, meant, (number,))
 
 
 def _count(scene: Scene, rng: random.Random) -> Question:
     """Asks how many objects share a shape or a colour; borderline ones count for some people."""
-    if rng.random() < 0.5:
-        shape = rng.choice(scene.objects).shapes[0] if rng.random() < 0.8 else rng.choice(SHAPES)
-        words, has = PLURALS[shape], lambda item: shape in item.shapes
-        sure = sum(item.shapes == (shape,) for item in scene.objects)
+    attribute = "shapes" if rng.random() < 0.5 else "colours"
+    if rng.random() < 0.8:
+        name = getattr(rng.choice(scene.objects), attribute)[0]
     else:
-        colour = rng.choice(scene.objects).colours[0] if rng.random() < 0.8 else rng.choice(COLOURS)
-        words, has = f"{colour} objects", lambda item: colour in item.colours
-        sure = sum(item.colours == (colour,) for item in scene.objects)
-    counted = tuple(number for number, item in enumerate(scene.objects) if has(item))
+        name = rng.choice(NAMES[attribute])
+    words = PLURALS[name] if attribute == "shapes" else f"{name} objects"
+    looks = [getattr(item, attribute) for item in scene.objects]
+    counted = tuple(number for number, look in enumerate(looks) if name in look)
     most = len(counted)
-    true = tuple(dict.fromkeys((str(most), str(sure))))
-    near = tuple(str(number) for number in range(max(0, most - 1), most + 2))
+    true = tuple(dict.fromkeys((str(most), str(looks.count((name,))))))
+    near = tuple(map(str, range(max(0, most - 1), most + 2)))
     text = f"How many {words} are there?"
-    meant = ((words, counted),)
-    return Question(text, "how many", NUMBER, true, near, phrases=meant, evidence=counted)
+    return Question(text, "how many", NUMBER, true, near, phrases=((words, counted),), evidence=counted)
 
 
 def draw_look(scene: Scene, rng: random.Random) -> str:
@@ -246,10 +242,10 @@ def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tup
 
 # The kinds by weight; some fail if no phrase fits only one object.
 KINDS: tuple[Callable[[Scene, random.Random], Question | None], ...] = (
-    *[_attribute("colours", "color")] * 3,
-    *[_attribute("shapes", "shape")] * 2,
-    _attribute("sizes", "size"),
-    _attribute("textures", "pattern"),
+    *[partial(_attribute, "colours")] * 3,
+    *[partial(_attribute, "shapes")] * 2,
+    partial(_attribute, "sizes"),
+    partial(_attribute, "textures"),
     *[_count] * 2,
     *[_existence] * 2,
     *[_verify_relation] * 3,
