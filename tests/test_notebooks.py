@@ -90,7 +90,7 @@ def figures_left_out(text, rounding):
     if not rounding:
         return text
     text = re.sub(r"(?:red|blue|green|yellow)(?= +\d+%)", "colour", text)
-    return re.sub(r"[ ─]+", " ", re.sub(r"[+-]?\d+(?:\.\d+)?(?:e-?\d+)?\*?", "0", text))
+    return re.sub(r" +", " ", re.sub(r"\**[+-]?\d+(?:\.\d+)?(?:e-?\d+)?\**", "0", text))
 
 
 def picture(data):
