@@ -15,7 +15,9 @@ import numpy.typing as npt
 
 from .significance import Estimate, estimate_ratio
 
-WHOLE, KEPT, MASKED, REPLACED = VIEWS = ("whole", "kept", "masked", "replaced")
+WHOLE = "whole"
+CHANGED = KEPT, MASKED, REPLACED = "kept", "masked", "replaced"
+VIEWS = (WHOLE, *CHANGED)
 
 
 def evidence_metrics(

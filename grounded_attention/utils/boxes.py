@@ -4,6 +4,8 @@
 `grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,12 +19,17 @@ def box_iou(
 ) -> npt.NDArray[np.floating]:
     """Computes the intersection over union of every box with every other box."""
     first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
-    top_left = np.maximum(first[:, None, :2], second[None, :, :2])
-    bottom_right = np.minimum(first[:, None, 2:], second[None, :, 2:])
-    intersection = _area(bottom_right - top_left, plus_one)
+    intersection = _intersection(first, second, plus_one)
     union = _area(first[:, 2:] - first[:, :2], plus_one)[:, None] + _area(second[:, 2:] - second[:, :2], plus_one)
     union = union - intersection
     return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+
+
+def covered_shares(boxes: Boxes, others: Boxes) -> npt.NDArray[np.float64]:
+    """(n, m): the share of each of n boxes that each of m others covers; 0 of a box without an area."""
+    first, second = (np.asarray(array, dtype=np.float64).reshape(-1, 4) for array in (boxes, others))
+    area = _area(first[:, 2:] - first[:, :2], plus_one=False)[:, None]
+    return _intersection(first, second, plus_one=False) / np.maximum(area, 1e-9)
 
 
 def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
@@ -54,6 +61,12 @@ def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:
     """The smallest box (4,) around boxes (n, 4), with n of at least 1."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     return np.concatenate([array[:, :2].min(axis=0), array[:, 2:].max(axis=0)])
+
+
+def _intersection(first: npt.NDArray[Any], second: npt.NDArray[Any], plus_one: bool) -> npt.NDArray[np.floating]:
+    top_left = np.maximum(first[:, None, :2], second[None, :, :2])
+    bottom_right = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    return _area(bottom_right - top_left, plus_one)
 
 
 def _area(sides: npt.NDArray[np.floating], plus_one: bool) -> npt.NDArray[np.floating]:

@@ -27,7 +27,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments import suites
-from grounded_attention.training.experiments.evidence import changed_pictures, draw_others, write_regions
+from grounded_attention.training.experiments.evidence import draw_others, picture_views, write_regions
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
 from grounded_attention.utils.boxes import box_iou
@@ -279,7 +279,7 @@ def test_evidence_is_kept_masked_and_replaced(sees, files, tmp_path, monkeypatch
     def answer(settings, probe, task, asked, given, heads):
         found = {}
         for row in asked:
-            at = Image.open(f"/{row['file_name']}").convert("RGB").getpixel((8, 5))
+            at = Image.open(f"{probe.images}/{row['file_name']}").convert("RGB").getpixel((8, 5))
             read = next((name for name, colour in COLOURS.items() if colour == at), "nothing")
             known = {**row, "generated": read if sees else row["answers"][0]}
             found[row["example_id"]] = {**known, "heads_on_gold": [0.0, 1.0], "heads_chance": 0.25}
@@ -333,7 +333,7 @@ def test_options_of_a_choice_are_asked(tmp_path):
 
 def test_pictures_of_evidence():
     pixels = np.random.default_rng(0).integers(0, 256, (10, 20, 3), dtype=np.uint8)
-    made = changed_pictures(Image.fromarray(pixels), [[0.2, 0.3, 0.62, 0.8]], Image.new("RGB", (7, 5), (9, 9, 9)))
+    made = picture_views(Image.fromarray(pixels), [[0.2, 0.3, 0.62, 0.8]], Image.new("RGB", (7, 5), (9, 9, 9)))
     inside = np.zeros((10, 20, 1), dtype=bool)
     mean = pixels.reshape(-1, 3).mean(0).round()
     inside[3:8, 4:13] = True

@@ -121,9 +121,11 @@ def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData, heads: boo
 def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any, heads: bool) -> Scored:
     task = trainer.task
     judge = Judge(task.judge, rows, _context(trainer, rows, regions))
-    grounded = regions is not None and task.always_has_phrases
     if task.image_tokens:
-        grounded = trainer.data_collator.images is not None and any(map(len, rows["phrases"]))
+        annotated = "phrases" in rows.column_names and any(map(len, rows["phrases"]))
+        grounded = annotated and trainer.data_collator.images is not None
+    else:
+        grounded = regions is not None and task.always_has_phrases
     measured = [AttentionGrounding(not task.image_tokens and not heads, heads)] if grounded or heads else []
     trainer.metrics = lambda: [*task.metrics(), *measured, judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")

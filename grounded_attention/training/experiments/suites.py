@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,7 +39,7 @@ from grounded_attention.families import VLM
 from grounded_attention.heads.heads_file import find_file
 from grounded_attention.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
-from grounded_attention.metrics.evidence import VIEWS, WHOLE, evidence_metrics
+from grounded_attention.metrics.evidence import CHANGED, VIEWS, WHOLE, evidence_metrics
 from grounded_attention.metrics.gqa_scores import GROUNDED
 from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
@@ -111,6 +112,21 @@ class Settings:
     match: str = YES
     text_only: bool = False
 
+    @cached_property
+    def config(self) -> Any:
+        """The configuration of the checkpoint."""
+        return read_model_config(self.checkpoint)
+
+    @property
+    def is_vlm(self) -> bool:
+        """Whether the checkpoint writes its answers."""
+        return self.config.model_type in VLM.reads
+
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether the checkpoint is asked about pictures, and not about regions or texts alone."""
+        return not self.text_only and (self.is_vlm or getattr(self.config, "vision_config", None) is not None)
+
 
 def open_probes(suite: str, source: str, match: str, *where: str | None, **told: Any) -> Iterator[Probe]:
     """A probe, and all others that are drawn on scenes."""
@@ -124,11 +140,8 @@ def open_probes(suite: str, source: str, match: str, *where: str | None, **told:
         if not path.stat().st_size:
             print(f"{source}: too few test images for {after}'s probe, which is left out", file=sys.stderr)
             continue
-        probe = open_probe(suite, str(path), str(root / "flickr30k-images"))
-        about: dict[str, Any] = {"name": f"scenes, {after}"}
-        yield replace(
-            probe, **about | ({"positive": NO, "descriptions": descriptions(root)} if kind == VERDICTS else {})
-        )
+        probe = replace(open_probe(suite, str(path), str(root / "flickr30k-images")), name=f"scenes, {after}")
+        yield replace(probe, positive=NO, descriptions=descriptions(root)) if kind == VERDICTS else probe
 
 
 def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None, **told: Any) -> Probe:
@@ -182,10 +195,8 @@ def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
     """The name of each probe, and its numbers."""
-    is_vlm = read_model_config(settings.checkpoint).model_type in VLM.reads
     for probe in probes:
-        rows = _limited(probe.rows, settings)
-        yield probe.name, _MEASURE[settings.suite](settings, probe, rows, is_vlm)
+        yield probe.name, _MEASURE[settings.suite](settings, probe, _limited(probe.rows, settings))
 
 
 def _limited(rows: datasets.Dataset, settings: Settings) -> datasets.Dataset:
@@ -197,16 +208,16 @@ def _limited(rows: datasets.Dataset, settings: Settings) -> datasets.Dataset:
     return rows.select([place for place, key in enumerate(keys) if key in kept])
 
 
-def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
-    task = "grounded_generation" if is_vlm else "referring_expressions"
-    items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if is_vlm else {})
-    predicted = [items[row["example_id"]].get("found_box" if is_vlm else "box") for row in rows]
+def _grounding(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
+    task = "grounded_generation" if settings.is_vlm else "referring_expressions"
+    items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if settings.is_vlm else {})
+    predicted = [items[row["example_id"]].get("found_box" if settings.is_vlm else "box") for row in rows]
     gold: list[Any] = [meant_box(row) for row in rows]
-    if not is_vlm:
+    if not settings.is_vlm:
         gold = [in_pixels(box, row["width"], row["height"])[0] for row, box in zip(rows, gold, strict=True)]
     about = gold, rows["image_id"], rows["wrong"] if "wrong" in rows.column_names else None
     estimates = box_metrics(predicted, *about)
-    if is_vlm and not settings.text_only and find_file(settings.checkpoint) is not None:
+    if settings.is_vlm and not settings.text_only and find_file(settings.checkpoint) is not None:
         if not estimates["answered"].value:
             estimates = {"answered": estimates["answered"]}
         looked = box_metrics(_boxes_of_heads(settings, probe, rows), *about)
@@ -230,27 +241,27 @@ def _boxes_of_heads(settings: Settings, probe: Probe, rows: Any) -> list[Sequenc
     return found
 
 
-def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
+def _composition(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
     asked = []
     pictures = [name for name in ("file_name", "width", "height") if name in rows.column_names]
     for row in rows:
-        if len(row["captions"]) == 1 and is_vlm and settings.match == CAPTION:
+        if len(row["captions"]) == 1 and settings.is_vlm and settings.match == CAPTION:
             raise ValueError(f"{probe.name}: whether a statement is true has no answer by --match caption: use yes")
         about = {"image_id": row["image_id"], **{name: row[name] for name in pictures}}
         for number, text in enumerate(row["captions"]):
             key = f"{row['example_id']}#{number}"
-            if not is_vlm:
+            if not settings.is_vlm:
                 asked.append({"example_id": key, "text": text, **about})
             elif settings.match == CAPTION:
                 asked.append({"example_id": key, "text": DESCRIBE, "answers": [text], **about})
             else:
                 question = {"text": ASKED.format(text), **about}
                 asked += [{"example_id": f"{key}#{each}", "answers": [each], **question} for each in (YES, NO)]
-    task = "grounded_generation" if is_vlm else "image_text_match"
+    task = "grounded_generation" if settings.is_vlm else "image_text_match"
     items = _score(settings, probe, task, datasets.Dataset.from_list(asked), {})
 
     def probability(key: str) -> float:
-        if not is_vlm:
+        if not settings.is_vlm:
             return items[key]["match_probability"]
         if settings.match == CAPTION:
             return math.exp(-items[key]["answers_loss"])
@@ -264,15 +275,10 @@ def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> d
     return match_metrics(matched)
 
 
-def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
-    asked = rows
-    if not is_vlm:  # the rows of VQA v2
-        added = {"question_type": "", "answer_type": "", "phrases": []}
-        asked = rows.map(lambda row: {**added, "answers": row["answers"] * HUMANS})
-    options = {"generate": LENGTH[HALLUCINATION]} if is_vlm else {}
-    items = _score(settings, probe, "grounded_generation" if is_vlm else "vqa", asked, options)
-    said = [read_yes_or_no(str(items[row["example_id"]]["generated" if is_vlm else "answer"])) for row in rows]
-    gold = [answers[0] for answers in rows["answers"]]
+def _hallucination(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
+    answers = _ask(settings, probe, rows, LENGTH[HALLUCINATION])
+    said = [read_yes_or_no(answers[name]["said"]) for name in rows["example_id"]]
+    gold = [given[0] for given in rows["answers"]]
     images = rows["image_id"]
     groups = rows["sampling"]
     estimates = verdict_metrics(said, gold, images, probe.positive)
@@ -281,16 +287,16 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
         answered, right, shown = ([column[place] for place in places] for column in (said, gold, images))
         numbers = verdict_metrics(answered, right, shown, probe.positive)
         estimates |= {f"{name}, {group}": numbers[name] for name in ("accuracy", "f1")}
-    return estimates | (_descriptions(settings, probe, is_vlm) if probe.descriptions else {})
+    return estimates | (_descriptions(settings, probe) if probe.descriptions else {})
 
 
-def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, Estimate]:
+def _descriptions(settings: Settings, probe: Probe) -> dict[str, Estimate]:
     """AMBER's free descriptions; where they cannot be made or judged they are left out, and the terminal says so."""
     asked = list(probe.descriptions)
     if settings.limit is not None and settings.limit < len(asked):
         asked = random.Random(settings.seed).sample(asked, settings.limit)
     try:
-        if not is_vlm:
+        if not settings.is_vlm:
             raise ValueError("a model of regions writes no text")
         nouns, similar, related, safe = probe.words()
     except (ValueError, OSError) as error:
@@ -301,62 +307,43 @@ def _descriptions(settings: Settings, probe: Probe, is_vlm: bool) -> dict[str, E
          "text": each["query"], "answers": [", ".join(each["truth"]) or "nothing"]}
         for number, each in enumerate(asked)
     ]  # fmt: skip
-    items = _score(settings, probe, "grounded_generation", datasets.Dataset.from_list(rows), {"generate": DESCRIPTION})
+    answers = _ask(settings, probe, datasets.Dataset.from_list(rows), DESCRIPTION)
     described = [
-        Described(each["file"], nouns(str(items[str(number)]["generated"])), each["truth"], each["hallu"])
+        Described(each["file"], nouns(answers[str(number)]["said"]), each["truth"], each["hallu"])
         for number, each in enumerate(asked)
     ]
     return description_metrics(described, related, safe, similar)
 
 
-def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
+def _evidence(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
     listed = [{"boxes": [box for phrase in row["phrases"] for box in phrase["boxes"]], **row} for row in rows]
-    task = "grounded_generation" if is_vlm else "vqa"
-    options = {"generate": LENGTH[EVIDENCE]} if is_vlm else {}
+    answers: dict[str, dict[str, Any]] = {}
     with TemporaryDirectory() as folder:
-        files: Any = [{}] * len(listed)
-        if settings.regions is None:
-            if not settings.text_only:
-                files = write_pictures(listed, folder, probe.images, settings.seed)
-        else:
+        if settings.reads_pixels:
+            write_pictures(listed, folder, probe.images, settings.seed)
+        if settings.regions is not None:
             write_regions(listed, f"{folder}/regions", open_regions(settings.regions), settings.seed)
             settings = replace(settings, regions=f"{folder}/regions")
-        asked: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-        for number, row in enumerate(listed):
-            for view in VIEWS:
-                name = f"{number}_{view}"
-                question: dict[str, Any] = {"example_id": name, "image_id": name}
-                question |= {"text": row["text"], "answers": [row["answer"]]}
-                question["file_name"] = (
-                    files[number].get(view, os.path.join(probe.images, row["file_name"])).lstrip(os.sep)
-                )
-                if is_vlm:
-                    question["phrases"] = row["phrases"] if view == WHOLE else []
-                else:
-                    question |= {"answers": [row["answer"]] * HUMANS, "question_type": "", "answer_type": ""}
-                    question |= {"evidence": row["phrases"]} if view == WHOLE else {}
-                asked[view == WHOLE].append(question)
-        items: dict[str, Mapping[str, Any]] = {}
-        probe = replace(probe, images=os.sep)
-        for whole, questions in asked.items():
-            items |= _score(
-                settings,
-                probe,
-                task,
-                datasets.Dataset.from_list(questions),
-                options,
-                heads=whole and not settings.text_only,
-            )
-    said = "generated" if is_vlm else "answer"
+        probe = replace(probe, images=folder)
+        for views in ((WHOLE,), CHANGED):
+            questions = []
+            for number, row in enumerate(listed):
+                for view in views:
+                    name = f"{number}_{view}"
+                    about = {"example_id": name, "image_id": name, "file_name": f"{name}.png", "text": row["text"]}
+                    phrases = row["phrases"] if view == WHOLE else []
+                    questions.append({**about, "answers": [row["answer"]], "phrases": phrases})
+            heads = views == (WHOLE,) and not settings.text_only
+            answers |= _ask(settings, probe, datasets.Dataset.from_list(questions), LENGTH[EVIDENCE], heads)
     right = {
-        view: [answers_alike(items[f"{n}_{view}"][said], row["answer"]) for n, row in enumerate(listed)]
+        view: [answers_alike(answers[f"{n}_{view}"]["said"], row["answer"]) for n, row in enumerate(listed)]
         for view in VIEWS
     }
-    looked = [items[f"{n}_{WHOLE}"] for n in range(len(listed))]
     if settings.text_only:
         return evidence_metrics(right, rows["image_id"])
-    heads, chance = ([each[name] for each in looked] for name in ("heads_on_gold", "heads_chance"))
-    return evidence_metrics(right, rows["image_id"], heads, chance)
+    looked = [answers[f"{n}_{WHOLE}"] for n in range(len(listed))]
+    heads_on_gold = [each["heads_on_gold"] for each in looked]
+    return evidence_metrics(right, rows["image_id"], heads_on_gold, [each["heads_chance"] for each in looked])
 
 
 def answers_alike(said: str, answer: str) -> bool:
@@ -366,12 +353,26 @@ def answers_alike(said: str, answer: str) -> bool:
     return normalise_answer(said) == normalise_answer(answer)
 
 
-_MEASURE: Mapping[str, Callable[[Settings, Probe, Any, bool], dict[str, Estimate]]] = {
+_MEASURE: Mapping[str, Callable[[Settings, Probe, Any], dict[str, Estimate]]] = {
     GROUNDING: _grounding,
     COMPOSITION: _composition,
     HALLUCINATION: _hallucination,
     EVIDENCE: _evidence,
 }
+
+
+def _ask(settings: Settings, probe: Probe, rows: Any, length: int, heads: bool = False) -> dict[str, dict[str, Any]]:
+    """The scores and notes of each question, and its answer as `said`; `length` is that of a written answer."""
+    if settings.is_vlm:
+        items = _score(settings, probe, "grounded_generation", rows, {"generate": length}, heads)
+        return {name: {**item, "said": str(item["generated"])} for name, item in items.items()}
+
+    def as_vqa(row: dict[str, Any]) -> dict[str, Any]:
+        evidence = {"evidence": row["phrases"]} if heads else {}
+        return {**evidence, "answers": row["answers"] * HUMANS, "question_type": "", "answer_type": "", "phrases": []}
+
+    items = _score(settings, probe, "vqa", rows.map(as_vqa), {}, heads)
+    return {name: {**item, "said": str(item["answer"])} for name, item in items.items()}
 
 
 def _score(
@@ -380,10 +381,9 @@ def _score(
     """The scores and notes of each example of a task; `heads` adds its attention."""
     task = TASKS[name]
     config = read_config(settings.checkpoint, task)
-    pixels = not settings.text_only and (task.image_tokens or getattr(config, "vision_config", None) is not None)
     if settings.text_only and (settings.regions or task.needs_regions):
         raise ValueError(f"--text-only: no --regions, and not the suite {settings.suite} of a model of regions")
-    if settings.regions is None and not pixels and not settings.text_only:
+    if settings.regions is None and not settings.reads_pixels and not settings.text_only:
         raise ValueError("the model reads regions: give --regions TABLE with those of the probe's pictures")
     options = {**task.trained_options(config, settings.regions is not None), **task_options}
     data = Data(data_dir=probe.images, regions=settings.regions)
@@ -392,7 +392,7 @@ def _score(
     splits = {"test": task.to_rows(rows)}
     fitted = task.configure(options).fit_options(splits)
     regions = open_regions(settings.regions, task.empty_images)
-    prepared = PreparedData(splits, regions, images=probe.images if pixels else None, options=fitted)
+    prepared = PreparedData(splits, regions, images=probe.images if settings.reads_pixels else None, options=fitted)
     [scored] = score_splits(settings.checkpoint, recipe, prepared, heads)
     names = [key for key in scored.items if key != "example_id"]
     return {
