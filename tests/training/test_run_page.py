@@ -1,4 +1,4 @@
-"""The page of a run: one file with table, figures, recipe, times and environment; and tables of cards."""
+"""The page of a run: one file with table, figures and recipe; and tables of cards."""
 
 import re
 from html import unescape
@@ -48,7 +48,7 @@ def test_the_page_is_one_file_with_every_part(page, tmp_path):
     links = re.findall(r'href="#([\w-]+)">(\w+)', page)
     places = re.findall(r'<h2 id="([\w-]+)">(\w+)', page)
     assert links == places
-    headings = ["Comparison", "Heads", "Curves", "Times", "Recipe", "Environment", "Next"]
+    headings = ["Comparison", "Heads", "Curves", "Recipe", "Next"]
     assert [heading for _, heading in places] == headings
     assert page.count("data:image/webp;base64,") == 2
     assert len(re.findall(r'alt="[^"]{20,}"', page)) == 2
@@ -56,10 +56,9 @@ def test_the_page_is_one_file_with_every_part(page, tmp_path):
     assert "<script" not in page
 
 
-def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page, tmp_path):
+def test_the_table_and_the_recipe_are_those_of_the_run(page, tmp_path):
     assert re.search(r"<td>direct</td>.*?<b>0\.750</b><", page, re.DOTALL)
     assert '<td class="number">0.600</td>' in page
-    assert re.search(r"<td>text_only</td><td class=\"number\">0\.5</td>", page)  # minutes
     recipe = unescape(page.split(">Recipe</h2>")[1].partition("<pre>")[2].partition("</pre>")[0])
     assert yaml.safe_load(recipe)["seed"] == 7
     assert yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE

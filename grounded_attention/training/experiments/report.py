@@ -1,16 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The report of a finished run: comparison table, loss curves, heads, pictures."""
 
-import importlib.metadata
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from accelerate import PartialState
 
 from grounded_attention.heads.attention_grounding import best_head
@@ -30,7 +26,6 @@ from grounded_attention.pages.tables import (
     generation_table,
 )
 from grounded_attention.supervision.supervise import find_calls
-from grounded_attention.training.publish.model_card import PACKAGES
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
@@ -97,20 +92,6 @@ def _heads(results: dict[str, Any], output: Path) -> None:
 
 
 PAGE = "run.html"
-# File in the output folder -> alternative text and caption.
-CURVES = {
-    "loss_curves.png": (
-        "Loss components and accuracies by step, one line for each method",
-        "Each panel is one component of the loss, or one accuracy during the training; one line is one method.",
-    )
-}
-HEADS = {
-    "heads.png": (
-        "Heat map of the accuracy of each head by layer, for each method",
-        "One cell is one head after the training: how often the region that a word attends to most is a region that "
-        "the word refers to. Compare with chance, the line in the colour bar.",
-    ),
-}
 
 
 def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] | None]:
@@ -139,11 +120,18 @@ def write_run_page(
     parts = {
         "Examples": explorer_body([explorer(examples, best)]) if examples else "",
         "Comparison": "".join(markdown_parts(table)),
-        "Heads": _figures(output, HEADS),
-        "Curves": _figures(output, CURVES),
-        "Times": _times(results),
+        "Heads": _figure(
+            output / "heads.png",
+            "Heat map of the accuracy of each head by layer, for each method",
+            "One cell is one head after the training: how often the region that a word attends to most is a region "
+            "that the word refers to. Compare with chance, the line in the colour bar.",
+        ),
+        "Curves": _figure(
+            output / "loss_curves.png",
+            "Loss components and accuracies by step, one line for each method",
+            "Each panel is one component of the loss, or one accuracy during the training; one line is one method.",
+        ),
         "Recipe": preformatted(recipe_yaml(recipe)),
-        "Environment": html_table(("what", "value"), environment(), text_columns=2),
         "Next": preformatted("\n".join(next_steps(recipe, results))),
     }
     about = [
@@ -174,39 +162,10 @@ def _unmarked(cell: str) -> str:
     return cell
 
 
-def _figures(output: Path, known: Mapping[str, tuple[str, str]]) -> str:
-    return "".join(
-        embedded_image(output / name, alt, caption)
-        for name, (alt, caption) in known.items()
-        if (output / name).is_file()
-    )
-
-
-def _times(results: Mapping[str, Any]) -> str:
-    """Minutes of training of every model that the run has measured."""
-    trained = {**results["methods"], **results["baselines"]}
-    rows = [
-        (name, f"{result['train_seconds'] / 60:.1f}") for name, result in trained.items() if "train_seconds" in result
-    ]
-    if not rows:
-        return ""
-    shared = "Methods that are trained side by side share the processor."
-    return html_table(("model", "minutes of training"), rows) + note(
-        f"After a resume only the last part counts. {shared}"
-    )
-
-
-def environment() -> list[tuple[str, str]]:
-    """(name, value) of what numbers and times depend on."""
-    rows = [(name, importlib.metadata.version(name)) for name in PACKAGES]
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    return [
-        ("Python", platform.python_version()),
-        *rows,
-        ("system", platform.platform()),
-        ("CPUs, threads of torch", f"{os.cpu_count()}, {torch.get_num_threads()}"),
-        ("GPU", device),
-    ]
+def _figure(path: Path, alt: str, caption: str) -> str:
+    if path.is_file():
+        return embedded_image(path, alt, caption)
+    return ""
 
 
 def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:

@@ -223,7 +223,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         numbers = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
         scalars = {f"{metric_key_prefix}_{k}": v for k, v in numbers.items() if isinstance(v, int | float)}
         self.log(scalars)
-        if HEADS in numbers and metric_key_prefix == "eval":  # no scalar; kept in the logs, for pictures over time
+        if HEADS in numbers and metric_key_prefix == "eval":  # no scalar; kept in the logs, for pictures
             self.state.log_history.append({"step": self.state.global_step, HEADS: numbers[HEADS]})
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
