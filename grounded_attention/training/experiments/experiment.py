@@ -93,30 +93,34 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
 
 def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
     """Makes the Trainer of every unfinished training, before any file is written, so that errors appear early."""
-    plain = replace(recipe, preserve=Preserve())
     output = Path(recipe.output_dir)
-    runs = ([] if recipe.start is None else [(recipe.start, START)]) + [(plain, name) for name in _names(recipe)]
     with TemporaryDirectory(prefix="rehearsal_") as folder:
-        for each, name in runs:
+        for name in ([] if recipe.start is None else [START]) + _names(recipe):
             if recipe.overwrite or not (output / name / MANIFEST).is_file():
-                rows = prepare_data(each) if name == START else data
-                _rehearse(each, name, rows, processor, Path(folder))
+                _rehearse(recipe, name, data, processor, Path(folder))
 
 
 def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, folder: Path) -> None:
-    blind = name == TEXT_ONLY
-    if name == START:
+    key = "training"
+    if name == START and recipe.start is not None:
+        recipe = recipe.start
+        data = prepare_data(recipe)
         check_grounding(recipe, data, "start.")
-    if name == START:
-        method = recipe.methods[0]
-    else:
-        method = name if name in recipe.methods else "none"
-    trainer = make_trainer(recipe, method, data.text_alone() if blind else data, processor, folder)
+        key = "start.training"
+    recipe, method, data = _trained_with(replace(recipe, preserve=Preserve()), name, data)
+    trainer = make_trainer(recipe, method, data, processor, folder)
     with recipe_key_errors("training"):
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             trainer.create_optimizer_and_scheduler(num_training_steps=1)
         trainer.get_train_dataloader()
-    check_best_metric(trainer, "start.training" if name == START else "training")
+    check_best_metric(trainer, key)
+
+
+def _trained_with(recipe: Recipe, name: str, data: PreparedData) -> tuple[Recipe, str, PreparedData]:
+    """The recipe, the method and the data of a training; that of texts alone has no regions and no `preserve`."""
+    if name == TEXT_ONLY:
+        return replace(recipe, preserve=Preserve()), "none", data.text_alone()
+    return recipe, recipe.methods[0] if name == START else name, data
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,8 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
     directory = Path(recipe.output_dir)
     hub = HubPush(repo, directory) if repo else None
     if not is_complete(directory):
-        method = recipe.methods[0]
-        say(f"start: {recipe.task}" + ("" if method == "none" else f", method {method}"))
-        _train_model(recipe, START, method, prepare_data(recipe), processor, directory, hub)
+        say(f"start: {recipe.task}, method {recipe.methods[0]}")
+        _train_model(recipe, START, prepare_data(recipe), processor, directory, hub)
     if hub is not None:
         hub.finish()
     # The checkpoint contains the configuration, except the attention back end, which is never saved.
@@ -222,19 +225,17 @@ def _train(
     say(f"method: {name}")
     if _finished(directory) is not None:
         say(f"  finished before: {directory}")
-    elif name == TEXT_ONLY:  # trained without regions and without `preserve`
-        plain = replace(recipe, preserve=Preserve())
-        _train_model(plain, name, "none", data.text_alone(), processor, directory, hub)
     else:
-        _train_model(recipe, name, name, data, processor, directory, hub)
+        _train_model(recipe, name, data, processor, directory, hub)
     if hub is not None:  # also for a finished method, because its push may have failed
         hub.finish()
 
 
 def _train_model(
-    recipe: Recipe, name: str, method: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None
+    recipe: Recipe, name: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None
 ) -> None:
     """Trains a model, measures it unless it is a start, and writes its card; its folder is then complete."""
+    recipe, method, data = _trained_with(recipe, name, data)
     if hub is not None:
         hub.card = partial(progress_card, recipe, name, data)
     trainer = make_trainer(recipe, method, data, processor, directory, hub)
