@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The numbers of the finished cells of a study, the significant differences between its rows, and their table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grounded_attention.heads.attention_grounding import summarise
+import numpy as np
+
+from grounded_attention.heads.attention_grounding import ROLLOUT, summarise
 from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError
@@ -35,15 +37,13 @@ def study_results(study: Study, finished: Sequence["Cell"], counts: Mapping[str,
         for cell in cells:
             runs[str(cell.row)][int(cell.seed or 0)] = _scores(cell, column)
         columns.append(_describe(column, runs, cells))
-        for row in study.sections.rows:
-            if runs[row]:
-                others = {other: runs[other] for other in study.against_of(row) if runs[other]}
-                numbers[row][column.name] = _number(runs[row], others)
+        for row, own in runs.items():
+            if own:
+                numbers[row][column.name] = _number(own, {other: runs[other] for other in study.against_of(row)})
     return {
         "study": study.sections.study,
         "seeds": study.sections.seeds,
         "rows": study.sections.rows,
-        "fewest_seeds": FEWEST_SEEDS,
         "cells": dict(counts),
         "columns": columns,
         "figures": numbers,
@@ -63,21 +63,19 @@ def _is_of(cell: "Cell", column: Column, study: Study) -> bool:
     return cell.stage == column.task and (cell.stage != FINE_TUNING or cell.recipe.task == study.tuned_task)
 
 
-def _score_name(column: Column, score: str) -> str:
-    if column.track:
-        return f"{column.track}_{score}"
-    return score
+def _name_of(column: Column, score: str) -> str:
+    return f"{column.track}_{score}" if column.track else score
 
 
 def _scores(cell: "Cell", column: Column) -> Items:
     """The items of the column, with `score`; a metric without items has one score, without ids."""
     path = cell.checkpoint / f"items_{column.split}.json"
-    name = _score_name(column, column.score)
+    name = _name_of(column, column.score)
     items = read_json(path) or {}
     if name in items:
-        kept = [number for number, value in enumerate(items[name]) if value is not None]
         wanted = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
-        return {key: [values[number] for number in kept] for key, values in wanted.items()}
+        scored = [place for place, value in enumerate(items[name]) if value is not None]
+        return {key: [values[place] for place in scored] for key, values in wanted.items()}
     numbers = _numbers(cell.checkpoint, column.split)
     if isinstance(numbers.get(name), float):
         return {"score": [numbers[name]]}
@@ -93,57 +91,51 @@ def _numbers(checkpoint: Path, split: str) -> dict[str, Any]:
     by_split = read_json(checkpoint / "results.json")["figures"]
     numbers = by_split.get(split, {})
     validation = by_split.get("validation", {})
-    measured = GROUNDING + "rollout_by_layer"
-    if measured in numbers and measured in validation:
-        chosen = summarise(validation, numbers)
-        return numbers | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
-    return numbers
+    if ROLLOUT not in numbers or ROLLOUT not in validation:
+        return numbers
+    chosen = summarise(validation, numbers)
+    return numbers | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
 
 
 def _mean(items: Items) -> float:
-    if "example_id" in items:
-        return ItemScores.collect([items], "score").mean
-    return items["score"][0]
+    return float(np.mean(items["score"]))
 
 
 def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
     means = {str(seed): _mean(items) for seed, items in runs.items()}
     differences = {}
     for other, their in others.items():
-        shared = [seed for seed in runs if seed in their]
-        if shared:
-            mine = [runs[seed] for seed in shared]
-            theirs = [their[seed] for seed in shared]
-            differences[other] = {"seeds": shared, **_difference(mine, theirs)}
+        seeds = [seed for seed in runs if seed in their]
+        if seeds:
+            difference = _difference([runs[seed] for seed in seeds], [their[seed] for seed in seeds])
+            differences[other] = {"seeds": seeds, **difference}
     return {"mean": sum(means.values()) / len(means), "seeds": means, "differences": differences}
 
 
 def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> dict[str, Any]:
     """Paired by seed and item, with an interval; a metric without items has the lowest and the highest seed."""
-    by_seed = [_mean(ours) - _mean(other) for ours, other in zip(mine, theirs, strict=True)]
-    if not all("example_id" in items for items in (*mine, *theirs)):
-        ends = {"mean": sum(by_seed) / len(by_seed), "low": min(by_seed), "high": max(by_seed)}
-        return {**ends, "interval": False, "claimed": False}
-    paired = paired_difference(ItemScores.collect(mine, "score"), ItemScores.collect(theirs, "score"))
-    ends = {"mean": paired.mean, "low": paired.low, "high": paired.high}
-    return {**ends, "interval": True, "claimed": paired.claimed}
+    if "example_id" in mine[0]:
+        paired = paired_difference(ItemScores.collect(mine, "score"), ItemScores.collect(theirs, "score"))
+        ends = {"mean": paired.mean, "low": paired.low, "high": paired.high}
+        return {**ends, "interval": True, "claimed": paired.claimed}
+    by_seed = [_mean(own) - _mean(other) for own, other in zip(mine, theirs, strict=True)]
+    ends = {"mean": sum(by_seed) / len(by_seed), "low": min(by_seed), "high": max(by_seed)}
+    return {**ends, "interval": False, "claimed": False}
 
 
 def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Sequence["Cell"]) -> dict[str, Any]:
     """The name of a column, its counts, and the baselines that the task reports for its score."""
-    described: dict[str, Any] = {"name": column.name, "task": column.task, "split": column.split}
-    described |= {"items": None, "images": None, "baselines": {}}
+    described: dict[str, Any] = {"name": column.name, "items": None, "images": None, "baselines": {}}
     for of_row in runs.values():
         for items in of_row.values():
             if "image_id" in items:
                 described |= {"items": len(items["score"]), "images": len(set(items["image_id"]))}
-    if cells:
-        numbers = _numbers(cells[0].checkpoint, column.split)
-        stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
-        for kind in BASELINES:
-            value = numbers.get(_score_name(column, stem + kind))
-            if isinstance(value, float):
-                described["baselines"][kind] = value
+    numbers = _numbers(cells[0].checkpoint, column.split) if cells else {}
+    stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
+    for kind in BASELINES:
+        value = numbers.get(_name_of(column, stem + kind))
+        if isinstance(value, float):
+            described["baselines"][kind] = value
     return described
 
 
@@ -152,21 +144,23 @@ def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Se
 
 def study_table(results: Mapping[str, Any]) -> str:
     """The numbers of every row and seed in percent, differences of rows in points, and what they mean."""
-    names = [column["name"] for column in results["columns"]]
+    columns = results["columns"]
+    names = [column["name"] for column in columns]
     numbers = [[row, *(_cell_text(results, row, name) for name in names)] for row in results["rows"]]
     for kind, title in BASELINES.items():
-        values = [column["baselines"].get(kind) for column in results["columns"]]
-        if any(value is not None for value in values):
-            numbers.append([f"*{title}*", *(_percent(value) for value in values)])
-    tables = [markdown_table(["Row", *names], numbers)]
+        if any(kind in column["baselines"] for column in columns):
+            numbers.append([f"*{title}*", *(_percent(column["baselines"].get(kind)) for column in columns)])
+    parts = [markdown_table(["Row", *names], numbers)]
+    differences = _differences(results)
     texts: dict[str, dict[str, str]] = {}
-    for row, column, other, difference in _differences(results):
+    for row, column, other, difference in differences:
         texts.setdefault(f"{row} − {other}", {})[column] = _difference_text(difference)
-    rows = [[pair, *(of_pair.get(name, MISSING) for name in names)] for pair, of_pair in texts.items()]
-    if rows:
-        tables.append(markdown_table(["Difference", *names], rows))
-    notes = [*_notes(results), *results["notes"]]
-    return "\n\n".join([*tables, "\n".join(f"- {note}" for note in notes)]) + "\n"
+    if texts:
+        rows = [[pair, *(of_pair.get(name, MISSING) for name in names)] for pair, of_pair in texts.items()]
+        parts.append(markdown_table(["Difference", *names], rows))
+    notes = [*_notes(results, differences), *results["notes"]]
+    parts.append("\n".join(f"- {note}" for note in notes))
+    return "\n\n".join(parts) + "\n"
 
 
 def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
@@ -179,12 +173,12 @@ def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
 
 def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mapping[str, Any]]]:
     """Row, column, the row that it is compared with, and the difference."""
-    return [
-        (row, column, other, difference)
-        for row, of_row in results["figures"].items()
-        for column, number in of_row.items()
-        for other, difference in number["differences"].items()
-    ]
+    found = []
+    for row, of_row in results["figures"].items():
+        for column, number in of_row.items():
+            for other, difference in number["differences"].items():
+                found.append((row, column, other, difference))
+    return found
 
 
 def _difference_text(difference: Mapping[str, Any]) -> str:
@@ -194,39 +188,41 @@ def _difference_text(difference: Mapping[str, Any]) -> str:
     return f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
 
 
-def _notes(results: Mapping[str, Any]) -> list[str]:
+def _notes(
+    results: Mapping[str, Any], differences: Sequence[tuple[str, str, str, Mapping[str, Any]]]
+) -> Iterator[str]:
     """How the table is read, and what it claims."""
-    fewest = results["fewest_seeds"]
-    cells = results["cells"]
     sizes = [f"{c['name']}: {c['items']} items of {c['images']} images" for c in results["columns"] if c["items"]]
-    compared = [each for each in _differences(results) if each[3]["interval"]]
-    claimed = [
-        f"{row} is {'better' if difference['mean'] > 0 else 'worse'} than {other} on {column}"
-        for row, column, other, difference in compared
-        if difference["claimed"]
-    ]
-    notes = [
+    yield (
         f"Percent, mean over seeds; in brackets each seed ({', '.join(map(str, results['seeds']))}). Differences in "
         "percentage points, paired by seed and item, with their 95% interval by a bootstrap over images and seeds in "
         "square brackets; where single items are not saved, the lowest and the highest seed in round ones. "
-        + "; ".join(sizes),
-        f"Claimed ({STAR}: {fewest} or more seeds, and the interval does not contain 0): {'; '.join(claimed)}. Of "
-        f"{len(compared)} compared differences about {len(compared) * 0.05:.0f} would be claimed by chance."
-        if claimed
-        else f"No difference is claimed: none of {fewest} or more seeds has an interval without 0.",
+        + "; ".join(sizes)
+    )
+    claimed = [
+        f"{row} is {'better' if difference['mean'] > 0 else 'worse'} than {other} on {column}"
+        for row, column, other, difference in differences
+        if difference["claimed"]
     ]
+    if claimed:
+        compared = sum(difference["interval"] for *_, difference in differences)
+        yield (
+            f"Claimed ({STAR}: {FEWEST_SEEDS} or more seeds, and the interval does not contain 0): "
+            f"{'; '.join(claimed)}. Of {compared} compared differences about {compared * 0.05:.0f} would be claimed "
+            "by chance."
+        )
+    else:
+        yield f"No difference is claimed: none of {FEWEST_SEEDS} or more seeds has an interval without 0."
+    cells = results["cells"]
     if cells["finished"] < cells["all"]:
-        notes.append(
+        yield (
             f"Not complete: {cells['all'] - cells['finished']} of {cells['all']} cells are not trained yet. A row "
             "with missing seeds shows the mean of its seeds, and is compared on the seeds of both rows."
         )
-    return notes
 
 
 def _percent(value: float | None) -> str:
-    if value is None:
-        return MISSING
-    return f"{100 * value:.1f}"
+    return MISSING if value is None else f"{100 * value:.1f}"
 
 
 def _points(value: float) -> str:
