@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -71,9 +71,7 @@ class Cell:
         if record != {"fingerprint": self.fingerprint}:
             return OTHER
         finished = (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
-        if finished:
-            return FINISHED
-        return STARTED
+        return FINISHED if finished else STARTED
 
 
 def plan_cells(study: Study) -> list[Cell]:
@@ -135,7 +133,12 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
     join_processes(cells[0].recipe.training)
     check_cells(study, cells, places=not study.sections.plan)
     states = {cell.name: cell.state for cell in cells}
-    say("\n".join([_progress(study, states), *(f"  {name}  {state}" for name, state in states.items())]))
+
+    def progress() -> str:
+        finished = [*states.values()].count(FINISHED)
+        return f"{study.output}: {finished} of {len(states)} cells finished"
+
+    say("\n".join([progress(), *(f"  {name}  {state}" for name, state in states.items())]))
     if study.sections.plan:
         return
     with only_process(study.output):
@@ -143,18 +146,12 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
         try:
             missing = [cell for cell in cells if states[cell.name] != FINISHED]
             quiet = all(is_quiet(cell.recipe) for cell in missing)
-            work = partial(_run_cell, experiment=experiment)
-            for cell in run_jobs(missing, study.sections.workers, work, quiet):
+            for cell in run_jobs(missing, study.sections.workers, partial(_run_cell, experiment=experiment), quiet):
                 check_scores(study, cell)
                 states[cell.name] = FINISHED
-                say(f"{cell.name}: finished; {_progress(study, states)}")
+                say(f"{cell.name}: finished; {progress()}")
         finally:
-            write_report(study, cells, states)
-
-
-def _progress(study: Study, states: Mapping[str, str]) -> str:
-    finished = [*states.values()].count(FINISHED)
-    return f"{study.output}: {finished} of {len(states)} cells finished"
+            write_report(study, [cell for cell in cells if states[cell.name] == FINISHED], len(cells))
 
 
 def _run_cell(cell: Cell, experiment: Experiment) -> None:
@@ -217,14 +214,12 @@ def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
     state.wait_for_everyone()
 
 
-def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> None:
+def write_report(study: Study, finished: Sequence[Cell], count: int) -> None:
     """Writes the table of the finished cells, from the main process only, once a row's cell has finished."""
-    finished = [cell for cell in cells if cell.row is not None and states[cell.name] == FINISHED]
-    if not finished or not PartialState().is_main_process:
-        return
-    counts = {"finished": [*states.values()].count(FINISHED), "all": len(states)}
-    results = study_results(study, finished, counts)
-    table = study_table(results)
-    write_json(study.output / "results.json", results)
-    write_text(study.output / f"{study.sections.study}.md", table)
-    say(f"written: {study.output}/ (results.json, {study.sections.study}.md)\n\n{table}")
+    of_rows = [cell for cell in finished if cell.row is not None]
+    if of_rows and PartialState().is_main_process:
+        results = study_results(study, of_rows, {"finished": len(finished), "all": count})
+        table = study_table(results)
+        write_json(study.output / "results.json", results)
+        write_text(study.output / f"{study.sections.study}.md", table)
+        say(f"written: {study.output}/ (results.json, {study.sections.study}.md)\n\n{table}")

@@ -94,11 +94,12 @@ class Study:
     """A study: every row is trained with every seed and evaluated on every downstream task."""
 
     source: str
-    sections: Sections  # with seeds as a list, and the rows that run in the order of the known ones
+    sections: Sections  # with seeds as a list, the rows that run in the order of the known ones, and their defaults
     starts: dict[str, Recipe]  # the original among them
     tunings: dict[str, Recipe | None]  # row -> its own training
     downstream: dict[str, Recipe]
     columns: list[Column]
+    tuned_task: str  # of `fine_tuning`, which the columns of the rows' own training are about
 
     @property
     def output(self) -> Path:
@@ -110,18 +111,13 @@ class Study:
         """The original, if it is one from elsewhere."""
         return self.sections.original.get("checkpoint")
 
-    @property
-    def tuned_task(self) -> str:
-        """The task of `fine_tuning`, which the columns of the rows' own training are about."""
-        return str(_content(self.sections.fine_tuning, self.sections).get("task", Recipe.task))
-
     def start_of(self, row: str) -> str:
         """The name of a row's start: `original`, or one of `starts`."""
-        return str((self.sections.known_rows[row] or {}).get("start", ORIGINAL))
+        return str(self.sections.known_rows[row]["start"])
 
     def against_of(self, row: str) -> list[str]:
         """The rows that run and that a row is compared with, itself excluded."""
-        against = (self.sections.known_rows[row] or {}).get("against", self.sections.against)
+        against = self.sections.known_rows[row]["against"]
         return [other for other in against if other != row and other in self.sections.rows]
 
 
@@ -145,10 +141,11 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     tunings = dict[str, Recipe | None]()
     for name, row in sections.known_rows.items():
         tunings[name] = None  # straight to the downstream tasks
-        if row and row.get("fine_tuning", True):
+        if row["fine_tuning"]:
             tunings[name] = _recipe(_content(row, sections, over=tuned), source, f"known_rows.{name}.")
     downstream = _downstream(sections, source)
-    return Study(source, sections, starts, tunings, downstream, _columns(sections, downstream, source))
+    columns = _columns(sections, downstream, source)
+    return Study(source, sections, starts, tunings, downstream, columns, str(tuned.get("task", Recipe.task)))
 
 
 def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
@@ -158,11 +155,11 @@ def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
     sections: Sections = build(Sections, content, str(path), "")
     place = f"{path}: "
     check_names(sections.against, sections.known_rows, "against.", place)
-    for name, row in sections.known_rows.items():
-        check_names((row or {}).get("against", ()), sections.known_rows, f"known_rows.{name}.against.", place)
-        check_names(
-            [(row or {}).get("start", ORIGINAL)], [*sections.starts, ORIGINAL], f"known_rows.{name}.start=", place
-        )
+    for name, own in sections.known_rows.items():
+        row = {"start": ORIGINAL, "against": sections.against, "fine_tuning": bool(own), **(own or {})}
+        check_names(row["against"], sections.known_rows, f"known_rows.{name}.against.", place)
+        check_names([row["start"]], [*sections.starts, ORIGINAL], f"known_rows.{name}.start=", place)
+        sections.known_rows[name] = row
     wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
     check_names(wanted, sections.known_rows, "rows.", place)
     sections.rows = [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
