@@ -171,8 +171,8 @@ TABLE = ["--regions", "scenes/regions"]
     "checkpoint, task, arguments, problem",
     [
         ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
-        ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task gqa or vqa"),
-        ("nowhere", "vgp", TABLE, "not a checkpoint"),
+        ("vqa", "vgp", TABLE, "VLBertForVGP lacks weights"),
+        ("nowhere", "vgp", TABLE, "model.source nowhere"),
         ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", [], "no region table"),
         ("vgp", "vgp", ["--regions", "nowhere"], "nowhere"),
@@ -213,7 +213,7 @@ def test_missing_weights_are_refused_before_anything_is_scored(files, tmp_path, 
     shutil.copytree(files / "vgp", tmp_path / "cut")
     model.save_pretrained(tmp_path / "cut", state_dict={name: value.contiguous() for name, value in kept.items()})
     assert run(files, tmp_path / "cut", "--regions", files / "scenes" / "regions", task="vgp") == 2
-    _one_line(capsys, "weights are missing, such as identification")
+    _one_line(capsys, "lacks weights, such as identification")
 
 
 def test_images_are_found_by_file_name_id_or_as_coco_names_them(tmp_path):

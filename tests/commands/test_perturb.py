@@ -73,7 +73,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
     ("task", "more", "problem"),
     [
         ("vgp", ("--task", "vcr"), "--task vcr: expected one of gqa, referring_expressions, vgp, vqa"),
-        ("vgp", ("--task", "vqa"), "contains VLBertForVGP, but the task vqa needs VLBertForVisualQuestionAnswering"),
+        ("vgp", ("--task", "vqa"), "VLBertForVisualQuestionAnswering lacks weights"),
         ("vgp", ("--split", "minival"), "minival"),
         ("vgp", ("--set", "training.seed=1"), "--set training.seed=1: expected data.builder=NAME"),
         ("vgp", ("--regions", "nowhere"), "nowhere"),

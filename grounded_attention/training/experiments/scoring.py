@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 
 from grounded_attention.analysis.perturbation_curves import STEPS, PerturbationCurves, perturb
 from grounded_attention.analysis.relevancy import MAPS
-from grounded_attention.families import FAMILIES, VLM, find_family
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.pages.failures import Judged
 from grounded_attention.supervision import get_method, supervise
@@ -22,10 +21,8 @@ from grounded_attention.tasks.judges import Judge, JudgeContext, with_scores
 from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
-from grounded_attention.training.recipes.config_sizes import check_sizes
-from grounded_attention.training.recipes.model_family import head_class, wanted_families
+from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
-from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.progress import with_progress
 
 from .arguments import training_arguments
@@ -51,35 +48,14 @@ class Scored:
 
 
 def read_config(checkpoint: str, task: Task | None = None) -> Any:
-    """Reads the configuration of a checkpoint that is whole, and has the head of the task."""
+    """Reads the configuration of a checkpoint that is whole, and whose family has the head of the task."""
     refuse_changed(checkpoint)
-    try:
-        config = read_model_config(checkpoint)
-        check_sizes(config.to_dict(), "config.json: ")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{checkpoint}: not a checkpoint: {first_sentences(error)}") from error
+    model = Model(source=checkpoint)
     if task is None:
-        return config
-    architecture = (config.architectures or ["a model without a task head"])[0]
-    head = _head(checkpoint, config.model_type, architecture)
-    if head != task.head:
-        wanted = head_class(task.head, Model(source=checkpoint)).__name__
-        fits = [name for name, other in TASKS.items() if other.head == head]
-        hint = f"give --task {' or '.join(fits)}" if fits else "give a checkpoint of this task"
-        raise ValueError(f"{checkpoint}: contains {architecture}, but the task {task.name} needs {wanted}: {hint}")
-    return config
-
-
-def _head(checkpoint: str, model_type: str, architecture: str) -> str | None:
-    if model_type in VLM.reads:
-        return VLM.head
-    name = find_family(model_type)
-    if name is None:
-        raise ValueError(
-            f"{checkpoint}: a checkpoint of the family {model_type!r}, expected {wanted_families(Model())}, or a "
-            f"{VLM.title}: give one that train.py saved, or a converted one (grounded-attention convert)"
-        )
-    return FAMILIES[name].head_of(architecture)
+        family_name(model)
+    else:
+        head_class(task.head, model)
+    return read_model_config(checkpoint)
 
 
 def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
@@ -89,7 +65,8 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     processor = make_processor(source)
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
-        raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
+        what = f"{type(model).__name__} lacks weights, such as {min(missing)}"
+        raise ValueError(f"{checkpoint}: {what}: give the task that it was trained for, or copy it again")
     check_fit(model, processor, recipe, data)
     task = task.configure(data.options, model.config)
     supervise(model)
