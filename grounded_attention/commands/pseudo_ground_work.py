@@ -104,10 +104,7 @@ def load_grounder(options: Grounding, device: torch.device) -> Grounder:
     if kind == OWN:
         if options.regions is None:
             raise ValueError(f"--grounder {name}: a checkpoint of this project needs --regions")
-        table = RegionTable.open(options.regions)
-        return AttentionGrounder(
-            load_pipeline(name, device=device), name, table, about={"regions": table.info["checksum"]}
-        )
+        return AttentionGrounder(load_pipeline(name, device=device), name, RegionTable.open(options.regions))
     loading: dict[str, Any] = {
         "revision": revision,
         "device": device,

@@ -63,7 +63,6 @@ def region_card(to: str, table: RegionTable, terms: Licence, permission: str | N
         terms,
         permission,
         shards=SHARDS,
-        rows=len(table),
         tags=["region-features"],
         detector=markdown_text(named) if detector else "not named",
         example=json.dumps(next(iter(table))),  # the id of an image may contain quotes and line ends
@@ -92,7 +91,6 @@ def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushC
             terms,
             choices.get("permission"),
             shards=FILE,
-            rows=len(labels.rows),
             tags=["pseudo-labels", "visual-grounding"],
             statistics="\n".join(describe(count_labels(labels.rows))),
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.region_detection import model_provenance
 
@@ -21,21 +22,20 @@ class AttentionGrounder:
         self,
         pipe: VisualGroundingPipeline,
         name: str,
-        regions: Any | None = None,
+        regions: RegionTable,
         layer: int | None = None,
         head: int | None = None,
-        about: Mapping[str, Any] | None = None,
     ) -> None:
         self.pipe = pipe
         self.regions = regions
-        self.reads_images = regions is None or pipe.reads_pixels
+        self.reads_images = pipe.reads_pixels
         self._settings: dict[str, Any] = {"layer": layer, "head": head, "top_k": None}
         self.provenance: dict[str, Any] = {
             "kind": "attention",
             **model_provenance(pipe.model, name),
             "layer": layer,
             "head": head,
-            **(about or {}),
+            "regions": regions.info["checksum"],
         }
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
@@ -47,12 +47,9 @@ class AttentionGrounder:
         ]
 
     def _input(self, example: Example) -> dict[str, Any]:
-        known: dict[str, Any] = {"phrases": [(phrase.start, phrase.end) for phrase in example.phrases]}
-        if self.regions is not None:
-            known["regions"] = self.regions[example.image_id]
-        if example.image is not None:
-            known["image"] = example.image
-        return {"caption": example.text, **known}
+        spans = [(phrase.start, phrase.end) for phrase in example.phrases]
+        known = {"caption": example.text, "phrases": spans, "regions": self.regions[example.image_id]}
+        return known if example.image is None else {**known, "image": example.image}
 
 
 def _by_phrase(example: Example, inputs: Mapping[str, Any], pointed: Sequence[Mapping[str, Any]]) -> list[Candidates]:
@@ -61,9 +58,8 @@ def _by_phrase(example: Example, inputs: Mapping[str, Any], pointed: Sequence[Ma
     for one in pointed:
         spans.setdefault((one["start"], one["end"]), []).append(one)
     # The pipeline uses the size of the table's record, which may be that of a smaller copy of the image.
-    record = inputs.get("regions")
-    size = (example.width, example.height) if record is None else (record.width, record.height)
-    scale = np.array([example.width / size[0], example.height / size[1]] * 2, dtype=np.float32)
+    record = inputs["regions"]
+    scale = np.array([example.width / record.width, example.height / record.height] * 2, dtype=np.float32)
     made = []
     for phrase in example.phrases:
         regions = spans[phrase.start, phrase.end]

@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 FILE = "pseudo_labels.parquet"
 KIND = ManifestKind(
     "grounded-attention pseudo-labels",
-    2,
+    3,
     "pseudo-labels",
     hint="make them with `grounded-attention data pseudo-ground`",
     file=MANIFEST,
@@ -53,7 +53,6 @@ SCHEMA = pa.schema(
         "width": pa.int32(),
         "height": pa.int32(),
         "phrases": pa.list_(pa.struct(_PHRASE)),
-        "not_found": pa.int32(),
     }
 )
 BINS = 10  # of scores
@@ -120,14 +119,13 @@ def _check_row(row: Row) -> None:
 
 def count_labels(rows: Iterable[Row]) -> dict[str, Any]:
     """Counts captions, phrases and boxes; `scores[i]` counts boxes with a score from i / 10 to (i + 1) / 10."""
-    counts = Counter(captions=0, captions_skipped=0, phrases=0, phrases_with_box=0, phrases_not_found=0, boxes=0)
+    counts = Counter(captions=0, captions_skipped=0, phrases=0, phrases_with_box=0, boxes=0)
     per_caption: Counter[int] = Counter()
     scores = [0] * BINS
     for row in rows:
         counts["captions"] += 1
         counts["captions_skipped"] += row["width"] is None
         counts["phrases"] += len(row["phrases"])
-        counts["phrases_not_found"] += row["not_found"]
         per_caption[len(row["phrases"])] += 1
         for phrase in row["phrases"]:
             counts["phrases_with_box"] += bool(phrase["boxes"])
@@ -164,8 +162,6 @@ def describe(statistics: Mapping[str, Any], matches: Mapping[str, Any] | None = 
         f"{statistics['phrases_with_box']:,} phrases with a box ({_share(statistics['phrases_with_box'], phrases)}), "
         f"{boxes:,} boxes",
     ]
-    if statistics["phrases_not_found"]:
-        lines.append(f"{statistics['phrases_not_found']:,} noun phrases could not be found in their caption again")
     if statistics["captions_skipped"]:
         lines.append(f"{statistics['captions_skipped']:,} captions of images that could not be used")
     if matches is not None:

@@ -24,19 +24,15 @@ class PhraseSource(Protocol):
 
     provenance: dict[str, Any]
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
         """Finds the phrases of captions."""
 
 
 def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
     """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy."""
-    if name == "textblob":
-        return TextBlobPhrases()
     if name == "spacy":
         return SpacyPhrases(model)
-    if name == "words":
-        return ContentWords()
-    return GivenPhrases()
+    return {"textblob": TextBlobPhrases, "words": ContentWords, "given": GivenPhrases}[name]()
 
 
 class TextBlobPhrases:
@@ -57,7 +53,7 @@ class TextBlobPhrases:
         except (MissingCorpusError, LookupError) as error:
             raise ValueError(f"TextBlob has no corpora; {_INSTALL['textblob']}{_OTHER}") from error
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
         return [locate(row["text"], self._noun_phrases(row["text"])) for row in rows]
 
 
@@ -75,12 +71,12 @@ class SpacyPhrases:
         version = self._parser.meta.get("version")
         self.provenance = {"source": "spacy", "model": model, "model_version": version, "version": spacy.__version__}
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        documents = self._parser.pipe([row["text"] for row in rows])
-        return [
-            ([Phrase(c.text, c.start_char, c.end_char) for c in document.noun_chunks if c.root.pos_ != "PRON"], 0)
-            for document in documents
-        ]
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+        found = []
+        for document in self._parser.pipe([row["text"] for row in rows]):
+            chunks = [chunk for chunk in document.noun_chunks if chunk.root.pos_ != "PRON"]
+            found.append([Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks])
+        return found
 
 
 class ContentWords:
@@ -88,8 +84,8 @@ class ContentWords:
 
     provenance = {"source": "words"}
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        return [(content_words(row["text"]), 0) for row in rows]
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+        return [content_words(row["text"]) for row in rows]
 
 
 class GivenPhrases:
@@ -97,8 +93,8 @@ class GivenPhrases:
 
     provenance = {"source": "given"}
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        return [(self._find(row, f"caption {row['caption_id']}"), 0) for row in rows]
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+        return [self._find(row, f"caption {row['caption_id']}") for row in rows]
 
     def _find(self, row: Mapping[str, Any], where: str) -> list[Phrase]:
         if row.get("phrases") is None:
@@ -107,8 +103,8 @@ class GivenPhrases:
         return [read_phrase(phrase, [row["text"]], where) for phrase in row["phrases"]]
 
 
-def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
-    """Finds phrases that were lower-cased and joined from tokens, in a caption, and the number of those not found."""
+def locate(caption: str, texts: Sequence[str]) -> list[Phrase]:
+    """Finds phrases that were lower-cased and joined from tokens, in a caption; those not found are left out."""
     placed: list[Phrase] = []
     after = 0
     for text in texts:
@@ -116,7 +112,7 @@ def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
         if phrase is not None:
             placed.append(phrase)
             after = phrase.end
-    return sorted(placed, key=lambda phrase: phrase.start), len(texts) - len(placed)
+    return sorted(placed, key=lambda phrase: phrase.start)
 
 
 def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phrase | None:

@@ -212,9 +212,9 @@ class _Labeller:
     def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Image.Image] | None"]) -> list[dict[str, Any]]:
         labelled: list[dict[str, Any]] = []
         examples: list[tuple[dict[str, Any], Example]] = []
-        for row, picture, (phrases, not_found) in zip(batch, pictures, self.phrases.find(batch), strict=True):
+        for row, picture, phrases in zip(batch, pictures, self.phrases.find(batch), strict=True):
             labels = {name: row[name] for name in ("caption_id", "image_id", "text")}
-            labels |= {"width": None, "height": None, "phrases": [], "not_found": 0}
+            labels |= {"width": None, "height": None, "phrases": []}
             labelled.append(labels)
             try:
                 image = None if picture is None else picture.result()
@@ -222,7 +222,7 @@ class _Labeller:
             except ValueError as error:
                 self._skip(row, error)
                 continue
-            labels |= {"width": width, "height": height, "not_found": not_found}
+            labels |= {"width": width, "height": height}
             if phrases:
                 example = Example(row["caption_id"], row["image_id"], row["text"], phrases, width, height, image)
                 example.objects = row.get("objects")

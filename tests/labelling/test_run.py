@@ -69,7 +69,7 @@ def test_rows_and_statistics_by_hand(tmp_path):
     scores = [0] * 10
     for word in ("dog", "ball", "Dog", "dog", "tree"):
         scores[int(box_of(word)[1] * 10)] += 1
-    counts = {"captions": 4, "captions_skipped": 0, "phrases": 6, "phrases_with_box": 5, "phrases_not_found": 0}
+    counts = {"captions": 4, "captions_skipped": 0, "phrases": 6, "phrases_with_box": 5}
     assert found == {**counts, "boxes": 5, "phrases_per_caption": {"0": 1, "1": 1, "2": 1, "3": 1}, "scores": scores}
     assert table[1]["phrases"] == []
     assert table[1]["width"] == SIZE[0]

@@ -22,7 +22,6 @@ import datasets
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, data_file, refuse_if
-from grounded_attention.dataset_scripts.files.image_files import list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
@@ -72,18 +71,14 @@ class ConceptualCaptionsConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = WHERE_TO_GET
+    LISTS: ClassVar[str | None] = "image_list"
 
     image_id_format: str | None = None
     regions: str | None = None
     image_list: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
-        files = [self.path(split) for split in FILES[self.name]] if self.data_dir else []
-        return [*files, *list_files(self.image_list), *([local_folder(self.regions)] if self.regions else [])]
-
-    def path(self, split: str) -> Path:
-        """Returns the file of a split, under the first of its names that exists."""
-        return self.find(*FILES[self.name][split])
+        return [*super().sources(), *([local_folder(self.regions)] if self.regions else [])]
 
     def id_format(self) -> str:
         """Returns the format of image ids: `row`, `crc32`, or `file` for the paths of `json_lines`."""
@@ -99,7 +94,8 @@ class ConceptualCaptionsConfig(LocalConfig):
         return tuple(FILES[self.name])
 
     def needed_files(self, split: str) -> list[Path]:
-        return [self.path(split)]
+        names = FILES[self.name].get(split)
+        return [self.find(*names)] if names else []
 
     def check(self) -> None:
         self.id_format()
@@ -123,7 +119,6 @@ class ConceptualCaptions(LocalBuilder):
     BUILDER_CONFIG_CLASS = ConceptualCaptionsConfig
     BUILDER_CONFIGS = [ConceptualCaptionsConfig(name=name) for name in FILES]
     DEFAULT_CONFIG_NAME = TSV
-    LISTS = "image_list"
 
     def _info(self) -> datasets.DatasetInfo:
         common = texts("image_id", "caption_id", "text")
@@ -135,7 +130,7 @@ class ConceptualCaptions(LocalBuilder):
         )
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
-        path = self.config.path(split)
+        [path] = self.config.needed_files(split)
         id_format = self.config.id_format()
         table = RegionTable.open(self.config.regions) if self.config.regions else None
         known = [ids for ids in (self.image_lists, table) if ids is not None]

@@ -20,7 +20,7 @@ from datasets.exceptions import DatasetGenerationError
 from pydantic import TypeAdapter, ValidationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
-from grounded_attention.dataset_scripts.files.image_files import ImageLists
+from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
@@ -116,6 +116,7 @@ class LocalConfig(datasets.BuilderConfig):
     # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
     WHERE: ClassVar[str] = "see docs/real_data.md"  # to get missing files
+    LISTS: ClassVar[str | None] = None  # the option with lists of images, of which some must be in the training rows
     # Part of the cache key: increase it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
@@ -124,8 +125,9 @@ class LocalConfig(datasets.BuilderConfig):
         """Returns the files and folders that the rows are made from; a change in them makes a cached copy stale."""
         if not self.data_dir:
             return []
-        files = [path for split in self.SPLIT_NAMES for path in self.needed_files(split)]
-        return list(dict.fromkeys(files)) or [Path(self.data_dir)]
+        files = [path for split in self.SPLIT_NAMES for path in self.needed_files(split)] or [Path(self.data_dir)]
+        lists = list_files(getattr(self, self.LISTS)) if self.LISTS else []
+        return list(dict.fromkeys([*files, *lists]))
 
     def find(self, *names: str, folders: Sequence[str] = ("",)) -> Path:
         """Returns the first of these files, in these folders of the data, that exists; else the first place."""
@@ -225,7 +227,6 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     BUILDER_CONFIG_CLASS = LocalConfig
     _generate_rows: Callable[..., Iterable[dict[str, Any]]]
     INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns, home page, citation
-    LISTS: ClassVar[str | None] = None  # the option with lists of images, of which some must be in the training rows
     image_lists: ImageLists | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -254,8 +255,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
         for path in (path for split in requested for path in config.needed_files(split)):
             if not path.is_file():
                 raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
-        if self.LISTS is not None and getattr(config, self.LISTS):
-            self.image_lists = ImageLists(getattr(config, self.LISTS))
+        if config.LISTS is not None and getattr(config, config.LISTS):
+            self.image_lists = ImageLists(getattr(config, config.LISTS))
         names = config.SPLIT_NAMES
         return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in requested]
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import MissingFileError, refuse_if
-from grounded_attention.dataset_scripts.files.image_files import list_files
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
@@ -22,7 +21,6 @@ FOLDERS = ("", "lxmert")
 TEST_IMAGES = "COCO_test"
 HOMEPAGE = "https://github.com/airsplay/lxmert"
 HINT = "get the four files from https://github.com/airsplay/lxmert#pre-training and put them in the folder"
-EXCLUDED_HINT = "excluded_images are text files with one image id on each line"
 LICENCE = Licence(
     "unknown",
     UNCLEAR,
@@ -46,24 +44,12 @@ class LXMERTPretrainingConfig(LocalConfig):
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*FILES)
+    LISTS: ClassVar[str | None] = "excluded_images"
 
     excluded_images: str | Sequence[str] | None = None
 
-    def sources(self) -> list[Path]:
-        return [*super().sources(), *self.excluded_files()]
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.find(name, folders=FOLDERS) for name in FILES[split]]
-
-    def excluded_files(self) -> list[Path]:
-        """Returns the lists of images that are left out."""
-        return list_files(self.excluded_images)
-
-    def check(self) -> None:
-        super().check()
-        for path in self.excluded_files():
-            if not path.is_file():
-                raise MissingFileError("the file is missing", file=path, hint=EXCLUDED_HINT)
 
 
 class LXMERTPretraining(LocalBuilder):
@@ -84,7 +70,6 @@ class LXMERTPretraining(LocalBuilder):
     BUILDER_CONFIGS = [LXMERTPretrainingConfig(name="default")]
 
     INFO = ("Captions and questions about images of COCO and Visual Genome.", FEATURES, HOMEPAGE, CITATION)
-    LISTS = "excluded_images"
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         excluded = self.image_lists or ()

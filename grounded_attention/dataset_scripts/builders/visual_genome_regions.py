@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NamedTuple
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
-from grounded_attention.dataset_scripts.files.image_files import list_files
 from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 
@@ -67,11 +66,9 @@ class VisualGenomeRegionsConfig(LocalConfig):
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = WHERE_TO_GET
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train")
+    LISTS: ClassVar[str | None] = "without_coco_ids"
 
     without_coco_ids: str | Sequence[str] | None = None
-
-    def sources(self) -> list[Path]:
-        return [*super().sources(), *list_files(self.without_coco_ids)]
 
     def path(self, name: str) -> Path:
         """Returns the path of a file."""
@@ -96,7 +93,6 @@ class VisualGenomeRegions(LocalBuilder):
     BUILDER_CONFIGS = [VisualGenomeRegionsConfig(name="default")]
 
     INFO = ("Boxes in images, each with a short description.", FEATURES, HOMEPAGE, CITATION)
-    LISTS = "without_coco_ids"
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         images = read_images(self.config.path(IMAGES_FILE))

@@ -22,7 +22,6 @@ _WARNINGS = {
     "unclear": "**These terms do not clearly allow redistribution of the data.**",
 }
 _STRICTNESS = ("allowed", "unclear", "forbidden")
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _MAX_ITEMS = 10  # of a list in the provenance
 
 
@@ -31,7 +30,6 @@ def data_card(
     repository: str,
     licences: Sequence[Record],
     *,
-    rows: int,
     tags: Sequence[str],
     files: Mapping[str, Mapping[str, str]],
     infos: Mapping[str, DatasetInfo] | None = None,
@@ -47,7 +45,6 @@ def data_card(
         pretty_name=title,
         tags=["grounded-attention", *tags],
         language=["en"] if infos else None,
-        size_categories=[size_category(rows)],
         license=named,
         **(of_other if named == "other" else {}),
     )
@@ -97,7 +94,6 @@ def write_card(repository: str, records: Mapping[str, Record]) -> str:
         "rows",
         repository,
         list(records.values()),
-        rows=sum(counts.values()),
         tags=[first["builder"]],
         files=files,
         infos=infos,
@@ -140,11 +136,6 @@ def licence_text(record: Record) -> str:
         lines.append(warning)
         lines.append(f"The person who pushed them gave this reason: {markdown_text(str(record['permission']), 2000)}")
     return " ".join(lines)
-
-
-def size_category(rows: int) -> str:
-    """Returns the Hub's category for a number of rows."""
-    return next((name for most, name in _SIZES if rows < most), "1M<n<10M" if rows < 10_000_000 else "n>10M")
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
