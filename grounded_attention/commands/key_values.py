@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +70,8 @@ def parse_options(builder: type[LocalBuilder], texts: Sequence[str]) -> dict[str
     for key, text in pairs(texts, "option").items():
         if key not in known:
             raise DataError("unknown option", found=f"{key}={text}", expected=f"one of {', '.join(known)}")
-        kind: Any = known[key].type
-        options[key] = text if "str" in str(kind) else _value(key, text, kind)
+        kind: Any = typing.get_type_hints(builder.BUILDER_CONFIG_CLASS)[key]
+        options[key] = _value(key, text, kind) if kind in (bool, int) else text
     return options
 
 
@@ -81,6 +82,6 @@ def _value(key: str, text: str, kind: Any) -> Any:
         value = None
     # Not isinstance: in Python a bool is an int.
     if type(value) is not kind:
-        expected = {bool: "true or false", int: "a whole number"}.get(kind, str(kind))
+        expected = {bool: "true or false", int: "a whole number"}[kind]
         raise DataError(f"bad option {key}", found=text, expected=expected)
     return value

@@ -150,7 +150,7 @@ def test_truncated_and_missing_files(tmp_path):
 @pytest.mark.parametrize(
     "name, options, message",
     [
-        ("official", {"image_id_format": "stem"}, "expected number or file_stem"),
+        ("official", {"image_id_format": "stem"}, "expected 'number' or 'file_stem'"),
         ("official", {"splits": "test"}, "no such split: found 'test', expected train or validation"),
         ("karpathy", {"year": "2017"}, "exist for 2014 only"),
     ],

@@ -112,7 +112,7 @@ def test_missing_files_and_options_are_named(tmp_path):
         build(tmp_path, tmp_path)
     with pytest.raises(DataError, match="no such split"):
         build(write(tmp_path, [official()]), tmp_path, splits="test2")
-    with pytest.raises(DataError, match="image_id_format: found 'name', expected identifier or url_stem"):
+    with pytest.raises(DataError, match="image_id_format: found 'name', expected 'identifier' or 'url_stem'"):
         build(tmp_path, tmp_path, image_id_format="name")
     with pytest.raises(DataError, match="right_url is missing"):
         build(write(tmp_path, [official(right_url=None)]), tmp_path, splits="val", image_id_format="url_stem")

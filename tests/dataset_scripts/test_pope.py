@@ -113,9 +113,9 @@ def test_scenes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"questions": 3}, "bad option questions; found: 3; expected: an even number"),
+        ({"questions": 3}, "bad option questions"),
         ({"images": 0}, "bad option images"),
-        ({"seed": -1}, "bad option seed: found -1, expected a whole number from 0"),
+        ({"seed": -1}, "bad option seed: found -1, expected greater than or equal to 0"),
         ({"seed": 2**32}, "bad option seed: found 4294967296"),
         ({"least_objects": 8}, "no image has 8 different objects"),
         ({"splits": ["train"]}, "no such split"),

@@ -193,9 +193,9 @@ def test_wrong_numbers_of_images_are_named(data, tmp_path):
 
 
 def test_missing_files_and_wrong_options_are_named(data, tmp_path):
-    with pytest.raises(DataError, match="unknown option mode: found 'both', expected answer or rationale"):
+    with pytest.raises(DataError, match="bad option mode: found 'both', expected 'answer' or 'rationale'"):
         build(data, tmp_path, mode="both")
-    with pytest.raises(DataError, match="unknown option names"):
+    with pytest.raises(DataError, match="bad option names"):
         build(data, tmp_path, names="Casey")
     with pytest.raises(DataError, match="data_dir is missing"):
         VCRConfig(name="default").check()

@@ -371,7 +371,7 @@ def test_layout_of_the_papers_code(tmp_path):
     "options, problem",
     [
         ({"negatives": "nearest"}, "pass regions=FOLDER"),
-        ({"negatives": "closest"}, "nearest or random"),
+        ({"negatives": "closest"}, "'nearest' or 'random'"),
         ({"negatives_per_image": -1}, "negatives_per_image"),
         ({"splits": ["dev"]}, "no such split"),
     ],

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from datasets import List, Value
 
@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licenc
 
 from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, member_records, read_size
 
-IMAGE_ID_FORMATS = ("number", "file_stem")
+ImageIdFormat = Literal["number", "file_stem"]
 
 
 class ImageNames:
@@ -89,10 +89,8 @@ class CocoCaptionsConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
 
-    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
-
     year: str = "2014"
-    image_id_format: str = "number"
+    image_id_format: ImageIdFormat = "number"
 
     def licence(self) -> Licence:
         if self.name == KARPATHY:

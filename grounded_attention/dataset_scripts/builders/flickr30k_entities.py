@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from xml.etree.ElementTree import Element, ParseError
 
 import datasets
+from annotated_types import Ge
 from datasets import List, Value
 from defusedxml.ElementTree import parse as parse_xml
 
@@ -195,7 +196,7 @@ class Flickr30kEntitiesConfig(LocalConfig):
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = WHERE_TO_GET
 
-    captions_per_image: int = 5
+    captions_per_image: Annotated[int, Ge(0)] = 5
 
     def sources(self) -> list[Path]:
         if self.data_dir:

@@ -111,8 +111,6 @@ class LocalConfig(datasets.BuilderConfig):
     REQUIRED: ClassVar[Sequence[str] | None] = None  # the splits whose files must exist; None: all
     FILES: ClassVar[Mapping[str, Sequence[str]]] = {}  # split on disk -> possible names of its file, if it has one
     FOLDERS: ClassVar[Sequence[str]] = ("",)  # of the data that may have these files
-    # Option -> its possible values, for options with few of them.
-    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {}
     # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
     WHERE: ClassVar[str] = "see docs/real_data.md"  # to get missing files
@@ -162,9 +160,6 @@ class LocalConfig(datasets.BuilderConfig):
         refuse_if(
             self.data_dir is None, "data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}"
         )
-        for name, known in self.CHOICES.items():
-            if getattr(self, name) not in known:
-                raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))
 
     def licence(self) -> Licence:
         """Returns the terms of the rows."""
@@ -190,9 +185,9 @@ class LocalConfig(datasets.BuilderConfig):
 
 
 def _check_types(config: LocalConfig) -> None:
-    """Checks the types of the options that are not those of every builder of `datasets`."""
+    """Checks the options that are not those of every builder of `datasets`, by their annotations."""
     general = {field.name for field in dataclasses.fields(datasets.BuilderConfig)}
-    kinds = typing.get_type_hints(type(config))
+    kinds = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         value = os.fspath(value) if isinstance(value, os.PathLike) else value

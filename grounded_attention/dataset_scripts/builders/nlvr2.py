@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from datasets import List, Value
 
@@ -32,7 +32,6 @@ FEATURES = {
     "text": Value("string"),
     "label": Value("int32"),
 }
-IMAGE_ID_FORMATS = ("identifier", "url_stem")
 LABELS = {"true": 1, "false": 0, "1": 1, "0": 0}
 PARTS = 4
 Row = dict[str, Any]
@@ -54,9 +53,7 @@ class NLVR2Config(LocalConfig):
         "test2": ("test2.json",),
     }
     FOLDERS: ClassVar[Sequence[str]] = ("", "nlvr2/data", "nlvr2", "data")
-    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
-
-    image_id_format: str = "identifier"
+    image_id_format: Literal["identifier", "url_stem"] = "identifier"
 
 
 class NLVR2(LocalBuilder):

@@ -2,22 +2,23 @@
 """Object hallucination: yes-or-no questions made from COCO's instances, in the three samplings of POPE."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Ge, Interval, MultipleOf
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_files import MAX_SEED
 
-from .coco_captions import IMAGE_ID_FORMATS
 from .coco_captions import LICENCE as COCO_LICENCE
+from .coco_captions import ImageIdFormat
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 from .refcoco import read_instances
 
@@ -43,28 +44,17 @@ class PopeConfig(LocalConfig):
     LICENCE: ClassVar[Licence] = COCO_LICENCE
     WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("test")
-    CHOICES: ClassVar[dict[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
-
     instances: str = "annotations/instances_val2014.json"
     image_list: str | None = None
-    images: int = 500
-    least_objects: int = 3
-    questions: int = 6
-    seed: int = 0
-    image_id_format: str = "number"
+    images: Annotated[int, Ge(1)] = 500
+    least_objects: Annotated[int, Ge(1)] = 3
+    questions: Annotated[int, Ge(2), MultipleOf(2)] = 6
+    seed: Annotated[int, Interval(ge=0, le=MAX_SEED)] = 0
+    image_id_format: ImageIdFormat = "number"
 
     def needed_files(self, split: str) -> list[Path]:
         names = [self.instances] if self.image_list is None else [self.instances, self.image_list]
         return [Path(self.data_dir or ".") / name for name in names]
-
-    def check(self) -> None:
-        super().check()
-        for name, least in (("images", 1), ("least_objects", 1), ("questions", 2)):
-            if getattr(self, name) < least:
-                raise DataError(f"bad option {name}", found=getattr(self, name), expected=f"{least} or more")
-        refuse_if(self.questions % 2, "bad option questions", found=self.questions, expected="an even number")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise DataError("bad option seed", found=self.seed, expected=f"a whole number from 0 to {MAX_SEED}")
 
 
 class Pope(LocalBuilder):

@@ -5,7 +5,7 @@ A data set is a folder with `instances.json` (COCO's instances of its images) an
 Python 2. The reader uses an allow-list and never executes the pickle; it also reads `refs(<split_by>).json`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
 
-from .coco_captions import IMAGE_ID_FORMATS, ImageNames
+from .coco_captions import ImageIdFormat, ImageNames
 from .local_builder import (
     SIZE,
     BuildReport,
@@ -63,10 +63,8 @@ class RefCOCOConfig(LocalConfig):
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train", "val", "testA", "testB", "test")
-    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
-
     split_by: str | None = None
-    image_id_format: str = "number"
+    image_id_format: ImageIdFormat = "number"
 
     @property
     def split_source(self) -> str:

@@ -10,8 +10,9 @@ import glob
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from annotated_types import Ge
 from datasets import Value
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -36,7 +37,7 @@ class TextCorpusConfig(LocalConfig):
     WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train")
 
-    join_until: int = 0
+    join_until: Annotated[int, Ge(0)] = 0
 
     def sources(self) -> list[Path]:
         if self.data_dir:
@@ -54,7 +55,6 @@ class TextCorpusConfig(LocalConfig):
 
     def check(self) -> None:
         super().check()
-        refuse_if(self.join_until < 0, "bad option join_until", found=self.join_until, expected="0 or more")
         if not self.paths():
             expected = "a text file, a folder with *.txt, or a pattern of files"
             raise MissingFileError("no text files", file=self.data_dir, expected=expected, hint=HINT)

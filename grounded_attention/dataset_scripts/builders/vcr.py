@@ -2,12 +2,12 @@
 """VCR: questions about movie scenes with four answers, and four rationales for the right answer."""
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from datasets import List, Value
 
@@ -189,11 +189,6 @@ LICENCE = Licence(
 CITATION = """Rowan Zellers, Yonatan Bisk, Ali Farhadi, Yejin Choi. From Recognition to Cognition: Visual Commonsense
 Reasoning. CVPR 2019."""
 CHOICES = 4
-OPTIONS = {
-    "mode": ("answer", "rationale"),
-    "names": ("neutral", "category"),
-    "image_id_format": ("file_stem", "img_id", "number"),
-}
 # Numbers that ViLBERT's feature files add to those of the images, so that one table holds all splits.
 FIRST_NUMBERS = {"train": 0, "val": 1_000_000, "test": 2_000_000}
 FEATURES = {
@@ -224,11 +219,10 @@ class VCRConfig(LocalConfig):
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
-    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
-    mode: str = "answer"
-    names: str = "neutral"
-    image_id_format: str = "file_stem"
+    mode: Literal["answer", "rationale"] = "answer"
+    names: Literal["neutral", "category"] = "neutral"
+    image_id_format: Literal["file_stem", "img_id", "number"] = "file_stem"
 
     def questions(self, split: str) -> Path:
         """Returns the file of questions of a split."""

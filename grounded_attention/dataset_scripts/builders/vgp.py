@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import datasets
+from annotated_types import Ge
 from datasets import ClassLabel, List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -59,10 +60,10 @@ class VGPConfig(Flickr30kEntitiesConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
 
-    negatives: str = "nearest"
-    negatives_per_image: int = 10
+    negatives: Literal["nearest", "random"] = "nearest"
+    negatives_per_image: Annotated[int, Ge(0)] = 10
     regions: str | None = None
-    seed: int = 0
+    seed: Annotated[int, Ge(0)] = 0
 
     def needed_files(self, split: str) -> list[Path]:
         names = [name.format(split=split) for name in self.kind().files]
@@ -84,12 +85,6 @@ class VGPConfig(Flickr30kEntitiesConfig):
 
     def check(self) -> None:
         super().check()
-        if self.negatives not in ("nearest", "random"):
-            raise DataError("unknown option negatives", found=self.negatives, expected="nearest or random")
-        for option in ("negatives_per_image", "captions_per_image", "seed"):
-            value = getattr(self, option)
-            if not isinstance(value, int) or value < 0:
-                raise DataError(f"bad option {option}", found=value, expected="a whole number from 0")
         if self.negatives == "nearest" and self.negatives_per_image and self.regions is None:
             raise DataError(
                 'negatives="nearest" compares images by region features, but regions is missing',

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VQA v2: questions about images, each with ten human answers, and the official file format of predictions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 
-from .coco_captions import IMAGE_ID_FORMATS
+from .coco_captions import ImageIdFormat
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
 
 FOLDERS = ("", "vqa", "vqa_v2")
@@ -52,9 +52,7 @@ class VQAv2Config(LocalConfig):
     WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*SOURCES)
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
-    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
-
-    image_id_format: str = "number"
+    image_id_format: ImageIdFormat = "number"
 
     def questions(self, split: str) -> Path:
         """Returns the file of questions of a split."""
