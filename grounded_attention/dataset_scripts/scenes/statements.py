@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from operator import and_, ne, or_
 from typing import NamedTuple
 
@@ -25,22 +25,29 @@ FEW = 6
 # Number of pairs tried for a statement, and number of statements tried.
 CANDIDATES = 24
 ATTEMPTS = 60
-SIDES = ("left", "right")
 COUNTS = ("no", "one", "two", "three")
 IMAGE_WORDS = ("image", "picture", "photo")
+# Side -> the truth of a statement about it.
+SIDES: dict[str, Callable[[bool, bool], bool]] = {"left": lambda left, right: left, "right": lambda left, right: right}
 GROUND_WORDS = {"wood": "a wooden floor", "stone": "a stony floor", "grass": "grass", "sand": "sand"}
-
-# The truth of a statement about a left and a right scene; None if undecided.
-Truth = Callable[[Scene, Scene], bool | None]
 
 
 class _Draft(NamedTuple):
-    """A statement without pairs: its text, its truth, and what it says."""
+    """A statement without pairs: its text, whether a scene shows what it is about (None: undecided), the truth that
+    follows from both scenes, and what it says.
+    """
 
     text: str
-    holds: Truth
+    shows: Callable[[Scene], bool | None]
+    truth: Callable[[bool, bool], bool]
     content: Content = Content()
     verdict: None = None
+
+    def holds(self, left: Scene, right: Scene) -> bool | None:
+        """The truth about a left and a right scene; None if it depends on what is undecided."""
+        ways = [(False, True) if shown is None else (shown,) for shown in (self.shows(left), self.shows(right))]
+        found = {self.truth(*way) for way in product(*ways)}
+        return found.pop() if len(found) == 1 else None
 
 
 Kind = Callable[[Scene, random.Random], _Draft]
@@ -103,87 +110,71 @@ def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
 
 
-def _decided(truth: Callable[[bool, bool], bool], first: bool | None, second: bool | None) -> bool | None:
-    """The truth that follows from two; None if it depends on one that is undecided."""
-    first_ways, second_ways = ((False, True) if each is None else (each,) for each in (first, second))
-    found = {truth(*way) for way in product(first_ways, second_ways)}
-    return found.pop() if len(found) == 1 else None
-
-
-def _of_noun(text: str, truth: Callable[[bool, bool], bool]) -> Kind:
-    """A kind of statement about one noun, whose truth follows from whether either scene shows it."""
-
-    def draw(scene: Scene, rng: random.Random) -> _Draft:
-        noun, _, _ = _noun(scene, rng)
-        picture = rng.choice(IMAGE_WORDS)
-        shows = partial(exists, noun)
-        words = {"noun": noun, "a_noun": with_article(noun), "picture": picture, "a_picture": with_article(picture)}
-        return _Draft(
-            text.format(**words), lambda left, right: _decided(truth, shows(left), shows(right)), Content((noun,))
-        )
-
-    return draw
+def _of_noun(text: str, truth: Callable[[bool, bool], bool], scene: Scene, rng: random.Random) -> _Draft:
+    """A statement about one noun, whose truth follows from whether either scene shows it."""
+    noun, _, _ = _noun(scene, rng)
+    picture = rng.choice(IMAGE_WORDS)
+    words = {"noun": noun, "a_noun": with_article(noun), "picture": picture, "a_picture": with_article(picture)}
+    return _Draft(text.format(**words), partial(exists, noun), truth, Content((noun,)))
 
 
 def _in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, _ = _noun(scene, rng)
-    side = rng.choice(SIDES)
-    shows = partial(exists, noun)
+    side = rng.choice(tuple(SIDES))
     text = f"There is {with_article(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
-    return _Draft(text, lambda a, b: shows(a if side == "left" else b), Content((noun,)))
+    return _Draft(text, partial(exists, noun), SIDES[side], Content((noun,)))
 
 
 def _count_in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, plural, meaning = _noun(scene, rng)
-    side = rng.choice(SIDES)
+    side = rng.choice(tuple(SIDES))
     number = rng.choice((1, 2, 2, 3))
     what = f"is one {noun}" if number == 1 else f"are {COUNTS[number]} {plural}"
 
-    def holds(left: Scene, right: Scene) -> bool | None:
-        counted = count_of(left if side == "left" else right, meaning)
-        if counted is None:
-            return None
-        return counted == number
+    def shows(scene: Scene) -> bool | None:
+        counted = count_of(scene, meaning)
+        return None if counted is None else counted == number
 
-    return _Draft(f"There {what} in the {side} {rng.choice(IMAGE_WORDS)}.", holds, Content((noun,)))
+    return _Draft(f"There {what} in the {side} {rng.choice(IMAGE_WORDS)}.", shows, SIDES[side], Content((noun,)))
 
 
 def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
     """States a relation between two shapes; undecided if a look is borderline."""
-    first, second = (_noun(scene, rng) for _ in range(2))
+    first, _, meaning = _noun(scene, rng)
+    second, _, target = _noun(scene, rng)
     relation = rng.choice(tuple(RELATION_WORDS))
     words = rng.choice(RELATION_WORDS[relation])
 
-    def within(scene: Scene) -> bool | None:
-        if count_of(scene, first[2]) is None or count_of(scene, second[2]) is None:
+    def shows(scene: Scene) -> bool | None:
+        if count_of(scene, meaning) is None or count_of(scene, target) is None:
             return None
-        numbers = range(len(scene.objects))
-        ones, others = ([k for k in numbers if fits(scene.objects[k], m)] for m in (first[2], second[2]))
-        return any(k != j and relation_holds(scene, relation, k, j) for k in ones for j in others)
+        pairs = permutations(range(len(scene.objects)), 2)
+        fitting = [(k, j) for k, j in pairs if fits(scene.objects[k], meaning) and fits(scene.objects[j], target)]
+        return any(relation_holds(scene, relation, k, j) for k, j in fitting)
 
     picture = with_article(rng.choice(IMAGE_WORDS))
-    nouns = (with_article(first[0]), with_article(second[0]))
-    text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
-    content = Content((first[0], second[0]), ((relation, second[0]),))
-    return _Draft(text, lambda a, b: _decided(or_, within(a), within(b)), content)
+    text = f"There is {picture} that shows {with_article(first)} {words} {with_article(second)}."
+    return _Draft(text, shows, or_, Content((first, second), ((relation, second),)))
 
 
 def _grounds(scene: Scene, rng: random.Random) -> _Draft:
-    ground = scene.ground
+    words = GROUND_WORDS[scene.ground]
+    truth = and_
     if rng.random() < 0.5:
-        text = f"There is {GROUND_WORDS[ground]} in each {rng.choice(IMAGE_WORDS)}."
-        return _Draft(text, lambda a, b: a.ground == ground == b.ground)
-    side = rng.choice(SIDES)
-    text = f"The {side} {rng.choice(IMAGE_WORDS)} shows {GROUND_WORDS[ground]}."
-    return _Draft(text, lambda a, b: (a if side == "left" else b).ground == ground)
+        text = f"There is {words} in each {rng.choice(IMAGE_WORDS)}."
+    else:
+        side = rng.choice(tuple(SIDES))
+        truth = SIDES[side]
+        text = f"The {side} {rng.choice(IMAGE_WORDS)} shows {words}."
+    return _Draft(text, lambda other: other.ground == scene.ground, truth)
 
 
 # The kinds by weight; some fail if there are not enough true and false pairs.
 KINDS: tuple[Kind, ...] = (
-    *[_of_noun("There is {a_noun} in each {picture}.", and_)] * 2,
-    _of_noun("No {picture} shows {a_noun}.", lambda first, second: not first and not second),
-    *[_of_noun("There is {a_picture} that shows {a_noun}.", or_)] * 2,
-    *[_of_noun("There is {a_noun} in one {picture} and no {noun} in the other.", ne)] * 2,
+    *[partial(_of_noun, "There is {a_noun} in each {picture}.", and_)] * 2,
+    partial(_of_noun, "No {picture} shows {a_noun}.", lambda first, second: not first and not second),
+    *[partial(_of_noun, "There is {a_picture} that shows {a_noun}.", or_)] * 2,
+    *[partial(_of_noun, "There is {a_noun} in one {picture} and no {noun} in the other.", ne)] * 2,
     *[_in_side] * 2,
     *[_count_in_side] * 3,
     *[_related_in_any] * 2,
