@@ -13,12 +13,10 @@ from functools import partial
 
 from .annotators import RELATION_WORDS
 from .language import exists, with_article
-from .phrases import Content, draw_allowed, names_held_out
-from .questions import NAMES, WORDS, draw_look, only_related, single_object, two_objects
+from .phrases import Content, names_held_out
+from .questions import NAMES, PER_SCENE, WORDS, drafts, draw_look, only_related, single_object, two_objects
 from .world import GROUNDS, SHAPES, Combinations, Scene, relation_holds
 
-PER_SCENE = 4
-ATTEMPTS = 40
 YES_NO = ("yes", "no")
 QUERY = "query"
 VERIFY = "verify"
@@ -55,21 +53,17 @@ def compose(
     scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL
 ) -> tuple[list[Question], list[Question]]:
     """Makes different questions about a scene."""
-    questions: dict[str, Question] = {}
-    for _ in range(ATTEMPTS):
-        kind = rng.choice(KINDS)
-        question = draw_allowed(partial(kind, scene, rng), combinations)
-        if question is None:
-            continue
+    drawn: list[Question] = []
+    for question in drafts(KINDS, scene, rng, combinations):
         # A question may not entail one that names what `SEEN` leaves out.
         if combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed):
             continue
-        questions.setdefault(question.text, question)
-        if len(questions) == PER_SCENE:
+        drawn.append(question)
+        if len(drawn) == PER_SCENE:
             break
-    drawn = list(questions.values())
-    followed = {each.text: each for question in drawn for each in question.entailed if each.text not in questions}
-    return drawn, list(followed.values())
+    texts = [question.text for question in drawn]
+    entailed = [each for question in drawn for each in question.entailed if each.text not in texts]
+    return drawn, list({each.text: each for each in entailed}.values())
 
 
 def _yes_no(answer: bool) -> str:

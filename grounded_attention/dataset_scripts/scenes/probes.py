@@ -30,6 +30,7 @@ from .questions import WORDS, related_pair, single_object
 from .records import HELD_OUT, MANIFEST, scene_record, split_numbers
 from .statements import COUNTS, count_of
 from .world import COLOURS, SHAPES, relation_holds
+from .writers_llava import share_of
 from .writers_refcoco import object_boxes, refer
 
 COMPOSITION = "composition"
@@ -130,7 +131,6 @@ def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
     scene = record.scene
     asked: set[str] = set()
     boxes = object_boxes(scene)
-    sides = (scene.width, scene.height) * 2
     for _ in range(4 * QUESTIONS):
         attribute = rng.choice(list(WORDS))
         single = single_object(scene, rng, attribute)
@@ -142,7 +142,7 @@ def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
         if len(names) > 1 or text in asked:
             continue
         asked.add(text)
-        box = [round(edge / side, 6) for edge, side in zip(boxes[number], sides, strict=True)]
+        box = share_of(scene, boxes[number], 6)
         yield {"text": text, "answer": names[0], "phrases": [{"text": phrase, "boxes": [box]}]}
         if len(asked) == QUESTIONS:
             return

@@ -6,9 +6,11 @@ errors; careless ones make more. A question is about one object only if its phra
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
+from typing import Any
 
 from .annotators import RELATION_WORDS
 from .language import PLURALS, exists, fits, meaning_of, referents, with_article
@@ -82,16 +84,26 @@ class Question:
 
 def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Question]:
     """Makes different questions about a scene."""
-    questions: dict[str, Question] = {}
+    asked = []
+    for draft in islice(drafts(KINDS, scene, rng, combinations), PER_SCENE):
+        answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
+        asked.append(replace(draft, answers=answers))
+    return asked
+
+
+def drafts(
+    kinds: Sequence[Callable[[Scene, random.Random], Any]],
+    scene: Scene,
+    rng: random.Random,
+    combinations: Combinations,
+) -> Iterator[Any]:
+    """Yields different questions about a scene, of kinds that are drawn."""
+    texts = set()
     for _ in range(ATTEMPTS):
-        kind = rng.choice(KINDS)
-        draft = draw_allowed(partial(kind, scene, rng), combinations)
-        if draft is not None and draft.text not in questions:
-            answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
-            questions[draft.text] = replace(draft, answers=answers)
-        if len(questions) == PER_SCENE:
-            break
-    return list(questions.values())
+        draft = draw_allowed(partial(rng.choice(kinds), scene, rng), combinations)
+        if draft is not None and draft.text not in texts:
+            texts.add(draft.text)
+            yield draft
 
 
 def _answer(draft: Question, rng: random.Random, combinations: Combinations) -> str:

@@ -72,10 +72,9 @@ def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple
     paint(screen).save(root / split_of[number] / name, compress_level=1)
     rows: list[dict[str, Any]] = []
     talk: list[dict[str, Any]] = []
-    sizes = (screen.width, screen.height) * 2
     for index, text, kind in rng.sample(asked := [*screens.ask(screen, rng)], len(asked)):
         element = screen.elements[index]
-        box = [round(edge / size, 5) for edge, size in zip(element.box, sizes, strict=True)]
+        box = writers_llava.share_of(screen, element.box)
         x = (box[0] + box[2]) / 2
         y = (box[1] + box[3]) / 2
         row = {"file_name": name, "bbox": box, "instruction": text, "data_type": "text" if element.shown else "icon"}

@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from .captions import Caption
 from .drawn import DrawnImage, Files, Splits
 from .questions import Question
+from .screens import Screen
 from .world import Scene
 from .writers import WORDS, pixels_of
 from .writers_questions import usual_answer
@@ -70,7 +71,7 @@ def _described(image: DrawnImage, caption: Caption) -> tuple[str, list[dict[str,
     phrases = []
     for mention, start, end in spans:
         if mention.members:
-            boxes = [_share(scene, pixels_of(scene.objects[number], scene)) for number in sorted(mention.members)]
+            boxes = [share_of(scene, pixels_of(scene.objects[number], scene)) for number in sorted(mention.members)]
             phrases.append({"message": 1, "start": start, "end": end, "boxes": boxes})
     return text, phrases
 
@@ -83,7 +84,7 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
         start = question.text.index(words)
         places.append((0, start, start + len(words), objects))
     places.append((1, 0, len(answer), question.evidence))
-    boxes = [_share(image.scene, box) for box in image.boxes]
+    boxes = [share_of(image.scene, box) for box in image.boxes]
     phrases = [
         {"message": side, "start": start, "end": end, "boxes": [boxes[each] for each in objects]}
         for side, start, end, objects in places
@@ -92,9 +93,9 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
     return question.text, answer, phrases
 
 
-def _share(scene: Scene, box: Sequence[float]) -> list[float]:
+def share_of(scene: Scene | Screen, box: Sequence[float], digits: int = 5) -> list[float]:
     """A box in pixels as shares of width and height."""
-    return [round(edge / side, 5) for edge, side in zip(box, (scene.width, scene.height) * 2, strict=True)]
+    return [round(edge / side, digits) for edge, side in zip(box, (scene.width, scene.height) * 2, strict=True)]
 
 
 def _conversation(image: str, turns: Iterable[Turn]) -> dict[str, Any]:
