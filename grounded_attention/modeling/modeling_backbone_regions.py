@@ -30,7 +30,7 @@ from transformers.utils import auto_docstring
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_backbone_regions import BackboneRegionsConfig
-from .modeling_fast_rcnn import FastRCNNOutput, check_regions
+from .modeling_fast_rcnn import FastRCNNOutput, features_of_regions
 from .roi_align import roi_align
 
 # Side of the image for the trial run of a backbone whose configuration has no image size.
@@ -158,20 +158,23 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
         Raises:
             ValueError: if boxes do not fit the images, or are not finite.
         """
-        check_regions(pixel_values, region_boxes, region_attention_mask)
-        if region_attention_mask is None:
-            region_attention_mask = region_boxes.new_ones(region_boxes.shape[:2], dtype=torch.long)
-        batch_index, region_index = region_attention_mask.nonzero(as_tuple=True)
+        return features_of_regions(self, pixel_values, region_boxes, region_attention_mask)
+
+    def get_region_features(self, feature_map: Tensor, boxes: Tensor, batch_index: Tensor) -> Tensor:
+        """
+        Computes the features of regions from a feature map.
+
+        Args:
+            feature_map (`torch.Tensor` of shape `(B, C, h, w)`): from `get_feature_map`.
+            boxes (`torch.Tensor` of shape `(K, 4)`): `(x1, y1, x2, y2)` in pixels.
+            batch_index (`torch.LongTensor` of shape `(K,)`): the image of each box.
+
+        Returns:
+            `torch.Tensor` of shape `(K, feature_size)`.
+        """
         stride = self.feature_stride
-        boxes = region_boxes[batch_index, region_index] - stride / 2
-        feature_map = self.get_feature_map(pixel_values)
-        cells = roi_align(
-            feature_map, boxes, batch_index, self.config.roi_size, 1 / stride, self.config.sampling_ratio
-        )
-        values = cells.mean(dim=(2, 3))
-        region_features = values.new_zeros(*region_boxes.shape[:2], values.shape[-1])
-        region_features[batch_index, region_index] = values
-        return FastRCNNOutput(region_features=region_features)
+        sizes = (self.config.roi_size, 1 / stride, self.config.sampling_ratio)
+        return roi_align(feature_map, boxes - stride / 2, batch_index, *sizes).mean(dim=(2, 3))
 
 
 def _choose_auto_class(config: Any) -> Any:

@@ -246,16 +246,21 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
         Raises:
             ValueError: if boxes do not fit the images, or are not finite.
         """
-        check_regions(pixel_values, region_boxes, region_attention_mask)
-        if region_attention_mask is None:
-            region_attention_mask = region_boxes.new_ones(region_boxes.shape[:2], dtype=torch.long)
-        batch_index, region_index = region_attention_mask.nonzero(as_tuple=True)
-        values = self.get_region_features(
-            self.get_feature_map(pixel_values), region_boxes[batch_index, region_index], batch_index
-        )
-        region_features = values.new_zeros(*region_boxes.shape[:2], values.shape[-1])
-        region_features[batch_index, region_index] = values
-        return FastRCNNOutput(region_features=region_features)
+        return features_of_regions(self, pixel_values, region_boxes, region_attention_mask)
+
+
+def features_of_regions(
+    model: Any, pixel_values: Tensor, region_boxes: Tensor, region_attention_mask: Tensor | None
+) -> FastRCNNOutput:
+    """The output of a model with `get_feature_map` and `get_region_features`: zeros for padded regions."""
+    check_regions(pixel_values, region_boxes, region_attention_mask)
+    if region_attention_mask is None:
+        region_attention_mask = region_boxes.new_ones(region_boxes.shape[:2], dtype=torch.long)
+    places = region_attention_mask.nonzero(as_tuple=True)
+    values = model.get_region_features(model.get_feature_map(pixel_values), region_boxes[places], places[0])
+    region_features = values.new_zeros(*region_boxes.shape[:2], values.shape[-1])
+    region_features[places] = values
+    return FastRCNNOutput(region_features=region_features)
 
 
 def check_regions(pixel_values: Tensor, region_boxes: Tensor, region_attention_mask: Tensor | None) -> None:
@@ -281,4 +286,10 @@ def check_regions(pixel_values: Tensor, region_boxes: Tensor, region_attention_m
         )
 
 
-__all__ = ["OLDEST_TRANSFORMERS", "FastRCNNFeatures", "FastRCNNOutput", "FastRCNNPreTrainedModel", "check_regions"]
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "FastRCNNFeatures",
+    "FastRCNNOutput",
+    "FastRCNNPreTrainedModel",
+    "features_of_regions",
+]

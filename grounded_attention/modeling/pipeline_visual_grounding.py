@@ -333,10 +333,6 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     def _encode(self, items: Sequence[GroundingItem]) -> Any:
         """The output of the processor for the batch, on the pipeline's device; the order of regions is unchanged."""
-        # As mappings in a form that processors of earlier checkpoints read too.
-        phrases = [
-            [{"text": 0, "start": phrase.start, "end": phrase.end} for phrase in item.phrases] for item in items
-        ]
         visual: dict[str, Any] = {"images": [item.image for item in items]}
         if not self.reads_pixels:
             visual = {"region_features": [item.features for item in items]}
@@ -346,7 +342,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             batch = self.processor(
                 [item.caption for item in items],
                 region_boxes=[item.known_boxes for item in items],
-                phrases=phrases,
+                phrases=[item.phrases for item in items],
                 **visual,
             )
         finally:

@@ -284,25 +284,17 @@ class VGPHeads(PhraseHeads):
     def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Tensor | None]:
         """Runs the encoder and the box head.
 
-        With a box head the hidden states are recorded, and are therefore computed with padding. Hidden states that
-        were not requested (`output_hidden_states`: all, or those of some indices) are removed from the output.
+        With a box head the hidden states are recorded, and are therefore computed with padding. If they were not
+        requested (`output_hidden_states`), they are removed from the output.
         """
         if self.box_head is None:
             return encoder(*args, return_dict=True, **kwargs), None
         requested = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
-        read = self.config.box_layer + 1
-        some = None
-        if requested is not None and not isinstance(requested, bool):
-            some = [requested] if isinstance(requested, int) else list(requested)
-        outputs = encoder(
-            *args, return_dict=True, output_hidden_states=True if some is None else [*some, read], **kwargs
-        )
-        states = outputs.hidden_states
-        pred_boxes = self.box_head(states[read][:, : outputs.text_hidden_state.shape[1]])
-        if some is None:
-            outputs.hidden_states = states if requested else None
-        elif not {read, read - len(states)} & set(some):
-            outputs.hidden_states = tuple(None if index == read else state for index, state in enumerate(states))
+        outputs = encoder(*args, return_dict=True, output_hidden_states=True, **kwargs)
+        states = outputs.hidden_states[self.config.box_layer + 1]
+        pred_boxes = self.box_head(states[:, : outputs.text_hidden_state.shape[1]])
+        if not requested:
+            outputs.hidden_states = None
         return outputs, pred_boxes
 
     def score_vgp(

@@ -24,7 +24,7 @@ from .unpadding import attend_packed_keys as attend_packed_keys
 
 
 class ConfigView:
-    """A configuration with other values for some fields."""
+    """A configuration, or another object, with other values for some fields."""
 
     def __init__(self, config: Any, **fields: Any):
         self.__dict__.update(fields, _config=config)

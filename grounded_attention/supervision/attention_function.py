@@ -21,7 +21,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
-from grounded_attention.modeling.two_streams import attend_packed_keys
+from grounded_attention.modeling.two_streams import ConfigView, attend_packed_keys
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
@@ -191,16 +191,6 @@ def _is_causal(
     return window
 
 
-class _Override:
-    """Another object with some attributes replaced."""
-
-    def __init__(self, target: Any, **overrides: Any):
-        self.__dict__.update(overrides, _target=target)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
-
-
 def eager_function(module: nn.Module) -> Callable:
     """Finds the eager attention function in the file that defines the class; each model file has its own."""
     for cls in type(module).__mro__:
@@ -220,7 +210,7 @@ def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -
         return eager_function(module)(module, *args, **kwargs)[0]
     if implementation not in _MASKED:
         # The back end reads the name of its kernel from the config, which contains the supervised name.
-        module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
+        module = ConfigView(module, config=ConfigView(module.config, _attn_implementation=implementation))
         if _needs_packed_keys(module, args[3]):
             return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
     if implementation == "flex_attention" and not torch.compiler.is_compiling():

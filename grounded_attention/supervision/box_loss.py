@@ -23,9 +23,10 @@ class BoxLoss:
     Each supervision method has its own weight of this loss, so methods can be compared with and without it.
     """
 
-    def __init__(self, weight: float = 0.0, layer: int = 0):
+    layer = 0  # whose states predict the boxes
+
+    def __init__(self, weight: float):
         self.weight = float(weight)
-        self.layer = layer
 
     @property
     def model_config(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Removes the output of chosen attention heads, to see what a model does without them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -34,27 +34,6 @@ def attention_modules(model: Any) -> dict[int, Any]:
             f"{sorted(by_layer)}; its heads cannot be changed one by one"
         )
     return {layer: by_layer[layer] for layer in sorted(by_layer)}
-
-
-def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Groups (layer, head) pairs by layer."""
-    config = find_language_model(model).config
-    widths = {layer: head_count(module, config) for layer, module in attention_modules(model).items()}
-    return _by_layer(heads, widths, config.num_hidden_layers)
-
-
-def _by_layer(heads: Iterable[tuple[int, int]], widths: Mapping[int, int], layers: int) -> dict[int, list[int]]:
-    """Groups (layer, head) pairs by layer; `widths` has the number of heads of each layer that has any."""
-    grouped: dict[int, list[int]] = {}
-    for layer, head in sorted({(int(layer), int(head)) for layer, head in heads}):
-        width = widths.get(layer, max(widths.values()))
-        if layer not in widths or not 0 <= head < width:
-            known = f"the layers 0 to {len(widths) - 1}"
-            if len(widths) < layers:
-                known = f"softmax attention in the layers {', '.join(map(str, widths))} only"
-            raise ValueError(f"layer {layer}, head {head}: the model has {known}, with the heads 0 to {width - 1}")
-        grouped.setdefault(layer, []).append(head)
-    return grouped
 
 
 @contextmanager
@@ -90,10 +69,18 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
 
 
 def group_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Groups (layer, head) pairs by layer, for a decoder or a model that reads regions."""
-    if not (mixing := _region_projections(model)):
-        return check_heads(model, heads)
-    return _by_layer(heads, {layer: count for layer, (_, count) in mixing.items()}, len(mixing))
+    """Groups (layer, head) pairs by layer; a `ValueError` names one that the model does not have."""
+    widths = {layer: count for layer, (_, count) in output_projections(model).items()}
+    grouped: dict[int, list[int]] = {}
+    for layer, head in sorted({(int(layer), int(head)) for layer, head in heads}):
+        width = widths.get(layer, max(widths.values()))
+        if layer not in widths or not 0 <= head < width:
+            known = f"the layers 0 to {len(widths) - 1}"
+            if max(widths) >= len(widths):
+                known = f"softmax attention in the layers {', '.join(map(str, widths))} only"
+            raise ValueError(f"layer {layer}, head {head}: the model has {known}, with the heads 0 to {width - 1}")
+        grouped.setdefault(layer, []).append(head)
+    return grouped
 
 
 def _region_blocks(model: Any) -> list[tuple[Any, Any]]:
