@@ -248,7 +248,7 @@ class RegionInputs(HeadInputs):
         return self.processor(
             [example.caption for example in examples],
             region_boxes=[record.boxes for record in records],
-            phrases=[[{"text": 0, "start": p.start, "end": p.end} for p in example.phrases] for example in examples],
+            phrases=[[{"start": p.start, "end": p.end} for p in example.phrases] for example in examples],
             return_tensors="pt",
             **seen,
         )

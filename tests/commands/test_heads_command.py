@@ -89,7 +89,7 @@ def test_the_page_shows_the_attention_of_words(files):
     example = AuditExample("a", "a red ball", (Phrase("a red ball", 0, 10, boxes=boxes),))
     plain = AutoModel.from_pretrained(files / "llava")
     (shown,) = capture_examples(plain, grounding, [example], None, lambda _: picture(files))
-    words = [{"text": 0, "start": start, "end": end} for start, end in ((0, 1), (2, 5), (6, 10))]
+    words = [{"sentence": 0, "start": start, "end": end} for start, end in ((0, 1), (2, 5), (6, 10))]
     batch = grounding("a red ball", images=picture(files), phrases=words)
     maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
     assert shown.words == ((0, 1), (2, 5), (6, 10))
@@ -180,7 +180,7 @@ def boxes_by_hand(files, image, caption: str, spans: list[tuple[int, int]]) -> l
     """The boxes in pixels, from eager maps of the whole model."""
     model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
     grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))
-    phrases = [{"text": 0, "start": start, "end": end} for start, end in spans]
+    phrases = [{"sentence": 0, "start": start, "end": end} for start, end in spans]
     batch = grounding(caption, images=image, phrases=phrases)
     maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
     candidates = batch["region_candidate_mask"][0]

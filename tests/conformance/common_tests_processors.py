@@ -42,7 +42,7 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
     def test_model_input_names(self):
         """Upstream calls with text and images; here regions, phrases, tags and an answer make up the other names."""
         processor = self.get_processor()
-        phrases = [{"text": 0, "start": 0, "end": 5, "regions": [1]}, {"text": 0, "start": 6, "end": 11}]
+        phrases = [{"sentence": 0, "start": 0, "end": 5, "regions": [1]}, {"sentence": 0, "start": 6, "end": 11}]
         phrases[1] |= {"boxes": [[0.2, 0.2, 0.9, 0.9]], "scores": [0.5]}
         inputs = processor(
             self.prepare_text_inputs(),
@@ -50,7 +50,7 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
             region_boxes=[[0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.9, 0.9]],
             phrases=phrases,
             phrase_pairs=[[0, 1]],
-            tags=[{"text": 0, "start": 0, "end": 5, "region": 1}],
+            tags=[{"sentence": 0, "start": 0, "end": 5, "regions": [1]}],
             layout=processor.answer_layout,
             **self.own_inputs,
         )

@@ -30,7 +30,7 @@ SIZES = {
 def log_likelihood_by_hand(model, processor, example: AuditExample, instruction: str) -> list[float]:
     """The log-probability of each token of the phrases in the answer."""
     grounding = PatchGroundingProcessor(processor)
-    phrases = [{"text": 1, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
+    phrases = [{"sentence": 1, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
     batch = grounding(instruction, example.caption, images=pictures(COUNT)[example.image_id], phrases=phrases)
     logits = model(**grounding.model_inputs(batch)).logits[0]
     places = [int(batch["text_positions"][0, t]) for t in torch.nonzero(batch["phrase_mask"][0].any(0)).flatten()]
@@ -137,7 +137,7 @@ def masked_likelihood_by_hand(model, regions, example: AuditExample) -> list[flo
     """The log-probability of each token of the phrases with boxes, all of them hidden, one caption at a time."""
     record = regions[example.image_id]
     processor = processor_of(model)
-    spans = [{"text": 0, "start": p.start, "end": p.end} for p in example.phrases if len(p.boxes)]
+    spans = [{"sentence": 0, "start": p.start, "end": p.end} for p in example.phrases if len(p.boxes)]
     batch = processor(
         [example.caption],
         region_boxes=[record.boxes],

@@ -138,7 +138,7 @@ def brute_force(model, processor, examples, regions, word="last", merged=False):
 
     for example in examples:
         record = regions[example.image_id]
-        spans = [{"text": 0, "start": p.start, "end": p.end} for p in example.phrases]
+        spans = [{"sentence": 0, "start": p.start, "end": p.end} for p in example.phrases]
         batch = processor(
             [example.caption], region_features=[record.features], region_boxes=[record.boxes], phrases=[spans]
         )

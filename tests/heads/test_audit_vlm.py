@@ -214,7 +214,7 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
     images = pictures(COUNT)
     model.set_attn_implementation("eager")
     for number, example in enumerate(examples(COUNT)):
-        spans = [{"text": 0, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
+        spans = [{"sentence": 0, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
         batch = grounding(example.caption, images=images[example.image_id], phrases=spans)
         with torch.no_grad():
             maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions

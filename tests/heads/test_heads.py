@@ -46,7 +46,7 @@ def scores_by_hand(model, processor, words: str, instruction: str | None) -> dic
             texts = [(text := example.caption[p.start : p.end], [(0, len(text), p.boxes)]) for p in example.phrases]
         for text, spans in texts:
             number = 0 if instruction is None else 1
-            given = [{"text": number, "start": start, "end": end, "boxes": boxes} for start, end, boxes in spans]
+            given = [{"sentence": number, "start": start, "end": end, "boxes": boxes} for start, end, boxes in spans]
             said = (text, None) if instruction is None else (instruction, text)
             batch = grounding(*said, images=images[example.image_id], phrases=given)
             maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions

@@ -29,4 +29,4 @@ def read_vocabulary(path: Path) -> list[str]:
 def span(text: str, words: str, of: int = 0, **grounding) -> dict:
     """Makes the phrase `words` in `text`, which has index `of` in its example."""
     start = text.index(words)
-    return {"text": of, "start": start, "end": start + len(words), **grounding}
+    return {"sentence": of, "start": start, "end": start + len(words), **grounding}

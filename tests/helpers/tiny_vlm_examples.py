@@ -47,7 +47,7 @@ def make_rows():
             "image": Image.fromarray(rng.integers(0, 255, (40, 30 + 9 * i, 3), dtype=np.uint8)),
             "prompt": "what is this ?",
             "completion": answer,
-            "phrases": [{"words": each, "boxes": [[0.1 * i, 0.1, 0.9, 0.8 - 0.1 * i]]} for each in phrases],
+            "phrases": [{"text": each, "boxes": [[0.1 * i, 0.1, 0.9, 0.8 - 0.1 * i]]} for each in phrases],
         }
         for i, (phrases, answer) in enumerate(zip(words, answers, strict=True))
     ]

@@ -76,7 +76,7 @@ def test_scores_are_those_of_phrase_attention(files, layer, head):
     found = load(files / "model")(example(), layer=layer, head=head, top_k=None)
     model = VLBertForVGP.from_pretrained(files / "model").eval()
     processor = tiny_processor()
-    spans = [{"text": 0, "start": 0, "end": 3}, {"text": 0, "start": 12, "end": 13}]
+    spans = [{"sentence": 0, "start": 0, "end": 3}, {"sentence": 0, "start": 12, "end": 13}]
     known = {"region_features": features(), "region_boxes": BOXES, "image_sizes": (80, 60)}
     inputs = processor(CAPTION, phrases=spans, **known)
     attention = phrase_attention(model, inputs, 1 if layer is None else layer, head)
@@ -110,7 +110,7 @@ def test_every_family_grounds_in_batches(family, tmp_path):
         pipe = VisualGroundingPipeline(model, processor=processor, device="cpu", layer=1, head=0)
         found = pipe(EXAMPLES, batch_size=3)
         for one, records in zip(EXAMPLES, found, strict=True):
-            spans = [{"text": 0, "start": record["start"], "end": record["end"]} for record in records]
+            spans = [{"sentence": 0, "start": record["start"], "end": record["end"]} for record in records]
             known = {"region_features": one["features"], "region_boxes": one["boxes"], "image_sizes": (80, 60)}
             inputs = processor(one["caption"], phrases=spans, **known)
             attention = phrase_attention(model.base_model, inputs, layer=1, head=0)[0]

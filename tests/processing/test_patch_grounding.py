@@ -133,7 +133,7 @@ def test_conversations_and_answers(model_type):
     )
     question = "  what is a dog ? \n"
     answer = "a dog is a dog"
-    phrases = [phrase(question, "a dog"), {"text": 1, "start": 9, "end": 14, "boxes": [[0.0, 0.0, 1.0, 1.0]]}]
+    phrases = [phrase(question, "a dog"), {"sentence": 1, "start": 9, "end": 14, "boxes": [[0.0, 0.0, 1.0, 1.0]]}]
     batch = grounding(question, answer, images=IMAGES[0], phrases=phrases)
     ids = processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
     places = [batch["text_positions"][0][mask].tolist() for mask in batch["phrase_mask"][0]]
@@ -186,7 +186,7 @@ def test_a_box_outside_of_what_the_model_sees_is_reported(caplog):
     phrases = [
         phrase(FIRST, "a dog", boxes=[[0.0, 0.0, 0.1, 1.0]]),
         phrase(FIRST, "cat", boxes=[[0.45, 0.0, 0.5, 1.0]]),
-        {"text": 0, "start": 5, "end": 6, "boxes": [[0.45, 0.0, 0.5, 1.0]]},
+        {"sentence": 0, "start": 5, "end": 6, "boxes": [[0.45, 0.0, 0.5, 1.0]]},
     ]
     batch = processor(FIRST, images=picture(90, 20), phrases=phrases)
     assert batch.dropped_phrases == [[DroppedPhrase(0, "a dog", "regions cut"), DroppedPhrase(2, " ", "no token")]]

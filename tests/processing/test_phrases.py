@@ -177,21 +177,27 @@ def test_ragged_and_empty_batches_of_phrases():
 @pytest.mark.parametrize(
     ("phrase", "message"),
     [
-        ({"text": 0, "start": 2, "end": 99}, "Example 1, phrase 1: characters 2 to 99 are outside its text 'A man"),
-        ({"text": 0, "start": -1, "end": 3}, "characters -1 to 3 are outside"),
-        ({"text": 0, "start": 5, "end": 3}, "characters 5 to 3 are outside"),
-        ({"text": 1, "start": 0, "end": 3}, r"sentence is 1, but the example has 1 text\(s\)"),
+        (
+            {"sentence": 0, "start": 2, "end": 99},
+            "Example 1, phrase 1: characters 2 to 99 are outside its text 'A man",
+        ),
+        ({"sentence": 0, "start": -1, "end": 3}, "characters -1 to 3 are outside"),
+        ({"sentence": 0, "start": 5, "end": 3}, "characters 5 to 3 are outside"),
+        ({"sentence": 1, "start": 0, "end": 3}, r"sentence is 1, but the example has 1 text\(s\)"),
         ({"text": "A man", "start": 0, "end": 3}, "text is 'A man', but characters 0 to 3 are 'A m'"),
-        ({"text": 0, "start": 0}, "Example 1, phrase 1: start and end are 0 and None"),
-        ({"text": 0, "start": 0, "end": 3, "regions": [4]}, r"regions \[4\], but the example has 4 regions"),
-        ({"text": 0, "start": 0, "end": 3, "regions": [-1]}, r"regions \[-1\]"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 30, 30]]}, "gold box .* outside .* always normalised"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.1, 1]]}, "gold box .* is inverted"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]}, "phrase 1, boxes: .* rows of equal length"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": "abcd"}, "phrase 1, boxes: values of type <U4"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": 7}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
-        ({"text": 0, "start": 0, "end": 3, "regions": "0"}, "phrase 1, regions: values of type <U1"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": [0, 0, 1, 1]}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
+        ({"sentence": 0, "start": 0}, "Example 1, phrase 1: start and end are 0 and None"),
+        ({"sentence": 0, "start": 0, "end": 3, "regions": [4]}, r"regions \[4\], but the example has 4 regions"),
+        ({"sentence": 0, "start": 0, "end": 3, "regions": [-1]}, r"regions \[-1\]"),
+        ({"sentence": 0, "start": 0, "end": 3, "boxes": [[0, 0, 30, 30]]}, "gold box .* outside .* always normalised"),
+        ({"sentence": 0, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.1, 1]]}, "gold box .* is inverted"),
+        (
+            {"sentence": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]},
+            "phrase 1, boxes: .* rows of equal length",
+        ),
+        ({"sentence": 0, "start": 0, "end": 3, "boxes": "abcd"}, "phrase 1, boxes: values of type <U4"),
+        ({"sentence": 0, "start": 0, "end": 3, "boxes": 7}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
+        ({"sentence": 0, "start": 0, "end": 3, "regions": "0"}, "phrase 1, regions: values of type <U1"),
+        ({"sentence": 0, "start": 0, "end": 3, "boxes": [0, 0, 1, 1]}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
     ],
 )
 def test_bad_phrases_are_named(phrase, message):
@@ -229,7 +235,7 @@ def test_real_flickr30k_sentence(shared):
         tag, _, words = part.partition(" ") if part.startswith("/EN#") else ("", "", part)
         if tag:
             regions = REGIONS_OF.get(tag.split("/")[1], [])
-            phrases.append({"text": 0, "start": len(text), "end": len(text + words), "regions": regions})
+            phrases.append({"sentence": 0, "start": len(text), "end": len(text + words), "regions": regions})
         text += words
     inputs = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)(text, **REGIONS, phrases=phrases)
     spelled = [tokenizer.decode(inputs["input_ids"][0][mask]) for mask in inputs["phrase_mask"][0]]

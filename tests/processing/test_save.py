@@ -31,7 +31,7 @@ image = np.full((30, 40, 3), 7, dtype=np.uint8)
 found = processor("a", images=image, region_boxes=[[0, 0, 1, 1]])
 print(list(found["pixel_values"].shape), found["image_sizes"].tolist(), found["region_boxes"].shape[1])
 inputs = processor({TEXT!r}, region_features=np.ones((1, {FEATURE_SIZE})), region_boxes=[[0, 0, 1, 1]],
-    phrases=[{{"text": 0, "start": 2, "end": 5, "regions": [0]}}])
+    phrases=[{{"sentence": 0, "start": 2, "end": 5, "regions": [0]}}])
 print(type(processor).__name__, processor.max_regions, processor.region_feature_size, processor.iou_threshold)
 print(inputs["input_ids"].tolist(), inputs["phrase_mask"].int().tolist(), inputs["phrase_regions"].int().tolist())
 """
@@ -87,7 +87,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
         region_boxes=[[0, 0, 1, 1]],
         phrases=[span(TEXT, "man", boxes=[[0, 0, 1, 1]], scores=[0.5])],
         phrase_pairs=[[0, 0]],
-        tags=[span(TEXT, "man", region=0)],
+        tags=[span(TEXT, "man", regions=[0])],
         layout="masked_answer",
     )
     assert list(inputs) == processor.model_input_names

@@ -24,7 +24,10 @@ def regions_of_one(count: int) -> dict:
 
 
 def test_tokens_see_their_region_and_the_rest_the_whole_image():
-    tags = [[span(TEXT, "man", region=0), span(TEXT, "dog", region=2), span(PAIR, "umbrella", 1, region=1)], None]
+    tags = [
+        [span(TEXT, "man", regions=[0]), span(TEXT, "dog", regions=[2]), span(PAIR, "umbrella", 1, regions=[1])],
+        None,
+    ]
     inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=tags, **regions(3, 1))
     # [CLS] a man and a dog [SEP] the umbrella , the ball [SEP]; column 0 is the whole image.
     assert inputs["token_regions"].dtype == torch.int64
@@ -32,27 +35,27 @@ def test_tokens_see_their_region_and_the_rest_the_whole_image():
 
 
 def test_every_piece_of_a_word_is_tagged():
-    inputs = make_processor()("dogs running", tags=[span("dogs running", "dogs", region=0)], **regions_of_one(1))
+    inputs = make_processor()("dogs running", tags=[span("dogs running", "dogs", regions=[0])], **regions_of_one(1))
     pieces = make_processor().tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
     assert pieces == ["[CLS]", "dog", "##s", "run", "##ning", "[SEP]"]
     assert inputs["token_regions"].tolist() == [[-1, 1, 1, -1, -1, -1]]
 
 
 def test_the_first_of_two_tags_counts():
-    tags = [span(TEXT, "man and", region=1), span(TEXT, "and a dog", region=0)]
+    tags = [span(TEXT, "man and", regions=[1]), span(TEXT, "and a dog", regions=[0])]
     assert make_processor()(TEXT, tags=tags, **regions_of_one(2))["token_regions"].tolist() == [
         [-1, -1, 2, 2, 1, 1, -1]
     ]
 
 
 def test_tags_follow_truncation():
-    tags = [span(TEXT, "man", region=0), span(TEXT, "a dog", region=1)]
+    tags = [span(TEXT, "man", regions=[0]), span(TEXT, "a dog", regions=[1])]
     inputs = make_processor()(TEXT, tags=tags, max_length=6, **regions_of_one(2))
     assert inputs["token_regions"].tolist() == [[-1, -1, 1, -1, 2, -1]]
 
 
 def test_tags_follow_regions_that_move_or_are_dropped():
-    tags = [span(TEXT, "man", region=0), span(TEXT, "dog", region=2)]
+    tags = [span(TEXT, "man", regions=[0]), span(TEXT, "dog", regions=[2])]
     inputs = make_processor(max_regions=2)(TEXT, tags=tags, region_scores=[0.1, 0.5, 0.9], **regions_of_one(3))
     assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 2, -1]]
 
@@ -60,7 +63,7 @@ def test_tags_follow_regions_that_move_or_are_dropped():
 def test_region_features_are_in_their_columns():
     """The features at the columns are those of the tagged regions."""
     features = np.arange(4 * FEATURE_SIZE, dtype=np.float32).reshape(4, FEATURE_SIZE)
-    tags = [span(TEXT, word, region=region) for word, region in (("man", 3), ("and", 1), ("dog", 0))]
+    tags = [span(TEXT, word, regions=[region]) for word, region in (("man", 3), ("and", 1), ("dog", 0))]
     inputs = make_processor()(TEXT, region_features=features, region_boxes=[[0, 0, 1, 1]] * 4, tags=tags)
     columns = inputs["token_regions"][0]
     seen = inputs["region_features"][0][columns[columns >= 0]]
@@ -72,7 +75,7 @@ def test_pixels_and_an_empty_list_of_tags():
     processor = VLBertProcessor(make_processor().tokenizer, images)
     image = np.zeros((30, 40, 3), dtype=np.uint8)
     boxes = [[0, 0, 1, 1]]
-    inputs = processor(TEXT, images=image, region_boxes=boxes, tags=[span(TEXT, "dog", region=0)])
+    inputs = processor(TEXT, images=image, region_boxes=boxes, tags=[span(TEXT, "dog", regions=[0])])
     assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 1, -1]]
     assert (processor(TEXT, images=image, region_boxes=boxes, tags=[])["token_regions"] == -1).all()
     assert "token_regions" not in processor(TEXT, images=image, region_boxes=boxes)
@@ -81,14 +84,14 @@ def test_pixels_and_an_empty_list_of_tags():
 @pytest.mark.parametrize(
     ("tag", "message"),
     [
-        ({"text": 0, "start": 0, "end": 1}, "Example 0, tag 0, regions"),
-        ({"text": 0, "start": 0, "end": 1, "region": 2}, r"tag 0: regions \[2\]"),
-        ({"text": 0, "start": 0, "end": 1, "region": -1}, r"tag 0: regions \[-1\]"),
-        ({"text": 0, "start": 0, "end": 1, "region": True}, r"tag 0: regions \[True\]"),
-        ({"text": 0, "start": 0, "end": 1, "region": 1.0}, r"tag 0: regions \[1\.0\]"),
-        ({"text": 0, "start": 0, "end": 99, "region": 0}, "tag 0: characters 0 to 99 are outside its text"),
-        ({"text": 1, "start": 0, "end": 1, "region": 0}, "tag 0: sentence is 1"),
-        ({"text": 0, "start": 0, "region": 0}, "tag 0: start and end are 0 and None"),
+        ({"sentence": 0, "start": 0, "end": 1}, "Example 0, tag 0, regions"),
+        ({"sentence": 0, "start": 0, "end": 1, "regions": [2]}, r"tag 0: regions \[2\]"),
+        ({"sentence": 0, "start": 0, "end": 1, "regions": [-1]}, r"tag 0: regions \[-1\]"),
+        ({"sentence": 0, "start": 0, "end": 1, "regions": [True]}, r"tag 0: regions \[True\]"),
+        ({"sentence": 0, "start": 0, "end": 1, "regions": [1.0]}, r"tag 0: regions \[1\.0\]"),
+        ({"sentence": 0, "start": 0, "end": 99, "regions": [0]}, "tag 0: characters 0 to 99 are outside its text"),
+        ({"sentence": 1, "start": 0, "end": 1, "regions": [0]}, "tag 0: sentence is 1"),
+        ({"sentence": 0, "start": 0, "regions": [0]}, "tag 0: start and end are 0 and None"),
         (3, "tag 0: 3 is not a dictionary"),
     ],
 )
@@ -99,10 +102,10 @@ def test_wrong_tags_are_named(tag, message):
 
 def test_tags_need_regions():
     with pytest.raises(ValueError, match="tags are given without region_features or images"):
-        make_processor()(TEXT, tags=[span(TEXT, "dog", region=0)])
+        make_processor()(TEXT, tags=[span(TEXT, "dog", regions=[0])])
     with pytest.raises(ValueError, match="tags has 1 entries, but `text` has 2"):
         make_processor()([TEXT, TEXT], tags=[[]], **regions(1, 1))
     with pytest.raises(ValueError, match="Example 1, tag 0: regions"):
         features = [np.ones((1, FEATURE_SIZE)), None]
-        tags = [[], [span(TEXT, "dog", region=0)]]
+        tags = [[], [span(TEXT, "dog", regions=[0])]]
         make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)

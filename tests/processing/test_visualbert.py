@@ -92,7 +92,7 @@ def test_the_other_layouts_add_no_question_mark():
 
 
 def test_tags_align_regions_with_the_columns_of_their_words():
-    tags = [span(TEXT, "man", region=1), span(PAIR, "umbrella", 1, region=1), span(TEXT, "a dog", region=0)]
+    tags = [span(TEXT, "man", regions=[1]), span(PAIR, "umbrella", 1, regions=[1]), span(TEXT, "a dog", regions=[0])]
     inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=[tags, None], **regions(3, 1))
     # 0 [CLS] 1 a 2 man 3 and 4 a 5 dog 6 [SEP] 7 the 8 umbrella 9 , 10 the 11 ball
     assert inputs["image_text_alignment"].tolist() == [[[4, 5], [2, 8], [-1, -1]], [[-1, -1], [-1, -1], [-1, -1]]]
@@ -100,13 +100,13 @@ def test_tags_align_regions_with_the_columns_of_their_words():
 
 def test_a_word_can_refer_to_two_regions_with_all_its_pieces():
     text = "dogs run"
-    tags = [span(text, "dogs", region=2), span(text, "dogs", region=0), span(text, "dogs", region=2)]
+    tags = [span(text, "dogs", regions=[2]), span(text, "dogs", regions=[0]), span(text, "dogs", regions=[2])]
     inputs = make_processor()(text, tags=tags, **{name: value[0] for name, value in regions(3).items()})
     assert inputs["image_text_alignment"].tolist() == [[[1, 2], [-1, -1], [1, 2]]]
 
 
 def test_tags_follow_truncation_and_dropped_regions():
-    tags = [span(TEXT, "man", region=0), span(TEXT, "a dog", region=2), span(TEXT, "and", region=1)]
+    tags = [span(TEXT, "man", regions=[0]), span(TEXT, "a dog", regions=[2]), span(TEXT, "and", regions=[1])]
     given = {name: value[0] for name, value in regions(3).items()}
     inputs = make_processor(max_regions=2)(TEXT, tags=tags, max_length=5, region_scores=[0.1, 0.5, 0.9], **given)
     # [CLS] a man and [SEP]; regions 1 and 2 stay
@@ -163,7 +163,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
         [TEXT],
         phrases=[[span(TEXT, "man", boxes=[BOXES[1]], scores=[0.5])]],
         phrase_pairs=[[[0, 0]]],
-        tags=[[span(TEXT, "man", region=0)]],
+        tags=[[span(TEXT, "man", regions=[0])]],
         region_image_indices=[[0]],
         layout="question_mask",
         **regions(1),
@@ -178,7 +178,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
         ({"region_image_indices": [[0]]}, r"shape \(1,\).*for 2 regions"),
         ({"region_image_indices": [[0.0, 1.0]]}, "float64.*one integer"),
         ({"image_features": [np.ones(FEATURE_SIZE)]}, "VisualBERTProcessor has no region for the whole image"),
-        ({"tags": [[span(TEXT, "man", region=2)]]}, r"tag 0: regions \[2\]"),
+        ({"tags": [[span(TEXT, "man", regions=[2])]]}, r"tag 0: regions \[2\]"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -103,7 +103,7 @@ def logits_by_hand(model, inputs, layer: int, head: int):
 
 def make_batch(processor, count: int = 2):
     grounding = PatchGroundingProcessor(processor)
-    phrases = [[{"text": 0, "start": 0, "end": 5, "boxes": [[0.2, 0.2, 0.6, 0.6]]}]] * count
+    phrases = [[{"sentence": 0, "start": 0, "end": 5, "boxes": [[0.2, 0.2, 0.6, 0.6]]}]] * count
     return grounding, grounding(list(TEXTS[:count]), images=list(pictures(count).values()), phrases=phrases)
 
 
@@ -155,7 +155,7 @@ def test_the_ranking_has_the_scores_of_eager_maps_at_the_layers_of_the_model(mod
     (example,) = examples(1)
     grounding = PatchGroundingProcessor(processor)
     phrase = example.phrases[0]
-    given = [{"text": 0, "start": phrase.start, "end": phrase.end, "boxes": phrase.boxes}]
+    given = [{"sentence": 0, "start": phrase.start, "end": phrase.end, "boxes": phrase.boxes}]
     batch = grounding(example.caption, images=pictures(1)["image 0"], phrases=given)
     model.set_attn_implementation("eager")
     maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions

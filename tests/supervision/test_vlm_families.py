@@ -26,10 +26,10 @@ def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dic
     ]
     phrases = [
         [
-            {"text": 0, "start": 0, "end": 5, "boxes": [[0.3, 0.0, 0.8, 0.6]]},
-            {"text": 0, "start": 21, "end": 30, "boxes": [[0.41, 0.4, 0.42, 0.45], [0.0, 0.5, 0.5, 1.0]]},
+            {"sentence": 0, "start": 0, "end": 5, "boxes": [[0.3, 0.0, 0.8, 0.6]]},
+            {"sentence": 0, "start": 21, "end": 30, "boxes": [[0.41, 0.4, 0.42, 0.45], [0.0, 0.5, 0.5, 1.0]]},
         ],
-        [{"text": 0, "start": 4, "end": 13, "boxes": [[0.0, 0.0, 0.6, 1.0]], "image": 1}],
+        [{"sentence": 0, "start": 4, "end": 13, "boxes": [[0.0, 0.0, 0.6, 1.0]], "image": 1}],
     ]
     grounding = PatchGroundingProcessor(processor)
     batch = grounding(["a dog runs after the small cat .", "two red balls"], images=images, phrases=phrases)

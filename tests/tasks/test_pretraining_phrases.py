@@ -233,7 +233,7 @@ def test_rows_are_as_before_without_the_wish_for_phrases():
 def test_a_flipped_picture_has_flipped_phrases():
     text = "the dog left of a cat"
     box = [0.0, 0.2, 0.25, 0.6]
-    phrase = {"text": 0, "start": text.index("a cat"), "end": len(text), "boxes": [box], "scores": [0.5]}
+    phrase = {"sentence": 0, "start": text.index("a cat"), "end": len(text), "boxes": [box], "scores": [0.5]}
     rngs = [np.random.default_rng(0)] * 2
     pictures = [Image.new("RGB", (4, 4))] * 2
     texts, _, _, phrases = flip_some([text] * 2, None, pictures, rngs, 1.0, [[phrase], []])

@@ -127,7 +127,9 @@ def test_a_checkpoint_loads_where_the_project_is_not(first, scenes, tmp_path, me
         "text_pair": ["a box"],
         "region_features": [torch.from_numpy(regions.features.copy())],
         "region_boxes": [torch.from_numpy(regions.boxes.copy())],
-        "phrases": [[{"text": 0, "start": 0, "end": 10, "boxes": []}, {"text": 1, "start": 0, "end": 5, "boxes": []}]],
+        "phrases": [
+            [{"sentence": 0, "start": 0, "end": 10, "boxes": []}, {"sentence": 1, "start": 0, "end": 5, "boxes": []}]
+        ],
         "phrase_pairs": [[(0, 1)]],
     }
     torch.save(arguments, tmp_path / "arguments.pt")

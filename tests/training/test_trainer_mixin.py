@@ -131,8 +131,8 @@ def test_wrong_arguments(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"phrases": [{"words": "a horse", "boxes": []}]}, "row 0 of the batch, phrase 0: the phrase 'a horse' is"),
-        ({"phrases": [{"words": "is", "boxes": []}], "completion": "is"}, "2 times in the texts: give sentence"),
+        ({"phrases": [{"text": "a horse", "boxes": []}]}, "row 0 of the batch, phrase 0: the phrase 'a horse' is"),
+        ({"phrases": [{"text": "is", "boxes": []}], "completion": "is"}, "2 times in the texts: give sentence"),
         ({"completion": None}, "row 0 of the batch has the columns .*; expected messages, or prompt and completion"),
         ({"video": ["clip.mp4"]}, "row 0 of the batch has a video"),
         ({"prompt": None, "messages": [{"role": "assistant", "content": "a dog"}]}, "row 0 of the batch has images"),
@@ -230,7 +230,7 @@ def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
         chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": answer}]
         rows = [{"messages": chat, "image": rows[0]["image"], "phrases": rows[0]["phrases"]}] * 4
     elif case == "empty":
-        rows = [{**rows[0], "phrases": [{"words": "small cat", "boxes": []}]}] * 4
+        rows = [{**rows[0], "phrases": [{"text": "small cat", "boxes": []}]}] * 4
     if way == "trainer":
         make_trainer("transformers", tmp_path, rows=rows, max_steps=3).train()
     else:
@@ -253,7 +253,7 @@ def test_forms_of_a_chat_are_the_same_batch():
     plain = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
     parts = [{"role": each["role"], "content": [{"type": "text", "text": each["content"]}]} for each in plain]
     parts[0]["content"].insert(0, {"type": "image", "text": None})
-    span = [{"text": 1, "start": 2, "end": 11, "boxes": row["phrases"][0]["boxes"], "words": None}]
+    span = [{"sentence": 1, "start": 2, "end": 11, "boxes": row["phrases"][0]["boxes"]}]
     forms = [
         row,
         {"messages": plain},

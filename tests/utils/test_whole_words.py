@@ -68,7 +68,7 @@ def test_a_long_text_is_read_in_one_go(text):
 
 def collated(text, words):
     row = {"image": Image.new("RGB", (60, 40)), "prompt": "What?", "completion": text}
-    row["phrases"] = [{"words": words, "boxes": [[0.1, 0.2, 0.4, 0.9]]}]
+    row["phrases"] = [{"text": words, "boxes": [[0.1, 0.2, 0.4, 0.9]]}]
     processor = make_processor("qwen2_5_vl", byte_pairs=True)
     batch = GroundingCollator(processor)([row])
     places = batch["text_positions"][0][np.asarray(batch["phrase_mask"][0, 0])]
