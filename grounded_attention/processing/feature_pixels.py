@@ -70,16 +70,16 @@ class BackbonePixels:
         return {**self.__dict__, "image_processor_type": type(self).__name__}
 
 
-def load_feature_processor(name_or_path: str, revision: str | None = None) -> FastRCNNImageProcessor | BackbonePixels:
+def load_feature_processor(name_or_path: str) -> FastRCNNImageProcessor | BackbonePixels:
     """Loads the image processor of a region-feature model, by name or folder."""
     try:
-        model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
+        model_type = AutoConfig.from_pretrained(name_or_path).model_type
     except (OSError, ValueError) as error:
         raise ValueError(f"Feature model {name_or_path!r} cannot be used: {first_line(error)}") from error
     try:
         if model_type == "fast_rcnn":
-            return FastRCNNImageProcessor.from_pretrained(name_or_path, revision=revision or "main")
-        return BackbonePixels.from_image_processor(AutoImageProcessor.from_pretrained(name_or_path, revision=revision))
+            return FastRCNNImageProcessor.from_pretrained(name_or_path)
+        return BackbonePixels.from_image_processor(AutoImageProcessor.from_pretrained(name_or_path))
     except (OSError, ValueError, ImportError) as error:
         if model_type == "fast_rcnn":  # converted checkpoints may lack it; the defaults fit all of them
             return FastRCNNImageProcessor()

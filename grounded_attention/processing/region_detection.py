@@ -142,24 +142,21 @@ class RegionDetector:
 def load_detector(
     name_or_path: str,
     queries: Sequence[str] | None = None,
-    revision: str | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> RegionDetector:
     """Loads a detector and its processor from the Hub or a folder."""
     try:
-        model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
+        model_type = AutoConfig.from_pretrained(name_or_path).model_type
         zero_shot = model_type in MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES
         if not zero_shot and model_type not in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
             raise ValueError(f"a model of type {model_type}, which is not an object detector of transformers")
         _check_queries(queries, zero_shot, model_type)
         factory = AutoModelForZeroShotObjectDetection if zero_shot else AutoModelForObjectDetection
-        processor = (AutoProcessor if zero_shot else AutoImageProcessor).from_pretrained(
-            name_or_path, revision=revision
-        )
+        processor = (AutoProcessor if zero_shot else AutoImageProcessor).from_pretrained(name_or_path)
         if zero_shot:
             check_tokenizer(processor.tokenizer)
-        model = factory.from_pretrained(name_or_path, revision=revision, dtype=dtype)
+        model = factory.from_pretrained(name_or_path, dtype=dtype)
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"Detector {name_or_path!r} cannot be used: {first_line(error)}") from error
     return RegionDetector(model.to(device), processor, queries, name_or_path)

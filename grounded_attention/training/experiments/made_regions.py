@@ -50,7 +50,7 @@ def load_extractor(
     elif detector in OWN:
         source = OWN[detector]()
     else:
-        source = load_detector(detector, queries, None, device, dtype)
+        source = load_detector(detector, queries, device, dtype)
     model: Any
     if features == SOURCE:
         model = SceneFeatures()
