@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..utils.boxes import same_shape
 from .grounding_items import GroundingItem, download_image, image_size, is_url, normalise, of_each, rows_of_boxes
 from .region_feature_models import load_region_features
 
@@ -79,7 +80,12 @@ class RegionSource:
         # Of a picture on the web only the boxes are needed, unless the model reads its pixels.
         opened = self._open(image) if self.reads_pixels or not is_url(image) else None
         if opened is not None:
-            item.size = _size_of_copy(opened, item.size)
+            if not same_shape(opened.size, item.size):
+                raise ValueError(
+                    f"the image has {opened.width} x {opened.height} pixels, but the regions are of an image of "
+                    f"{item.size[0]} x {item.size[1]}: give the image that they were found in"
+                )
+            item.size = opened.size
         item.boxes = np.asarray(record.boxes, np.float32)
         item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
         named = callable(getattr(record, "label", None))
@@ -147,18 +153,6 @@ class RegionSource:
         for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
             item.boxes = regions.boxes
             item.features = regions.features
-
-
-def _size_of_copy(image: Any, size: tuple[int, int]) -> tuple[int, int]:
-    """The size of an image that may be a larger or smaller copy of one of `size`. `ValueError` for another shape."""
-    width, height = image.size
-    # A scaled side is rounded to whole pixels.
-    if abs(width * size[1] - height * size[0]) > max(width, height) + max(size):
-        raise ValueError(
-            f"the image has {width} x {height} pixels, but the regions are of an image of {size[0]} x {size[1]}: "
-            "give the image that they were found in"
-        )
-    return width, height
 
 
 def load_features(name: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..utils.boxes import same_shape
 from ..utils.open_images import open_image
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .number_arrays import to_array
@@ -71,7 +72,7 @@ def _match_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Ima
         if image_sizes is None or picture is None:
             continue
         size = to_array(image_sizes[example], f"Example {example}: image_sizes")
-        if size.shape == (2,) and abs(size[0] * picture.height - size[1] * picture.width) > max(*size, *picture.size):
+        if size.shape == (2,) and not same_shape(tuple(size.tolist()), picture.size):
             raise ValueError(
                 f"Example {example}: image_sizes is {size.tolist()}, but the image has {picture.width} x "
                 f"{picture.height} pixels, another aspect ratio; check for a rotation (EXIF) or for another image."

@@ -4,7 +4,7 @@
 Shape letters: L layers, B batch, H heads, N sequence, T text, P phrases, R regions, Q rows, K columns, U query rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -60,7 +60,7 @@ class SoftAttention(DirectSupervision):
         ValueError: if an option has another value.
     """
 
-    defaults: Mapping[str, Any] = {}
+    defaults: dict[str, Any] = {}
 
     def __init__(
         self,
@@ -76,17 +76,24 @@ class SoftAttention(DirectSupervision):
         outside: Weight | None = None,
     ):
         super().__init__(layers, heads, directions=["text_to_region"])
-        options: dict[str, Any] = {
+        given = {
             "rows": rows,
             "target": target,
             "spread": spread,
             "background": background,
             "reduction": reduction,
+            "top_queries": top_queries,
+            "divergence": divergence,
+            "outside": outside,
         }
-        options |= {"top_queries": top_queries, "divergence": divergence, "outside": outside}
-        plain = {"spread": 0.8, "background": 0.0, "top_queries": 1, "divergence": "kl", "outside": 0.0}
-        chosen = {**plain, **self.defaults, **{name: value for name, value in options.items() if value is not None}}
-        self.options = {name: chosen[name] for name in options}
+        usual = {
+            "spread": 0.8,
+            "background": 0.0,
+            "top_queries": 1,
+            "divergence": "kl",
+            "outside": 0.0,
+        } | self.defaults
+        self.options: dict[str, Any] = {name: usual[name] if value is None else value for name, value in given.items()}
         if self.options["rows"] == "anchor":
             self.empty = ANCHORLESS
         if self.options["divergence"] == "reverse_kl" and not self.options["background"]:

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Overlap and units of boxes, with the two pixel conventions of evaluations; any package may import this module.
 
-`grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
+`grounded_attention.processing.region_boxes` has the overlap of tensors.
 """
 
 from typing import Any
