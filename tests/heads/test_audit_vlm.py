@@ -63,7 +63,7 @@ def brute_force(model, processor, given, word="last", merged=False, instruction=
             boxes = phrase.boxes
             if merged:
                 boxes = np.concatenate([boxes[:, :2].min(0), boxes[:, 2:].max(0)])[None]
-            span = {"text": int(instruction is not None), "start": phrase.start, "end": phrase.end}
+            span = {"sentence": int(instruction is not None), "start": phrase.start, "end": phrase.end}
             said = (example.caption, None) if instruction is None else (instruction, example.caption)
             batch = grounding(*said, images=images[example.image_id], phrases=[span])
             maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions

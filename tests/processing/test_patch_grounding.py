@@ -31,7 +31,7 @@ IMAGES = [[picture(*size) for size in sizes] for sizes in SIZES]
 
 def phrase(text: str, words: str, which: int = 0, **other) -> dict:
     start = text.index(words)
-    return {"text": which, "start": start, "end": start + len(words), **other}
+    return {"sentence": which, "start": start, "end": start + len(words), **other}
 
 
 def words_of(processor, batch, example: int, row: int) -> list[str]:

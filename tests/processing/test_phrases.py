@@ -51,7 +51,7 @@ def test_masks_equal_the_tokenizers_character_map():
         for _ in range(6):
             of = source.randrange(2)
             start = source.randrange(len(texts[of]))
-            spans.append({"text": of, "start": start, "end": source.randint(start, len(texts[of]))})
+            spans.append({"sentence": of, "start": start, "end": source.randint(start, len(texts[of]))})
         phrases.append(spans)
     inputs = make_processor()(firsts, seconds, phrases=phrases)
     encoding = make_tokenizer()(firsts, seconds, split_special_tokens=True, padding=True, return_tensors="pt")
@@ -59,7 +59,7 @@ def test_masks_equal_the_tokenizers_character_map():
     for example, spans in enumerate(phrases):
         for row, phrase in enumerate(spans):
             characters = range(phrase["start"], phrase["end"])
-            tokens = {encoding.char_to_token(example, at, sequence_index=phrase["text"]) for at in characters}
+            tokens = {encoding.char_to_token(example, at, sequence_index=phrase["sentence"]) for at in characters}
             expected = sorted(tokens - {None})
             assert inputs["phrase_mask"][example, row].nonzero().flatten().tolist() == expected
             reported = [record.reason for record in inputs.dropped_phrases[example] if record.phrase == row]
@@ -105,7 +105,7 @@ def test_whole_image_is_never_gold():
 
 def test_indices_and_no_grounding():
     phrases = [
-        span(TEXT, "man", entity_id="7"),  # a builder's own key, which has no regions
+        span(TEXT, "man", entity="7"),
         span(TEXT, "A", regions=[3, 0]),
         span(TEXT, "in"),
         span(TEXT, "in", boxes=[]),
@@ -258,5 +258,5 @@ def test_pairs_of_another_form_are_refused(pairs):
 
 
 def test_a_batch_needs_a_list_of_phrases_for_each_example():
-    with pytest.raises(ValueError, match="Example 0, phrase 0: 'text' is not a dictionary"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: 'sentence' is not a dictionary"):
         make_processor()([TEXT], phrases=[span(TEXT, "man")])
