@@ -45,14 +45,12 @@ class ImageTokens:
 class Token:
     """A token of a processor: its attribute of this name, or of its tokenizer; other words are the token itself.
 
-    `tokenizer.name` is that of the tokenizer; several names stand in braces.
+    `tokenizer.name` is that of the tokenizer.
     """
 
     name: str
 
     def __call__(self, processor: Any) -> str:
-        if "{" in self.name:
-            return "".join(Token(name)(processor) for name in self.name.strip("{}").split("}{"))
         name = self.name.removeprefix("tokenizer.")
         parts = [getattr(processor, "tokenizer", None), *([] if name != self.name else [processor])]
         return next((getattr(part, name) for part in reversed(parts) if hasattr(part, name)), name)
@@ -119,6 +117,11 @@ _BOI_EOI = ("boi_token", "eoi_token")
 def _chart_tokens(processor: Any) -> str:
     """The tokens of an image of PP-Chart2Table, all of which stand in its prompts."""
     return "<imgpad>" * (processor.image_processor.size["height"] // 64) ** 2
+
+
+def _ended_image(processor: Any) -> str:
+    """An image in a prompt of HunYuan-VL."""
+    return processor.image_start_token + processor.image_token + processor.image_end_token
 
 
 IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
@@ -237,7 +240,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "hunyuan_vl": ImageTokenFamily(
         "HunYuanVLProcessor",
         grids.hunyuan_vl,
-        placeholder=Token("{image_start_token}{image_token}{image_end_token}"),
+        placeholder=_ended_image,
         around=_IMAGE_START_END,
         adds_special_tokens=False,
     ),
