@@ -12,8 +12,8 @@ from transformers import AutoConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from ..utils.open_images import open_images
+from ..utils.plain_text import first_sentences
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
-from .region_detection import first_line
 
 # VL-BERT's region-feature network reads 600 x 1000 pixels; other backbones get the same ratio of the sides.
 LONGEST_TO_SHORTEST = 5 / 3
@@ -75,7 +75,7 @@ def load_feature_processor(name_or_path: str) -> FastRCNNImageProcessor | Backbo
     try:
         model_type = AutoConfig.from_pretrained(name_or_path).model_type
     except (OSError, ValueError) as error:
-        raise ValueError(f"Feature model {name_or_path!r} cannot be used: {first_line(error)}") from error
+        raise ValueError(f"Feature model {name_or_path!r} cannot be used: {first_sentences(error)}") from error
     try:
         if model_type == "fast_rcnn":
             return FastRCNNImageProcessor.from_pretrained(name_or_path)
@@ -83,4 +83,4 @@ def load_feature_processor(name_or_path: str) -> FastRCNNImageProcessor | Backbo
     except (OSError, ValueError, ImportError) as error:
         if model_type == "fast_rcnn":  # converted checkpoints may lack it; the defaults fit all of them
             return FastRCNNImageProcessor()
-        raise ValueError(f"Feature model {name_or_path!r} has no image processor: {first_line(error)}") from error
+        raise ValueError(f"Feature model {name_or_path!r} has no image processor: {first_sentences(error)}") from error

@@ -18,6 +18,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
+from ..utils.plain_text import first_sentences
 from .region_boxes import check_pixel_boxes
 from .sequence_layouts import check_tokenizer
 
@@ -158,7 +159,7 @@ def load_detector(
             check_tokenizer(processor.tokenizer)
         model = factory.from_pretrained(name_or_path, dtype=dtype)
     except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"Detector {name_or_path!r} cannot be used: {first_line(error)}") from error
+        raise ValueError(f"Detector {name_or_path!r} cannot be used: {first_sentences(error)}") from error
     return RegionDetector(model.to(device), processor, queries, name_or_path)
 
 
@@ -267,11 +268,6 @@ def weights_digest(model: torch.nn.Module) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """Returns the first paragraph of a message in one line; those of transformers have many lines."""
-    return " ".join(str(error).strip().partition("\n\n")[0].split()) or type(error).__name__
 
 
 def _label_names(config: Any) -> list[str]:
