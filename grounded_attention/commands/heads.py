@@ -62,9 +62,8 @@ from typing import Any
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads import SAME_SPLIT
 
-from .choices import VALIDATION
 from .command_line import Program, explain_error
-from .heads_options import Heads
+from .heads_options import VALIDATION, Heads
 from .models import ModelOptions
 
 # The options of --run; the others are those of its recipe.

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from grounded_attention.heads import RANKS, WORDS
 
-from .choices import VALIDATION
 from .number_options import Count, Positive
+
+VALIDATION = "validation"
 
 
 @dataclass

@@ -48,9 +48,8 @@ from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
-from .heads_models import load
 from .heads_options import Heads
-from .heads_work import one_of_each_image, put_in_card, rows_of_builder, write_files
+from .heads_work import load, one_of_each_image, put_in_card, rows_of_builder, write_files
 from .key_values import options_of
 from .models import ModelOptions
 

@@ -71,7 +71,6 @@ def show(
         ("boxes", f"{report.convention or 'none'}: {report.known_by}" if report.convention else "none"),
         ("phrases", f"{report.phrases:,} with {report.boxes:,} boxes"),
     ]
-    about += [("licence", licence)] if (licence := _licence(source)) else []
     about += [("missing pictures", ", ".join(report.missing))] if report.missing else []
     counts: list[tuple[str, Any]] = [
         ("boxes per phrase", report.boxes_per_phrase),
@@ -81,28 +80,6 @@ def show(
     dropped = [(why, number, "; ".join(report.examples.get(why, ()))) for why, number in report.dropped.items()]
     write_text(output, rows_page(name, about, {"Rows": shown}, counts, dropped))
     return {"page": str(output), **report.to_dict()}, f"{report}\n{output} shows {len(shown)} rows"
-
-
-def _licence(source: str) -> str:
-    """What the card of a data set on the Hub says; nothing for files."""
-    from grounded_attention.dataset_scripts.builders.rows import find_files
-    from grounded_attention.dataset_scripts.rows.opening import hub_name
-
-    if find_files(source):
-        return ""
-    from huggingface_hub import DatasetCard, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    name, _, revision = hub_name(source)
-    try:
-        path = hf_hub_download(name, "README.md", repo_type="dataset", revision=revision)
-        card = DatasetCard(Path(path).read_text(encoding="utf-8")).data
-    except EntryNotFoundError:
-        return "no card says one: ask its authors"
-    licence = card.get("license_name") or card.get("license")
-    if isinstance(licence, list):
-        return ", ".join(licence)
-    return licence or "the card says none: ask its authors"
 
 
 main = Program("data show", show)

@@ -9,7 +9,6 @@ there is the text, as a comment.
 import ast
 import re
 import symtable
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from .whole_files import write_text
 SHIPPED = (PACKAGE / "modeling", PACKAGE / "processing")
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
-_WIDTH = 119
 # The first line of each of our files
 _AUTHORS = "# Copyright 2026 The grounded-attention authors"
 
@@ -244,20 +242,9 @@ def _list_imports(statements: Iterable[_Statement]) -> dict[str, tuple[str, str]
 
 
 def _format_imports(imports: Mapping[str, tuple[str, str]]) -> str:
-    grouped: dict[tuple[bool, bool, str], set[str]] = defaultdict(set)
-    for module, what in imports.values():
-        package = (module or what).partition(".")[0]
-        grouped[package not in sys.stdlib_module_names, bool(module), module].add(what)
-    lines: list[str] = []
-    for (_, _, module), names in sorted(grouped.items()):
-        if not module:
-            lines += [f"import {name}" for name in sorted(names)]
-            continue
-        line = f"from {module} import {', '.join(sorted(names))}"
-        if len(line) > _WIDTH:
-            line = "\n".join([f"from {module} import (", *(f"    {each}," for each in sorted(names)), ")"])
-        lines.append(line)
-    return "".join(f"{line}\n" for line in lines)
+    """A line for each name, so that none is too long."""
+    lines = {f"from {module} import {what}\n" if module else f"import {what}\n" for module, what in imports.values()}
+    return "".join(sorted(lines, reverse=True))
 
 
 def _join(statements: Sequence[_Statement]) -> str:

@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForImageTextToText, AutoProcessor, BertConfig
 
 from grounded_attention.commands import heads as command
-from grounded_attention.commands.image_options import folder_pictures
+from grounded_attention.commands.heads_work import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.card import HEADS as SECTION
 from grounded_attention.heads.examples import grounded_examples

@@ -12,11 +12,11 @@ from grounded_attention.utils.plain_text import short_names
         (["runs/a/direct"], 1, ["direct"]),
         (["runs/a/direct"], 2, ["a/direct"]),
         (["direct"], 2, ["direct"]),
-        (["runs/a/direct", "runs/b/direct", "runs/b/none"], 1, ["a/direct", "b/direct", "none"]),
+        (["runs/a/direct", "runs/b/direct", "runs/b/none"], 1, ["a/direct", "b/direct", "b/none"]),
         (["a/x/direct", "b/x/direct"], 2, ["a/x/direct", "b/x/direct"]),
         (["direct", "runs/direct"], 1, ["direct", "runs/direct"]),
         (["/direct", "direct"], 1, ["/direct", "direct"]),
-        (["runs/direct", "runs/direct/"], 1, ["direct", "direct (2)"]),
+        (["runs/direct", "runs/direct/"], 1, ["direct", "direct"]),
     ],
 )
 def test_names_are_the_shortest_that_differ(paths, parts, names):
