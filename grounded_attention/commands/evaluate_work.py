@@ -10,10 +10,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from transformers.utils import logging
 
-from grounded_attention.heads.attention_grounding import INTERVALS
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.metrics.significance import estimate_ratio
 from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images
@@ -223,8 +221,6 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
 
 def _lines(part: Scored) -> Iterator[str]:
     """The numbers of a part; shares of items have their interval over images."""
-    words = part.numbers.get("text_to_region_tokens")
-    heads = part.numbers.get(INTERVALS)
     for name, value in part.numbers.items():
         text = f"{part.name}: {name} "
         if name in part.items:
@@ -232,9 +228,5 @@ def _lines(part: Scored) -> Iterator[str]:
             scores, images = zip(*((score, image) for score, image in pairs if score is not None), strict=True)
             each = estimate_ratio(scores, None, images)
             yield f"{text}{value:.4f} ({interval_text((each.low, each.high), '.4f')}; {each.count} items)"
-        elif name == "text_to_region_best_head" and heads is not None:
-            place = np.argmax(part.numbers["text_to_region_by_head"])
-            ends = interval_text((np.ravel(heads["low"])[place], np.ravel(heads["high"])[place]), ".4f")
-            yield f"{text}{value:.4f} ({ends}; {words} words, on which the head is the best)"
         elif isinstance(value, int | float):
             yield text + (f"{value:.4f}" if isinstance(value, float) else str(value))

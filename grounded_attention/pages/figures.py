@@ -18,7 +18,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
@@ -34,10 +34,9 @@ __all__ = [
 ]
 
 HEADS = "text_to_region_by_head"  # key of an entry of the logs with an (L, H) accuracy
-# Colour, line and marker; methods without an entry have the others in turn.
-METHODS = {"none": (GREY, ":", "o"), "indirect": (SKY, "-.", "s"), "direct": (VERMILLION, "-", "^")}
-METHODS["semi_direct"] = (GREEN, "--", "D")
-OTHERS = ((ORANGE, "v"), (BLUE, "P"), (PURPLE, "X"), ("black", "*"))
+# Colour and line; methods without an entry have the others in turn.
+METHODS = {"none": (GREY, ":"), "indirect": (SKY, "-."), "direct": (VERMILLION, "-"), "semi_direct": (GREEN, "--")}
+OTHERS = [(colour, line) for line in (":", "-.", "-", "--") for colour in (ORANGE, BLUE, PURPLE, "black")]
 
 
 def heads_figure(
@@ -103,23 +102,6 @@ def _legend_below(figure: Figure, *grid: Axes) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
-def _line(method: str, methods: Iterable[str], **marker: Any) -> dict[str, Any]:
-    """The look of the line of a method; markers tell lines apart without colour where they overlap."""
-    if method in METHODS:
-        colour, line, symbol = METHODS[method]
-    else:
-        turn, place = divmod([name for name in methods if name not in METHODS].index(method), len(OTHERS))
-        colour, symbol = OTHERS[place]
-        line = (":", "-.", "-", "--")[turn % 4]
-    return {
-        "color": colour,
-        "ls": line,
-        "lw": 1.8,
-        "label": method,
-        **({"marker": symbol, **marker} if marker else {}),
-    }
-
-
 # Heads and layers
 
 
@@ -167,17 +149,16 @@ def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
 
 
 def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:
+    others = [method for method in methods if method not in METHODS]
     for method, curve in by_method.items():
-        marker = {"ms": 4} if len(curve) <= 10 else {}
-        axes.plot(list(curve), list(curve.values()), **_line(method, methods, **marker))
+        colour, line = METHODS[method] if method in METHODS else OTHERS[others.index(method) % len(OTHERS)]
+        marker = "o" if len(curve) <= 10 else None
+        axes.plot(list(curve), list(curve.values()), color=colour, ls=line, lw=1.8, ms=4, marker=marker, label=method)
     values = [value for curve in by_method.values() for value in curve.values()]
     if name.startswith("eval_"):
         axes.set_ylim(0, 1.02)
     elif min(values) > 0 and max(values) > 20 * min(values):
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(name.replace("_", " "), fontsize=10)
     axes.set_xlabel("step", fontsize=9)
     axes.set_xlim(left=0)

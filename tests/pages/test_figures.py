@@ -267,8 +267,6 @@ def test_one_panel_a_component_one_line_a_method(tmp_path):
     assert [axes.get_yscale() for axes in figure.axes[:2]] == ["log", "linear"]
     figure.canvas.draw()
     low, high = figure.axes[0].get_ylim()
-    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels(which="both") if label.get_text()]
-    assert {"0.02", "0.05", "0.1", "0.2", "0.5", "1"} <= set(ticks)
     assert low < 0.02
     assert high > 1
     assert len(figure.legends) == 1
