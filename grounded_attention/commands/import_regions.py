@@ -83,11 +83,11 @@ def import_regions(
     folder = Path(output)
     if resume and (finished := finished_table(folder, provenance)) is not None:
         return finished
-    records = (record for source in sources for record in source_records(source, format, feature_size))
+    records = (record for source in sources for record in source_records(source, format))
     with RegionTableWriter(output, provenance, resume=resume) as writer:
         total = sum(source["bytes"] for source in provenance["sources"])
         with tqdm(total=total, unit="B", unit_scale=True, disable=not progress or is_quiet(), desc="regions") as bar:
-            writer.summary = _copy(records, writer, on_error, bar)
+            writer.summary = _copy(records, writer, feature_size, on_error, bar)
         if not writer.written:
             first = next(iter(writer.summary["problems"]), "the files are empty")
             raise DataError("no usable row", expected=f"the format {format}", hint=f"the first problem: {first}")
@@ -101,7 +101,9 @@ def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector
     return {"sources": files, "format": format, "feature_size": feature_size, "detector": detector}
 
 
-def _copy(records: Iterable[SourceRecord], writer: RegionTableWriter, on_error: str, bar: tqdm) -> dict[str, Any]:
+def _copy(
+    records: Iterable[SourceRecord], writer: RegionTableWriter, feature_size: int, on_error: str, bar: tqdm
+) -> dict[str, Any]:
     """Writes the records that the table does not contain yet; rows skipped before an interruption are read again.
 
     Rows are numbered from 1 over all files.
@@ -115,7 +117,7 @@ def _copy(records: Iterable[SourceRecord], writer: RegionTableWriter, on_error: 
             _check_unchanged(record, known[rows])
         else:
             try:
-                regions = record.read()
+                regions = record.read(feature_size)
                 with record.located():
                     writer.write(regions, source_row=rows)
             except DataError as error:

@@ -24,14 +24,14 @@ NEWLINE = b"\n"
 BOM = b"\xef\xbb\xbf"
 OTHER_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
-_Path = str | os.PathLike[str]
+AnyPath = str | os.PathLike[str]
 
 
 class FileError(ValueError):
     """A file cannot be read; the message names it, the place and the problem."""
 
 
-def open_data(path: _Path) -> io.BufferedReader:
+def open_data(path: AnyPath) -> io.BufferedReader:
     """Opens a data file for reading, as bytes."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path}: not a regular file, expected a file with data")
@@ -49,7 +49,7 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
+def read_data(path: AnyPath, limit: int = MAX_DATA_BYTES) -> bytes:
     """Reads a file of at most `limit` bytes."""
     with open_data(path) as file:
         # Not read(limit + 1), which reserves that many bytes.
@@ -59,7 +59,7 @@ def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
     return content
 
 
-def read_text(path: _Path, limit: int = MAX_DATA_BYTES) -> str:
+def read_text(path: AnyPath, limit: int = MAX_DATA_BYTES) -> str:
     """Reads a UTF-8 text; a byte order mark at its start is skipped."""
     return decode_text(read_data(path, limit), path)
 
@@ -105,7 +105,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
+def read_json(path: AnyPath, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
     """Reads a JSON file."""
     return parse_json(read_text(path, limit), path, **options)
 

@@ -150,4 +150,4 @@ def test_an_entry_of_hdf5_without_its_link_is_refused(tmp_path, monkeypatch):
         file.create_group("7")
     monkeypatch.setattr(h5py.Group, "get", lambda *_, **__: None)
     with pytest.raises(DataError, match=r"a\.h5: damaged HDF5 file"):
-        list(read_h5(path, 8))
+        list(read_h5(path))

@@ -1,4 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import base64
 import json
 import subprocess
 import sys
@@ -304,8 +305,12 @@ def test_real_lxmert_file(shared: Path, tmp_path: Path) -> None:
     source = shared / "real" / "features" / "train2014_obj36.tsv"
     words = (shared / "real" / "vocab" / "vg_objects_vocab.txt").read_text().splitlines()
     colours = (shared / "real" / "vocab" / "vg_attributes_vocab.txt").read_text().splitlines()
-    raw = next(source_records(source, "lxmert_tsv", 2048)).decode()
-    assert raw.features[0].sum(dtype=np.float64) == pytest.approx(1029.5025, abs=1e-4)
+
+    def features_of(record):
+        return np.frombuffer(base64.b64decode(record.decode()["features"]), "<f4").reshape(-1, 2048)
+
+    first = features_of(next(source_records(source, "lxmert_tsv")))[0]
+    assert first.sum(dtype=np.float64) == pytest.approx(1029.5025, abs=1e-4)
     info = run(source, tmp_path / "regions", feature_size=2048)
     table = RegionTable.open(tmp_path / "regions")
     table.verify()
@@ -317,6 +322,5 @@ def test_real_lxmert_file(shared: Path, tmp_path: Path) -> None:
     assert first.scores[0] == pytest.approx(0.85, abs=0.005)
     np.testing.assert_allclose(first.boxes[0] * [500, 333, 500, 333], [0, 0, 361.85, 216.98], atol=0.005)
     assert first.features[0].sum(dtype=np.float64) == pytest.approx(1029.5025, abs=0.03)
-    for record in source_records(source, "lxmert_tsv", 2048):
-        features = record.decode().features
-        assert np.abs(table[record.image_id].features - features).max() <= 0.0149
+    for record in source_records(source, "lxmert_tsv"):
+        assert np.abs(table[record.image_id].features - features_of(record)).max() <= 0.0149

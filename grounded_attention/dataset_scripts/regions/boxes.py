@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Boxes of images that are known before a detector runs, from a JSON file."""
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import MAX_FLOAT32, json_lines
-from grounded_attention.utils.bounded_files import parse_json, read_json, unique_keys
+from grounded_attention.utils.bounded_files import AnyPath, parse_json, read_json, unique_keys
 
 _EXPECTED = (
     'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '
@@ -32,7 +31,7 @@ class _Record(BaseModel):
     labels: list[str] | None = None
 
 
-def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+def read_boxes(path: AnyPath) -> dict[str, dict[str, Any]]:
     """Reads the boxes of images from a JSON file.
 
     The file is one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`, or JSON lines

@@ -7,7 +7,6 @@ another number of processes than the run before.
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -21,6 +20,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
+from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.progress import is_quiet
 
 from .files import SHARDS, read_manifest
@@ -46,7 +46,7 @@ class Extractor(Protocol):
 def extract_table(
     images: Sequence[ImageFile],
     extractor: Extractor,
-    output: str | os.PathLike[str],
+    output: AnyPath,
     open_image: Callable[[Path], Any],
     *,
     source: str = "",

@@ -15,10 +15,11 @@ from grounded_attention.dataset_scripts.files.records import Record, id_text, pl
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
-from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, import_library, regions_from_fields
-from .rows import Regions
+from .reader_records import MAX_RECORD_BYTES, SourceRecord, import_library
 
 logger = logging.getLogger(__name__)
+
+Columns = Mapping[str, Any]  # the fields of an image
 
 INDEX_SUFFIX = "_imgid2idx.pkl"
 GQA_INFO = "gqa_objects_info.json"
@@ -28,7 +29,7 @@ GQA = ("features", "bboxes")
 SIZE_TOLERANCE = 0.51
 
 
-def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+def read_h5(path: Path) -> Iterator[SourceRecord]:
     """Reads an HDF5 file; its datasets determine which of four layouts it has.
 
     Fixed (hengyuan-hu): `image_features` (N, 36, D), `image_bb` (N, 36, 4) in pixels, `spatial_features` (N, 36, 6).
@@ -47,7 +48,7 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
         with h5py.File(path, "r") as file:
             arrays = {name: _own(file, name, path) for name in file} if len(file) < 10 else {}
             images: list[tuple[str, Any]]
-            fields: Callable[[Any, Any], Mapping[str, Any]]
+            fields: Callable[[Any, Any], Columns]
             if "image_features" in arrays:
                 content = arrays
                 images = _image_rows(path, arrays)
@@ -62,7 +63,7 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
                 fields = _volta_fields
             size = path.stat().st_size // max(len(images), 1)
             for number, (image_id, place) in enumerate(images, start=1):
-                decode = partial(_decode, fields, content, place, image_id, feature_size)
+                decode = partial(fields, content, place)
                 yield SourceRecord(path, number, image_id, size, decode, f"image {image_id}")
     except (OSError, RuntimeError, KeyError, TypeError) as error:
         if isinstance(error, DataError):
@@ -90,12 +91,6 @@ def _own(group: Any, name: str, path: Path | None = None) -> Any:
     return entry
 
 
-def _decode(
-    fields: Callable[[Any, Any], Mapping[str, Any]], content: Any, place: Any, image_id: str, size: int
-) -> Regions:
-    return regions_from_fields(fields(content, place), image_id, size)
-
-
 def _compare(path: Path, images: int, named: int) -> None:
     """Warns if the index of a file does not name each of its images."""
     if images != named:
@@ -120,7 +115,7 @@ def _image_rows(path: Path, file: Any) -> list[tuple[str, int]]:
     return sorted(pairs, key=lambda pair: pair[1])  # in the file's order, so that it is read from its begin to its end
 
 
-def _hengyuan_fields(file: Any, row: int) -> Mapping[str, Any]:
+def _hengyuan_fields(file: Any, row: int) -> Columns:
     place: Any = row
     if "pos_boxes" in file:
         bounds = np.asarray(_rows(file, "pos_boxes", row))
@@ -155,7 +150,7 @@ def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
     return round(size)
 
 
-def _gqa_info(path: Path, file: Any) -> list[tuple[str, dict[str, Any]]]:
+def _gqa_info(path: Path, file: Any) -> list[tuple[str, Columns]]:
     """Reads the entries of this file's images, in its order; each has a row of its own."""
     index = path.with_name(GQA_INFO)
     number = re.search(r"_(\d+)$", path.stem)
@@ -168,7 +163,7 @@ def _gqa_info(path: Path, file: Any) -> list[tuple[str, dict[str, Any]]]:
     except (ValueError, AttributeError) as error:
         expected = "{image id: {width, height, objectsNum, idx, file}}"
         raise DataError("not the objects' info", file=index, found=repr(error)[:200], expected=expected) from error
-    entries: dict[int, tuple[str, dict[str, Any]]] = {}
+    entries: dict[int, tuple[str, Columns]] = {}
     for image_id, values in content:
         entry = Record(values, index, f"image {image_id}", "get the file again")
         if entry.integer("file", minimum=0) != int(number[1]):
@@ -181,13 +176,13 @@ def _gqa_info(path: Path, file: Any) -> list[tuple[str, dict[str, Any]]]:
     return [entries[row] for row in sorted(entries)]
 
 
-def _gqa_fields(file: Any, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def _gqa_fields(file: Any, entry: Columns) -> Columns:
     features, boxes = (np.asarray(_rows(file, name, entry["idx"])) for name in GQA)
     sizes = {"image_w": entry.get("width"), "image_h": entry.get("height"), "num_boxes": entry.get("objectsNum")}
     return {**sizes, "boxes": boxes, "features": features}
 
 
-def _volta_fields(file: Any, name: str) -> Mapping[str, Any]:
+def _volta_fields(file: Any, name: str) -> Columns:
     group = _own(file, name)
     if not hasattr(group, "items"):
         layouts = "groups with boxes and features, or image_features, or features and bboxes"

@@ -2,18 +2,17 @@
 """Reader of one JSON file an image, VL-BERT's, in a zip or a folder."""
 
 import lzma
-import os
 import zipfile
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
+from grounded_attention.utils.bounded_files import AnyPath, FileError, open_data, parse_json
 
-from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, check_length, regions_from_fields
-from .rows import Regions
+from .reader_records import MAX_RECORD_BYTES, SourceRecord, check_length
 
 IN_ZIP = ".zip@"
 # What `zipfile` raises for damaged content; a ValueError for a name that is not UTF-8, a RuntimeError (of which
@@ -21,7 +20,7 @@ IN_ZIP = ".zip@"
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
 
 
-def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
+def split_zip_path(path: AnyPath) -> tuple[Path, str]:
     """Splits VL-BERT's notation for a folder inside a zip, `x.zip@/a/1.json`, into `x.zip` and `a/1.json`."""
     archive, mark, place = str(path).partition(IN_ZIP)
     if mark:
@@ -29,7 +28,7 @@ def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
     return (Path(path), "")
 
 
-def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+def read_vl_bert_zip(path: Path) -> Iterator[SourceRecord]:
     """Reads VL-BERT's `<image id>.json` files: a zip of them, `x.zip@/folder` in one, a folder, or one file.
 
     Fields: `image_w`, `image_h`, `num_boxes`, `boxes` (pixels of the original image), `features`, optionally `classes`
@@ -42,14 +41,14 @@ def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[S
     if source.is_dir() or not zipfile.is_zipfile(source):
         files = sorted(source.rglob("*.json")) if source.is_dir() else [source]
         for row, file in enumerate(files, start=1):
-            yield SourceRecord(file, row, file.stem, file.stat().st_size, partial(_read_file, file, feature_size))
+            yield SourceRecord(file, row, file.stem, file.stat().st_size, partial(_read_file, file))
         return
     with _open_zip(source) as archive:
         members = [member for member in archive.infolist() if _is_chosen(member.filename, place)]
         if not members:
             raise DataError("no JSON files", file=source, where=place or None, expected="<image id>.json")
         for row, member in enumerate(members, start=1):
-            decode = partial(_read_member, archive, member, feature_size)
+            decode = partial(_read_member, archive, member)
             stem = PurePosixPath(member.filename).stem
             yield SourceRecord(source, row, stem, member.compress_size, decode, member.filename)
 
@@ -68,24 +67,23 @@ def _is_chosen(name: str, place: str) -> bool:
     )
 
 
-def _read_file(path: Path, feature_size: int) -> Regions:
+def _read_file(path: Path) -> Any:
     with open_data(path) as file:
-        return _regions(file.read(MAX_RECORD_BYTES + 1), path.stem, feature_size)
+        return _parse(file.read(MAX_RECORD_BYTES + 1))
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, feature_size: int) -> Regions:
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     try:
         with archive.open(member) as file:
             content = file.read(MAX_RECORD_BYTES + 1)
     except ZIP_ERRORS as error:
         raise DataError("damaged file in the zip", found=str(error)) from error
-    return _regions(content, PurePosixPath(member.filename).stem, feature_size)
+    return _parse(content)
 
 
-def _regions(content: bytes, image_id: str, feature_size: int) -> Regions:
+def _parse(content: bytes) -> Any:
     check_length(content)
     try:
-        values = parse_json(content, "record")
+        return parse_json(content, "record")
     except FileError as error:
         raise DataError("not JSON", found=str(error)[:200], hint="the file is cut or damaged") from error
-    return regions_from_fields(values, image_id, feature_size)

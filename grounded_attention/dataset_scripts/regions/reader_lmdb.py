@@ -15,13 +15,12 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.dataset_scripts.files.safe_pickle import loads
 
-from .reader_records import FEATURE_SIZE, SourceRecord, check_length, import_library, regions_from_fields
-from .rows import Regions
+from .reader_records import SourceRecord, check_length, import_library
 
 KEYS = b"keys"
 
 
-def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+def read_lmdb(path: Path) -> Iterator[SourceRecord]:
     """Reads an LMDB folder (data.mdb) or file; keys are image ids, values are pickled dicts of one image.
 
     It reads ViLBERT's files (beta: base64 text, multi-task: arrays), both kinds of VOLTA's (base64 or arrays, with the
@@ -34,7 +33,7 @@ def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRe
     try:
         options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}
         with lmdb.open(str(path), max_readers=1, **options) as environment, environment.begin() as transaction:
-            yield from _records(path, environment, transaction, feature_size)
+            yield from _records(path, environment, transaction)
     except lmdb.Error as error:
         raise DataError("damaged LMDB file", file=path, found=str(error), hint="copy it again") from error
 
@@ -70,13 +69,13 @@ def _check_pages(path: Path) -> None:
         raise DataError("damaged LMDB file", file=path, found=found[:200], hint="copy it again")
 
 
-def _records(path: Path, environment: Any, transaction: Any, feature_size: int) -> Iterator[SourceRecord]:
+def _records(path: Path, environment: Any, transaction: Any) -> Iterator[SourceRecord]:
     # Sparse files are larger than their content; the progress counts the bytes that are read.
     size = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
     keys = _keys(path, transaction)
     for row, key in enumerate(keys, start=1):
         name = id_text(key.decode("utf-8", errors="replace"))
-        decode = partial(_read, transaction, key, name, feature_size)
+        decode = partial(_read, transaction, key)
         yield SourceRecord(path, row, name, size // len(keys), decode, f"key {name}")
 
 
@@ -104,7 +103,7 @@ def _key(path: Path, key: Any) -> bytes:
         raise DataError("not an image id", file=path, where="key keys", found=found) from None
 
 
-def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Regions:
+def _read(transaction: Any, key: bytes) -> Any:
     try:
         value = transaction.get(key)
     except import_library("lmdb").Error as error:  # also for an empty key
@@ -112,4 +111,4 @@ def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Reg
     if value is None:
         raise DataError("the entry keys lists this image, but it has no record", hint="the file is incomplete")
     check_length(value)
-    return regions_from_fields(loads(value), image_id, feature_size)
+    return loads(value)

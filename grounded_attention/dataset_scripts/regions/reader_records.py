@@ -47,14 +47,15 @@ class SourceRecord:
     row: int  # Its number in the file, from 1; in a tsv the number of its line
     image_id: str  # The image id in the record; not checked yet
     size: int  # The bytes that it occupies in the file
-    decode: Callable[[], Regions]  # Makes the regions; raises `DataError` for a damaged record
+    decode: Callable[[], Any]  # Reads its fields; raises `DataError` for a damaged record
     where: str | None = None  # Its place in the file if that is not a row number, for example a key
+    exact: bool = False  # Whether it has as many boxes as it says
 
-    def read(self) -> Regions:
+    def read(self, feature_size: int = FEATURE_SIZE) -> Regions:
         """Decodes and checks the regions of the record."""
         with self.located():
             try:
-                return validate_regions(self.decode())
+                return validate_regions(_make_regions(Fields(self.decode(), self.exact), self.image_id, feature_size))
             except DataError:
                 raise
             except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:
@@ -108,7 +109,15 @@ class Fields:
     def number(self, field: str) -> int:
         """Returns a size or count: a positive whole number."""
         name, value = self._value(field)
-        return whole_number(value, name)
+        if isinstance(value, bytes):
+            value = value.decode("latin1")
+        text = str(np.asarray(value).reshape(-1)[0] if np.size(value) == 1 else type(value).__name__).strip()
+        text = text.removesuffix(".0")
+        # A torn record may join digits to a number that is too large for a length.
+        if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or not int(text):
+            expected = f"1 to {MAX_DIGITS} digits"
+            raise DataError(f"{name} is not a positive whole number", found=text[:80], expected=expected)
+        return int(text)
 
     def array(self, field: str, width: int | None = None) -> np.ndarray:
         """Returns an array; a width of 0 is any number of columns."""
@@ -139,15 +148,14 @@ class Fields:
         return array.reshape(-1)
 
 
-def regions_from_fields(values: Any, image_id: str, feature_size: int, exact: bool = False) -> Regions:
-    """Converts a record of fields to regions.
+def _make_regions(fields: Fields, image_id: str, feature_size: int) -> Regions:
+    """Makes regions of the fields of a record.
 
-    If the record states fewer boxes than it holds (MMF appends those that non-maximum suppression rejected), the first
-    ones count; with `exact` this is an error. Class ids have no background class. Class probabilities with 1,601
+    If it states fewer boxes than it holds (MMF appends those that non-maximum suppression rejected), the first ones
+    count, unless it is exact. Class ids have no background class. Class probabilities with 1,601
     columns have background as column 0. Without ids and confidences, the most likely class other than background and
     its probability are used.
     """
-    fields = Fields(values, exact)
     width = fields.number("width")
     height = fields.number("height")
     boxes = fields.array("boxes", 4)
@@ -182,19 +190,6 @@ def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray
     objects = probabilities[:, 1:] if background else probabilities
     refuse_if(not objects.shape[1], "class probabilities have one column", expected="background and classes")
     return objects.argmax(axis=1), objects.max(axis=1)
-
-
-def whole_number(value: Any, name: str) -> int:
-    """Parses a size or count."""
-    if isinstance(value, bytes):
-        value = value.decode("latin1")
-    text = str(np.asarray(value).reshape(-1)[0] if np.size(value) == 1 else type(value).__name__).strip()
-    text = text.removesuffix(".0")
-    # A torn record may join digits to a number that is too large for a length.
-    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or not int(text):
-        expected = f"1 to {MAX_DIGITS} digits"
-        raise DataError(f"{name} is not a positive whole number", found=text[:80], expected=expected)
-    return int(text)
 
 
 def _base64_array(value: str | bytes, name: str, dtype: np.dtype) -> np.ndarray:

@@ -5,12 +5,11 @@ A format is a function from a path to an iterator of `SourceRecord`, registered 
 request only, so that a damaged one can be skipped and a known one costs no decoding.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.utils.bounded_files import open_data
+from grounded_attention.utils.bounded_files import AnyPath, open_data
 
 from .reader_h5 import read_h5
 from .reader_json import read_vl_bert_zip, split_zip_path
@@ -21,7 +20,7 @@ from .rows import Regions
 
 __all__ = ["FEATURE_SIZE", "READERS", "SourceRecord", "read_regions", "recognise", "source_records", "source_size"]
 
-Reader = Callable[[Path, int], Iterator[SourceRecord]]
+Reader = Callable[[Path], Iterator[SourceRecord]]
 
 READERS: dict[str, Reader] = {
     "butd_tsv": read_butd_tsv,
@@ -46,23 +45,23 @@ FOLDERS = (
 HEAD_BYTES = 1 << 24
 
 
-def read_regions(path: str | os.PathLike[str], format: str, feature_size: int = FEATURE_SIZE) -> Iterator[Regions]:
+def read_regions(path: AnyPath, format: str, feature_size: int = FEATURE_SIZE) -> Iterator[Regions]:
     """Reads the regions of every image of a legacy feature file, in the file's order, one in memory at a time."""
-    for record in source_records(path, format, feature_size):
-        yield record.read()
+    for record in source_records(path, format):
+        yield record.read(feature_size)
 
 
-def source_records(path: str | os.PathLike[str], format: str, feature_size: int) -> Iterator[SourceRecord]:
+def source_records(path: AnyPath, format: str) -> Iterator[SourceRecord]:
     """Returns the records of a legacy feature file without decoding them."""
     if format == "auto":
         format, _ = recognise(path)
     if format not in READERS:
         raise DataError("unknown format of region features", found=format, expected=f"one of {', '.join(READERS)}")
     existing_source(path, format)
-    return READERS[format](Path(path), feature_size)
+    return READERS[format](Path(path))
 
 
-def existing_source(path: str | os.PathLike[str], format: str) -> Path:
+def existing_source(path: AnyPath, format: str) -> Path:
     """Returns the file or folder of a source: `path`, or the zip for a place inside a zip."""
     source, _ = split_zip_path(path)
     if not source.exists():
@@ -72,7 +71,7 @@ def existing_source(path: str | os.PathLike[str], format: str) -> Path:
     return source
 
 
-def source_size(path: str | os.PathLike[str]) -> int:
+def source_size(path: AnyPath) -> int:
     """Returns the bytes of a source: of the file, or of all files in the folder."""
     source, _ = split_zip_path(path)
     if source.is_file():
@@ -80,7 +79,7 @@ def source_size(path: str | os.PathLike[str]) -> int:
     return sum(file.stat().st_size for file in source.rglob("*") if file.is_file() and file.name != "lock.mdb")
 
 
-def recognise(path: str | os.PathLike[str]) -> tuple[str, str]:
+def recognise(path: AnyPath) -> tuple[str, str]:
     """Recognises the format of a source by its content."""
     source = existing_source(path, "auto")
     kind = _recognise_folder(source) if source.is_dir() else _recognise_file(source)

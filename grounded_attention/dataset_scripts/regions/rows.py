@@ -25,6 +25,7 @@ ARRAYS: dict[str, tuple[np.dtype, bool]] = {
     "attribute_scores": (np.dtype(np.float32), False),
     "class_probs": (np.dtype(np.float16), True),
 }
+Widths = dict[str, int | None]  # Name of an array -> values of a region; None for one number
 # Columns of a row before the arrays.
 HEAD = {
     "image_id": pa.string(),
@@ -147,12 +148,12 @@ def row_digest(regions: Regions) -> bytes:
     return digest.digest()
 
 
-def row_widths(regions: Regions) -> dict[str, int | None]:
+def row_widths(regions: Regions) -> Widths:
     """Returns the width of each array that is present: D for features, None for a vector."""
     return {name: array.shape[1] if array.ndim == 2 else None for name, array in regions.arrays().items()}
 
 
-def row_schema(widths: dict[str, int | None]) -> pa.Schema:
+def row_schema(widths: Widths) -> pa.Schema:
     """Returns the Arrow schema of a table whose rows have these arrays with these widths."""
     columns = [pa.field(name, dtype, nullable=False) for name, dtype in HEAD.items()]
     for name, width in widths.items():
@@ -161,7 +162,7 @@ def row_schema(widths: dict[str, int | None]) -> pa.Schema:
     return pa.schema(columns)
 
 
-def schema_widths(schema: pa.Schema) -> dict[str, int | None]:
+def schema_widths(schema: pa.Schema) -> Widths:
     """Returns the `row_widths` of the rows with this schema."""
     types = {name: schema.field(name).type.value_type for name in schema.names if name in ARRAYS}
     return {name: dtype.list_size if pa.types.is_fixed_size_list(dtype) else None for name, dtype in types.items()}

@@ -13,7 +13,6 @@ The checksum is the sum, modulo 2^128, of a BLAKE2b hash of each row's content (
 on the order of the rows nor on the shards; `RegionTable.verify` recomputes it.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, islice
@@ -25,6 +24,7 @@ import numpy.typing as npt
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import check_file
+from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.safe_paths import path_below
 
 from .files import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, add_digest, digest_text, read_manifest
@@ -46,7 +46,7 @@ class MissingRegionsError(DataError, KeyError):
     __str__ = Exception.__str__
 
 
-def local_folder(place: str | os.PathLike[str]) -> Path:
+def local_folder(place: AnyPath) -> Path:
     """Returns the folder of a region table; downloads one on the Hub and checks it once."""
     if not str(place).startswith("hub://"):
         return Path(place)
@@ -75,7 +75,7 @@ class RegionTable:
         (36, 4)
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = Path(path).absolute()
         self.info: dict[str, Any] = read_manifest(self.path)
         shards = self.info["shards"]
@@ -87,7 +87,7 @@ class RegionTable:
         self._shards: dict[int, Shard] = {}
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "RegionTable":
+    def open(cls, path: AnyPath) -> "RegionTable":
         """Opens the table in a folder or on the Hub, of which it keeps a copy on this disk.
 
         Args:

@@ -2,7 +2,6 @@
 """Writes a region table shard by shard, so that a crash at any moment costs at most the shard being written."""
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays
+from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
@@ -30,7 +30,7 @@ from .files import (
     shard_name,
 )
 from .index import write_index
-from .rows import Regions, make_batch, row_widths, validate_regions
+from .rows import Regions, Widths, make_batch, row_widths, validate_regions
 from .shards import Shard
 
 SHARD_BYTES = 64 << 20
@@ -77,7 +77,7 @@ class ShardWriter:
         self.path = path
         self.process = process
         self.written: dict[str, int] = {}
-        self._widths: dict[str, int | None] | None = None
+        self._widths: Widths | None = None
         self._rows: list[Regions] = []
         self._bytes = 0
         self._shard_bytes = SHARD_BYTES if shard_bytes is None else shard_bytes
@@ -158,7 +158,7 @@ class RegionTableWriter(ShardWriter):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         provenance: dict[str, Any],
         resume: bool = False,
         shard_bytes: int | None = None,
