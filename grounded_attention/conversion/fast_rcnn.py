@@ -8,19 +8,16 @@ ResNet and `fc`), and end-to-end VL-BERT checkpoints. These have the prefix `ima
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from grounded_attention.modeling.configuration_fast_rcnn import FastRCNNConfig
 from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFeatures
 
 from .errors import CheckpointError
-from .fields import ConfigFields, settle_fields
-from .keys import Conversion, Rename, rename_prefix
+from .fields import ConfigFields, Fields, settle_fields
+from .keys import Conversion, Keys, Rename, Weights, rename_prefix
 from .original_family import UNKNOWN, OriginalFamily
 
 IMAGE = "image_feature_extractor."
@@ -35,6 +32,11 @@ _STEM = (("conv1.", "embedder.embedder.convolution."), ("bn1.", "embedder.embedd
 _PARTS = {"conv": "layer.{}.convolution", "bn": "layer.{}.normalization"}
 _SHORTCUT = {"0": "shortcut.convolution", "1": "shortcut.normalization"}
 
+# Pattern of keys of the pixel network that are not converted -> reason.
+IGNORED = {
+    rf"^{re.escape(_ROI_HEAD_AGAIN)}": "second copy of roi_head_feature_extractor",
+    rf"{re.escape(_COUNTER)}$": "counter of batch norm, which is frozen",
+}
 # Values of every public configuration; the weights do not determine them.
 _PUBLIC_SETTINGS = {"stride_in_1x1": True, "dilated_c5": True, "roi_size": 14, "sampling_ratio": 1, "frozen_stages": 2}
 # ResNet-101, ResNet-50 and ResNet-152.
@@ -72,14 +74,10 @@ def _rename_block(key: str) -> str | None:
 
 def explain_image_key(key: str) -> str | None:
     """The reason why a key of the pixel network is not converted; `None` for other keys."""
-    if key.startswith(_ROI_HEAD_AGAIN):
-        return "second copy of roi_head_feature_extractor"
-    if key.endswith(_COUNTER):
-        return "counter of batch norm, which is frozen"
-    return None
+    return next((reason for pattern, reason in IGNORED.items() if re.search(pattern, key)), None)
 
 
-def check_second_head(weights: Mapping[str, Tensor], conversion: Conversion) -> None:
+def check_second_head(weights: Weights, conversion: Conversion) -> None:
     """Checks that the two copies of the last stage in an end-to-end checkpoint are equal."""
     for key, tensor in weights.items():
         if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
@@ -92,7 +90,7 @@ def check_second_head(weights: Mapping[str, Tensor], conversion: Conversion) -> 
             )
 
 
-def read_image_fields(conversion: Conversion, prefix: str, overrides: Mapping[str, Any]) -> ConfigFields:
+def read_image_fields(conversion: Conversion, prefix: str, overrides: Fields) -> ConfigFields:
     """Reads the fields of [`FastRCNNConfig`] from the tensor shapes; others have the values of the public code."""
     if not any(name.startswith(prefix) for name in conversion.weights):  # only requested with --config
         return settle_fields({}, _PUBLIC_SETTINGS, overrides, FastRCNNConfig, _PUBLIC)
@@ -116,9 +114,10 @@ class FastRCNNFamily(OriginalFamily):
     expected += "end-to-end VL-BERT checkpoint"
     config_class = FastRCNNConfig
     model_classes = (FastRCNNFeatures,)
+    ignored = {r"^fc\.": "classifier of the ResNet pre-training", **IGNORED}
     public = _PUBLIC
 
-    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
+    def detect_class(self, weights: Weights, originals: Keys) -> str:
         """The only class; raises a `CheckpointError` for a VL-BERT on precomputed features."""
         if any(key.startswith("vlbert.") for key in weights) and not _is_end_to_end(weights):
             raise CheckpointError(
@@ -127,26 +126,20 @@ class FastRCNNFamily(OriginalFamily):
             )
         return FastRCNNFeatures.__name__
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
-        return (partial(rename_image_key, end_to_end=_is_end_to_end(keys)),)
+    def make_rename(self, class_name: str, keys: Keys) -> Rename:
+        return partial(rename_image_key, end_to_end=_is_end_to_end(keys))
 
-    def explain(self, key: str, class_name: str) -> str | None:
-        """The reason for counters, second copies, and the classifier of the ResNet pre-training."""
-        if key.startswith("fc."):
-            return "classifier of the ResNet pre-training"
-        return explain_image_key(key)
-
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
         if _is_end_to_end(weights):
             check_second_head(weights, conversion)
             own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)
             conversion.left_out |= dict.fromkeys(own, "not part of the pixel network")
 
-    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
         return read_image_fields(conversion, "", overrides)
 
 
-def _is_end_to_end(keys: Collection[str]) -> bool:
+def _is_end_to_end(keys: Keys) -> bool:
     return any(key.startswith((_BACKBONE, _ROI_HEAD)) for key in keys)
 
 

@@ -15,6 +15,7 @@ _PROPERTIES = ("answers", "num_labels")
 
 COUNTED = "counted in the keys; the file does not show whether its last layers are missing"
 
+Fields = Mapping[str, Any]  # of a configuration
 Config = TypeVar("Config", bound=PreTrainedConfig)
 
 
@@ -47,11 +48,7 @@ class ConfigFields:
 
 
 def settle_fields(
-    read: Mapping[str, Any],
-    assumed: Mapping[str, Any],
-    overrides: Mapping[str, Any],
-    config_class: type[PreTrainedConfig],
-    public: Sequence[Mapping[str, Any]],
+    read: Fields, assumed: Fields, overrides: Fields, config_class: type[PreTrainedConfig], public: Sequence[Fields]
 ) -> ConfigFields:
     """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
     overrides = _check_given(overrides, config_class)
@@ -66,7 +63,7 @@ def settle_fields(
     return fields
 
 
-def _settle_by_width(fields: ConfigFields, public: Sequence[Mapping[str, Any]]) -> None:
+def _settle_by_width(fields: ConfigFields, public: Sequence[Fields]) -> None:
     width, *names = public[0]
     if width not in fields.read:
         return
@@ -97,7 +94,7 @@ def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place
     fields.notes[name] = f"counted in the keys; public files with {place} have the same" if values else COUNTED
 
 
-def _check_given(overrides: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+def _check_given(overrides: Fields, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Checks that the given fields exist, and returns them with their main names."""
     known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
     unknown = sorted(set(overrides) - known)

@@ -2,7 +2,7 @@
 """Original keys and our names: the rules between them, wrappers of training code, and the record of every key."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,11 +12,14 @@ from torch import Tensor
 from .errors import CheckpointError, name_some
 from .fields import ConfigFields
 
+Keys = Collection[str]
+Weights = Mapping[str, Tensor]
+Pairs = Iterable[tuple[str, str]]  # What a key begins with, or its module, in the file and here
 # Our name for a key without wrappers, or `None`.
 Rename = Callable[[str], str | None]
 
 
-def rename_prefix(pairs: Sequence[tuple[str, str]], key: str) -> str | None:
+def rename_prefix(pairs: Pairs, key: str) -> str | None:
     """Our name for a key that differs only in the prefix; the first pair that fits applies."""
     return next((ours + key.removeprefix(original) for original, ours in pairs if key.startswith(original)), None)
 
@@ -78,10 +81,6 @@ class Conversion:
             )
         return shape
 
-    def read_sizes(self, places: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-        """Field -> the size of the dimension of the tensor that determines it."""
-        return {field: self.shape(name)[dimension] for field, (name, dimension) in places.items()}
-
     def count_layers(self, prefix: str) -> int:
         """The number of layers with our names `prefix` + number."""
         pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
@@ -94,7 +93,7 @@ class Conversion:
         return len(numbers)
 
 
-def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wrapper]:
+def find_wrappers(wrappers: Sequence[Wrapper], keys: Keys) -> list[Wrapper]:
     """The wrappers that the keys have, outermost first: those of training loops, and of `wrappers`."""
     firsts = {match[0] for key in keys if (match := _FIRST.match(key))}
     around = [Wrapper(first, "", first) for first in sorted(firsts)[:1]]
@@ -106,7 +105,7 @@ def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wr
     return around
 
 
-def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[str, str]:
+def strip_wrappers(wrappers: Sequence[Wrapper], keys: Keys) -> dict[str, str]:
     """Removes wrappers from keys."""
     bare: dict[str, str] = {}
     for original in keys:

@@ -6,8 +6,9 @@ imports: a file of another family, duplicate keys, unknown fields, gaps in the n
 --config, missing and unexpected tensors, shapes, NaN. Errors contain the keys of the file.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -18,14 +19,26 @@ from grounded_attention.modeling.finite_numbers import is_finite
 from grounded_attention.utils.progress import with_progress
 
 from .errors import CheckpointError, OverrideError, name_some
-from .fields import ConfigFields, make_config
+from .fields import ConfigFields, Fields, make_config, settle_fields
 from .file import check_family
-from .keys import Conversion, Rename, Wrapper, find_wrappers, strip_wrappers
+from .keys import (
+    Conversion,
+    Keys,
+    Pairs,
+    Rename,
+    Weights,
+    Wrapper,
+    find_wrappers,
+    plain_key,
+    rename_prefix,
+    strip_wrappers,
+)
 
 UNKNOWN = "unknown key, which the public code does not have"
+CONSTANTS = {r"position_ids$": "a constant: 0, 1, 2, ..."}
 
 
-class OriginalFamily(ABC):
+class OriginalFamily:
     """The converter for the files of one original code.
 
     Attributes:
@@ -34,8 +47,17 @@ class OriginalFamily(ABC):
         expected (`str`): description of its files, for messages.
         config_class (`type[PreTrainedConfig]`): its configuration class.
         model_classes (`tuple[type[PreTrainedModel], ...]`): its model classes; the first is the base model.
+        classes (`Mapping[str, str]`): begin of a key -> the class of its file; the first one that a file has counts.
         base_prefix (`str`): prefix of our names before the names of the base model.
         wrappers (`tuple[Wrapper, ...]`): wrappers of its training code, outermost first, beside those of `plain_key`.
+        trunk (`Pairs`): begins of keys in every file, and ours; the rest of a key stays. The first match counts.
+        heads (`Mapping[str, Pairs]`): class -> those of its heads.
+        ignored (`Mapping[str, str]`): pattern of keys that are not converted -> reason.
+        tied (`tuple[str, str]`): our names of two tensors that the public code ties.
+        sizes (`Mapping[str, tuple[str, int]]`): field -> our name of the tensor that has its size, and the dimension.
+        layers (`Mapping[str, str]`): field -> our names of the layers that it counts, without the number.
+        answers (`Mapping[str, str]`): class -> our name of the tensor with a row for each answer.
+        assumed (`Mapping[str, Any]`): values of the public code that the weights do not determine.
         public (`tuple[Mapping[str, Any], ...]`): public configurations, see `settle_fields`.
         droppable (`Mapping[str, str]`): prefix of our names -> reason why a class may not have it.
     """
@@ -45,74 +67,96 @@ class OriginalFamily(ABC):
     expected: ClassVar[str]
     config_class: ClassVar[type[PreTrainedConfig]]
     model_classes: ClassVar[tuple[type[PreTrainedModel], ...]]
+    classes: ClassVar[Mapping[str, str]] = {}
     base_prefix: ClassVar[str] = ""
     wrappers: ClassVar[tuple[Wrapper, ...]] = ()
-    public: ClassVar[tuple[Mapping[str, Any], ...]]
+    trunk: ClassVar[Pairs] = ()
+    heads: ClassVar[Mapping[str, Pairs]] = {}
+    ignored: ClassVar[Mapping[str, str]] = CONSTANTS
+    tied: ClassVar[tuple[str, str]] = ("", "")
+    sizes: ClassVar[Mapping[str, tuple[str, int]]] = {}
+    layers: ClassVar[Mapping[str, str]] = {}
+    answers: ClassVar[Mapping[str, str]] = {}
+    assumed: ClassVar[Fields] = {}
+    public: ClassVar[tuple[Fields, ...]]
     droppable: ClassVar[Mapping[str, str]] = {}
 
-    @abstractmethod
-    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
-        """The name of the class for the weights, given with keys without wrappers."""
+    def detect_class(self, weights: Weights, originals: Keys) -> str:
+        """The name of the class for the weights, given with keys without wrappers, and with those of the file."""
+        keys = [*weights, *map(plain_key, originals)]
+        found = (name for begin, name in self.classes.items() if any(key.startswith(begin) for key in keys))
+        return next(found, self.model_classes[0].__name__)
 
-    @abstractmethod
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
-        """The rules for the keys (without wrappers) of a class; the first match applies."""
+    def make_rename(self, class_name: str, keys: Keys) -> Rename:
+        """The rule for the keys (without wrappers) of a class."""
+        return partial(rename_prefix, (*self.trunk, *self.heads.get(class_name, ())))
 
-    @abstractmethod
-    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
         """The config fields: `settle_fields` on the fields that the weights with our names determine."""
+        read: dict[str, Any] = {field: conversion.shape(name)[axis] for field, (name, axis) in self.sizes.items()}
+        read |= {field: conversion.count_layers(prefix) for field, prefix in self.layers.items()}
+        classifier = self.answers.get(conversion.class_name)
+        if classifier and {"answers", "id2label"}.isdisjoint(overrides):
+            read["num_labels"] = conversion.shape(classifier)[0]
+        read |= self.read_more(conversion, overrides, read)
+        return settle_fields(read, self.assumed, overrides, self.config_class, self.public)
+
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+        """Further fields that the weights determine, beside those that are `read`."""
+        return {}
 
     def explain(self, key: str, class_name: str) -> str | None:
         """The reason why a key without wrappers is skipped; `None` for a key that the rules may convert."""
+        for pattern, reason in self.ignored.items():
+            if re.search(pattern, key):
+                return reason
+        begins = {name: tuple(begin for begin, _ in pairs) for name, pairs in self.heads.items()}
+        is_head = any(key.startswith(each) for each in begins.values())
+        if is_head and not key.startswith(begins.get(class_name, ())):
+            return "part of a pre-training or task head, which the class of this checkpoint does not have"
         return None
 
-    @abstractmethod
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
-        """Checks duplicate tensors and reorders others; `weights` have keys without wrappers."""
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
+        """Checks duplicate tensors, and reorders others; `weights` have keys without wrappers."""
+        first, second = (conversion.weights.get(name) for name in self.tied)
+        if first is not None and second is not None and not torch.equal(first, second):
+            names = " differs from ".join(map(conversion.original, self.tied))
+            raise CheckpointError(f"{names}; expected equal tensors, because the public code ties them.")
 
     def optional(self, conversion: Conversion) -> Mapping[str, str]:
         """Our names that may be missing in a complete file -> reason. Any other missing name is an error."""
         return {}
 
-    def convert_state_dict(self, state_dict: Mapping[str, Tensor]) -> Conversion:
+    def convert_state_dict(self, state_dict: Weights) -> Conversion:
         """Renames an original state dict; every key is converted, or skipped with a reason."""
         check_family(state_dict, self.title, (self.title, *self.accepted), self.expected)
-        wrappers = find_wrappers(self.wrappers, state_dict)
-        keys = strip_wrappers(wrappers, state_dict)
+        keys = strip_wrappers(find_wrappers(self.wrappers, state_dict), state_dict)
         bare = {key: state_dict[original] for key, original in keys.items()}
-        class_name = self.detect_class(bare, state_dict)
-        conversion = Conversion(class_name, keys)
-        rules = self.list_rules(class_name, bare)
+        conversion = Conversion(self.detect_class(bare, state_dict), keys)
+        rename = self.make_rename(conversion.class_name, bare)
         for key, original in with_progress(keys.items(), "tensors", len(keys)):
-            self._place(conversion, rules, key, original, state_dict[original])
+            reason = self.explain(key, conversion.class_name)
+            name = None if reason else rename(key)
+            if name is None:
+                conversion.left_out[original] = reason or UNKNOWN
+                continue
+            if name in conversion.weights:
+                first = conversion.original(name)
+                raise CheckpointError(f"{first} and {original} are the same tensor; expected it once.")
+            conversion.converted[original] = name
+            conversion.weights[name] = _to_float32(original, state_dict[original])
         self.finish(conversion, bare)
         return conversion
 
-    def _place(self, conversion: Conversion, rules: Sequence[Rename], key: str, original: str, tensor: Tensor) -> None:
-        reason = self.explain(key, conversion.class_name)
-        names = (name for rename in rules if (name := rename(key)) is not None)
-        name = None if reason else next(names, None)
-        if name is None:
-            conversion.left_out[original] = reason or UNKNOWN
-            return
-        if name in conversion.weights:
-            raise CheckpointError(f"{conversion.original(name)} and {original} are the same tensor; expected it once.")
-        conversion.converted[original] = name
-        conversion.weights[name] = check_finite(original, tensor)
-
-    def build_model(
-        self, state_dict: Mapping[str, Tensor], overrides: Mapping[str, Any] | None = None
-    ) -> tuple[PreTrainedModel, Conversion]:
+    def build_model(self, state_dict: Weights, overrides: Fields | None = None) -> tuple[PreTrainedModel, Conversion]:
         """Makes our model with original weights, others by seed 0, and a record of every tensor."""
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, overrides or {})
-        config = make_config(self.config_class, conversion.fields)
-        model = self._make_model(conversion.class_name, config)
+        model = self._make_model(conversion.class_name, make_config(self.config_class, conversion.fields))
         prefix = self.base_prefix if type(model) is self.model_classes[0] else ""
-        fit_to_model(conversion, model, prefix, self.droppable, self.optional(conversion))
-        model.load_state_dict(
-            {name.removeprefix(prefix): value for name, value in conversion.weights.items()}, strict=False
-        )
+        self._fit(conversion, model, prefix)
+        weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
+        model.load_state_dict(weights, strict=False)
         model.tie_weights()
         return model, conversion
 
@@ -128,9 +172,45 @@ class OriginalFamily(ABC):
                     f"cannot make a model of this configuration ({type(error).__name__}: {error})."
                 ) from error
 
+    def _fit(self, conversion: Conversion, model: PreTrainedModel, prefix: str) -> None:
+        """Checks the weights against the model: shapes, unexpected weights, missing weights."""
+        places = {prefix + name: value.shape for name, value in model.state_dict().items()}
+        class_name = type(model).__name__
+        optional = self.optional(conversion)
+        self._drop(conversion, places, class_name)
+        for key, name in conversion.converted.items():
+            found = conversion.weights[name].shape
+            if found != places[name]:
+                raise CheckpointError(
+                    f"{key} has the shape {tuple(found)}, but the configuration expects {tuple(places[name])}; the "
+                    "file is damaged, of another kind, or --config contradicts it."
+                )
+        tied = set(getattr(model, "_tied_weights_keys", None) or ())
+        absent = places.keys() - conversion.weights.keys() - tied
+        conversion.initialised = {name: optional[name] for name in places if name in absent and name in optional}
+        missing = [name for name in places if name in absent and name not in optional]
+        if missing:
+            raise CheckpointError(
+                f"nothing in the file becomes {name_some(missing)}, which {class_name} needs ({len(missing)} in "
+                "all); it is damaged, incomplete, or --config has a part that the file does not have."
+            )
 
-def check_finite(key: str, tensor: Tensor) -> Tensor:
-    """Converts a tensor to float32."""
+    def _drop(self, conversion: Conversion, places: Keys, class_name: str) -> None:
+        """Moves droppable weights to `left_out`; raises an error for other weights that the model does not have."""
+        superfluous = {key: name for key, name in conversion.converted.items() if name not in places}
+        unexpected = [key for key, name in superfluous.items() if not name.startswith(tuple(self.droppable))]
+        if unexpected:
+            raise CheckpointError(
+                f"the file has {name_some(unexpected)}, which {class_name} does not have in this configuration "
+                f"({len(unexpected)} in all); without these weights the model would differ from the original."
+            )
+        for key, name in superfluous.items():
+            del conversion.converted[key], conversion.weights[name]
+            reasons = (reason for begin, reason in self.droppable.items() if name.startswith(begin))
+            conversion.left_out[key] = next(reasons)
+
+
+def _to_float32(key: str, tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point():
         raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")
     tensor = tensor.float()
@@ -141,55 +221,3 @@ def check_finite(key: str, tensor: Tensor) -> Tensor:
             "damaged. Use an earlier checkpoint."
         )
     return tensor
-
-
-def check_same(conversion: Conversion, first: str, second: str) -> None:
-    """Checks that two tensors that the public code ties are equal."""
-    tensors = [conversion.weights.get(name) for name in (first, second)]
-    if tensors[0] is not None and tensors[1] is not None and not torch.equal(tensors[0], tensors[1]):
-        raise CheckpointError(
-            f"{conversion.original(first)} differs from {conversion.original(second)}; expected equal tensors, "
-            "because the public code ties them."
-        )
-
-
-def fit_to_model(
-    conversion: Conversion,
-    model: PreTrainedModel,
-    prefix: str,
-    droppable: Mapping[str, str],
-    optional: Mapping[str, str],
-) -> None:
-    """Checks the weights against the model: shapes, unexpected weights, missing weights."""
-    places = {prefix + name: value.shape for name, value in model.state_dict().items()}
-    _drop(conversion, places, type(model).__name__, droppable)
-    for key, name in conversion.converted.items():
-        if conversion.weights[name].shape != places[name]:
-            raise CheckpointError(
-                f"{key} has the shape {tuple(conversion.weights[name].shape)}, but the configuration expects "
-                f"{tuple(places[name])}; the file is damaged, of another kind, or --config contradicts it."
-            )
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    absent = [name for name in places if name not in conversion.weights and name not in tied]
-    conversion.initialised = {name: optional[name] for name in absent if name in optional}
-    missing = [name for name in absent if name not in optional]
-    if missing:
-        raise CheckpointError(
-            f"nothing in the file becomes {name_some(missing)}, which {type(model).__name__} needs ({len(missing)} in "
-            "all); it is damaged, incomplete, or --config has a part that the file does not have."
-        )
-
-
-def _drop(conversion: Conversion, places: Collection[str], class_name: str, droppable: Mapping[str, str]) -> None:
-    """Moves droppable weights to `left_out`; raises an error for other weights that the model does not have."""
-    superfluous = [key for key, name in conversion.converted.items() if name not in places]
-    unexpected = [key for key in superfluous if not conversion.converted[key].startswith(tuple(droppable))]
-    if unexpected:
-        raise CheckpointError(
-            f"the file has {name_some(unexpected)}, which {class_name} does not have in this configuration "
-            f"({len(unexpected)} in all); without these weights the model would differ from the original."
-        )
-    for key in superfluous:
-        name = conversion.converted.pop(key)
-        del conversion.weights[name]
-        conversion.left_out[key] = next(reason for begin, reason in droppable.items() if name.startswith(begin))

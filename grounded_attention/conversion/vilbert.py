@@ -1,53 +1,23 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts checkpoints of the public ViLBERT code (the first one and 12-in-1); every key is recorded."""
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from grounded_attention.modeling.configuration_vilbert import ViLBertConfig
 from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, ViLBertForPreTraining, ViLBertModel
 
 from .errors import CheckpointError, OverrideError
-from .fields import ConfigFields, settle_fields
-from .keys import Conversion, Rename, rename_prefix
-from .original_family import OriginalFamily, check_same
+from .fields import ConfigFields, Fields
+from .keys import Conversion, Weights
+from .original_family import CONSTANTS, OriginalFamily
 
-_TRUNK = "vilbert."
+_WORDS = "vilbert.embeddings.word_embeddings.weight"
 _REGION_DECODER = "cls.imagePredictions.decoder.weight"
 _RELATIONSHIP = "cls.bi_seq_relationship."
-_HEADS = "cls vil_logit vil_tri_prediction vision_logit linguisic_logit"
-# Heads of two linear layers, with the numbers of their parts in the original names.
-_TWO_LAYERS = ("vil_prediction", "vil_prediction_gqa", "vil_binary_prediction")
-_PARTS = {"0": "dense", "2": "LayerNorm", "3": "classifier"}
-_RULES = partial(
-    rename_prefix,
-    (
-        ("bert.", _TRUNK),
-        # The first public code has weight norm here, which `finish` resolves.
-        *((f"vil_prediction.main.{number}.", f"vil_prediction.{part}.") for number, part in _PARTS.items()),
-        *(
-            (f"{head}.logit_fc.{number}.", f"{head}.{part}.")
-            for head in _TWO_LAYERS
-            for number, part in _PARTS.items()
-        ),
-        *((f"{name}.", f"{name}.") for name in _HEADS.split()),
-    ),
-)
-# Field -> our name of the tensor that determines it, and the dimension.
-_SIZES = {
-    "vocab_size": ("vilbert.embeddings.word_embeddings.weight", 0),
-    "hidden_size": ("vilbert.embeddings.word_embeddings.weight", 1),
-    "v_hidden_size": ("vilbert.v_embeddings.image_embeddings.weight", 0),
-    "v_feature_size": ("vilbert.v_embeddings.image_embeddings.weight", 1),
-    "bi_hidden_size": ("vilbert.encoder.c_layer.0.biattention.query1.weight", 0),
-    "intermediate_size": ("vilbert.encoder.layer.0.intermediate.dense.weight", 0),
-    "v_intermediate_size": ("vilbert.encoder.v_layer.0.intermediate.dense.weight", 0),
-    "max_position_embeddings": ("vilbert.embeddings.position_embeddings.weight", 0),
-    "type_vocab_size": ("vilbert.embeddings.token_type_embeddings.weight", 0),
-}
+_GQA = "vil_prediction_gqa.classifier.weight"
+# Heads with the same names here, and those of two linear layers, whose parts have numbers in the original names.
+_SAME = "cls vil_logit vil_tri_prediction vision_logit linguisic_logit"
+_NUMBERED = {"0": "dense", "2": "LayerNorm", "3": "classifier"}
 _TASK_TOKENS = "vilbert.embeddings.task_embeddings.weight"
 # Fields of the public configuration files that the public code ignores, or that are options of its training.
 _IGNORED = frozenset(
@@ -57,6 +27,10 @@ _IGNORED = frozenset(
 _VISUAL_TARGETS = ("classes", "features", "nce")
 
 
+def _two_layers(original: str, head: str) -> list[tuple[str, str]]:
+    return [(f"{original}.{number}.", f"{head}.{part}.") for number, part in _NUMBERED.items()]
+
+
 class ViLBertFamily(OriginalFamily):
     """The converter for files of the public ViLBERT code."""
 
@@ -64,7 +38,40 @@ class ViLBertFamily(OriginalFamily):
     expected = "a pre-training or task checkpoint of the public ViLBERT code (vilbert_beta or vilbert-multi-task)"
     config_class = ViLBertConfig
     model_classes = (ViLBertModel, ViLBertForMultiTask, ViLBertForPreTraining)
-    base_prefix = _TRUNK
+    classes = {"vil_prediction.": "ViLBertForMultiTask", "cls.": "ViLBertForPreTraining"}
+    base_prefix = "vilbert."
+    trunk = (
+        ("bert.", "vilbert."),
+        # The first public code has weight norm here, which `finish` resolves.
+        *_two_layers("vil_prediction.main", "vil_prediction"),
+        *_two_layers("vil_prediction.logit_fc", "vil_prediction"),
+        *_two_layers("vil_prediction_gqa.logit_fc", "vil_prediction_gqa"),
+        *_two_layers("vil_binary_prediction.logit_fc", "vil_binary_prediction"),
+        *((f"{name}.", f"{name}.") for name in _SAME.split()),
+    )
+    ignored = {**CONSTANTS, r"\.biOutput\.q_dense": "never used by the public code"}
+    tied = ("cls.predictions.decoder.weight", _WORDS)
+    sizes = {
+        "vocab_size": (_WORDS, 0),
+        "hidden_size": (_WORDS, 1),
+        "v_hidden_size": ("vilbert.v_embeddings.image_embeddings.weight", 0),
+        "v_feature_size": ("vilbert.v_embeddings.image_embeddings.weight", 1),
+        "bi_hidden_size": ("vilbert.encoder.c_layer.0.biattention.query1.weight", 0),
+        "intermediate_size": ("vilbert.encoder.layer.0.intermediate.dense.weight", 0),
+        "v_intermediate_size": ("vilbert.encoder.v_layer.0.intermediate.dense.weight", 0),
+        "max_position_embeddings": ("vilbert.embeddings.position_embeddings.weight", 0),
+        "type_vocab_size": ("vilbert.embeddings.token_type_embeddings.weight", 0),
+    }
+    layers = {"num_hidden_layers": "vilbert.encoder.layer.", "v_num_hidden_layers": "vilbert.encoder.v_layer."}
+    answers = {"ViLBertForMultiTask": "vil_prediction.classifier.weight"}
+    assumed = {
+        "hidden_act": "gelu",
+        "v_hidden_act": "gelu",
+        "fusion_method": "mul",
+        "layer_norm_eps": 1e-12,
+        "visual_target": "classes",
+    }
+    # Schedule and numbers of heads are those of public files, or of --config.
     public = (
         {
             "hidden_size": 768,
@@ -78,27 +85,9 @@ class ViLBertFamily(OriginalFamily):
         },
     )
 
-    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
-        if any(key.startswith("vil_prediction.") for key in weights):
-            return "ViLBertForMultiTask"
-        if any(key.startswith("cls.") for key in weights):
-            return "ViLBertForPreTraining"
-        return "ViLBertModel"
-
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
-        return (_RULES,)
-
-    def explain(self, key: str, class_name: str) -> str | None:
-        """The reason for constants and for layers that the public code never runs."""
-        if ".biOutput.q_dense" in key:
-            return "never used by the public code"
-        if key.endswith("position_ids"):
-            return "a constant: 0, 1, 2, ..."
-        return None
-
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
-        """Orders the relationship scores as here, resolves weight norm, and checks that tied tensors are equal."""
-        check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
+        """Also orders the relationship scores as here, and resolves weight norm."""
+        super().finish(conversion, weights)
         renamed = conversion.weights
         for name in ("weight", "bias"):
             # Class 0 is "belongs together" in the public code, and class 1 here.
@@ -118,39 +107,11 @@ class ViLBertFamily(OriginalFamily):
                 if target in merged:
                     conversion.converted[key] = plain
 
-    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
-        """Reads sizes from the shapes; schedule and numbers of heads are those of public files, or of --config."""
-        names = conversion.weights
-        read: dict[str, Any] = conversion.read_sizes(_SIZES)
-        read["num_hidden_layers"] = conversion.count_layers("vilbert.encoder.layer.")
-        read["v_num_hidden_layers"] = conversion.count_layers("vilbert.encoder.v_layer.")
-        read["task_specific_tokens"] = _TASK_TOKENS in names
-        if read["task_specific_tokens"]:
-            read["num_task_tokens"] = conversion.shape(_TASK_TOKENS)[0]
-        if conversion.class_name != "ViLBertModel":
-            read["relationship_head"] = _RELATIONSHIP + "weight" in names
-        if conversion.class_name == "ViLBertForMultiTask":
-            read |= self._read_answers(conversion, overrides)
-        overrides = _adapt_given(overrides)
-        assumed = {
-            "hidden_act": "gelu",
-            "v_hidden_act": "gelu",
-            "fusion_method": "mul",
-            "layer_norm_eps": 1e-12,
-            "visual_target": "classes",
-        }
-        if _REGION_DECODER in names:
-            rows = conversion.shape(_REGION_DECODER)[0]
-            if overrides.get("visual_target", "classes") == "classes":
-                read["v_target_size"] = rows
-            elif rows != read["v_feature_size"]:
-                raise OverrideError(
-                    f"--config gives visual_target {overrides['visual_target']!r}, but the region head has {rows} "
-                    f"rows and the features are {read['v_feature_size']} wide: it predicts classes."
-                )
-        fields = settle_fields(read, assumed, overrides, ViLBertConfig, self.public)
+    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+        """Also checks that the schedule has the co-attention layers of the file."""
+        fields = super().read_fields(conversion, _adapt_given(overrides))
         calls = len(fields.values().get("t_biattention_id", ()))
-        layers = conversion.count_layers(_TRUNK + "encoder.c_layer.")
+        layers = conversion.count_layers("vilbert.encoder.c_layer.")
         if calls != layers:
             raise CheckpointError(
                 f"the file has {layers} co-attention layers, but t_biattention_id has {calls} entries: give --config "
@@ -158,18 +119,30 @@ class ViLBertFamily(OriginalFamily):
             )
         return fields
 
-    def _read_answers(self, conversion: Conversion, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+        """Task tokens, and sizes of the heads."""
         names = conversion.weights
-        gelu = "vil_prediction.LayerNorm.weight" in names
-        read: dict[str, Any] = {"answer_head": "gelu" if gelu else "relu", "num_gqa_labels": None}
-        if "vil_prediction_gqa.classifier.weight" in names:
-            read["num_gqa_labels"] = conversion.shape("vil_prediction_gqa.classifier.weight")[0]
-        if {"answers", "id2label"}.isdisjoint(overrides):
-            read["num_labels"] = conversion.shape("vil_prediction.classifier.weight")[0]
-        return read
+        fields: dict[str, Any] = {"task_specific_tokens": _TASK_TOKENS in names}
+        if _TASK_TOKENS in names:
+            fields["num_task_tokens"] = conversion.shape(_TASK_TOKENS)[0]
+        if conversion.class_name != "ViLBertModel":
+            fields["relationship_head"] = _RELATIONSHIP + "weight" in names
+        if conversion.class_name == "ViLBertForMultiTask":
+            fields["answer_head"] = "gelu" if "vil_prediction.LayerNorm.weight" in names else "relu"
+            fields["num_gqa_labels"] = conversion.shape(_GQA)[0] if _GQA in names else None
+        if _REGION_DECODER in names:
+            rows = conversion.shape(_REGION_DECODER)[0]
+            if overrides.get("visual_target", "classes") == "classes":
+                fields["v_target_size"] = rows
+            elif rows != read["v_feature_size"]:
+                raise OverrideError(
+                    f"--config gives visual_target {overrides['visual_target']!r}, but the region head has {rows} "
+                    f"rows and the features are {read['v_feature_size']} wide: it predicts classes."
+                )
+        return fields
 
 
-def _adapt_given(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _adapt_given(overrides: Fields) -> dict[str, Any]:
     """Fields of a public configuration file with the names and values of ours."""
     kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
     target = kept.get("visual_target")

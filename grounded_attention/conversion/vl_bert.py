@@ -5,8 +5,7 @@ The public code stores a state dict whose keys have the prefix `module.` (data p
 `vlbert._module.`. Linear layers are (out, in) in both, so no tensor is transposed.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,59 +23,17 @@ from grounded_attention.modeling.modeling_vl_bert import (
 )
 
 from .errors import CheckpointError, OverrideError
-from .fast_rcnn import check_second_head, explain_image_key, read_image_fields, rename_image_key
-from .fields import ConfigFields, make_config, settle_fields
-from .keys import Conversion, Rename, Wrapper, plain_key, rename_prefix
-from .original_family import OriginalFamily, check_same
+from .fast_rcnn import IGNORED, check_second_head, read_image_fields, rename_image_key
+from .fields import ConfigFields, Fields, make_config
+from .keys import Conversion, Keys, Rename, Weights, Wrapper, rename_prefix
+from .original_family import OriginalFamily
 
 # Prefix of the pixel network in a VL-BERT.
 VISION = "vl_bert.vision_model."
 
-PUBLIC = (
-    {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
-    {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
-)
-# Values of the public code that the weights do not determine. The wavelengths determine the width of coordinates.
-_ASSUMED = {
-    "coordinate_dim": 256,
-    "coordinate_embedding": "center",
-    "hidden_act": "gelu",
-    "layer_norm_eps": 1e-12,
-    "position_offset": 0,
-}
 _REGION_FEATURE_SIZE = 2048
+_WORDS = "vl_bert.embeddings.word_embeddings.weight"
 _PROJECTION = "vl_bert.region_encoder.projection.weight"
-
-# Field -> our name of the tensor that determines it, and the dimension.
-_SIZES = {
-    "vocab_size": ("vl_bert.embeddings.word_embeddings.weight", 0),
-    "hidden_size": ("vl_bert.embeddings.word_embeddings.weight", 1),
-    "intermediate_size": ("vl_bert.encoder.layer.0.intermediate.dense.weight", 0),
-    "max_position_embeddings": ("vl_bert.embeddings.position_embeddings.weight", 0),
-    "type_vocab_size": ("vl_bert.embeddings.token_type_embeddings.weight", 0),
-    "visual_size": (_PROJECTION, 0),
-}
-
-
-def read_vl_bert_fields(conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
-    """Reads the config fields of converted weights; sizes come from the shapes of the tensors."""
-    overrides = dict(overrides)
-    vision = _read_vision(conversion, overrides)
-    read = {**_read_trunk(conversion), **_read_heads(conversion), **_read_answers(conversion, overrides)}
-    if vision is None:
-        read["vision_config"] = None
-    elif conversion.class_name == "VLBertForPreTraining":
-        # A model without a feature for masked regions masks their pixels.
-        read["region_masking"] = "feature" if "region_mask_embedding.weight" in conversion.weights else "pixels"
-    fields = settle_fields(read, _ASSUMED, overrides, VLBertConfig, PUBLIC)
-    width = _REGION_FEATURE_SIZE
-    if vision is not None:
-        fields.nested["vision_config"] = vision
-        width = make_config(FastRCNNConfig, vision).feature_size
-    if "region_feature_size" not in fields.given:
-        fields.read["region_feature_size"] = width
-    _check_projection(conversion, make_config(VLBertConfig, fields))
-    return fields
 
 
 def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFields | None:
@@ -93,10 +50,8 @@ def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFie
 
 
 def _read_trunk(conversion: Conversion) -> dict[str, Any]:
-    fields: dict[str, Any] = conversion.read_sizes(_SIZES)
-    fields["num_hidden_layers"] = conversion.count_layers("vl_bert.encoder.layer.")
     scale = conversion.weights.get("vl_bert.embeddings.text_visual.norm.weight")
-    fields["visual_norm"] = scale is None or scale.dim() > 0
+    fields: dict[str, Any] = {"visual_norm": scale is None or scale.dim() > 0}
     if conversion.class_name == "VLBertModel":  # task classes set it themselves
         fields["use_pooler"] = "vl_bert.pooler.dense.weight" in conversion.weights
     return fields
@@ -104,13 +59,17 @@ def _read_trunk(conversion: Conversion) -> dict[str, Any]:
 
 def _read_heads(conversion: Conversion) -> dict[str, Any]:
     weights = conversion.weights
+    heads = {name.partition(".")[0] for name in weights}
     fields = dict[str, Any]()
     if conversion.class_name == "VLBertForPreTraining":
         # In pre-training only the relationship head uses the pooler.
         fields["relationship_head"] = fields["use_pooler"] = "relationship_head.weight" in weights
         fields["region_classes"] = conversion.shape("region_head.classifier.weight")[0]
     if conversion.class_name == "VLBertForVGP":
-        fields["grounding_head"] = any(name.startswith("grounding_head.") for name in weights)
+        fields["grounding_head"] = "grounding_head" in heads
+    if conversion.class_name == "VLBertForMultipleChoice":
+        classes = "region_class_head.classifier.weight"
+        fields["choice_region_classes"] = conversion.shape(classes)[0] if "region_class_head" in heads else None
     for name, labels in {
         "identification": "num_identification_labels",
         "vgp": "num_vgp_labels",
@@ -126,23 +85,13 @@ def _read_heads(conversion: Conversion) -> dict[str, Any]:
     return fields
 
 
-def _read_answers(conversion: Conversion, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the answer head, and of the region classes of multiple choice."""
-    weights = conversion.weights
-    fields = dict[str, Any]()
-    if conversion.class_name == "VLBertForMultipleChoice":
-        has_classes = any(name.startswith("region_class_head.") for name in weights)
-        classes = conversion.shape("region_class_head.classifier.weight")[0] if has_classes else None
-        fields["choice_region_classes"] = classes
-    if conversion.class_name != "VLBertForVisualQuestionAnswering":
-        return fields
-    if {"answers", "id2label"}.isdisjoint(overrides):
-        fields["num_labels"] = conversion.shape("answer_head.classifier.weight")[0]
-    if any(name.startswith("answer_head.transform.") for name in weights):
-        return {**fields, "answer_head": "mlm"}
-    if not any(name.startswith("answer_head.dense.") for name in weights):
-        return {**fields, "answer_head": "1fc"}
-    return {**fields, "answer_head": "2fc", "answer_hidden_size": conversion.shape("answer_head.dense.weight")[0]}
+def _read_answer_head(conversion: Conversion) -> dict[str, Any]:
+    parts = {".".join(name.split(".")[:2]) for name in conversion.weights}
+    if "answer_head.transform" in parts:
+        return {"answer_head": "mlm"}
+    if "answer_head.dense" not in parts:
+        return {"answer_head": "1fc"}
+    return {"answer_head": "2fc", "answer_hidden_size": conversion.shape("answer_head.dense.weight")[0]}
 
 
 def _check_projection(conversion: Conversion, config: VLBertConfig) -> None:
@@ -172,17 +121,13 @@ _TRUNK = (
     ("vlbert.visual_1x1_object.", "vl_bert.embeddings.region_visual.projection."),
     ("vlbert.encoder.", "vl_bert.encoder."),
     ("vlbert.pooler.", "vl_bert.pooler."),
-)
-
-# Visual embeddings are normalised or scaled; a file has one of the two.
-_NORMS = (
+    # Visual embeddings are normalised or scaled; a file has one of the two.
     ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
     ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
-)
-_SCALES = (
     ("vlbert.visual_scale_text", "vl_bert.embeddings.text_visual.norm.weight"),
     ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
 )
+
 
 # Class -> rules of its heads.
 _HEADS = {
@@ -207,9 +152,12 @@ _HEADS = {
         ("final_mlp.0.dense.", "referring_head.dense."),
         ("final_mlp.2.", "referring_head.classifier."),
     ),
+    # The third kind of answer head has the layers of the masked word head.
     "VLBertForVisualQuestionAnswering": (
         ("final_mlp.4.", "answer_head.classifier."),
         ("final_mlp.1.", "answer_head.dense."),
+        ("final_mlp.0.", "answer_head.transform."),
+        ("final_mlp.2.", "answer_head.classifier."),
     ),
     "VLBertForVGP": (
         ("sentence_cls.4.", "identification_head.classifier."),
@@ -221,9 +169,6 @@ _HEADS = {
     ),
 }
 
-# The answer head with the layers of the masked word head.
-_MLM_ANSWER_HEAD = (("final_mlp.0.", "answer_head.transform."), ("final_mlp.2.", "answer_head.classifier."))
-
 # Prefix -> option, for keys that change the meaning of other tensors and therefore must not be skipped.
 _REFUSED = {
     "vlbert.special_word_embeddings.": "word_embedding_frozen",
@@ -232,24 +177,6 @@ _REFUSED = {
 
 # The wrapper of the base model in VCR's code.
 _VCR = "vlbert._module."
-# Prefix -> class; the first prefix of any key applies.
-_CLASS_BY_KEY = {
-    "sentence_cls.": "VLBertForVGP",
-    "phrasal_cls.": "VLBertForVGP",
-    "vlbert.mlm_head.": "VLBertForPreTraining",
-    "vlbert.mvrc_head.": "VLBertForPreTraining",
-    "cnn_loss_reg.": "VLBertForMultipleChoice",
-    _VCR: "VLBertForMultipleChoice",
-    "final_mlp.0.LayerNorm.": "VLBertForVisualQuestionAnswering",
-    "final_mlp.0.": "VLBertForReferringExpression",
-    "final_mlp.1.": "VLBertForVisualQuestionAnswering",
-}
-# Class -> (our head -> original head), for heads of one or two layers.
-_SIZED_HEADS = {
-    "VLBertForMultipleChoice": {"choice_head": "final_mlp"},
-    "VLBertForVGP": {"identification_head": "sentence_cls", "vgp_head": "phrasal_cls", "grounding_head": "vg_cls"},
-    "VLBertForVisualQuestionAnswering": {"answer_head": "final_mlp"},
-}
 _TEXT_ONLY = "vl_bert.embeddings.text_only_visual_embedding.weight"
 _REGION_MASK = "region_mask_embedding.weight"
 
@@ -268,38 +195,60 @@ class VLBertFamily(OriginalFamily):
         VLBertForVGP,
         VLBertForVisualQuestionAnswering,
     )
+    classes = {
+        _VCR: "VLBertForMultipleChoice",
+        "sentence_cls.": "VLBertForVGP",
+        "phrasal_cls.": "VLBertForVGP",
+        "vlbert.mlm_head.": "VLBertForPreTraining",
+        "vlbert.mvrc_head.": "VLBertForPreTraining",
+        "cnn_loss_reg.": "VLBertForMultipleChoice",
+        "final_mlp.0.LayerNorm.": "VLBertForVisualQuestionAnswering",
+        "final_mlp.0.": "VLBertForReferringExpression",
+        "final_mlp.1.": "VLBertForVisualQuestionAnswering",
+    }
     base_prefix = "vl_bert."
     wrappers = (Wrapper(_VCR, "vlbert.", _VCR),)
-    public = PUBLIC
+    trunk = _TRUNK
+    heads = _HEADS
+    ignored = IGNORED
+    tied = ("mlm_head.decoder.weight", _WORDS)
+    sizes = {
+        "vocab_size": (_WORDS, 0),
+        "hidden_size": (_WORDS, 1),
+        "intermediate_size": ("vl_bert.encoder.layer.0.intermediate.dense.weight", 0),
+        "max_position_embeddings": ("vl_bert.embeddings.position_embeddings.weight", 0),
+        "type_vocab_size": ("vl_bert.embeddings.token_type_embeddings.weight", 0),
+        "visual_size": (_PROJECTION, 0),
+    }
+    layers = {"num_hidden_layers": "vl_bert.encoder.layer."}
+    answers = {"VLBertForVisualQuestionAnswering": "answer_head.classifier.weight"}
+    # The wavelengths determine the width of coordinates.
+    assumed = {
+        "coordinate_dim": 256,
+        "coordinate_embedding": "center",
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "position_offset": 0,
+    }
+    public = (
+        {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+        {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
+    )
     droppable = {
         "vl_bert.pooler.": "pooler, which this class does not use",
         VISION: "pixel network, which --config removes",
     }
 
-    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
-        keys = [plain_key(key) for key in original_keys]
-        for prefix, class_name in _CLASS_BY_KEY.items():
-            if any(key.startswith(prefix) for key in keys):
-                return class_name
-        return "VLBertModel"
+    def make_rename(self, class_name: str, keys: Keys) -> Rename:
+        pairs = list(_TRUNK)
+        for original, ours in _HEADS.get(class_name, ()):
+            # Without a second layer, the first one is the classifier.
+            if original.endswith(".1.") and not any(key.startswith(f"{original[:-3]}.4.") for key in keys):
+                ours = ours.replace(".dense.", ".classifier.")
+            pairs.append((original, ours))
+        return lambda key: rename_prefix(pairs, key) or rename_image_key(key, end_to_end=True, prefix=VISION)
 
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
-        scaled = any(key.startswith("vlbert.visual_scale_") for key in keys)
-        heads = _list_heads(class_name, keys)
-        own = (*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)
-        return partial(rename_prefix, own), partial(rename_image_key, end_to_end=True, prefix=VISION)
-
-    def explain(self, key: str, class_name: str) -> str | None:
-        """The reason for second copies and for heads of other classes."""
-        own = _HEADS.get(class_name, ()) + (_MLM_ANSWER_HEAD if "QuestionAnswering" in class_name else ())
-        others = (*(pair for heads in _HEADS.values() for pair in heads), *_MLM_ANSWER_HEAD)
-        if key.startswith(tuple(begin for begin, _ in others)) and not key.startswith(
-            tuple(begin for begin, _ in own)
-        ):
-            return "part of a pre-training or task head, which the class of this checkpoint does not have"
-        return explain_image_key(key)
-
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
         """Checks options, decoder and last stage; pair features go from the public code's order to the paper's."""
         for prefix, option in _REFUSED.items():
             for key in (key for key in weights if key.startswith(prefix)):
@@ -308,7 +257,7 @@ class VLBertFamily(OriginalFamily):
                     "converter does not support."
                 )
         check_second_head(weights, conversion)
-        check_same(conversion, "mlm_head.decoder.weight", "vl_bert.embeddings.word_embeddings.weight")
+        super().finish(conversion, weights)
         _permute_pair_features(conversion.weights)
 
     def optional(self, conversion: Conversion) -> Mapping[str, str]:
@@ -318,19 +267,32 @@ class VLBertFamily(OriginalFamily):
             names[_REGION_MASK] = "end-to-end pre-training masks pixels instead"
         return names
 
-    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
-        return read_vl_bert_fields(conversion, overrides)
+    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+        """Also reads the fields of the pixel network, and checks the width of the projection of regions."""
+        overrides = dict(overrides)
+        vision = _read_vision(conversion, overrides)
+        width = _REGION_FEATURE_SIZE
+        if vision is not None:
+            conversion.fields.nested["vision_config"] = vision
+            width = make_config(FastRCNNConfig, vision).feature_size
+        fields = super().read_fields(conversion, overrides)
+        fields.nested = conversion.fields.nested
+        if "region_feature_size" not in fields.given:
+            fields.read["region_feature_size"] = width
+        _check_projection(conversion, make_config(VLBertConfig, fields))
+        return fields
 
-
-def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]:
-    heads = list(_HEADS.get(class_name, ()))
-    if class_name == "VLBertForVisualQuestionAnswering" and any(key.startswith("final_mlp.0.") for key in keys):
-        return list(_MLM_ANSWER_HEAD)
-    for ours, original in _SIZED_HEADS.get(class_name, {}).items():
-        if not any(key.startswith(f"{original}.4.") for key in keys):
-            heads = [(p, f"{ours}.classifier." if p == f"{original}.1." else n) for p, n in heads]
-            heads = [(p, n) for p, n in heads if p != f"{original}.4."]
-    return heads
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+        """Options of the trunk, and sizes of the heads."""
+        fields = {**_read_trunk(conversion), **_read_heads(conversion)}
+        if not conversion.fields.nested:
+            fields["vision_config"] = None
+        elif conversion.class_name == "VLBertForPreTraining":
+            # A model without a feature for masked regions masks their pixels.
+            fields["region_masking"] = "feature" if _REGION_MASK in conversion.weights else "pixels"
+        if conversion.class_name == "VLBertForVisualQuestionAnswering":
+            fields |= _read_answer_head(conversion)
+        return fields
 
 
 def _permute_pair_features(weights: dict[str, Tensor]) -> None:

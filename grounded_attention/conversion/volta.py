@@ -6,22 +6,20 @@ does. The map of keys follows from it, so a converter belongs to one configurati
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from .errors import CheckpointError, OverrideError
-from .fields import ConfigFields
+from .fields import ConfigFields, Fields
 from .file import VOLTA
-from .keys import Conversion, Rename, plain_key
-from .original_family import UNKNOWN, OriginalFamily
+from .keys import Conversion, Keys, Pairs, Rename, Weights, plain_key
+from .original_family import CONSTANTS, UNKNOWN, OriginalFamily
 from .volta_schedule import STREAMS, Step, VoltaConfig
 
 ENCODER = "bert.encoder.layer."
 RELATIONSHIP = "cls.bi_seq_relationship"
-_TASK_HEADS = "clfs_dict."
 # Modules of a self-attention and of a feed-forward sub-layer -> those of a layer here, which has BERT's names.
 SELF_ATTENTION = {
     **{f"attention_self.{{}}{part}": f"attention.self.{part}" for part in ("query", "key", "value")},
@@ -39,6 +37,11 @@ class VoltaFamily(OriginalFamily):
 
     title = VOLTA
     expected = "a checkpoint of VOLTA"
+    heads = {}
+    ignored = {
+        r"^clfs_dict\.": "head of a task of VOLTA, of another form than here; its encoder is converted",
+        **CONSTANTS,
+    }
     family: ClassVar[str]
     fusion_methods: ClassVar[tuple[str, ...]] = ("mul", "sum", "text")
 
@@ -48,7 +51,7 @@ class VoltaFamily(OriginalFamily):
             raise OverrideError(
                 f"fusion_method is {config['fusion_method']!r}, expected {' or '.join(self.fusion_methods)}."
             )
-        self.layers = {stream: config.units(stream, self.family, *self.list_layers()) for stream in STREAMS}
+        self.steps = {stream: config.units(stream, self.family, *self.list_layers()) for stream in STREAMS}
         self.modules = {
             **{f"cls.predictions{part}": f"cls.predictions{part}" for part in ("", ".transform.dense", ".decoder")},
             "cls.predictions.transform.LayerNorm": "cls.predictions.transform.LayerNorm",
@@ -60,22 +63,15 @@ class VoltaFamily(OriginalFamily):
         """The kinds of the steps of each layer that the family has."""
 
     @abstractmethod
-    def map_modules(self) -> Iterator[tuple[str, str]]:
+    def map_modules(self) -> Pairs:
         """Pairs of a module of the checkpoint and ours."""
 
     @abstractmethod
     def give_fields(self) -> dict[str, Any]:
         """Our configuration fields that the file of --config gives."""
 
-    def detect_class(self, weights: Mapping[str, Tensor], original_keys: Collection[str]) -> str:
-        pretraining = any(key.startswith("cls.") for key in weights)
-        name = self.model_classes[0].__name__
-        if pretraining:
-            return name.removesuffix("Model") + "ForPreTraining"
-        return name
-
-    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rename]:
-        return (self._rename,)
+    def make_rename(self, class_name: str, keys: Keys) -> Rename:
+        return self._rename
 
     def _rename(self, key: str) -> str | None:
         module, _, tensor = key.rpartition(".")
@@ -84,14 +80,10 @@ class VoltaFamily(OriginalFamily):
         return None
 
     def explain(self, key: str, class_name: str) -> str | None:
-        """The reason for heads of tasks, constants, and the second names of shared weights."""
-        if key.startswith(_TASK_HEADS):
-            return "head of a task of VOLTA, of another form than here; its encoder is converted"
-        if key.endswith("position_ids"):
-            return "a constant: 0, 1, 2, ..."
+        """Also the reason for the second names of shared weights."""
         if self._first_name(key) is not None:
             return "second name of a tensor that text and regions share"
-        return None
+        return super().explain(key, class_name)
 
     def _first_name(self, key: str) -> str | None:
         """The other name of a tensor that both streams share, for its name with `v_`; `None` for other keys."""
@@ -104,7 +96,7 @@ class VoltaFamily(OriginalFamily):
             return first
         return None
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
         """Checks unknown keys and both names of shared tensors; class 0 is "belongs together" there, and 1 here."""
         unknown = [
             key
@@ -123,24 +115,24 @@ class VoltaFamily(OriginalFamily):
                     f"{conversion.keys[key]} differs from {conversion.keys[first]}; expected equal tensors, because "
                     "--config says that text and regions share them."
                 )
-        super().finish(conversion, weights)  # type: ignore[safe-super]
+        super().finish(conversion, weights)
         if self.modules.get(RELATIONSHIP) == "cls.seq_relationship":  # that of ViLBERT is reordered by its own class
             for part in ("weight", "bias"):
                 name = f"cls.seq_relationship.{part}"
                 if name in conversion.weights:
                     conversion.weights[name] = conversion.weights[name].flip(0)
 
-    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
         """The fields of the configuration, checked against the tensors; `overrides` are those of --config."""
         fields = {**self.give_fields(), **VoltaConfig(overrides).others}
-        return super().read_fields(conversion, fields)  # type: ignore[safe-super]
+        return super().read_fields(conversion, fields)
 
-    def map_layer(self, steps: Sequence[Step], side: str, ours: str) -> Iterator[tuple[str, str]]:
+    def map_layer(self, steps: Sequence[Step], side: str, ours: str) -> Pairs:
         """Pairs for self-attention and feed-forward; `side` is "" for text and "v_" for regions."""
         for step, parts in zip(steps, (SELF_ATTENTION, FEED_FORWARD), strict=True):
             yield from self.map_parts(step, side, parts, ours)
 
-    def map_parts(self, step: Step, side: str, parts: Mapping[str, str], ours: str = "") -> Iterator[tuple[str, str]]:
+    def map_parts(self, step: Step, side: str, parts: Mapping[str, str], ours: str = "") -> Pairs:
         """Pairs for a sub-layer: `parts` are modules of it, with a place for `side`, and ours. Checks its sizes."""
         if step.kind != "cross":  # ViLBERT's co-attention has sizes of its own
             ends = step.kind.endswith("feed-forward")
@@ -150,7 +142,7 @@ class VoltaFamily(OriginalFamily):
         for module, our_module in parts.items():
             yield f"{ENCODER}{step.number}.{module.format(side)}", ours + our_module
 
-    def map_embeddings(self, ours: str) -> Iterator[tuple[str, str]]:
+    def map_embeddings(self, ours: str) -> Pairs:
         """Pairs for the embeddings of text."""
         for part in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
             yield f"bert.embeddings.{part}", f"{ours}embeddings.{part}"

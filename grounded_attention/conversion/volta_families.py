@@ -1,17 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts checkpoints of VOLTA's ViLBERT, LXMERT and VisualBERT."""
 
-from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .errors import OverrideError
-from .fields import ConfigFields
+from .fields import ConfigFields, Fields
 from .file import VOLTA, read_overrides, recognise
-from .keys import Conversion
+from .keys import Conversion, Keys, Pairs, Weights
 from .lxmert import LXMERTFamily
 from .vilbert import ViLBertFamily
 from .visualbert import VisualBERTFamily
@@ -34,7 +32,7 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
         """A layer of a stream, and co-attention."""
         return ("self", "feed-forward"), ("cross", "feed-forward")
 
-    def map_modules(self) -> Iterator[tuple[str, str]]:
+    def map_modules(self) -> Pairs:
         ours = "vilbert."
         names = {"t": ("layer", "", 2), "v": ("v_layer", "v_", 1)}
         yield from self.map_embeddings(ours)
@@ -43,7 +41,7 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
         for stream, (layers, side, number) in names.items():
             counts = {"self": 0, "cross": 0}
             yield f"bert.{stream}_pooler.dense", f"{ours}{stream}_pooler.dense"
-            for steps in self.layers[stream]:
+            for steps in self.steps[stream]:
                 kind = steps[0].kind
                 if kind == "self":
                     yield from self.map_layer(steps, side, f"{ours}encoder.{layers}.{counts[kind]}.")
@@ -55,9 +53,7 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
         yield f"{_DECODERS}{self._target()}", "cls.imagePredictions.decoder"
         yield RELATIONSHIP, RELATIONSHIP
 
-    def _map_cross(
-        self, steps: list[Step], stream: str, side: str, ours: str, number: int
-    ) -> Iterator[tuple[str, str]]:
+    def _map_cross(self, steps: list[Step], stream: str, side: str, ours: str, number: int) -> Pairs:
         """Pairs for one stream of a co-attention; in our names its `number` is 1 for regions, 2 for text."""
         parts = {old: f"biattention.{new.rpartition('.')[2]}{number}" for old, new in SELF_ATTENTION.items()}
         parts |= {f"attention_output.{{}}{part}": f"biOutput.{part}{number}" for part in ("dense", "LayerNorm")}
@@ -79,11 +75,11 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
         names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
         fields = {f"v_{name}": config[f"v_{name}"] for name in (*names.split(), "attention_probs_dropout_prob")}
         places: dict[str, list[int]] = {"t": [], "v": []}
-        for stream, layers in self.layers.items():
+        for stream, layers in self.steps.items():
             kinds = [steps[0].kind for steps in layers]
             fields["v_num_hidden_layers" if stream == "v" else "num_hidden_layers"] = kinds.count("self")
             places[stream] = [kinds[:place].count("self") for place, kind in enumerate(kinds) if kind == "cross"]
-        crosses = [steps[0].number for steps in self.layers["t"] if steps[0].kind == "cross"]
+        crosses = [steps[0].number for steps in self.steps["t"] if steps[0].kind == "cross"]
         for field, name in (("bi_hidden_size", "hidden_size"), ("bi_num_attention_heads", "num_attention_heads")):
             sizes = {config.size(side + name, number): number for number in crosses for side in ("", "v_")}
             if len(sizes) > 1:
@@ -110,7 +106,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         """A layer of a stream, and one stream of a cross layer."""
         return ("self", "feed-forward"), ("shared cross", "self", "feed-forward")
 
-    def map_modules(self) -> Iterator[tuple[str, str]]:
+    def map_modules(self) -> Pairs:
         self.check_equal_streams()
         ours = "lxmert."
         encoder = "lxmert.encoder."
@@ -127,7 +123,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         for stream, layers, side, name in (("t", "layer", "", "lang"), ("v", "r_layers", "v_", "visn")):
             number = 0
             crosses = 0
-            for steps in self.layers[stream]:
+            for steps in self.steps[stream]:
                 if steps[0].kind == "self":
                     if crosses:
                         place = f"is self of {STREAMS[stream]}"
@@ -146,7 +142,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
             yield f"cls.qaPredictions.logit_fc.{part}", f"answer_head.logit_fc.{part}"
         yield RELATIONSHIP, "cls.seq_relationship"
 
-    def _map_cross(self, steps: list[Step], side: str, ours: str, name: str) -> Iterator[tuple[str, str]]:
+    def _map_cross(self, steps: list[Step], side: str, ours: str, name: str) -> Pairs:
         """Pairs for one stream of a cross layer; `name` is that of the stream in our names."""
         parts = {
             old: new.replace("attention.self", "att").replace("attention.", "") for old, new in SELF_ATTENTION.items()
@@ -158,7 +154,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         parts = {old: new.replace("intermediate", "inter") for old, new in FEED_FORWARD.items()}
         yield from self.map_parts(steps[2], side, parts, f"{ours}{name}_")
 
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
         """Also leaves out the background of 1,601 classes, which is row 0: the classes here have none."""
         super().finish(conversion, weights)
         for part in ("weight", "bias") if self._has_background() else ():
@@ -169,7 +165,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
     def _has_background(self) -> bool:
         return not {"0", "6"}.isdisjoint(self.config.targets)
 
-    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
         """Also notes the missing background."""
         fields = super().read_fields(conversion, overrides)
         if self._has_background() and "num_object_labels" in fields.read:
@@ -177,14 +173,14 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         return fields
 
     def give_fields(self) -> dict[str, Any]:
-        counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.layers.items()}
+        counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.steps.items()}
         return {
             **self.text_fields(),
             "pooler_act": "relu",
             "visual_pos_dim": self.config["num_locs"],
             "l_layers": counts["t"],
             "r_layers": counts["v"],
-            "x_layers": len(self.layers["t"]) - counts["t"],
+            "x_layers": len(self.steps["t"]) - counts["t"],
             "visual_loss": "masked",
         }
 
@@ -193,12 +189,16 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
     """The converter for VOLTA's VisualBERT."""
 
     family = "VisualBERT"
+    ignored = {
+        **VoltaFamily.ignored,
+        r"^cls\.imagePredictions\.": "predicts masked regions, for which VisualBERT has no head here",
+    }
 
     def list_layers(self) -> tuple[tuple[str, ...], ...]:
         """BERT's layer on text and regions together."""
         return (("shared joint", "shared feed-forward"),)
 
-    def map_modules(self) -> Iterator[tuple[str, str]]:
+    def map_modules(self) -> Pairs:
         self.check_equal_streams()
         ours = "visual_bert."
         yield from self.map_embeddings(ours)
@@ -210,17 +210,11 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
             yield f"bert.embeddings.{part}", f"{ours}embeddings.{own}"
         yield "bert.t_pooler.dense", f"{ours}pooler.dense"
         yield "bert.v_pooler.dense", f"{ours}region_pooler.dense"
-        for number, steps in enumerate(self.layers["t"]):
+        for number, steps in enumerate(self.steps["t"]):
             yield from self.map_layer(steps, "", f"{ours}encoder.layer.{number}.")
         yield RELATIONSHIP, "cls.seq_relationship"
 
-    def explain(self, key: str, class_name: str) -> str | None:
-        """Also the reason for the head of masked regions."""
-        if key.startswith("cls.imagePredictions."):
-            return "predicts masked regions, for which VisualBERT has no head here"
-        return super().explain(key, class_name)
-
-    def finish(self, conversion: Conversion, weights: Mapping[str, Tensor]) -> None:
+    def finish(self, conversion: Conversion, weights: Weights) -> None:
         """Also exchanges token types 0 and 1 of regions: all regions have 1 there, and 0 by default here."""
         super().finish(conversion, weights)
         name = "visual_bert.embeddings.visual_token_type_embeddings.weight"
@@ -229,7 +223,7 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
             conversion.weights[name] = torch.cat([types[:2].flip(0), types[2:]])
 
     def give_fields(self) -> dict[str, Any]:
-        return {**self.text_fields(), "pooler_act": "relu", "num_hidden_layers": len(self.layers["t"])}
+        return {**self.text_fields(), "pooler_act": "relu", "num_hidden_layers": len(self.steps["t"])}
 
 
 # Family -> its value of `image_embeddings` and its converter.
@@ -240,13 +234,13 @@ VOLTA_FAMILIES: dict[str, type[VoltaFamily]] = {
 }
 
 
-def is_volta(keys: Collection[str], overrides: Mapping[str, Any]) -> bool:
+def is_volta(keys: Keys, overrides: Fields) -> bool:
     """Whether a file, or the configuration given for it, is one of VOLTA."""
     origin = recognise(keys)
     return MARK in overrides or (origin is not None and origin.title == VOLTA)
 
 
-def make_volta_converter(family: str, overrides: Mapping[str, Any]) -> VoltaFamily:
+def make_volta_converter(family: str, overrides: Fields) -> VoltaFamily:
     """The converter for the checkpoints of a configuration."""
     if MARK not in overrides:
         raise OverrideError(
