@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .outlines import hull
-from .raw import RawBox, RowError, first_of, trimmed
+from .raw import Boxes, RawBox, RowError, first_of, trimmed
 from .readings import PIXELS, Reading, Readings
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
@@ -37,13 +37,16 @@ Span = tuple[int, int]  # the first character, and the one behind the last
 class Mention:
     """Boxes in a text, and the words beside them."""
 
-    boxes: list[RawBox]
+    boxes: Boxes
     span: Span  # The characters of the boxes and their marks
     words: Span | None = None  # The characters of the words that are marked as theirs
     is_label: bool = False  # Whether the words are a label: several boxes with one label are one phrase
     image: int | None = None  # The picture, if the marks say it
     is_action: bool = False  # Whether something is done there, which the instruction before it says
     is_sure: bool = True  # Whether these are boxes; four whole numbers in brackets may be anything
+
+
+Mentions = Iterator[Mention]
 
 
 def find_mentions(text: str, question: str = "") -> list[Mention]:
@@ -129,7 +132,7 @@ def _groups(text: str) -> list[list[float]]:
     return [numbers for each in re.split(r"[()\[\]<>;]", text) if (numbers := _values(each))]
 
 
-def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_points: bool = False) -> list[RawBox]:
+def _boxes(groups: Sequence[list[float]], readings: Readings, text: str, are_points: bool = False) -> Boxes:
     """Four numbers each, two corners, or a point; or points."""
     if [*map(len, groups)] == [2, 2] and not are_points:
         groups = [groups[0] + groups[1]]
@@ -151,7 +154,7 @@ def _point_readings(numbers: Sequence[float]) -> Readings:
 _MARKED = re.compile(r"<(\|?)(box_start|box|quad|point|det)\1>([^A-Za-z|/]*)<\1/?(?:box_end|\2)\1>")
 
 
-def _marked(text: str, question: str) -> Iterator[Mention]:
+def _marked(text: str, question: str) -> Mentions:
     """Numbers between marks: Qwen, InternVL, MiniCPM-V, DeepSeek-VL2 (0..999), Rex-Omni's tokens (0..999)."""
     for match in _MARKED.finditer(text):
         mark = match[2]
@@ -170,7 +173,7 @@ def _marked(text: str, question: str) -> Iterator[Mention]:
         yield Mention(boxes, match.span())
 
 
-def _kosmos(text: str, question: str) -> Iterator[Mention]:
+def _kosmos(text: str, question: str) -> Mentions:
     """`<phrase> words</phrase><object><patch_index_0044><patch_index_0863></object>`: cells of a 32 x 32 grid."""
     for match in re.finditer(r"<object>((?:<patch_index_\d{4}>|</delimiter_of_multi_objects/>)+)</object>", text):
         cells = [int(each) for each in re.findall(r"\d{4}", match[1])]
@@ -188,14 +191,14 @@ def _cell_box(first: int, last: int) -> list[float]:
     return [(x1 + ends[0]) / 32, (y1 + ends[0]) / 32, (x2 + ends[1]) / 32, (y2 + ends[1]) / 32]
 
 
-def _paligemma(text: str, question: str) -> Iterator[Mention]:
+def _paligemma(text: str, question: str) -> Mentions:
     """`<loc0320><loc0064><loc0960><loc0384> words ; ...`: y first, 1,024 steps."""
     for match in re.finditer(r"((?:<loc\d{4}>\s*)+)(?:<seg\d{3}>\s*)*([^;<]*)", text):
         boxes = _boxes([_values(match[1].replace("<loc", " "))], (Reading("yxyx", 1024.0),), match[1])
         yield Mention(boxes, match.span(1), _strip(text, match.span(2)), is_label=True)
 
 
-def _florence(text: str, question: str) -> Iterator[Mention]:
+def _florence(text: str, question: str) -> Mentions:
     """`words<loc_1><loc_2><loc_3><loc_4>`, x first: the middle of 1,000 steps; several boxes follow one another, and
     read text has quadrilaterals."""
     for match in re.finditer(r"(?:^|(?<=[<>]))([^<>]*)((?:<loc_\d+>)+)", text):
@@ -207,7 +210,7 @@ def _florence(text: str, question: str) -> Iterator[Mention]:
         yield Mention(_boxes(groups, THOUSANDTHS, match[2]), match.span(2), _strip(text, match.span(1)))
 
 
-def _molmo(text: str, question: str) -> Iterator[Mention]:
+def _molmo(text: str, question: str) -> Mentions:
     """`<point x="61.5" y="40.4" alt="words">words</point>` in percent; `<points coords="1 1 453 512">` in 1000."""
     pattern = re.compile(r"<(points?|tracks)\b([^<>]*)>((?:(?!<\1\b).)*?)</\1>", re.DOTALL)
     for match in pattern.finditer(text):
@@ -229,7 +232,7 @@ def _molmo(text: str, question: str) -> Iterator[Mention]:
             yield Mention(boxes, match.span(), words, image=max(int(image) - 1, 0))
 
 
-def _glm(text: str, question: str) -> Iterator[Mention]:
+def _glm(text: str, question: str) -> Mentions:
     """`<|begin_of_box|>[[x1, y1, x2, y2]]<|end_of_box|>` in thousandths; the marks also wrap plain answers."""
     for match in re.finditer(r"<\|begin_of_box\|>\s*([\[(<][^A-Za-z|]*?)\s*<\|end_of_box\|>", text):
         if groups := _groups(match[1]):
@@ -242,7 +245,7 @@ _LABEL_KEYS = ("label", "ref", "text", "name", "phrase", "description", "categor
 _BOX_KEY = re.compile(rf'"(?:{"|".join((*_BOX_KEYS, *_ACTION_KEYS))})"\s*:\s*\[')
 
 
-def _json(text: str, question: str) -> Iterator[Mention]:
+def _json(text: str, question: str) -> Mentions:
     """`[{"bbox_2d": [x1, y1, x2, y2], "label": "words"}]`, and calls with a coordinate."""
     key = _BOX_KEY.search(text)
     decoder = json.JSONDecoder()
@@ -263,11 +266,11 @@ def _json(text: str, question: str) -> Iterator[Mention]:
         if not keys:
             start = text.find("{", start + 1)  # perhaps it holds some
             continue
-        yield _entry(item, keys, text, (start, end), question)
+        yield _entry(item, keys, text, (start, end))
         start = text.find("{", end)
 
 
-def _entry(item: dict[str, object], keys: list[str], text: str, span: Span, question: str) -> Mention:
+def _entry(item: dict[str, object], keys: list[str], text: str, span: Span) -> Mention:
     """The boxes of an object of JSON, and the characters of its label."""
     found = text[slice(*span)]
     is_action = "action" in item or keys[0] in _ACTION_KEYS
@@ -277,7 +280,7 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: Span, ques
         raise RowError(f"{turned[0]} beside a box", found=found, expected="the upright box around it, without it")
     if keys == ["point"] and not is_action:
         raise RowError("a point, x or y first (Gemini)", found=found, expected="point_2d, x first")
-    boxes: list[RawBox] = []
+    boxes: Boxes = []
     for key in keys:
         content = json.dumps(item[key]).replace('"', "")
         groups = _groups(content)
@@ -310,7 +313,7 @@ _ACTION = re.compile(
 )
 
 
-def _clicks(text: str, question: str) -> Iterator[Mention]:
+def _clicks(text: str, question: str) -> Mentions:
     """`pyautogui.click(x=0.5, y=0.06)`, `click(0.5, 0.06)`, `drag(start_box='(1,2)', end_box='(3,4)')`."""
     for match in _ACTION.finditer(text):
         if match[3] is None:
@@ -329,7 +332,7 @@ _BARE = re.compile(r"[\[(][\s\d.,;()\[\]+-]*")
 _ASKS_FOR_POINTS = re.compile(r"\bpoints?\b|\btuples?\b", re.IGNORECASE)
 
 
-def _bare(text: str, question: str) -> Iterator[Mention]:
+def _bare(text: str, question: str) -> Mentions:
     """Numbers in brackets without any mark: fours, two corners `(x1,y1),(x2,y2)`; points if nothing else is said, as
     two numbers in brackets also occur in talk."""
     is_alone = says_nothing(_BARE.sub("", text))
@@ -364,7 +367,7 @@ def _bare_readings(run: str) -> Readings:
     return OPEN_SCALE
 
 
-_FINDERS: tuple[Callable[[str, str], Iterator[Mention]], ...] = (
+_FINDERS: tuple[Callable[[str, str], Mentions], ...] = (
     _marked, _kosmos, _paligemma, _florence, _molmo, _glm, _json, _clicks, _bare,
 )  # fmt: skip
 

@@ -2,20 +2,22 @@
 """Rows with captions and phrases in them: own rows, Entities, GRIT, ODVG."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from grounded_attention.processing.phrase import row_texts
 
-from .columns import XYXY_PIXELS, XYXY_SHARES, Columns, Context, has_boxes, images_of, make_row
+from .columns import XYXY_PIXELS, XYXY_SHARES, Context, has_boxes, images_of, make_row
 from .messages import read_messages
 from .raw import (
     BOX_NAMES,
-    RawBox,
+    Boxes,
+    Columns,
+    Phrases,
     RawPhrase,
-    RawRow,
     RowError,
+    Rows,
     first_of,
     items,
     read_boxes,
@@ -42,7 +44,7 @@ def has_phrases(record: Columns) -> bool:
     return are_objects and all(each.keys() & {"text", "phrase"} and first_of(each, BOX_NAMES) for each in value)
 
 
-def read_phrases(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_phrases(record: Columns, context: Context) -> Rows:
     """Own rows: texts, and `phrases` with the keys of `Phrase`; or entities with a text and boxes each, which are not
     of the own form: what their boxes mean is counted."""
     column = "phrases" if "phrases" in record else "entities"
@@ -53,7 +55,7 @@ def read_phrases(record: Columns, context: Context) -> Iterator[RawRow]:
     yield make_row(rest, texts, phrases, images=images_of(record) or pictures)
 
 
-def _texts(record: Columns) -> tuple[dict[str, Any], list[Any]]:
+def _texts(record: Columns) -> tuple[Columns, list[Any]]:
     """The texts of a row, and the pictures inside of its messages."""
     name = first_of(record, TEXTS)
     if name in ("messages", "conversations"):
@@ -82,7 +84,7 @@ def _captions(record: Columns) -> list[Any]:
     return [value]
 
 
-def read_entities(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_entities(record: Columns, context: Context) -> Rows:
     """Captions with the marks of Flickr30K Entities; entities have boxes."""
     name = first_of(record, ("entities", "boxes", "bboxes"))
     boxes = _entity_boxes(structured(record[name], name), name) if name else {}
@@ -91,7 +93,7 @@ def read_entities(record: Columns, context: Context) -> Iterator[RawRow]:
         yield make_row(record, {"text": text}, phrases)
 
 
-def _entity_boxes(value: Any, name: str) -> dict[str, list[RawBox]]:
+def _entity_boxes(value: Any, name: str) -> dict[str, Boxes]:
     """The boxes of each id: a mapping, or entries with an id and boxes."""
     if not isinstance(value, Mapping):
         by_id = {}
@@ -104,7 +106,7 @@ def _entity_boxes(value: Any, name: str) -> dict[str, list[RawBox]]:
     return {str(key): read_boxes(each, name) for key, each in value.items()}
 
 
-def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, list[RawPhrase]]:
+def _unmarked(caption: str, boxes: Mapping[str, Boxes]) -> tuple[str, Phrases]:
     text = ""
     phrases = []
     end = 0
@@ -131,7 +133,7 @@ def has_chunks(record: Columns) -> bool:
     return "caption" in record and bool({"noun_chunks", "ref_exps"} & record.keys())
 
 
-def read_chunks(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_chunks(record: Columns, context: Context) -> Rows:
     """GRIT: lists of [start, end, x1, y1, x2, y2, score], characters of the caption."""
     caption = record["caption"]
     if not isinstance(caption, str):
@@ -157,7 +159,7 @@ def has_grounding(record: Columns) -> bool:
     return isinstance(record.get("grounding"), (Mapping, str))
 
 
-def read_grounding(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_grounding(record: Columns, context: Context) -> Rows:
     """`{"grounding": {"caption": ..., "regions": [{"phrase": ..., "bbox": [x1, y1, x2, y2]}]}}`, pixels."""
     value = structured(record["grounding"], "grounding")
     caption = value.get("caption")

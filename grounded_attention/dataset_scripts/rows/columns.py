@@ -2,7 +2,7 @@
 """Columns of a record: its pictures, id, boxes and further values, as the readers of all shapes take them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -13,11 +13,14 @@ from .pictures import without_object
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
+    Boxes,
     Columns,
+    Phrases,
     RawBox,
     RawPhrase,
     RawRow,
     RowError,
+    Rows,
     as_path,
     first_of,
     named_sides,
@@ -117,7 +120,7 @@ def id_of(record: Columns, images: list[Any]) -> str | None:
     return path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./") or None
 
 
-def make_row(record: Columns, texts: dict[str, Any], phrases: list[RawPhrase], **known: Any) -> RawRow:
+def make_row(record: Columns, texts: Columns, phrases: Phrases, **known: Any) -> RawRow:
     """A row with the pictures, the size, the id and the further columns of a record."""
     images = known.pop("images", None) or images_of(record)
     more: dict[str, Any] = {key: value for key, value in record.items() if _goes_along(key, value)}
@@ -137,7 +140,7 @@ def _goes_along(key: str, value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
-def boxes_of(record: Columns, readings: Readings = ()) -> list[RawBox]:
+def boxes_of(record: Columns, readings: Readings = ()) -> Boxes:
     """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
     name = first_of(record, BOX_NAMES)
     boxes = [] if name is None else read_boxes(record[name], name, readings)
@@ -172,9 +175,7 @@ def has_boxes(record: Columns) -> bool:
     return not record.keys().isdisjoint(BOX_NAMES) or any(sides_of_one)
 
 
-def each_text(
-    record: Columns, texts: list[str], boxes: list[RawBox], types: Sequence[str] = (), **known: Any
-) -> Iterator[RawRow]:
+def each_text(record: Columns, texts: list[str], boxes: Boxes, types: Sequence[str] = (), **known: Any) -> Rows:
     """A row for each text, all of which mean the same boxes."""
     for text in texts:
         start, end = trimmed(text, 0, len(text))

@@ -2,21 +2,23 @@
 """Conversations about pictures, with boxes inside of the texts or beside them."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
-from .box_texts import SHARES, Mention, asked_for, find_mentions, says_nothing, whole_text, without_boxes
+from .box_texts import SHARES, Mention, Span, asked_for, find_mentions, says_nothing, whole_text, without_boxes
 from .columns import TEXT_NAMES, Columns, Context, boxes_of, images_of, make_row
 from .messages import message_texts, messages_in, read_messages
 from .ms_swift import fill
 from .raw import (
     BOX_NAMES,
-    RawBox,
+    Boxes,
+    Phrases,
     RawPhrase,
-    RawRow,
     RowError,
+    Rows,
     first_of,
     items,
     read_boxes,
@@ -54,6 +56,9 @@ _THOUGHTS = re.compile(r"[\s\S]*(?:</think>|</thinking>|◁/think▷)")
 _WRONG = (False, "false", "False", "0")  # `label` of an answer that is not to be learnt
 
 
+Place = tuple[int, int, int]  # the number of a text, and the span of words in it
+
+
 @dataclass
 class Turn:
     """A text of a conversation."""
@@ -78,7 +83,7 @@ def _pair(record: Columns) -> tuple[str, str] | None:
     return next((pair for pair in PAIRS if all(isinstance(record.get(key), (str, list)) for key in pair)), None)
 
 
-def read(record: Columns, context: Context) -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Rows:
     name = first_of(record, NAMES)
     given = _exchange(record) if name is None else items(_with_chosen(record, structured(record[name], name)), name)
     messages, pictures, beside = read_messages(given, name or "the exchange")
@@ -163,12 +168,12 @@ def _turns(messages: Sequence[Columns], count: int) -> list[Turn]:
     return turns
 
 
-def _phrase(turns: Sequence[Turn], place: tuple[int, int, int], boxes: list[RawBox], image: int | None) -> RawPhrase:
+def _phrase(turns: Sequence[Turn], place: Place, boxes: Boxes, image: int | None) -> RawPhrase:
     sentence, start, end = place
     return RawPhrase(turns[sentence].text[start:end], boxes, start, end, sentence, image)
 
 
-def _together(phrases: Iterator[RawPhrase]) -> list[RawPhrase]:
+def _together(phrases: Iterator[RawPhrase]) -> Phrases:
     """Phrases of the same words have all of their boxes."""
     by_place: dict[Any, RawPhrase] = {}
     for each in phrases:
@@ -181,16 +186,15 @@ def _together(phrases: Iterator[RawPhrase]) -> list[RawPhrase]:
 # Boxes in the texts
 
 
-def _place_asked(turns: Sequence[Turn], number: int, is_action: bool = False) -> tuple[int, int, int] | None:
-    """What the question before a text asks for."""
-    question = turns[number].question
-    words = None if question is None else asked_for(turns[question].text, is_action)
-    if question is None or words is None:
+def _find_words(turns: Sequence[Turn], number: int | None, find: Callable[[str], Span | None]) -> Place | None:
+    """The words that `find` finds in a text, if there is one."""
+    words = None if number is None else find(turns[number].text)
+    if number is None or words is None:
         return None
-    return (question, *words)
+    return (number, *words)
 
 
-def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) -> list[RawPhrase]:
+def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) -> Phrases:
     """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
     texts = [_THOUGHTS.sub(lambda match: " " * len(match[0]), each.text) for each in turns]
     mentions: list[list[Mention]] = []
@@ -204,7 +208,7 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
             _check_rest(rest, context)
         answer = next((i for i in range(number, len(turns)) if turns[i].role == "assistant"), None)
         for mention in mentions[number]:
-            place: tuple[int, int, int] | None = None
+            place: Place | None = None
             if mention.words is not None:
                 place = (number, *mention.words)
             elif turn.role == "user":
@@ -212,14 +216,14 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
                     said = [box.numbers for other in mentions[answer] for box in other.boxes]
                     if all(box.numbers in said for box in mention.boxes):
                         continue
-                before = texts[number][: mention.span[0]][-LONGEST_POINTING:]
-                if answer is not None and not mentions[answer] and len(mentions[number]) == 1:
-                    words = whole_text(turns[answer].text) if _POINTING.search(before) else None
-                    place = None if words is None else (answer, *words)
+                is_pointed_at = _POINTING.search(texts[number][: mention.span[0]][-LONGEST_POINTING:])
+                if answer is not None and not mentions[answer] and len(mentions[number]) == 1 and is_pointed_at:
+                    place = _find_words(turns, answer, whole_text)
             elif mention.is_action or says_nothing(rest):
-                place = _place_asked(turns, number, mention.is_action or is_screen)
+                find = partial(asked_for, is_instruction=mention.is_action or is_screen)
+                place = _find_words(turns, turn.question, find)
             if place is None and not mention.is_sure and not _UNREAD.search(turn.text):
-                if _place_asked(turns, number) is None:  # else it answers a question for boxes
+                if _find_words(turns, turn.question, asked_for) is None:  # else it answers a question for boxes
                     context.leave_out(_NOT_READ)
                     continue
             if place is None:
@@ -257,32 +261,30 @@ def _to_999(phrases: Sequence[RawPhrase], is_known: bool) -> None:
 # Boxes beside the texts
 
 
-def _asked(turns: Sequence[Turn], boxes: list[RawBox]) -> RawPhrase:
+def _asked(turns: Sequence[Turn], boxes: Boxes) -> RawPhrase:
     """The boxes of a row are what its one question asks for."""
     questions = [number for number, each in enumerate(turns) if each.role == "user"]
-    words = asked_for(turns[questions[0]].text) if len(questions) == 1 else None
-    if words is None:
+    place = _find_words(turns, questions[0], asked_for) if len(questions) == 1 else None
+    if place is None:
         found = [each.text for each in turns]
         raise RowError("boxes beside texts", found=found, expected="one question that names what they are of")
-    return _phrase(turns, (questions[0], *words), boxes, None)
+    return _phrase(turns, place, boxes, None)
 
 
 def _answered(turns: Sequence[Turn], number: int, boxes: Any) -> RawPhrase:
     """GUI-Actor: the box of an answer is what the instruction before it means."""
-    question = turns[number].question
-    words = None if question is None else whole_text(turns[question].text)
-    if question is None or words is None:
-        found = turns[number].text
-        raise RowError("bbox_gt without an instruction", found=found, expected="a message of the user")
-    read = read_boxes(boxes, "the box of a message", SHARES)
-    return _phrase(turns, (question, *words), read, turns[number].image)
+    turn = turns[number]
+    place = _find_words(turns, turn.question, whole_text)
+    if place is None:
+        raise RowError("bbox_gt without an instruction", found=turn.text, expected="a message of the user")
+    return _phrase(turns, place, read_boxes(boxes, "the box of a message", SHARES), turn.image)
 
 
 def _with_question(turns: Sequence[Turn], phrase: RawPhrase, text: int | None) -> RawPhrase:
     """A box of ms-swift without a name is what the question before its text asks for, if that is boxes alone."""
     if phrase.text:
         return phrase
-    place = None if text is None else _place_asked(turns, text)
+    place = None if text is None else _find_words(turns, turns[text].question, asked_for)
     if place is None:
         found = [box.numbers for box in phrase.boxes]
         raise RowError(
@@ -291,7 +293,7 @@ def _with_question(turns: Sequence[Turn], phrase: RawPhrase, text: int | None) -
     return _phrase(turns, place, phrase.boxes, phrase.image)
 
 
-def read_text(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_text(record: Columns, context: Context) -> Rows:
     """A text, or several, without boxes beside it; some have boxes in the marks of a model."""
     name = first_of(record, ("question", *TEXT_NAMES))
     texts = texts_of(record[name], name) if name else []

@@ -2,7 +2,7 @@
 """Rows with objects and the names of their classes; a phrase is the name of a class with all of its boxes."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,10 +15,10 @@ from .questions import WORD_NAMES
 from .raw import (
     BOX_NAMES,
     NAME_NAMES,
-    RawBox,
+    Boxes,
     RawPhrase,
-    RawRow,
     RowError,
+    Rows,
     first_of,
     items,
     read_boxes,
@@ -44,7 +44,7 @@ LIST_NAMES = (
     "target_instances",
     "shapes",
 )
-Named = tuple[str, list[RawBox], Columns]  # its name, its boxes, the object
+Named = tuple[str, Boxes, Columns]  # its name, its boxes, the object
 
 # Columns of things in a picture; a null or an empty list says that there are none.
 OBJECT_LISTS = (*LIST_NAMES, "regions", "elements", "samples", "refs", "phrases")
@@ -59,7 +59,7 @@ def has_no_objects(record: Columns) -> bool:
     return bool(values) and all(each in (None, [], {}, "") for each in values) and not others and not with_text
 
 
-def read_no_objects(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_no_objects(record: Columns, context: Context) -> Rows:
     yield from _rows(record, [], context)
 
 
@@ -114,7 +114,7 @@ def _has_centre(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("coordinates"), Mapping)
 
 
-def read(record: Columns, context: Context) -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Rows:
     column = _objects_column(record) or ""
     pair = _beside(record)
     if not column and pair is not None:
@@ -148,7 +148,7 @@ def _without_area(each: Columns) -> str | None:
     return f"of the type {kind} with {number} points"
 
 
-def _boxes(each: Columns, context: Context) -> list[RawBox]:
+def _boxes(each: Columns, context: Context) -> Boxes:
     about = each.get("attributes")
     if isinstance(about, Mapping):
         each = {**each, **about}
@@ -188,7 +188,7 @@ def _name_of(each: Columns, column: str, context: Context) -> str:
     raise RowError("an unknown class", found=value, expected=expected)
 
 
-def _rows(record: Columns, objects: Sequence[Named], context: Context) -> Iterator[RawRow]:
+def _rows(record: Columns, objects: Sequence[Named], context: Context) -> Rows:
     caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), "")
     spanned = [(boxes, each["tokens_positive"]) for _, boxes, each in objects if each.get("tokens_positive")]
     if caption and spanned:  # MDETR
@@ -201,7 +201,7 @@ def _rows(record: Columns, objects: Sequence[Named], context: Context) -> Iterat
             texts = texts_of(each.get("sentences") or each["caption"], "sentences")
             yield from each_text(record, texts or [name], boxes)
         return
-    names: dict[str, list[RawBox]] = {}
+    names: dict[str, Boxes] = {}
     for name, boxes, _ in objects:
         names.setdefault(name.strip(), []).extend(boxes)
     spans = [span for name in names for span in whole_words(re.escape(name), caption, re.IGNORECASE)]

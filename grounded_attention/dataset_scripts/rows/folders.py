@@ -3,7 +3,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .pictures import own_files
 from .probes import is_amber, open_amber
 from .raw import Columns, RowError, items, read_boxes
 from .readings import MARGIN, PIXELS, Reading
-from .sources import FILES, Record, Source, in_words, open_files, split_name, split_of, starts_with
+from .sources import FILES, Parts, Records, Source, in_words, open_files, split_name, split_of, starts_with
 
 COCO = "COCO"
 YOLO = "YOLO"
@@ -47,7 +47,7 @@ def open_folder(folder: Path) -> Source:
     if settings := next((path for path in files if path.stem == "data" and path.suffix in (".yaml", ".yml")), None):
         return _open_yolo(settings.parent, parse_yaml(read_text(settings), settings))
     if coco := [path for path in files if path.suffix == ".json" and _is_coco(path)]:
-        parts: dict[str, list[Any]] = defaultdict(list)
+        parts: Parts = defaultdict(list)
         for path in coco:
             parts[split_of(path, folder)].append(partial(_coco, path))
         return _format(COCO, folder, dict(parts))
@@ -84,7 +84,7 @@ def open_file(path: Path) -> Source:
     return open_files([path], path.parent, str(path))
 
 
-def _format(kind: str, folder: Path, parts: dict[str, list[Any]]) -> Source:
+def _format(kind: str, folder: Path, parts: Parts) -> Source:
     return Source(str(folder), parts, folder, kind=kind, readings=_READINGS[kind])
 
 
@@ -96,9 +96,9 @@ def _is_coco(path: Path) -> bool:
     return b'"images"' in text and b'"annotations"' in text and (b'"file_name"' in text or b'"coco_url"' in text)
 
 
-def _coco(path: Path) -> Iterator[Record]:
+def _coco(path: Path) -> Records:
     whole = read_json(path)
-    lists: dict[str, list[Any]] = {}
+    lists: dict[str, list[Columns]] = {}
     for key in ("images", "annotations", "categories"):
         with in_words("no COCO", file=path, where=key):
             lists[key] = items(whole.get(key) or [], key)
@@ -176,7 +176,9 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
     if not any(pictures.values()):
         for path in own_files(folder, SUFFIXES):
             pictures[split_of(path.parent / "x", folder)].append(path)
-    parts = {split: [partial(_yolo, paths, names, folder, points)] for split, paths in pictures.items() if paths}
+    parts: Parts = {
+        split: [partial(_yolo, paths, names, folder, points)] for split, paths in pictures.items() if paths
+    }
     return _format(YOLO, folder, parts)
 
 
@@ -191,7 +193,7 @@ def _yolo_pictures(folder: Path, root: Path, place: str) -> list[Path]:
     return []
 
 
-def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, points: int) -> Iterator[Record]:
+def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, points: int) -> Records:
     for picture in pictures:
         before, images, behind = picture.absolute().as_posix().rpartition("/images/")
         labels = Path(before, "labels", behind).with_suffix(".txt")
@@ -206,7 +208,7 @@ def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, poin
         yield labels, "its lines", {"image": str(shown), "objects": objects}
 
 
-def _yolo_object(cells: Sequence[str], names: Mapping[int, str], points: int) -> dict[str, Any]:
+def _yolo_object(cells: Sequence[str], names: Mapping[int, str], points: int) -> Columns:
     """A box, perhaps with points and a confidence or an id behind it, or the corners of a polygon."""
     label, *numbers = map(float, cells)
     if label not in names:
@@ -239,7 +241,7 @@ def _open_xml(folder: Path, files: Sequence[Path]) -> Source:
     return _format(VOC, folder, {split: [partial(_xml, paths, folder)] for split, paths in parts.items()})
 
 
-def _xml(files: Sequence[Path], folder: Path) -> Iterator[Record]:
+def _xml(files: Sequence[Path], folder: Path) -> Records:
     for path in files:
         try:
             root = ElementTree.fromstring(path.read_bytes())
@@ -261,25 +263,20 @@ def _xml(files: Sequence[Path], folder: Path) -> Iterator[Record]:
             yield path, where, row
 
 
-def _voc_row(root: Any, path: Path, folder: Path) -> dict[str, Any]:
+def _voc_row(root: Any, path: Path, folder: Path) -> Columns:
     objects = []
-    for number, each in enumerate(root.iter("object")):
-        box = each.find("bndbox")
-        name = (each.findtext("name") or "").strip()
-        sides = [None if box is None else box.findtext(side) for side in ("xmin", "ymin", "xmax", "ymax")]
-        if not name or None in sides:
-            expected = "name, and bndbox with xmin, ymin, xmax, ymax"
-            raise RowError(f"object {number}", found={"name": name, "bndbox": sides}, expected=expected)
+    for each in root.iter("object"):
+        box = {side: each.findtext(f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")}
         beside = {key: each.findtext(key) for key in ("difficult", "occluded", "truncated")}
-        objects.append({**beside, "bbox": sides, "category": name})
+        objects.append({**beside, "bbox": box, "category": each.findtext("name")})
     name = (root.findtext("filename") or "").strip()
     size = [root.findtext(f"size/{side}") for side in ("width", "height")]
     about = dict(zip(("width", "height"), size, strict=True)) if all(size) and "0" not in size else {}
     return {"image": _voc_picture(path, name, folder), **about, "objects": objects}
 
 
-def _cvat_row(image: Any) -> dict[str, Any]:
-    objects: list[dict[str, Any]] = []
+def _cvat_row(image: Any) -> Columns:
+    objects: list[Columns] = []
     size = [float(image.get(side)) for side in ("width", "height")]
     for shape in image:
         about = {"category": shape.get("label"), "occluded": shape.get("occluded")}
@@ -313,7 +310,7 @@ def _picture_beside(path: Path) -> Path | None:
     return next((each for suffix in SUFFIXES if (each := path.with_suffix(suffix)).is_file()), None)
 
 
-def _of_one(path: Path, folder: Path) -> Iterator[Record]:
+def _of_one(path: Path, folder: Path) -> Records:
     value = read_json(path)
     if not isinstance(value, Mapping):
         raise DataError("not a row", file=path, found=value, expected="an object")

@@ -2,7 +2,7 @@
 """Label Studio's exports: tasks with regions in percent of the picture, as `JSON` and as `JSON-MIN`."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from .detection import UNREAD
 from .outlines import around, corners_of
 from .raw import Columns, RowError, first_of
-from .sources import Record, in_words, starts_with
+from .sources import Records, in_words, starts_with
 
 _LOOKED_AT = 100  # tasks; the first ones may have nothing
 _PEOPLE = ("annotations", "completions")
@@ -29,14 +29,14 @@ def is_label_studio(path: Path) -> bool:
     return any(_regions_of(each) or (isinstance(each.get("data"), Mapping) and whole & each.keys()) for each in tasks)
 
 
-def _regions_of(task: Columns) -> list[dict[str, Any]]:
+def _regions_of(task: Columns) -> list[Columns]:
     """The regions of a task of JSON-MIN, whose fields stand side by side."""
     lists = [each for each in task.values() if isinstance(each, list) and each and isinstance(each[0], Mapping)]
     named = [each for each in lists if any(str(key).endswith("labels") for key in each[0])]
     return [{"value": region} for each in named for region in each]
 
 
-def read_label_studio(path: Path) -> Iterator[Record]:
+def read_label_studio(path: Path) -> Records:
     """A record with `objects` for each task."""
     for _, index, task in json_elements(path, "expected a list of tasks"):
         where = f"task {task.get('id', index) if isinstance(task, Mapping) else index}"
@@ -53,7 +53,7 @@ def read_label_studio(path: Path) -> Iterator[Record]:
             yield path, where, _row(task["data"], valid[0].get("result") or [] if valid else [], left_out)
 
 
-def _row(data: Columns, regions: Sequence[Columns], left_out: list[str]) -> dict[str, Any]:
+def _row(data: Columns, regions: Sequence[Columns], left_out: list[str]) -> Columns:
     name = first_of(data, ("image", "img", "ocr", "photo", "url"))
     files = [each for each in data.values() if isinstance(each, str) and each.lower().endswith(SUFFIXES)]
     picture = data[name] if name else next(iter(files), None)
@@ -79,7 +79,7 @@ def _row(data: Columns, regions: Sequence[Columns], left_out: list[str]) -> dict
     places = {each.get("to_name") for each in shapes.values()}
     if len(places) > 1 or any(each.get("image_rotation") for each in shapes.values()):
         raise RowError("regions of several pictures, or of a turned one", expected="one picture, image_rotation 0")
-    objects: list[dict[str, Any]] = []
+    objects: list[Columns] = []
     for key, shape in shapes.items():
         names = [*dict.fromkeys(words[key] or labels[key])]
         left_out += [] if names else ["without a label"]

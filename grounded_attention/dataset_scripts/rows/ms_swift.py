@@ -3,13 +3,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from .box_texts import says_nothing
 from .messages import text_places
-from .raw import Columns, RawBox, RawPhrase, RowError, read_boxes, structured
+from .raw import Boxes, Columns, Phrases, RawPhrase, RowError, read_boxes, structured
 from .readings import PIXELS, Reading
 
 _PLACE = re.compile(r"(<ref-object>|<bbox>)")
@@ -17,7 +18,7 @@ _TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0, "n
 _EARLIER = {"caption": "ref", "bbox": "bbox", "bbox_type": "bbox_type", "image": "image_id"}
 
 
-def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tuple[RawPhrase, int | None]]:
+def fill(messages: Sequence[Any], value: Any, rejected: str) -> list[tuple[RawPhrase, int | None]]:
     """Fills the places, and gives the phrase of each `<bbox>` in order, without words where it has no name, with its
     text if there are no names and that is boxes alone. Those of a rejected answer are the last ones and left out."""
     objects = _objects(value)
@@ -29,42 +30,43 @@ def fill(messages: list[dict[str, Any]], value: Any, rejected: str) -> list[tupl
         raise RowError("objects: image_id and bbox", found=found, expected="one image_id for each bbox")
     refs = refs[: len(refs) - rejected.count("<ref-object>")]
     boxes = boxes[: len(boxes) - rejected.count("<bbox>")]
-    names: list[RawPhrase] = []
-    owners: list[int | None] = []  # of each place of a box: the name directly before it
+    names: Phrases = []
+    owners: list[RawPhrase | None] = []  # of each place of a box: the name directly before it
     alone: list[int | None] = []
     for number, (holder, key) in enumerate(text_places(messages)):
+        is_alone = says_nothing(_PLACE.sub("", holder[key]))
         written, *rest = _PLACE.split(holder[key])
-        is_alone = says_nothing("".join([written, *rest[1::2]]))
-        behind = None
+        name = None
         for place, gap in zip(rest[::2], rest[1::2], strict=True):
-            is_name = place == "<ref-object>"
-            if len(names if is_name else owners) >= len(refs if is_name else boxes):
+            filled = names if place == "<ref-object>" else owners
+            if len(filled) >= len(refs if place == "<ref-object>" else boxes):
                 raise RowError(f"objects: too few for {place}", found=value, expected="one for each")
-            if is_name:
-                behind = len(names)
-                words = refs[behind]
-                names.append(RawPhrase(words, [], len(written), len(written) + len(words), number))
+            if place == "<ref-object>":
+                words = refs[len(names)]
+                name = RawPhrase(words, [], len(written), len(written) + len(words), number)
+                names.append(name)
             else:
                 sides = [side for box in boxes[len(owners)] for side in box.numbers]
                 words = json.dumps([int(side) if side == int(side) else side for side in sides])
-                owners.append(behind)
+                owners.append(name)
                 alone.append(number if is_alone else None)
             written += words + gap
             if gap.strip(" ,;:\n"):
-                behind = None
+                name = None
         holder[key] = written
     if (len(names), len(owners)) not in ((len(refs), len(boxes)), (0, 0), (0, len(boxes))):
         expected = f"{len(refs)} <ref-object>, {len(boxes)} <bbox>"
         raise RowError("objects: names or boxes without a place", found=(len(names), len(owners)), expected=expected)
-    if len(refs) == 1:
-        owners = [0] * len(boxes)
-    elif not {*owners} - {None}:
-        owners = [*range(len(boxes))] if len(refs) == len(boxes) else [None] * len(boxes)
+    if refs:
+        alone = []
     named = names or [RawPhrase(each) for each in refs]
+    if len(named) == 1:
+        owners = [*named] * len(boxes)
+    elif not any(owners):
+        owners = [*named] if len(named) == len(boxes) else []
     phrases = []
-    for owner, text, each, picture in zip(owners, alone or [None] * len(boxes), boxes, pictures, strict=False):
-        name = RawPhrase() if owner is None else named[owner]
-        phrases.append((replace(name, boxes=each, image=picture), None if refs else text))
+    for owner, text, each, picture in zip_longest(owners, alone, boxes, pictures[: len(boxes)]):
+        phrases.append((replace(owner or RawPhrase(), boxes=each, image=picture), text))
     return phrases
 
 
@@ -78,7 +80,7 @@ def _objects(value: Any) -> Columns:
     return value
 
 
-def _boxes(objects: Columns) -> list[list[RawBox]]:
+def _boxes(objects: Columns) -> list[Boxes]:
     given = objects.get("bbox") or []
     kinds = objects.get("bbox_type")
     boxes = []

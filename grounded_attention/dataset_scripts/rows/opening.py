@@ -13,14 +13,13 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 
 from .folders import open_file, open_folder
-from .sources import FILES, Source, class_names, dataset_name, dataset_records, in_words, open_files
+from .raw import Columns
+from .sources import FILES, Parts, Source, class_names, dataset_records, in_words, open_files
 
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([^@/:]+))?(?:@([\w./-]+))?")
 
 
-def open_source(
-    source: Any, split: str | None = None, config: str | None = None, revision: str | None = None, **options: Any
-) -> Source:
+def open_source(source: Any, split: str | None = None, **options: Any) -> Source:
     """Opens data; nothing but headers is read."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
@@ -31,14 +30,17 @@ def open_source(
                 return open_file(Path(text))
         if paths := sorted(glob.glob(text, recursive=True)):
             return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
-        return _open_hub(text, split, config, revision, options)
+        return _open_hub(text, split, options)
     if not isinstance(source, Iterable):
         raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
     splits = source if isinstance(source, Mapping) else {str(getattr(source, "split", None) or ""): source}
-    parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in splits.items()}
+    parts: Parts = {str(name): [partial(dataset_records, each)] for name, each in splits.items()}
     first = next(iter(splits.values()), ())
-    kind = dataset_name(first)
-    return Source(kind or type(source).__name__, parts, classes=class_names(_features(first)), kind=kind)
+    features = getattr(first, "features", None)
+    # The repository of a data set of `datasets`, if it is known.
+    kind = str(getattr(getattr(first, "info", None), "dataset_name", None) or "")
+    classes = class_names(features.to_dict()) if features else {}
+    return Source(kind or type(source).__name__, parts, classes=classes, kind=kind)
 
 
 def _open_saved(folder: str) -> Source | None:
@@ -65,23 +67,15 @@ def hub_name(name: str) -> tuple[str, str | None, str | None]:
     return found[1], found[2], found[3]
 
 
-def _features(source: Any) -> Any:
-    features = getattr(source, "features", None)
-    if features:
-        return features.to_dict()
-    return {}
-
-
-def _open_hub(name: str, split: str | None, config: str | None, revision: str | None, options: Any) -> Source:
+def _open_hub(name: str, split: str | None, options: Columns) -> Source:
     import datasets
 
-    repository, own_config, own_revision = hub_name(name)
-    place = {"name": own_config or config, "revision": own_revision or revision}
+    repository, config, revision = hub_name(name)
     # Streamed splits are opened when they are read; others are downloaded at once.
     if options.get("streaming"):
         split = None
     with hub_errors("reading the data set", repository, "check the name, and log in for a gated one"):
-        dataset = datasets.load_dataset(repository, split=split, **place, **options)
+        dataset = datasets.load_dataset(repository, split=split, **{"name": config, "revision": revision, **options})
     opened = open_source(dataset)
     opened.name = name
     opened.is_foreign = True

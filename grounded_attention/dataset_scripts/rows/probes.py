@@ -5,7 +5,7 @@ A row to match has `captions`, the right one first, its `label` (1; 0 for a stat
 its authors' tables, and the `pair` of the rows that are scored together. A question has `answer` and `sampling`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whats_up import RELATIONS
 
-from .columns import Columns, Context, images_of, make_row
+from .columns import Context, images_of, make_row
 from .pictures import Pictures
-from .raw import RawRow, RowError, as_path, first_of, structured
-from .sources import Record, Source
+from .raw import Columns, RawRow, RowError, Rows, as_path, first_of, structured
+from .sources import Records, Source
 
 FOILS = ("foil", "negative_caption")
 FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
@@ -38,7 +38,7 @@ def has_foil(record: Columns) -> bool:
     return isinstance(record.get("caption"), str) and isinstance(record.get(first_of(record, FOILS) or ""), str)
 
 
-def read_foil(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_foil(record: Columns, context: Context) -> Rows:
     """VALSE, SugarCrepe, the foils of scenes."""
     votes = structured(record.get("mturk"), "mturk")
     if isinstance(votes, Mapping) and int(votes.get("caption", 0)) < FEWEST_VOTES:
@@ -52,7 +52,7 @@ def has_options(record: Columns) -> bool:
     return isinstance(record.get("caption_options"), (list, str))
 
 
-def read_options(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_options(record: Columns, context: Context) -> Rows:
     """What'sUp: the first caption is right; `mug_right_of_knife.jpeg` is a picture of two objects, which scenes name
     in columns."""
     captions = structured(record["caption_options"], "caption_options")
@@ -72,7 +72,7 @@ def has_two_pairs(record: Columns) -> bool:
     return {"image_0", "image_1", "caption_0", "caption_1"} <= record.keys()
 
 
-def read_two_pairs(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_two_pairs(record: Columns, context: Context) -> Rows:
     """Winoground: a row for each picture, with its own caption first; both rows have the `pair`."""
     captions = [record["caption_0"], record["caption_1"]]
     pair = record.get("id")
@@ -87,7 +87,7 @@ def has_statement(record: Columns) -> bool:
     return {"caption", "label", "relation"} <= record.keys()
 
 
-def read_statement(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_statement(record: Columns, context: Context) -> Rows:
     """VSR: a statement, and whether it is true."""
     label = {"0": 0, "1": 1, "False": 0, "True": 1}.get(str(record["label"]))
     if label is None:
@@ -104,7 +104,7 @@ def has_verdict(record: Columns) -> bool:
     return _verdict(record) in ("yes", "no") and bool(marked) and first_of(record, _QUESTIONS) is not None
 
 
-def read_verdict(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_verdict(record: Columns, context: Context) -> Rows:
     """POPE (its own files, lmms-lab's copy) and AMBER's questions: yes or no; `sampling` is the group."""
     row = make_row(record, {"text": record[first_of(record, _QUESTIONS) or ""]}, [])
     row.more |= {"answer": _verdict(record), "sampling": str(record.get(first_of(record, _SAMPLINGS) or "") or "all")}
@@ -122,7 +122,7 @@ def is_amber(folder: Path) -> bool:
 def open_amber(folder: Path) -> Source:
     """AMBER's `data` folder: the questions of yes or no."""
 
-    def read() -> Iterator[Record]:
+    def read() -> Records:
         for path, where, query in _amber_queries(folder):
             if str(query.get("truth")).lower() in ("yes", "no"):
                 kind = str(query.get("type")).removeprefix("discriminative-")
@@ -131,7 +131,7 @@ def open_amber(folder: Path) -> Source:
     return Source(str(folder), {"": [read]}, folder, kind="AMBER")
 
 
-def amber_descriptions(folder: Path, images: str | None) -> list[dict[str, Any]]:
+def amber_descriptions(folder: Path, images: str | None) -> list[Columns]:
     """AMBER's queries for a free description: a path, the question, and the objects of its `truth` and `hallu`."""
     pictures = Pictures(folder, images, is_foreign=False)
     return [
@@ -149,7 +149,7 @@ def amber_words(folder: Path) -> tuple[Mapping[str, list[str]], list[str]]:
     return related, read_text(folder / "safe_words.txt").split()
 
 
-def _amber_queries(folder: Path) -> Iterator[Record]:
+def _amber_queries(folder: Path) -> Records:
     """Queries with what the annotations say of their id."""
     whole = folder / "query" / "query_all.json"
     annotations = folder / "annotations.json"

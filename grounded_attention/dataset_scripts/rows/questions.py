@@ -2,13 +2,24 @@
 """Rows with a question and the boxes of its evidence, and rows with points."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from grounded_attention.utils.whole_words import whole_words
 
 from .columns import XYWH_PIXELS, XYXY_PIXELS, Columns, Context, boxes_of, each_text, has_boxes, make_row
-from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
+from .raw import (
+    BOX_NAMES,
+    Boxes,
+    RawPhrase,
+    RawRow,
+    RowError,
+    Rows,
+    first_of,
+    read_boxes,
+    structured,
+    texts_of,
+)
 from .readings import Reading, Readings
 
 WORD_NAMES = ("words", "tokens", "ocr_tokens")  # the words of a page, in columns beside their boxes
@@ -23,7 +34,7 @@ def matches(record: Columns) -> bool:
     return has_boxes(record) or "target_instances" in record
 
 
-def read(record: Columns, context: Context) -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Rows:
     """Visual-CoT, Saliency-R1, TreeBench, V*: the question means its evidence; V* names each target."""
     question = record["question"]
     answer = record.get("answer", record.get("label"))
@@ -37,7 +48,7 @@ def read(record: Columns, context: Context) -> Iterator[RawRow]:
         yield row
 
 
-def evidence_of(record: Columns, readings: Readings) -> list[RawBox]:
+def evidence_of(record: Columns, readings: Readings) -> Boxes:
     """The boxes of a row. DocVQA and its siblings have one for each word of a page: those of the answer, which must
     stand there once."""
     boxes = boxes_of(record, readings)
@@ -47,7 +58,7 @@ def evidence_of(record: Columns, readings: Readings) -> list[RawBox]:
     return _words_of_answer(structured(record[name], name), boxes, record)
 
 
-def _words_of_answer(words: Any, boxes: list[RawBox], record: Columns) -> list[RawBox]:
+def _words_of_answer(words: Any, boxes: Boxes, record: Columns) -> Boxes:
     if not isinstance(words, list) or len(words) != len(boxes):
         raise RowError("words and their boxes", found=len(boxes), expected="a box for each word")
     given = structured(record.get("answers"), "answers") or [record.get("answer", record.get("label"))]
@@ -90,7 +101,7 @@ def _targets(record: Columns, question: str, targets: list[str], context: Contex
     return make_row(record, {"text": question}, phrases)
 
 
-def _instances(record: Columns) -> list[RawBox]:
+def _instances(record: Columns) -> Boxes:
     """TreeBench: a text that holds a list of boxes, or of objects with one."""
     value = structured(record["target_instances"], "target_instances")
     listed = value if isinstance(value, list) else [value]
@@ -105,7 +116,7 @@ def has_points(record: Columns) -> bool:
     return "points" in record and not {"messages", "conversations"} & record.keys()
 
 
-def read_points(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_points(record: Columns, context: Context) -> Rows:
     """PixMo-Points: points in percent of the picture; a count of 0 says that nothing is there."""
     name = first_of(record, ("label", "text", "phrase", "caption", "name"))
     if name is None:

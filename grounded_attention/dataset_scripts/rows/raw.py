@@ -4,7 +4,7 @@
 import ast
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -60,13 +60,16 @@ class RawBox:
     mask: Any = None  # Its mask, as `find_mask` returns it
 
 
+Boxes = list[RawBox]
+
+
 @dataclass
 class RawPhrase:
     """A phrase with boxes as they are written; the other fields are those of `Phrase`. None as `image` says nothing of
     it: the only picture is meant."""
 
     text: str = ""
-    boxes: list[RawBox] = field(default_factory=list)
+    boxes: Boxes = field(default_factory=list)
     start: int | None = None
     end: int | None = None
     sentence: int | None = None
@@ -79,6 +82,7 @@ class RawPhrase:
     mask: Any = None
 
 
+Phrases = list[RawPhrase]
 MOST_BOXES = 2**16  # in one column: pictures of crowds have some 20,000
 # What phrases of other forms call their keys.
 _OTHER_KEYS = {"phrase": "text", **dict.fromkeys(("bbox", "box", "bboxes"), "boxes")}
@@ -89,14 +93,17 @@ class RawRow:
     """A row with its pictures as they are given, its texts, phrases, and what else it has."""
 
     images: list[Any]  # The pictures: paths, bytes, mappings, PIL images or arrays
-    texts: dict[str, Any]  # `{"text": ...}`, `{"captions": [...]}` or `{"messages": [...]}`
-    phrases: list[RawPhrase] = field(default_factory=list)
+    texts: Columns  # `{"text": ...}`, `{"captions": [...]}` or `{"messages": [...]}`
+    phrases: Phrases = field(default_factory=list)
     size: Size | None = None  # Width and height to which boxes in pixels refer, if the row says it
     image_id: str | None = None
     more: dict[str, Any] = field(default_factory=dict)  # Other columns that are kept
     split: str = ""
     file: Path | None = None  # The file that has it
     where: str = ""  # Its place there
+
+
+Rows = Iterator[RawRow]
 
 
 class RowError(DataError):
@@ -141,7 +148,7 @@ def structured(value: Any, name: str) -> Any:
             raise RowError(f"{name} is neither JSON nor a list", found=value, expected="[...] or {...}") from None
 
 
-def items(value: Any, name: str) -> list[dict[str, Any]]:
+def items(value: Any, name: str) -> list[Columns]:
     """The entries of a list of mappings, or of a mapping of lists."""
     value = structured(value, name)
     if value is None or value == {}:
@@ -165,7 +172,7 @@ def first_of(record: Columns, names: Sequence[str]) -> str | None:
     return next((name for name in names if record.get(name) is not None), None)
 
 
-def read_boxes(value: Any, name: str, readings: Readings = ()) -> list[RawBox]:
+def read_boxes(value: Any, name: str, readings: Readings = ()) -> Boxes:
     """One box, a list of boxes, a text of them, or mappings with named sides; none for null or an empty list."""
     value = structured(value, name)
     if isinstance(value, str):
@@ -214,7 +221,7 @@ def _numbers(value: Sequence[Any], name: str) -> list[float]:
     return numbers
 
 
-def span_phrases(value: Any, text: str, boxes: list[RawBox], name: str) -> list[RawPhrase]:
+def span_phrases(value: Any, text: str, boxes: Boxes, name: str) -> Phrases:
     """A phrase for each run of characters, `[[15, 20], [39, 44]]` or `[15, 20]`; those that blanks part are one."""
     spans = structured(value, name)
     if isinstance(spans, list) and not any(isinstance(each, list) for each in spans):

@@ -20,7 +20,7 @@ from .detection import OBJECT_NAMES, has_no_objects
 from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
-from .raw import BOX_NAMES, NESTED, Columns, RawBox, RawPhrase, RawRow, RowError, plain, structured
+from .raw import BOX_NAMES, NESTED, Columns, RawBox, RawPhrase, RawRow, RowError, Rows, plain, structured
 from .readings import FORMAT, Decision, Reading, Readings, Sample, Size, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
@@ -56,8 +56,6 @@ def grounded_rows(
     split: str | None = None,
     *,
     images: str | os.PathLike[str] | None = None,
-    config: str | None = None,
-    revision: str | None = None,
     max_rows: int | None = None,
     **options: Any,
 ) -> "GroundedRows":
@@ -78,8 +76,6 @@ def grounded_rows(
             scale (`pixels`, `0..1`, `0..1000`, any `0..N`), or both, such as `"xywh pixels"`.
         split (`str`, *optional*): The split to read, by any name; all by default.
         images (`str` or `os.PathLike`, *optional*): A folder of the pictures that rows name.
-        config (`str`, *optional*): The configuration of a data set on the Hub.
-        revision (`str`, *optional*): Its revision.
         max_rows (`int`, *optional*): The largest number of rows.
         options: Further arguments of `datasets.load_dataset`, such as `streaming=True`.
 
@@ -97,7 +93,7 @@ def grounded_rows(
     if max_rows is not None and max_rows < 1:
         raise DataError("bad max_rows", found=max_rows, expected="a whole number from 1")
     said = Reading() if boxes is None else parse_reading(boxes)
-    opened = open_source(source, split, config, revision, **options)
+    opened = open_source(source, split, **options)
     chosen = _choose_split(opened, split)
     return GroundedRows(
         opened, columns or {}, said, chosen, Pictures(opened.folder, images, opened.is_foreign), max_rows
@@ -212,7 +208,7 @@ class GroundedRows:
 
     # Reading
 
-    def _renamed(self, record: dict[str, Any]) -> dict[str, Any]:
+    def _renamed(self, record: Columns) -> Columns:
         """Plain values, with the columns that the user names under their known names, before all others."""
         self._known_columns |= record.keys()
         # A null says no more than a column that is not there, but for things: there it says that there are none.
@@ -235,7 +231,7 @@ class GroundedRows:
             renamed[name] = record[column] if isinstance(column, str) else [record[each] for each in columns]
         return {**{key: value for key, value in record.items() if key not in hidden}, **renamed}
 
-    def _raw_rows(self, report: RowsReport) -> Iterator[RawRow]:
+    def _raw_rows(self, report: RowsReport) -> Rows:
         context = Context(self._source.kind, self._source.readings, self._source.classes, report)
         for split, (file, where, record) in self._source.records(self._split):
             context.where = where
@@ -407,7 +403,7 @@ class GroundedRows:
 
     def _phrase(
         self, raw: RawPhrase, row: RawRow, sizes: Sequence[Size], texts: Sequence[str], report: RowsReport, name: str
-    ) -> dict[str, Any]:
+    ) -> Columns:
         place = read_phrase(
             {key: getattr(raw, key) for key in ("text", "start", "end", "sentence")}, texts, "its words"
         )

@@ -89,8 +89,10 @@ class Reading:
 Readings = tuple[Reading, ...]
 # What four numbers may mean where nothing says it; the second line only if nothing of the first one holds.
 _USUAL = (
-    [Reading(order, scale) for order, scale in (("xyxy", PIXELS), ("xywh", PIXELS), ("xyxy", 1.0))]
-    + [Reading("xywh", 1.0), Reading("cxcywh", 1.0)],
+    [
+        Reading(order, scale)
+        for order, scale in (("xyxy", PIXELS), ("xywh", PIXELS), ("xyxy", 1.0), ("xywh", 1.0), ("cxcywh", 1.0))
+    ],
     [Reading(order, scale) for scale in (PIXELS, 1.0) for order in ("cxcywh", "yxyx")]
     + [Reading(order, scale) for scale in (100.0, 1000.0) for order in ("xyxy", "xywh", "cxcywh", "yxyx")],
     [Reading(order, 1024.0) for order in ("xyxy", "xywh", "yxyx")],
@@ -181,14 +183,14 @@ def decide(
         allowed = [next((each for each in allowed if all(each.holds(s.numbers, s.size) for s in samples)), allowed[0])]
     if len(allowed) == 1:
         return _checked(allowed[0], samples, known_by, place)
-    points = bool(samples) and len(samples[0].numbers) == 2
     if allowed:
         tiers: Sequence[Sequence[Reading]] = [allowed]
+    elif samples and len(samples[0].numbers) == 2:
+        tiers = _USUAL_POINTS
+    elif said.order is None:
+        tiers = _USUAL
     else:
-        tiers = _USUAL_POINTS if points else _USUAL
-    if not allowed and not points and said.order is not None:
-        order = said.order
-        tiers = [[Reading(order, PIXELS), Reading(order, 1.0)], [Reading(order, 100.0)], [Reading(order, 1000.0)]]
+        tiers = [[Reading(said.order, scale) for scale in scales] for scales in ((PIXELS, 1.0), (100.0,), (1000.0,))]
     counted: dict[Reading, int] = {}
     for tier in tiers:
         tried = [each for each in tier if said.allows(each)]

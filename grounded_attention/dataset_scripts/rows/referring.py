@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with a text, or several, and one thing that each of them means: referring expressions, screens, regions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .columns import (
@@ -19,17 +19,7 @@ from .columns import (
 from .masks import MASK_NAMES
 from .outlines import hull
 from .questions import evidence_of
-from .raw import (
-    BOX_NAMES,
-    RawRow,
-    RowError,
-    first_of,
-    items,
-    read_boxes,
-    size_of,
-    structured,
-    texts_of,
-)
+from .raw import BOX_NAMES, RowError, Rows, first_of, items, read_boxes, size_of, structured, texts_of
 from .readings import Readings
 
 _ALL = (*XYXY_SHARES, *XYXY_PIXELS, *XYWH_PIXELS)
@@ -72,7 +62,7 @@ def _known(record: Columns) -> tuple[Readings, Sequence[str]]:
     return next((known for columns, *known in _SETS if columns <= record.keys()), ((), TEXT_NAMES))  # type: ignore
 
 
-def read(record: Columns, context: Context) -> Iterator[RawRow]:
+def read(record: Columns, context: Context) -> Rows:
     readings, names = _known(record)
     name = first_of(record, names)
     if record.get("box_type") == "refusal":  # OSWorld-G
@@ -119,7 +109,7 @@ def _are_things(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
 
 
-def read_things(record: Columns, context: Context) -> Iterator[RawRow]:
+def read_things(record: Columns, context: Context) -> Rows:
     """moondream/refcoco-m's `samples`; OS-Atlas's `elements`, shares of the picture; Visual Genome's `regions`."""
     name = next(each for each in ("samples", "refs", "elements", "regions") if each in record)
     about = {key: value for key, value in record.items() if key != name}

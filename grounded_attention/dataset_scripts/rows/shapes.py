@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The shapes of rows that are known: one line a shape. They are tried in this order on the columns of a row."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import captions, conversations, detection, probes, questions, referring
 from .columns import Columns, Context
-from .raw import BOX_NAMES, RawRow, RowError
+from .raw import BOX_NAMES, RowError, Rows
 
 NO_OBJECTS = "no objects"
 OF_A_TOOL = "annotations of a tool"
@@ -19,7 +19,7 @@ class Shape:
     name: str  # Its name in reports
     sets: str  # Public data that have it
     matches: Callable[[Columns], bool]  # Whether a row has it
-    read: Callable[[Columns, Context], Iterator[RawRow]]  # Makes rows of a record, which is given with a [`Context`]
+    read: Callable[[Columns, Context], Rows]  # Makes rows of a record, which is given with a [`Context`]
 
 
 SHAPES: Sequence[Shape] = (

@@ -21,14 +21,16 @@ from grounded_attention.dataset_scripts.files.records import json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
 
-from .raw import RowError
+from .raw import Columns, RowError
 from .readings import Readings
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)
 _SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
 ROWS = 64  # of a Parquet file that are decoded together
-Record = tuple[Path | None, str, dict[str, Any]]  # its file, its place there, its columns
+Record = tuple[Path | None, str, Columns]  # its file, its place there, its columns
+Records = Iterator[Record]
+Parts = dict[str, list[Callable[[], Records]]]  # Split or "" -> functions that each iterate over the records of a file
 
 
 @dataclass
@@ -36,8 +38,7 @@ class Source:
     """Records to read, again and again."""
 
     name: str  # For errors and reports
-    # Split or "" -> functions that each iterate over the records of a file
-    parts: dict[str, list[Callable[[], Iterator[Record]]]]
+    parts: Parts
     folder: Path | None = None  # Where the names of pictures start
     is_foreign: bool = False  # Whether it comes from the Hub
     kind: str = ""  # The format, if it says more than its columns: "coco", "yolo", "voc", "label studio"
@@ -58,7 +59,7 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
     """Opens files with rows, each for the split of its name."""
     if not folder.is_dir():
         folder = folder.parent
-    parts: dict[str, list[Any]] = {}
+    parts: Parts = {}
     classes: dict[str, dict[Any, str]] = {}
     for path in paths:
         reader = _READERS.get(path.suffix.lower())
@@ -85,18 +86,18 @@ def split_name(name: str) -> str:
     return _SAME_SPLIT.get(name.lower(), name)
 
 
-def _jsonl(path: Path) -> Iterator[Record]:
+def _jsonl(path: Path) -> Records:
     for record in json_lines(path, "expected one JSON object a line"):
         yield path, record.where, _object(record.values, path, record.where)
 
 
-def _object(value: Any, path: Path | None, where: str) -> dict[str, Any]:
+def _object(value: Any, path: Path | None, where: str) -> Columns:
     if not isinstance(value, Mapping):
         raise DataError("not a row", file=path, where=where, found=value, expected="an object with columns")
     return dict(value)
 
 
-def _json(path: Path) -> Iterator[Record]:
+def _json(path: Path) -> Records:
     """The elements of a list, of the only list of an object, or the members of an object of objects."""
     if starts_with(path, b"["):
         for _, index, element in json_elements(path, "expected a list of rows"):
@@ -155,7 +156,7 @@ def _filled_rows(reader: Any) -> Iterator[list[str]]:
             yield cells
 
 
-def _csv(path: Path) -> Iterator[Record]:
+def _csv(path: Path) -> Records:
     source = text_lines(path, "expected a table in UTF-8")
     _, first = next(source, (1, ""))
     length = 0  # of the row, which goes on where a quotation mark is not closed
@@ -204,7 +205,7 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     return file
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def _parquet(path: Path) -> Records:
     row = 0
     try:
         for batch in _open_parquet(path).iter_batches(batch_size=ROWS):
@@ -248,7 +249,7 @@ def _stored_features(schema: pa.Schema) -> Any:
         return {}
 
 
-def dataset_records(source: Any) -> Iterator[Record]:
+def dataset_records(source: Any) -> Records:
     """The rows of a `Dataset` or `IterableDataset`, pictures not decoded; or of a list of mappings."""
     for number, record in enumerate(_undecoded(source)):
         yield None, f"row {number}", _object(record, None, f"row {number}")
@@ -266,8 +267,3 @@ def _undecoded(source: Any) -> Any:
         elif isinstance(getattr(feature, "feature", None), datasets.Image):
             source = source.cast_column(name, datasets.List(datasets.Image(decode=False)))
     return source
-
-
-def dataset_name(source: Any) -> str:
-    """The repository of a data set of `datasets`, if it is known."""
-    return str(getattr(getattr(source, "info", None), "dataset_name", None) or "")
