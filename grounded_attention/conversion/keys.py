@@ -93,26 +93,16 @@ class Conversion:
         return len(numbers)
 
 
-def find_wrappers(wrappers: Sequence[Wrapper], keys: Keys) -> list[Wrapper]:
-    """The wrappers that the keys have, outermost first: those of training loops, and of `wrappers`."""
-    firsts = {match[0] for key in keys if (match := _FIRST.match(key))}
-    around = [Wrapper(first, "", first) for first in sorted(firsts)[:1]]
-    keys = [plain_key(key) for key in keys]
+def strip_wrappers(wrappers: Sequence[Wrapper], originals: Keys) -> dict[str, str]:
+    """Key without what training loops add, and without the wrappers that the file has, outermost first -> its key in
+    the file."""
+    plain = {original: plain_key(original) for original in originals}
     for wrapper in wrappers:
-        if any(key.startswith(wrapper.mark) for key in keys):
-            around.append(wrapper)
-            keys = [wrapper.strip(key) for key in keys]
-    return around
-
-
-def strip_wrappers(wrappers: Sequence[Wrapper], keys: Keys) -> dict[str, str]:
-    """Removes wrappers from keys."""
-    bare: dict[str, str] = {}
-    for original in keys:
-        key = plain_key(original)
-        for wrapper in wrappers:
-            key = wrapper.strip(key)
-        if key in bare:
-            raise CheckpointError(f"{bare[key]} and {original} are the same key; expected every tensor once.")
-        bare[key] = original
-    return bare
+        if any(key.startswith(wrapper.mark) for key in plain.values()):
+            plain = {original: wrapper.strip(key) for original, key in plain.items()}
+    keys: dict[str, str] = {}
+    for original, key in plain.items():
+        if key in keys:
+            raise CheckpointError(f"{keys[key]} and {original} are the same key; expected every tensor once.")
+        keys[key] = original
+    return keys

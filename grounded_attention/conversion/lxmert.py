@@ -83,7 +83,7 @@ class LXMERTFamily(OriginalFamily):
             overrides = {"qa_answers" if name == "answers" else name: value for name, value in overrides.items()}
         return super().read_fields(conversion, overrides)
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
         """Which heads of pre-training there are, and their sizes."""
         if conversion.class_name != "LXMERTForPreTraining":
             return {}

@@ -28,7 +28,6 @@ from .keys import (
     Rename,
     Weights,
     Wrapper,
-    find_wrappers,
     plain_key,
     rename_prefix,
     strip_wrappers,
@@ -53,6 +52,7 @@ class OriginalFamily:
         trunk (`Pairs`): begins of keys in every file, and ours; the rest of a key stays. The first match counts.
         heads (`Mapping[str, Pairs]`): class -> those of its heads.
         ignored (`Mapping[str, str]`): pattern of keys that are not converted -> reason.
+        flipped (`str`): our name of a head whose class 0 is "belongs together" in the public code, and 1 here.
         tied (`tuple[str, str]`): our names of two tensors that the public code ties.
         sizes (`Mapping[str, tuple[str, int]]`): field -> our name of the tensor that has its size, and the dimension.
         layers (`Mapping[str, str]`): field -> our names of the layers that it counts, without the number.
@@ -73,6 +73,7 @@ class OriginalFamily:
     trunk: ClassVar[Pairs] = ()
     heads: ClassVar[Mapping[str, Pairs]] = {}
     ignored: ClassVar[Mapping[str, str]] = CONSTANTS
+    flipped: ClassVar[str] = ""
     tied: ClassVar[tuple[str, str]] = ("", "")
     sizes: ClassVar[Mapping[str, tuple[str, int]]] = {}
     layers: ClassVar[Mapping[str, str]] = {}
@@ -101,7 +102,7 @@ class OriginalFamily:
         read |= self.read_more(conversion, overrides, read)
         return settle_fields(read, self.assumed, overrides, self.config_class, self.public)
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
         """Further fields that the weights determine, beside those that are `read`."""
         return {}
 
@@ -118,6 +119,9 @@ class OriginalFamily:
 
     def finish(self, conversion: Conversion, weights: Weights) -> None:
         """Checks duplicate tensors, and reorders others; `weights` have keys without wrappers."""
+        for name in (f"{self.flipped}weight", f"{self.flipped}bias"):
+            if name in conversion.weights:
+                conversion.weights[name] = conversion.weights[name].flip(0)
         first, second = (conversion.weights.get(name) for name in self.tied)
         if first is not None and second is not None and not torch.equal(first, second):
             names = " differs from ".join(map(conversion.original, self.tied))
@@ -130,7 +134,7 @@ class OriginalFamily:
     def convert_state_dict(self, state_dict: Weights) -> Conversion:
         """Renames an original state dict; every key is converted, or skipped with a reason."""
         check_family(state_dict, self.title, (self.title, *self.accepted), self.expected)
-        keys = strip_wrappers(find_wrappers(self.wrappers, state_dict), state_dict)
+        keys = strip_wrappers(self.wrappers, state_dict)
         bare = {key: state_dict[original] for key, original in keys.items()}
         conversion = Conversion(self.detect_class(bare, state_dict), keys)
         rename = self.make_rename(conversion.class_name, bare)

@@ -50,6 +50,7 @@ class ViLBertFamily(OriginalFamily):
         *((f"{name}.", f"{name}.") for name in _SAME.split()),
     )
     ignored = {**CONSTANTS, r"\.biOutput\.q_dense": "never used by the public code"}
+    flipped = _RELATIONSHIP
     tied = ("cls.predictions.decoder.weight", _WORDS)
     sizes = {
         "vocab_size": (_WORDS, 0),
@@ -86,13 +87,9 @@ class ViLBertFamily(OriginalFamily):
     )
 
     def finish(self, conversion: Conversion, weights: Weights) -> None:
-        """Also orders the relationship scores as here, and resolves weight norm."""
+        """Also resolves weight norm."""
         super().finish(conversion, weights)
         renamed = conversion.weights
-        for name in ("weight", "bias"):
-            # Class 0 is "belongs together" in the public code, and class 1 here.
-            if _RELATIONSHIP + name in renamed:
-                renamed[_RELATIONSHIP + name] = renamed[_RELATIONSHIP + name].flip(0)
         for name in [name for name in renamed if name.endswith(".weight_v")]:
             plain = name.removesuffix("_v")
             scale = renamed.pop(plain + "_g", None)
@@ -119,7 +116,7 @@ class ViLBertFamily(OriginalFamily):
             )
         return fields
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
         """Task tokens, and sizes of the heads."""
         names = conversion.weights
         fields: dict[str, Any] = {"task_specific_tokens": _TASK_TOKENS in names}
@@ -142,7 +139,7 @@ class ViLBertFamily(OriginalFamily):
         return fields
 
 
-def _adapt_given(overrides: Fields) -> dict[str, Any]:
+def _adapt_given(overrides: Fields) -> Fields:
     """Fields of a public configuration file with the names and values of ours."""
     kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
     target = kept.get("visual_target")

@@ -49,7 +49,7 @@ def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFie
     return read_image_fields(conversion, VISION, fields)
 
 
-def _read_trunk(conversion: Conversion) -> dict[str, Any]:
+def _read_trunk(conversion: Conversion) -> Fields:
     scale = conversion.weights.get("vl_bert.embeddings.text_visual.norm.weight")
     fields: dict[str, Any] = {"visual_norm": scale is None or scale.dim() > 0}
     if conversion.class_name == "VLBertModel":  # task classes set it themselves
@@ -57,7 +57,7 @@ def _read_trunk(conversion: Conversion) -> dict[str, Any]:
     return fields
 
 
-def _read_heads(conversion: Conversion) -> dict[str, Any]:
+def _read_heads(conversion: Conversion) -> Fields:
     weights = conversion.weights
     heads = {name.partition(".")[0] for name in weights}
     fields = dict[str, Any]()
@@ -85,7 +85,7 @@ def _read_heads(conversion: Conversion) -> dict[str, Any]:
     return fields
 
 
-def _read_answer_head(conversion: Conversion) -> dict[str, Any]:
+def _read_answer_head(conversion: Conversion) -> Fields:
     parts = {".".join(name.split(".")[:2]) for name in conversion.weights}
     if "answer_head.transform" in parts:
         return {"answer_head": "mlm"}
@@ -282,7 +282,7 @@ class VLBertFamily(OriginalFamily):
         _check_projection(conversion, make_config(VLBertConfig, fields))
         return fields
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> dict[str, Any]:
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
         """Options of the trunk, and sizes of the heads."""
         fields = {**_read_trunk(conversion), **_read_heads(conversion)}
         if not conversion.fields.nested:

@@ -7,7 +7,7 @@ does. The map of keys follows from it, so a converter belongs to one configurati
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -16,7 +16,7 @@ from .fields import ConfigFields, Fields
 from .file import VOLTA
 from .keys import Conversion, Keys, Pairs, Rename, Weights, plain_key
 from .original_family import CONSTANTS, UNKNOWN, OriginalFamily
-from .volta_schedule import STREAMS, Step, VoltaConfig
+from .volta_schedule import STREAMS, Layers, Step, VoltaConfig
 
 ENCODER = "bert.encoder.layer."
 RELATIONSHIP = "cls.bi_seq_relationship"
@@ -59,7 +59,7 @@ class VoltaFamily(OriginalFamily):
         }
 
     @abstractmethod
-    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+    def list_layers(self) -> Layers:
         """The kinds of the steps of each layer that the family has."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class VoltaFamily(OriginalFamily):
         """Pairs of a module of the checkpoint and ours."""
 
     @abstractmethod
-    def give_fields(self) -> dict[str, Any]:
+    def give_fields(self) -> Fields:
         """Our configuration fields that the file of --config gives."""
 
     def make_rename(self, class_name: str, keys: Keys) -> Rename:
@@ -97,7 +97,7 @@ class VoltaFamily(OriginalFamily):
         return None
 
     def finish(self, conversion: Conversion, weights: Weights) -> None:
-        """Checks unknown keys and both names of shared tensors; class 0 is "belongs together" there, and 1 here."""
+        """Also checks unknown keys, and both names of shared tensors."""
         unknown = [
             key
             for key, reason in conversion.left_out.items()
@@ -116,16 +116,10 @@ class VoltaFamily(OriginalFamily):
                     "--config says that text and regions share them."
                 )
         super().finish(conversion, weights)
-        if self.modules.get(RELATIONSHIP) == "cls.seq_relationship":  # that of ViLBERT is reordered by its own class
-            for part in ("weight", "bias"):
-                name = f"cls.seq_relationship.{part}"
-                if name in conversion.weights:
-                    conversion.weights[name] = conversion.weights[name].flip(0)
 
     def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
         """The fields of the configuration, checked against the tensors; `overrides` are those of --config."""
-        fields = {**self.give_fields(), **VoltaConfig(overrides).others}
-        return super().read_fields(conversion, fields)
+        return super().read_fields(conversion, {**self.give_fields(), **self.config.others})
 
     def map_layer(self, steps: Sequence[Step], side: str, ours: str) -> Pairs:
         """Pairs for self-attention and feed-forward; `side` is "" for text and "v_" for regions."""
@@ -157,7 +151,7 @@ class VoltaFamily(OriginalFamily):
                     f"{self.family} has one for both streams."
                 )
 
-    def text_fields(self) -> dict[str, Any]:
+    def text_fields(self) -> Fields:
         """The fields of all families."""
         names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob pooler_size "
         names += "attention_probs_dropout_prob fusion_method"

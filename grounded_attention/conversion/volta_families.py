@@ -2,7 +2,6 @@
 """Converts checkpoints of VOLTA's ViLBERT, LXMERT and VisualBERT."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,7 +13,7 @@ from .lxmert import LXMERTFamily
 from .vilbert import ViLBertFamily
 from .visualbert import VisualBERTFamily
 from .volta import FEED_FORWARD, RELATIONSHIP, SELF_ATTENTION, VoltaFamily
-from .volta_schedule import MARK, STREAMS, Step, VoltaConfig
+from .volta_schedule import MARK, STREAMS, Layers, Step, VoltaConfig
 
 _DECODERS = "cls.imagePredictions.decoder_dict."
 # Number of what pre-training predicts of regions -> our name in ViLBERT, and our head in LXMERT.
@@ -28,7 +27,7 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
     family = "ViLBERT"
     fusion_methods = ("mul", "sum")
 
-    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+    def list_layers(self) -> Layers:
         """A layer of a stream, and co-attention."""
         return ("self", "feed-forward"), ("cross", "feed-forward")
 
@@ -69,7 +68,7 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
             )
         return targets[0]
 
-    def give_fields(self) -> dict[str, Any]:
+    def give_fields(self) -> Fields:
         """The fields of ViLBERT; the co-attention may have sizes of its own, the same in every layer."""
         config = self.config
         names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
@@ -101,8 +100,9 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
     """The converter for VOLTA's LXMERT."""
 
     family = "LXMERT"
+    flipped = "cls.seq_relationship."
 
-    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+    def list_layers(self) -> Layers:
         """A layer of a stream, and one stream of a cross layer."""
         return ("self", "feed-forward"), ("shared cross", "self", "feed-forward")
 
@@ -172,7 +172,7 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
             fields.notes["num_object_labels"] = "one less than in the file: row 0, the background, is left out"
         return fields
 
-    def give_fields(self) -> dict[str, Any]:
+    def give_fields(self) -> Fields:
         counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.steps.items()}
         return {
             **self.text_fields(),
@@ -189,12 +189,13 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
     """The converter for VOLTA's VisualBERT."""
 
     family = "VisualBERT"
+    flipped = "cls.seq_relationship."
     ignored = {
         **VoltaFamily.ignored,
         r"^cls\.imagePredictions\.": "predicts masked regions, for which VisualBERT has no head here",
     }
 
-    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+    def list_layers(self) -> Layers:
         """BERT's layer on text and regions together."""
         return (("shared joint", "shared feed-forward"),)
 
@@ -222,7 +223,7 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
         if types is not None:
             conversion.weights[name] = torch.cat([types[:2].flip(0), types[2:]])
 
-    def give_fields(self) -> dict[str, Any]:
+    def give_fields(self) -> Fields:
         return {**self.text_fields(), "pooler_act": "relu", "num_hidden_layers": len(self.steps["t"])}
 
 

@@ -5,17 +5,18 @@ An attention sub-layer attends in up to four directions (`tt`, `tv`, `vt`, `vv`:
 A feed-forward sub-layer belongs to text, regions or both. A stream without a part in a sub-layer is unchanged by it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
 from .errors import OverrideError
+from .fields import Fields
 
 # The mark of such a configuration.
 MARK = "tt_attn_sublayers"
 STREAMS = {"t": "text", "v": "regions"}
 # Configuration field -> the value of the public code for a missing field.
-DEFAULTS: Mapping[str, Any] = {
+DEFAULTS: Fields = {
     "hidden_size": 768,
     "num_attention_heads": 12,
     "intermediate_size": 3072,
@@ -57,6 +58,9 @@ _UNREAD = frozenset(
 )
 
 
+Layers = tuple[tuple[str, ...], ...]  # the kinds of the steps of each layer that a family has
+
+
 class Step(NamedTuple):
     """What a sub-layer does to one stream."""
 
@@ -67,7 +71,7 @@ class Step(NamedTuple):
 class VoltaConfig:
     """A VOLTA configuration."""
 
-    def __init__(self, fields: Mapping[str, Any]):
+    def __init__(self, fields: Fields):
         self.fields = {**DEFAULTS, **fields}
         self.lists = {
             name: _read_list(name, fields.get(name, ())) for name in (*_ATTENTION, *_FEED_FORWARD, *_OTHER_LISTS)
