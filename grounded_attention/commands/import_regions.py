@@ -38,7 +38,7 @@ from typing import Annotated, Any
 
 from tqdm import tqdm
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.regions.files import read_manifest
 from grounded_attention.dataset_scripts.regions.readers import (
     FEATURE_SIZE,
@@ -104,37 +104,30 @@ def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector
 def _copy(
     records: Iterable[SourceRecord], writer: RegionTableWriter, feature_size: int, on_error: str, bar: tqdm
 ) -> dict[str, Any]:
-    """Writes the records that the table does not contain yet; rows skipped before an interruption are read again.
-
-    Rows are numbered from 1 over all files.
-    """
-    known = {row: image_id for image_id, row in writer.written.items()}
+    """Writes the records that the table does not contain yet; rows skipped before an interruption are read again."""
+    before = set(writer.written)
     problems: list[str] = []
     rows = 0
     for record in records:
         rows += 1
-        if rows in known:
-            _check_unchanged(record, known[rows])
+        if record.image_id in before:
+            before.remove(record.image_id)  # a second row of this image is refused as in one go
         else:
             try:
                 regions = record.read(feature_size)
                 with record.located():
-                    writer.write(regions, source_row=rows)
+                    writer.write(regions)
             except DataError as error:
                 hint = "run again with --on-error skip (and --resume if rows were written)"
                 skip_or_refuse(error, on_error, problems, hint)
         bar.update(record.size)
         bar.set_postfix(images=len(writer.written), skipped=len(problems), refresh=False)
+    hint = "remove the unfinished table and run the import again"
+    refuse_if(
+        before, "the source changed since the import began: it lacks images of the table", found=before, hint=hint
+    )
     counts = {"rows": rows, "images": len(writer.written), "skipped": len(problems)}
     return {**counts, "problems": problems[:MAX_PROBLEMS]}
-
-
-def _check_unchanged(record: SourceRecord, image_id: str) -> None:
-    if record.image_id != image_id:
-        problem = "the source changed since the import began"
-        hint = "remove the unfinished table and run the import again"
-        with record.located():
-            raise DataError(problem, found=record.image_id, expected=f"image {image_id}", hint=hint)
 
 
 def _chosen_format(source: str, format: str) -> str:

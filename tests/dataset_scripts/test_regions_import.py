@@ -105,7 +105,7 @@ BAD_ROWS = {
     "outside": (damaged(8, 51.5), "region 1: box outside the image"),
     "inverted": (with_field(8, floats(np.array([[0, 0, 1, 1], [20, 5, 10, 6], [0, 0, 1, 1]]))), "box inverted"),
     "no id": (with_field(0, ""), "image id is not a text"),
-    "duplicate": (lxmert_rows()[0], "image 300104: image id occurs twice; the first is row 1"),
+    "duplicate": (lxmert_rows()[0], "image 300104: image id occurs twice"),
 }
 
 
@@ -197,8 +197,8 @@ def test_resume_notices_another_source(tmp_path: Path) -> None:
     source = write_tsv(tmp_path / "obj36.tsv", [*rows, rows[0]])
     with pytest.raises(DataError, match="row 5"):
         run(source, tmp_path / "regions")
-    write_tsv(source, [rows[0], rows[2], rows[1], rows[3], rows[0]])
-    with pytest.raises(DataError, match=r"row 2: the source changed.*found '321486', expected image 147295"):
+    write_tsv(source, [rows[0], rows[2], rows[0], rows[3], rows[0]])
+    with pytest.raises(DataError, match=r"the source changed.*found {'147295'}"):
         run(source, tmp_path / "regions", resume=True, on_error="skip")
     write_tsv(source, rows)
     with pytest.raises(DataError, match="the unfinished table in this folder has another source"):

@@ -33,6 +33,9 @@ BATCHES_PER_GROUP = 4
 PROCESS_TIMEOUT = timedelta(days=7)
 
 
+Group = list[tuple[ImageFile, "Future[Any]"]]
+
+
 class Extractor(Protocol):
     """Finds the regions of images, for example `grounded_attention.processing.region_extraction.RegionExtractor`."""
 
@@ -66,7 +69,7 @@ def extract_table(
     table = RegionTableWriter(folder, provenance, resume=True) if state.process_index == 0 else None
     state.wait_for_everyone()
     writer = ShardWriter(folder, state.process_index) if table is None else table
-    pending = [(row, image) for row, image in enumerate(images, start=1) if image.image_id not in writer.written]
+    pending = [image for image in images if image.image_id not in writer.written]
     done = len(writer.written)
     state.wait_for_everyone()  # until all know what is done
     try:
@@ -116,14 +119,14 @@ def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) 
 
 
 def _read_ahead(
-    images: Sequence[tuple[int, ImageFile]], open_image: Callable[[Path], Any], size: int, workers: int
-) -> Iterator[list[tuple[int, ImageFile, "Future[Any]"]]]:
+    images: Sequence[ImageFile], open_image: Callable[[Path], Any], size: int, workers: int
+) -> Iterator[Group]:
     """Yields groups of images; the next group is read during the computation."""
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        reading: list[tuple[int, ImageFile, Future[Any]]] = []
+        reading: Group = []
         for start in range(0, len(images) + size, size):
             group = reading
-            reading = [(row, i, pool.submit(open_image, i.path)) for row, i in images[start : start + size]]
+            reading = [(image, pool.submit(open_image, image.path)) for image in images[start : start + size]]
             if group:
                 yield group
 
@@ -137,31 +140,31 @@ class _Worker:
         self.on_error = on_error
         self.problems: list[str] = []
 
-    def work(self, group: Sequence[tuple[int, ImageFile, "Future[Any]"]]) -> None:
+    def work(self, group: Group) -> None:
         opened = []
-        for row, image, future in group:
+        for image, future in group:
             try:
-                opened.append((row, image, future.result()))
+                opened.append((image, future.result()))
             except ValueError as error:
                 self._skip(image, error)
         self._extract(opened)
 
-    def _extract(self, images: list[tuple[int, ImageFile, Any]]) -> None:
+    def _extract(self, images: list[tuple[ImageFile, Any]]) -> None:
         """Extracts a group at once, or image by image if the group is refused, to find the broken image."""
         if not images:
             return
         try:
-            extracted = self.extractor.extract([picture for *_, picture in images], [i.image_id for _, i, _ in images])
+            extracted = self.extractor.extract([picture for _, picture in images], [i.image_id for i, _ in images])
         except ValueError as error:
             if len(images) == 1:
-                return self._skip(images[0][1], error)
+                return self._skip(images[0][0], error)
             for single in images:
                 self._extract([single])
             return
-        for (row, image, _), found in zip(images, extracted, strict=True):
+        for (image, _), found in zip(images, extracted, strict=True):
             arrays = {name: getattr(found, name) for name in ("boxes", "features", "classes", "scores", "class_probs")}
             try:
-                self.writer.write(Regions(image.image_id, found.width, found.height, **arrays), source_row=row)
+                self.writer.write(Regions(image.image_id, found.width, found.height, **arrays))
             except DataError as error:
                 self._skip(image, error)
 

@@ -31,7 +31,6 @@ HEAD = {
     "image_id": pa.string(),
     "width": pa.int32(),
     "height": pa.int32(),
-    "source_row": pa.int64(),
     "checksum": pa.binary(DIGEST_SIZE),
 }
 
@@ -168,14 +167,13 @@ def schema_widths(schema: pa.Schema) -> Widths:
     return {name: dtype.list_size if pa.types.is_fixed_size_list(dtype) else None for name, dtype in types.items()}
 
 
-def make_batch(rows: Sequence[Regions], source_rows: Sequence[int]) -> pa.RecordBatch:
+def make_batch(rows: Sequence[Regions]) -> pa.RecordBatch:
     """Makes a record batch of rows with the same arrays and widths."""
     schema = row_schema(row_widths(rows[0]))
     head = {
         "image_id": [row.image_id for row in rows],
         "width": [row.width for row in rows],
         "height": [row.height for row in rows],
-        "source_row": source_rows,
         "checksum": [row_digest(row) for row in rows],
     }
     columns = [pa.array(head[name], dtype) for name, dtype in HEAD.items()]

@@ -68,7 +68,6 @@ class Shard:
         except (KeyError, *ARROW_ERRORS) as error:
             raise DataError("not a shard of a region table", file=path, found=str(error)[:200]) from error
         self.ids = batch.column("image_id")
-        self.source_rows = batch.column("source_row").to_numpy()
         self.digests = batch.column("checksum")
         self._widths = batch.column("width").to_numpy()
         self._heights = batch.column("height").to_numpy()

@@ -70,13 +70,13 @@ class ShardWriter:
         shard_bytes (`int`): Size in bytes at which a shard is written.
 
     Attributes:
-        written (`dict[str, int]`): Image id -> source row, of every image of the folder (-1 if the row was not given).
+        written (`set[str]`): The id of every image of the folder.
     """
 
     def __init__(self, path: Path, process: int = 0, shard_bytes: int | None = None) -> None:
         self.path = path
         self.process = process
-        self.written: dict[str, int] = {}
+        self.written: set[str] = set()
         self._widths: Widths | None = None
         self._rows: list[Regions] = []
         self._bytes = 0
@@ -85,16 +85,15 @@ class ShardWriter:
         for shard in map(Shard, sorted(path.glob(SHARDS))):
             self._number = int(shard.path.stem.split("-")[1]) + 1
             self._widths = self._widths or shard.arrays_of_rows
-            self.written.update(zip(shard.ids.to_pylist(), shard.source_rows.tolist(), strict=True))
+            self.written.update(shard.ids.to_pylist())
 
-    def write(self, regions: Regions, source_row: int = -1) -> None:
+    def write(self, regions: Regions) -> None:
         """Appends one image.
 
         Features and class probabilities become float16; the other arrays get the dtypes of `Regions`.
 
         Args:
             regions (`Regions`): The image's regions, boxes normalised.
-            source_row (`int`, *optional*, defaults to `-1`): Number of the row in the source, for a later resume.
 
         Raises:
             DataError: The id was written before; an array has a wrong length, or another width than in the first row;
@@ -102,14 +101,12 @@ class ShardWriter:
         """
         with placed(where=f"image {regions.image_id}"):
             row = validate_regions(regions)
-            if row.image_id in self.written:
-                first = self.written[row.image_id]
-                raise DataError("image id occurs twice", hint=None if first < 0 else f"the first is row {first}")
+            refuse_if(row.image_id in self.written, "image id occurs twice")
             widths = row_widths(row)
             if widths != (self._widths or widths):
                 raise DataError("arrays differ from those of the first row", found=widths, expected=repr(self._widths))
         self._widths = widths
-        self.written[row.image_id] = source_row
+        self.written.add(row.image_id)
         self._rows.append(row)
         self._bytes += sum(array.nbytes for array in row.arrays().values())
         if self._bytes >= self._shard_bytes:
@@ -119,7 +116,7 @@ class ShardWriter:
         """Writes the rows in memory as a shard."""
         if not self._rows:
             return
-        batch = make_batch(self._rows, [self.written[row.image_id] for row in self._rows])
+        batch = make_batch(self._rows)
         with whole_file(self.path / shard_name(self._number, self.process), durable=True) as draft:
             with pa.ipc.new_stream(str(draft), batch.schema) as writer:
                 writer.write_batch(batch)
@@ -142,8 +139,7 @@ class RegionTableWriter(ShardWriter):
         shard_bytes (`int`, *optional*, defaults to 64 MB): Size in bytes at which a new shard file begins.
 
     Attributes:
-        written (`dict[str, int]`): Image id -> source row, of every image written so far (-1 if the row was not
-            given).
+        written (`set[str]`): The id of every image written so far.
         summary (`dict`): Facts about the import that can be written as JSON; they become part of the manifest.
 
     Raises:
