@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, read_json
+from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, open_data, read_json
 
 from .errors import CheckpointError, OverrideError, name_some
 from .keys import plain_key
@@ -37,10 +37,7 @@ def read_checkpoint(path: Path) -> OriginalFile:
     """Reads a file written by `torch.save` without executing anything in it."""
     if path.is_dir():
         raise CheckpointError(f"{path}: {_describe_directory(path)}")
-    if not path.is_file():
-        if path.exists():
-            raise CheckpointError(f"{path}: not a regular file, expected the file of the original code (.model, .th).")
-        raise FileNotFoundError(f"{path}: no such file. Give the file of the original code (.model, .th).")
+    open_data(path).close()  # refuses a pipe, which would be waited for
     if path.suffix == _WEIGHTS_SUFFIX:
         raise CheckpointError(f"{path}: {_describe_safetensors(path)}")
     try:
@@ -135,14 +132,7 @@ def _explain_load_error(error: Exception) -> str:
 
 def read_overrides(path: Path | None) -> dict[str, Any]:
     """Reads config fields from a JSON file; empty without a file. Raises an `OverrideError` for other content."""
-    if path is None:
-        return {}
-    try:
-        fields = read_json(path, MAX_CONFIG_BYTES)
-    except OSError as error:
-        raise OverrideError(f"{path}: cannot be read ({error.strerror}).") from error
-    except ValueError as error:
-        raise OverrideError(f"{path}: invalid JSON ({error}). Expected an object with config fields.") from error
+    fields = {} if path is None else read_json(path, MAX_CONFIG_BYTES)
     if not isinstance(fields, dict):
         raise OverrideError(f"{path}: contains a {type(fields).__name__}, expected an object with config fields.")
     return fields

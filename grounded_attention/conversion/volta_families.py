@@ -267,7 +267,7 @@ def find_volta_config(checkpoint: Path) -> Path | None:
         try:
             if MARK in read_overrides(path):
                 configs.append(path)
-        except OverrideError:  # another file
+        except (OSError, ValueError):  # another file
             continue
     if len(configs) == 1:
         return configs[0]

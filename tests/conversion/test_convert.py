@@ -425,13 +425,13 @@ def test_a_wrong_file_is_refused_in_one_line(convert, name):
 def test_a_missing_file_is_refused(convert):
     code, _, error, _ = convert(None)
     assert code == 2
-    assert "vl-bert.model: no such file" in error
+    assert "vl-bert.model: No such file" in error
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "invalid JSON"),
+        ("{", "not JSON"),
         ("[1]", "contains a list, expected an object"),
         ('{"num_attention_heads": 4, "vision_config": {"depth": [1]}}', "unknown configuration field depth; expected"),
         ('{"num_attention_heads": 4, "vision_config": 3}', "vision_config 3, expected an object of fields"),
@@ -441,7 +441,7 @@ def test_a_missing_file_is_refused(convert):
         ),
         ('{"num_attention_heads": 4, "region_masking": "pixels"}', 'region_masking "pixels" needs vision_config'),
         ('{"num_attention_heads": 5}', "must be a multiple of num_attention_heads"),
-        (None, "cannot be read"),
+        (None, "No such file"),
     ],
 )
 def test_a_wrong_config_is_refused(convert, tmp_path, text, message):
