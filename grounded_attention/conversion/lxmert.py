@@ -4,7 +4,7 @@
 Checkpoints of the LXMERT in transformers need no conversion: the classes of this project load them.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
 from grounded_attention.modeling.modeling_lxmert import (
@@ -15,7 +15,7 @@ from grounded_attention.modeling.modeling_lxmert import (
 )
 
 from .fields import ConfigFields, Fields
-from .keys import Conversion, Keys, Weights, Wrapper
+from .keys import Conversion, Keys, Pairs, Weights, Wrapper
 from .original_family import OriginalFamily
 
 _WORDS = "lxmert.embeddings.word_embeddings.weight"
@@ -33,7 +33,7 @@ class LXMERTFamily(OriginalFamily):
     base_prefix = "lxmert."
     # The second wrapper is that of the task models.
     wrappers = (Wrapper("lxrt_encoder.model.", "", "lxrt_encoder.model."),)
-    trunk = (("bert.", "lxmert."),)
+    trunk: ClassVar[Pairs] = (("bert.", "lxmert."),)
     heads = {
         "LXMERTForPreTraining": (
             ("cls.", "cls."),

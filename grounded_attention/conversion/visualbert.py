@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts checkpoints of the public VisualBERT code (`.th`); every key is recorded."""
 
+from typing import ClassVar
+
 from grounded_attention.modeling.configuration_visualbert import VisualBERTConfig
 from grounded_attention.modeling.modeling_visualbert import (
     VisualBERTForMultipleChoice,
@@ -11,10 +13,15 @@ from grounded_attention.modeling.modeling_visualbert import (
     VisualBERTModel,
 )
 
-from .keys import Keys, Weights, Wrapper
+from .keys import Keys, Pairs, Weights, Wrapper
 from .original_family import CONSTANTS, OriginalFamily
 
 _WORDS = "visual_bert.embeddings.word_embeddings.weight"
+EMBEDDINGS = (
+    ("bert.embeddings.token_type_embeddings_visual.", "visual_bert.embeddings.visual_token_type_embeddings."),
+    ("bert.embeddings.position_embeddings_visual.", "visual_bert.embeddings.visual_position_embeddings."),
+    ("bert.embeddings.projection.", "visual_bert.embeddings.visual_projection."),
+)
 _PRETRAINING = (("cls.", "cls."),)
 _CLASSIFIER = (("classifier.", "cls."),)
 # Rows of a classifier -> its class; any other number is a number of answers.
@@ -42,16 +49,8 @@ class VisualBERTFamily(OriginalFamily):
     }
     base_prefix = "visual_bert."
     wrappers = (Wrapper("bert.", "", "bert.bert."),)  # of AllenNLP
-    trunk = (
-        (
-            "bert.embeddings.token_type_embeddings_visual.",
-            "visual_bert.embeddings.visual_token_type_embeddings.",
-        ),
-        (
-            "bert.embeddings.position_embeddings_visual.",
-            "visual_bert.embeddings.visual_position_embeddings.",
-        ),
-        ("bert.embeddings.projection.", "visual_bert.embeddings.visual_projection."),
+    trunk: ClassVar[Pairs] = (
+        *EMBEDDINGS,
         ("bert.", "visual_bert."),
         ("flickr_attention.", "attention."),
     )

@@ -7,6 +7,7 @@ does. The map of keys follows from it, so a converter belongs to one configurati
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -14,12 +15,11 @@ import torch
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields, Fields
 from .file import VOLTA
-from .keys import Conversion, Keys, Pairs, Rename, Weights, plain_key
+from .keys import Conversion, Keys, Pairs, Rename, Weights, plain_key, rename_prefix
 from .original_family import CONSTANTS, UNKNOWN, OriginalFamily
 from .volta_schedule import STREAMS, Layers, Step, VoltaConfig
 
 ENCODER = "bert.encoder.layer."
-RELATIONSHIP = "cls.bi_seq_relationship"
 # Modules of a self-attention and of a feed-forward sub-layer -> those of a layer here, which has BERT's names.
 SELF_ATTENTION = {
     **{f"attention_self.{{}}{part}": f"attention.self.{part}" for part in ("query", "key", "value")},
@@ -52,32 +52,22 @@ class VoltaFamily(OriginalFamily):
                 f"fusion_method is {config['fusion_method']!r}, expected {' or '.join(self.fusion_methods)}."
             )
         self.steps = {stream: config.units(stream, self.family, *self.list_layers()) for stream in STREAMS}
-        self.modules = {
-            **{f"cls.predictions{part}": f"cls.predictions{part}" for part in ("", ".transform.dense", ".decoder")},
-            "cls.predictions.transform.LayerNorm": "cls.predictions.transform.LayerNorm",
-            **dict(self.map_modules()),
-        }
+        self.pairs = dict(self.map_layers())
 
     @abstractmethod
     def list_layers(self) -> Layers:
         """The kinds of the steps of each layer that the family has."""
 
     @abstractmethod
-    def map_modules(self) -> Pairs:
-        """Pairs of a module of the checkpoint and ours."""
+    def map_layers(self) -> Pairs:
+        """Pairs for the modules of the sub-layers, and those that depend on the configuration."""
 
     @abstractmethod
     def give_fields(self) -> Fields:
         """Our configuration fields that the file of --config gives."""
 
     def make_rename(self, class_name: str, keys: Keys) -> Rename:
-        return self._rename
-
-    def _rename(self, key: str) -> str | None:
-        module, _, tensor = key.rpartition(".")
-        if module in self.modules:
-            return f"{self.modules[module]}.{tensor}"
-        return None
+        return partial(rename_prefix, (*self.pairs.items(), *self.trunk))
 
     def explain(self, key: str, class_name: str) -> str | None:
         """Also the reason for the second names of shared weights."""
@@ -88,11 +78,10 @@ class VoltaFamily(OriginalFamily):
     def _first_name(self, key: str) -> str | None:
         """The other name of a tensor that both streams share, for its name with `v_`; `None` for other keys."""
         first = key.replace(".v_", ".", 1)
-        module = key.rpartition(".")[0]
         number = key.removeprefix(ENCODER).partition(".")[0]
         is_shared = number.isdigit() and int(number) in self.config.lists["shared_sublayers"]
-        is_second = key.startswith(ENCODER) and first != key and module not in self.modules
-        if is_shared and is_second and first.rpartition(".")[0] in self.modules:
+        is_second = key.startswith(ENCODER) and first != key and rename_prefix(self.pairs.items(), key) is None
+        if is_shared and is_second and rename_prefix(self.pairs.items(), first) is not None:
             return first
         return None
 
@@ -134,12 +123,7 @@ class VoltaFamily(OriginalFamily):
                 for prefix in ("", "v_") if step.kind.startswith("shared") else (side,):
                     self.config.check_size(step.number, prefix + name)
         for module, our_module in parts.items():
-            yield f"{ENCODER}{step.number}.{module.format(side)}", ours + our_module
-
-    def map_embeddings(self, ours: str) -> Pairs:
-        """Pairs for the embeddings of text."""
-        for part in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
-            yield f"bert.embeddings.{part}", f"{ours}embeddings.{part}"
+            yield f"{ENCODER}{step.number}.{module.format(side)}.", f"{ours}{our_module}."
 
     def check_equal_streams(self) -> None:
         """Checks that both streams have the same sizes."""

@@ -11,8 +11,8 @@ from .file import VOLTA, read_overrides, recognise
 from .keys import Conversion, Keys, Pairs, Weights
 from .lxmert import LXMERTFamily
 from .vilbert import ViLBertFamily
-from .visualbert import VisualBERTFamily
-from .volta import FEED_FORWARD, RELATIONSHIP, SELF_ATTENTION, VoltaFamily
+from .visualbert import EMBEDDINGS, VisualBERTFamily
+from .volta import FEED_FORWARD, SELF_ATTENTION, VoltaFamily
 from .volta_schedule import MARK, STREAMS, Layers, Step, VoltaConfig
 
 _DECODERS = "cls.imagePredictions.decoder_dict."
@@ -25,32 +25,34 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
     """The converter for VOLTA's ViLBERT."""
 
     family = "ViLBERT"
+    trunk = (
+        ("bert.embeddings.", "vilbert.embeddings."),
+        ("bert.v_embeddings.", "vilbert.v_embeddings."),
+        ("bert.t_pooler.", "vilbert.t_pooler."),
+        ("bert.v_pooler.", "vilbert.v_pooler."),
+        ("cls.predictions.", "cls.predictions."),
+        ("cls.imagePredictions.transform.", "cls.imagePredictions.transform."),
+        ("cls.bi_seq_relationship.", "cls.bi_seq_relationship."),
+    )
     fusion_methods = ("mul", "sum")
 
     def list_layers(self) -> Layers:
         """A layer of a stream, and co-attention."""
         return ("self", "feed-forward"), ("cross", "feed-forward")
 
-    def map_modules(self) -> Pairs:
-        ours = "vilbert."
+    def map_layers(self) -> Pairs:
         names = {"t": ("layer", "", 2), "v": ("v_layer", "v_", 1)}
-        yield from self.map_embeddings(ours)
-        for part in ("image_embeddings", "image_location_embeddings", "LayerNorm"):
-            yield f"bert.v_embeddings.{part}", f"{ours}v_embeddings.{part}"
         for stream, (layers, side, number) in names.items():
             counts = {"self": 0, "cross": 0}
-            yield f"bert.{stream}_pooler.dense", f"{ours}{stream}_pooler.dense"
             for steps in self.steps[stream]:
                 kind = steps[0].kind
                 if kind == "self":
-                    yield from self.map_layer(steps, side, f"{ours}encoder.{layers}.{counts[kind]}.")
+                    yield from self.map_layer(steps, side, f"vilbert.encoder.{layers}.{counts[kind]}.")
                 else:
-                    yield from self._map_cross(steps, stream, side, f"{ours}encoder.c_layer.{counts[kind]}.", number)
+                    ours = f"vilbert.encoder.c_layer.{counts[kind]}."
+                    yield from self._map_cross(steps, stream, side, ours, number)
                 counts[kind] += 1
-        for part in ("transform.dense", "transform.LayerNorm"):
-            yield f"cls.imagePredictions.{part}", f"cls.imagePredictions.{part}"
-        yield f"{_DECODERS}{self._target()}", "cls.imagePredictions.decoder"
-        yield RELATIONSHIP, RELATIONSHIP
+        yield f"{_DECODERS}{self._target()}.", "cls.imagePredictions.decoder."
 
     def _map_cross(self, steps: list[Step], stream: str, side: str, ours: str, number: int) -> Pairs:
         """Pairs for one stream of a co-attention; in our names its `number` is 1 for regions, 2 for text."""
@@ -101,25 +103,27 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
 
     family = "LXMERT"
     flipped = "cls.seq_relationship."
+    trunk = (
+        ("bert.embeddings.", "lxmert.embeddings."),
+        ("bert.v_embeddings.image_embeddings.", "lxmert.encoder.visn_fc.visn_fc."),
+        ("bert.v_embeddings.image_location_embeddings.", "lxmert.encoder.visn_fc.box_fc."),
+        ("bert.v_embeddings.ImgLayerNorm.", "lxmert.encoder.visn_fc.visn_layer_norm."),
+        ("bert.v_embeddings.LocLayerNorm.", "lxmert.encoder.visn_fc.box_layer_norm."),
+        ("bert.t_pooler.", "lxmert.pooler."),
+        ("bert.v_pooler.", "lxmert.region_pooler."),
+        ("cls.predictions.", "cls.predictions."),
+        ("cls.imagePredictions.transform.", "obj_predict_head.transform."),
+        ("cls.qaPredictions.logit_fc.", "answer_head.logit_fc."),
+        ("cls.bi_seq_relationship.", "cls.seq_relationship."),
+    )
 
     def list_layers(self) -> Layers:
         """A layer of a stream, and one stream of a cross layer."""
         return ("self", "feed-forward"), ("shared cross", "self", "feed-forward")
 
-    def map_modules(self) -> Pairs:
+    def map_layers(self) -> Pairs:
         self.check_equal_streams()
-        ours = "lxmert."
         encoder = "lxmert.encoder."
-        yield from self.map_embeddings(ours)
-        for part, own in (
-            ("image_embeddings", "visn_fc"),
-            ("image_location_embeddings", "box_fc"),
-            ("ImgLayerNorm", "visn_layer_norm"),
-            ("LocLayerNorm", "box_layer_norm"),
-        ):
-            yield f"bert.v_embeddings.{part}", f"{encoder}visn_fc.{own}"
-        yield "bert.t_pooler.dense", f"{ours}pooler.dense"
-        yield "bert.v_pooler.dense", f"{ours}region_pooler.dense"
         for stream, layers, side, name in (("t", "layer", "", "lang"), ("v", "r_layers", "v_", "visn")):
             number = 0
             crosses = 0
@@ -133,14 +137,9 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
                 else:
                     yield from self._map_cross(steps, side, f"{encoder}x_layers.{crosses}.", name)
                     crosses += 1
-        for part in ("transform.dense", "transform.LayerNorm"):
-            yield f"cls.imagePredictions.{part}", f"obj_predict_head.{part}"
         for target, own in _LXMERT_HEADS.items():
             if target in self.config.targets:
-                yield f"{_DECODERS}{target}", f"obj_predict_head.decoder_dict.{own}"
-        for part in ("0", "2", "3"):
-            yield f"cls.qaPredictions.logit_fc.{part}", f"answer_head.logit_fc.{part}"
-        yield RELATIONSHIP, "cls.seq_relationship"
+                yield f"{_DECODERS}{target}.", f"obj_predict_head.decoder_dict.{own}."
 
     def _map_cross(self, steps: list[Step], side: str, ours: str, name: str) -> Pairs:
         """Pairs for one stream of a cross layer; `name` is that of the stream in our names."""
@@ -190,6 +189,14 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
 
     family = "VisualBERT"
     flipped = "cls.seq_relationship."
+    trunk = (
+        *EMBEDDINGS,
+        ("bert.embeddings.", "visual_bert.embeddings."),
+        ("bert.t_pooler.", "visual_bert.pooler."),
+        ("bert.v_pooler.", "visual_bert.region_pooler."),
+        ("cls.predictions.", "cls.predictions."),
+        ("cls.bi_seq_relationship.", "cls.seq_relationship."),
+    )
     ignored = {
         **VoltaFamily.ignored,
         r"^cls\.imagePredictions\.": "predicts masked regions, for which VisualBERT has no head here",
@@ -199,21 +206,10 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
         """BERT's layer on text and regions together."""
         return (("shared joint", "shared feed-forward"),)
 
-    def map_modules(self) -> Pairs:
+    def map_layers(self) -> Pairs:
         self.check_equal_streams()
-        ours = "visual_bert."
-        yield from self.map_embeddings(ours)
-        for part, own in (
-            ("projection", "visual_projection"),
-            ("token_type_embeddings_visual", "visual_token_type_embeddings"),
-            ("position_embeddings_visual", "visual_position_embeddings"),
-        ):
-            yield f"bert.embeddings.{part}", f"{ours}embeddings.{own}"
-        yield "bert.t_pooler.dense", f"{ours}pooler.dense"
-        yield "bert.v_pooler.dense", f"{ours}region_pooler.dense"
         for number, steps in enumerate(self.steps["t"]):
-            yield from self.map_layer(steps, "", f"{ours}encoder.layer.{number}.")
-        yield RELATIONSHIP, "cls.seq_relationship"
+            yield from self.map_layer(steps, "", f"visual_bert.encoder.layer.{number}.")
 
     def finish(self, conversion: Conversion, weights: Weights) -> None:
         """Also exchanges token types 0 and 1 of regions: all regions have 1 there, and 0 by default here."""
