@@ -53,10 +53,10 @@ def settle_fields(
     """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
     overrides = _check_given(overrides, config_class)
     for name in read.keys() & overrides.keys():
-        if _plain(read[name]) != _plain(overrides[name]):
+        if read[name] != overrides[name]:
             raise OverrideError(
-                f"--config gives {name} {_plain(overrides[name])!r}, but the tensors of the file have "
-                f"{_plain(read[name])!r}: the file is incomplete or of another kind, or --config is wrong."
+                f"--config gives {name} {overrides[name]!r}, but the tensors of the file have "
+                f"{read[name]!r}: the file is incomplete or of another kind, or --config is wrong."
             )
     fields = ConfigFields(dict(read), overrides, {k: v for k, v in assumed.items() if k not in overrides})
     _settle_by_width(fields, public)
@@ -67,10 +67,10 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Fields]) -> None:
     width, *names = public[0]
     if width not in fields.read:
         return
-    same = [config for config in public if _plain(config[width]) == _plain(fields.read[width])]
+    same = [config for config in public if config[width] == fields.read[width]]
     for name in (name for name in names if name not in fields.given):
         values = [config[name] for config in same]
-        place = f"{width} {_plain(fields.read[width])}"
+        place = f"{width} {fields.read[width]}"
         if name in fields.read:
             _check_counted(fields, name, values, place)
         elif values:
@@ -84,9 +84,9 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Fields]) -> None:
 
 
 def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place: str) -> None:
-    count = _plain(fields.read[name])
-    if values and count not in [_plain(value) for value in values]:
-        expected = " or ".join(str(_plain(value)) for value in values)
+    count = fields.read[name]
+    if values and count not in values:
+        expected = " or ".join(map(str, values))
         raise CheckpointError(
             f"the keys of the file have {name} {count}, but public files with {place} have {expected}: tensors are "
             f'missing. If the file is right, give --config a file with {{"{name}": {count}}}.'
@@ -124,9 +124,3 @@ def make_config(config_class: type[Config], fields: ConfigFields) -> Config:
         AttributeError,
     ) as error:  # transformers raises all of these types
         raise OverrideError(f"the configuration is inconsistent: {' '.join(str(error).split())}") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return value

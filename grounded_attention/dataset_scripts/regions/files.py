@@ -43,16 +43,20 @@ def _is_valid(content: dict[str, Any]) -> bool:
     """Checks the parts of a finished manifest that opening the table uses."""
     arrays = content["arrays"]
     shards = content["shards"]
-    valid = isinstance(shards, list) and len(shards) > 0
-    valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) and is_size(each["rows"]) for each in shards)
-    valid &= all(is_size(content[name]) for name in ("images", "index_bytes"))
-    valid &= {"boxes", "features"} <= arrays.keys() <= ARRAYS.keys()
-    matrices = {name: width for name, width in arrays.items() if ARRAYS[name][1]}
-    valid &= all(is_size(width, MAX_INT32) for width in matrices.values())
-    valid &= all(arrays[name] is None for name in arrays.keys() - matrices.keys())
-    valid &= arrays["boxes"] == 4 and arrays["features"] == content["feature_size"]
-    valid &= content["images"] == sum(each["rows"] for each in shards)
-    return valid and type(content["feature_size"]) is int and isinstance(content["checksum"], str)
+    sizes = [content["images"], content["index_bytes"]]
+    for shard in shards:
+        sizes += [shard["bytes"], shard["rows"]]
+    widths = [is_size(width, MAX_INT32) if ARRAYS[name][1] else width is None for name, width in arrays.items()]
+    return (
+        all(map(is_size, sizes))
+        and all(widths)
+        and {"boxes", "features"} <= arrays.keys()
+        and arrays["boxes"] == 4
+        and arrays["features"] == content["feature_size"]
+        and content["images"] == sum(shard["rows"] for shard in shards)
+        and all(isinstance(text, str) for text in (content["checksum"], *(shard["file"] for shard in shards)))
+        and type(content["feature_size"]) is int
+    )
 
 
 def map_file(path: Path, size: int | None = None) -> pa.Buffer:

@@ -233,11 +233,8 @@ class RegionTable:
             expected = f"{self.info['checksum']} (of the manifest)"
             raise DataError("checksum differs", file=self.path / MANIFEST, found=digest_text(total), expected=expected)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
 
     def __repr__(self) -> str:
         return f"RegionTable({str(self.path)!r}: {len(self)} images, {self.feature_size} feature values)"
