@@ -56,8 +56,9 @@ class PipelineEntry:
         return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
 
 
-# Options of ViLBERT's and VisualBERT's public code that no public checkpoint uses, with the value that holds here.
+# Options that no public checkpoint uses, with the value that holds here.
 SETTLED = {
+    "grounding_hidden_size": None,
     "with_coattention": True,
     "dynamic_attention": False,
     "fixed_t_layer": 0,
@@ -121,8 +122,6 @@ class TaskConfig(PreTrainedConfig):
         Hidden size of the identification head; a single linear layer when not given.
     vgp_hidden_size (`int`, *optional*):
         Hidden size of the phrase-pair head; a single linear layer when not given.
-    grounding_hidden_size (`int`, *optional*):
-        Hidden size of the grounding head; a single linear layer when not given.
     num_identification_labels (`int`, *optional*, defaults to 3):
         Number of classes of image description identification: both captions match, the first, the second.
     num_vgp_labels (`int`, *optional*, defaults to 5):
@@ -165,7 +164,6 @@ class TaskConfig(PreTrainedConfig):
     classifier_dropout: float | int = 0.1
     identification_hidden_size: int | None = None
     vgp_hidden_size: int | None = None
-    grounding_hidden_size: int | None = None
     num_identification_labels: int = 3
     num_vgp_labels: int = 5
     grounding_head: bool = False

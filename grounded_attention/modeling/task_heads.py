@@ -81,22 +81,15 @@ class GroundingHead(nn.Module):
     def __init__(self, config: Any):
         super().__init__()
         self.widths = [config.text_hidden_size, config.region_hidden_size]
-        input_size = sum(self.widths)
-        hidden_size = config.grounding_hidden_size
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
-        self.classifier = nn.Linear(hidden_size or input_size, 1)
+        self.classifier = nn.Linear(sum(self.widths), 1)
 
     def forward(self, phrase_states: Tensor, region_states: Tensor) -> Tensor:
         # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, D + E) is never built.
-        first = self.classifier if self.dense is None else self.dense
-        phrase_weight, region_weight = first.weight.split(self.widths, dim=1)
-        phrases = nn.functional.linear(self.dropout(phrase_states), phrase_weight, first.bias)
+        phrase_weight, region_weight = self.classifier.weight.split(self.widths, dim=1)
+        phrases = nn.functional.linear(self.dropout(phrase_states), phrase_weight, self.classifier.bias)
         regions = nn.functional.linear(self.dropout(region_states), region_weight)
-        scores = phrases[:, :, None] + regions[:, None]  # (B, P, R, 1 or hidden)
-        if self.dense is not None:
-            scores = self.classifier(self.dropout(scores.relu()))
-        return scores.squeeze(-1)
+        return (phrases[:, :, None] + regions[:, None]).squeeze(-1)
 
 
 class BoxHead(nn.Linear):
