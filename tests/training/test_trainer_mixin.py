@@ -208,10 +208,10 @@ def test_a_largest_length_does_not_get_lost_in_a_wrapped_collator(tmp_path):
         kind(model, arguments, data_collator=lambda rows: collator(rows), method=get_method("direct"), **given)
 
 
-@pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "word"])
+@pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "txt"])
 def test_a_misspelt_key_of_a_phrase_names_the_nearest_one(key):
     row = make_rows()[0]
-    nearest = {"word": "text"}.get(key, "boxes")
+    nearest = {"txt": "text"}.get(key, "boxes")
     row["phrases"] = [{**row["phrases"][0], nearest: None, key: [[0.1, 0.1, 0.9, 0.9]]}]
     with pytest.raises(ValueError, match=f"row 0 of the batch, phrase 0: '{key}'.*'{nearest}'"):
         GroundingCollator(make_processor("llava"))([row])
