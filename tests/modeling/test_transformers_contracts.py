@@ -124,7 +124,7 @@ OTHER = {
     *("activations.ACT2FN", "modeling_layers.GradientCheckpointingLayer", "modeling_utils.PreTrainedModel"),
     *("masking_utils.ALL_MASK_ATTENTION_FUNCTIONS", "modeling_utils.ALL_ATTENTION_FUNCTIONS"),
     *("image_processing_utils.BaseImageProcessor", "pipelines.PIPELINE_REGISTRY", "pipelines.base.Pipeline"),
-    *("processing_utils.ImagesKwargs", "processing_utils.ProcessorMixin", "processing_utils.Unpack"),
+    *("processing_utils.ProcessorMixin", "processing_utils.Unpack"),
     *("utils.ModelOutput", "utils.TransformersKwargs", "utils.auto_docstring", "utils.logging"),
     *("utils.generic.can_return_tuple", "utils.generic.merge_with_config_defaults"),
     *("utils.output_capturing.capture_outputs", "models.auto.modeling_auto.MODEL_MAPPING"),
