@@ -2,8 +2,9 @@
 """What the tasks share in which a model chooses an answer of a list: options, inputs, loss, start."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
-from grounded_attention.dataset_scripts.builders.predictions import read_answers, write_answers
+from grounded_attention.dataset_scripts.builders import predictions
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.modeling.task_losses import answer_sum
 from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.schema import Section
 
-from .answer_lists import Answers, fitted
+from .answer_lists import Answers, fitted, normalise_vqa, outside, read_answers
 from .judges import JudgeContext, Rows
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
 
@@ -38,10 +39,12 @@ class AnswerOptions(Section):
 
 
 class AnsweringTask(Task):
-    """Base class of these tasks; the answers to predict are known when the options are fitted to the rows."""
+    """Base class of these tasks; the answers to predict are known when the options are fitted to the rows. `column`
+    has the answer of a row, or those of several people; `normalise` writes them as they are in the list."""
 
     prediction_names: Mapping[str, str]  # of the official file
-
+    column: str
+    normalise = staticmethod(normalise_vqa)
     head = "vqa"
     model_inputs = (*TEXT_AND_REGIONS, "answer_positions")
     Options = AnswerOptions
@@ -55,6 +58,33 @@ print(f"answer: {{model.config.id2label[best]}}")"""
     @property
     def losses(self) -> tuple[LossComponent, ...]:
         return (answer_loss("binary_cross_entropy" if self.config is None else self.config.vqa_loss),)
+
+    def known_answers(self, rows: Any) -> list[list[str]]:
+        """The answers to each question of a split."""
+        return [[each] * bool(each) if isinstance(each, str) else list(each) for each in rows[self.column]]
+
+    def fit_options(self, splits: Mapping[str, Any]) -> Any:
+        """The options with the list of answers itself, and the most frequent answer of the training questions."""
+        train = self.known_answers(splits["train"]) if "train" in splits else []
+        counted = Counter(answer for answers in train for answer in answers)
+        usual = counted.most_common(1)[0][0] if counted else None
+        answers = read_answers(self.options.answers, train, self.normalise)
+        return replace(self.options, answers=answers, majority=self.options.majority or usual)
+
+    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+        """The number of answers, and of those to the questions of each split that are not in the list."""
+        index = self.options.index
+        lines = [f"answers: {len(index)}"]
+        for name, rows in splits.items():
+            answered = [answers for answers in self.known_answers(rows) if answers]
+            if answered:
+                lost = [outside(answers, index) for answers in answered]
+                empty = sum(count == len(answers) for count, answers in zip(lost, answered, strict=True))
+                lines.append(
+                    f"answers, {name}: {sum(lost)} of {sum(map(len, answered))} answers are outside the list; "
+                    f"{empty} of {len(answered)} questions have none in it"
+                )
+        return lines
 
     def model_config(self) -> dict[str, Any]:
         return {"answers": list(self.options.index)}
@@ -73,7 +103,8 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         return {"answers": list(config.answers)}
 
     def question_inputs(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        """The model inputs of rows whose `text` is a question, and their ids; phrases of `evidence` are measured."""
+        """The model inputs of rows whose `text` is a question, their ids, and `labels` (B, A) float32: what each
+        answer of the list is worth. Phrases of `evidence` are measured."""
         evidence = {"phrases": [row["evidence"] for row in examples.rows]} if "evidence" in examples.rows[0] else {}
         inputs: Any = processor(
             text=[row["text"] for row in examples.rows],
@@ -82,7 +113,12 @@ print(f"answer: {{model.config.id2label[best]}}")"""
             **seen_arguments(examples.images, examples.regions),
             **evidence,
         )
-        return {**inputs.reported(), **identify(examples.rows)}
+        labels = answer_targets([self.worth(row) for row in examples.rows], self.options.index)
+        return {**inputs.reported(), **identify(examples.rows), "labels": labels}
+
+    @abstractmethod
+    def worth(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """Each answer that is right, or partly -> its score in [0, 1]; none if no answer is known."""
 
     def chosen_answers(self, outputs: Any) -> list[str]:
         """The answer with the highest score of each row."""
@@ -115,14 +151,24 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         return True
 
     def read_predictions(self, path: Path) -> dict[str, str]:
-        return read_answers(path, **self.prediction_names)
+        return predictions.read_answers(path, **self.prediction_names)
 
     def write_predictions(self, path: Path, answers: Mapping[str, str]) -> None:
         """Writes an official file of predictions."""
-        write_answers(path, answers, **self.prediction_names)
+        predictions.write_answers(path, answers, **self.prediction_names)
 
     def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
         return {"answers": sorted({*predictions.values()})}
+
+
+def answer_targets(worth: Sequence[Mapping[str, float]], index: Mapping[str, int]) -> Tensor:
+    """(B, A) float32: what each answer of the list is worth for each row."""
+    targets = torch.zeros(len(worth), len(index))
+    for row, answers in zip(targets, worth, strict=True):
+        for answer, value in answers.items():
+            if answer in index:
+                row[index[answer]] = value
+    return targets
 
 
 def answer_loss(form: str) -> LossComponent:

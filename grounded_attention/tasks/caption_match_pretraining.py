@@ -22,9 +22,9 @@ from grounded_attention.utils.schema import Section, Share, Weight
 
 from .caption_rows import to_rows
 from .exchanges import draw_other_caption
-from .masked_task import WORDS, MaskedTask
+from .masked_task import MaskedTask
 from .masking import WORD_PROBABILITY, mask_words, word_masker
-from .pretraining_losses import relationship_labels, word_labels
+from .pretraining_losses import WORDS, word_labels
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, joined_arguments, region_arguments
 from .vcr import pair_tags
 
@@ -55,7 +55,7 @@ class CaptionMatchPretraining(MaskedTask):
     def metrics(self) -> list[Metric]:
         return [
             ClassificationAccuracy("words", "mlm_logits", word_labels),
-            ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
+            ClassificationAccuracy("relationship", "relationship_logits", "relationship_labels"),
         ]
 
     def model_config(self) -> dict[str, Any]:

@@ -1,14 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """GQA: visual questions with one right answer, which a model chooses from a list as in visual question answering."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from grounded_attention.dataset_scripts.builders.gqa import read_attention
 from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES
@@ -16,7 +12,7 @@ from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, mean_gr
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.pages.failures import Judged
 
-from .answer_lists import FEWEST, Answers, outside, read_answers
+from .answer_lists import FEWEST, Answers, outside
 from .answering import AnsweringTask, AnswerOptions
 from .task import Batch, Examples, Metric, ScoredFile
 
@@ -57,6 +53,8 @@ class GQA(AnsweringTask):
     title = "compositional visual question answering"
     builder = "gqa"
     columns = ("image_id", *QUESTION)
+    column = "answer"
+    normalise = staticmethod(str)  # right is the same text
     Options = GQAOptions
     citation = CITATION
     predictions = "a list of objects with questionId and prediction, and attention for its grounding score"
@@ -65,33 +63,15 @@ class GQA(AnsweringTask):
     def metrics(self) -> list[Metric]:
         return [GQAScores(GROUP, self.score)]
 
-    def fit_options(self, splits: Mapping[str, Any]) -> Any:
-        """The options with the list of answers itself, and the most frequent answer of the training questions."""
-        train = [answer for answer in splits["train"]["answer"] if answer] if "train" in splits else []
-        usual = Counter(train).most_common(1)[0][0] if train else None
-        # Right is the same text, so that nothing is normalised.
-        answers = read_answers(self.options.answers, ([answer] for answer in train), normalise=str)
-        return replace(self.options, answers=answers, majority=self.options.majority or usual)
-
-    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
-        """How many answers there are, and how many questions of each split have one that is none of them."""
-        options = self.options
-        lines = [f"answers: {len(options.index)}"]
-        for name, rows in splits.items():
-            answers = [answer for answer in rows["answer"] if answer]
-            if answers:
-                lost = outside(answers, options.index)
-                lines.append(f"answers, {name}: those to {lost} of {len(answers)} questions are outside the list")
-        return lines
+    def worth(self, row: Mapping[str, Any]) -> dict[str, float]:
+        return {row["answer"]: 1.0} if row["answer"] else {}
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        """`labels` (B, A) float32 are 1 for the right answer; `questions` are what the metrics read of each row."""
-        rows = examples.rows
-        return {
-            **self.question_inputs(examples, processor),
-            "labels": answer_targets((row["answer"] for row in rows), self.options.index),
-            "questions": [{**{name: row[name] for name in QUESTION}, "semantic": row.get("semantic")} for row in rows],
-        }
+        """`questions` are what the metrics read of each row."""
+        questions = [
+            {**{name: row[name] for name in QUESTION}, "semantic": row.get("semantic")} for row in examples.rows
+        ]
+        return {**self.question_inputs(examples, processor), "questions": questions}
 
     def score(self, outputs: Any, batch: Batch) -> Scored:
         """The scores of each balanced question's best answer, those of the baseline; the answer."""
@@ -131,7 +111,7 @@ class GQA(AnsweringTask):
             answer,
             texts=(("question", row["text"]),),
             kinds={name: row[column] for name, column in named if row[column]},
-            worth={row["answer"]: 1.0} if row["answer"] else {},
+            worth=self.worth(row),
         )
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
@@ -156,16 +136,6 @@ class GQA(AnsweringTask):
         }
         named: dict[str, Any] = {f"{GROUP}_{name}": value for name, value in numbers.items()}
         return ScoredFile({**named, f"{GROUP}_count": len(judged)}, judged, items)
-
-
-def answer_targets(answers: Iterable[str], index: Mapping[str, int]) -> Tensor:
-    """(B, A) float32: 1 for the answer of each row; zeros where it is not in the list."""
-    listed = list(answers)
-    targets = torch.zeros(len(listed), len(index))
-    for row, answer in zip(targets, listed, strict=True):
-        if answer in index:
-            row[index[answer]] = 1.0
-    return targets
 
 
 TASK = GQA()

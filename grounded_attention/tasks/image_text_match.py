@@ -12,7 +12,8 @@ from grounded_attention.pages.failures import Judged
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows
-from .masked_task import RELATIONSHIP, MaskedTask
+from .masked_task import MaskedTask
+from .pretraining_losses import RELATIONSHIP
 from .task import Batch, Examples, LossComponent, Metric, identify, seen_arguments
 
 

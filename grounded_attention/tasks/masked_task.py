@@ -11,11 +11,8 @@ from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import MEANT, Box
 
 from .judges import JudgeContext, Rows, classified, corners
-from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
+from .pretraining_losses import RELATIONSHIP
 from .task import Batch, LossComponent, Task
-
-WORDS = LossComponent("words", word_loss, lambda batch: count(word_labels(batch)))
-RELATIONSHIP = LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch)))
 
 
 class MaskedTask(Task):

@@ -23,7 +23,7 @@ from .answer_lists import Answers, fitted, read_answers
 from .caption_rows import to_rows
 from .exchanges import exchange_captions, exchange_features
 from .flipping import flip_some
-from .masked_task import WORDS, MaskedTask
+from .masked_task import MaskedTask
 from .masking import (
     REGION_PROBABILITY,
     WORD_PROBABILITY,
@@ -37,14 +37,13 @@ from .masking import (
 )
 from .pretraining_losses import (
     FEATURE_TARGETS,
-    answer_objective,
-    count,
+    REGIONS,
+    TEXT_WORDS,
+    WORDS,
+    labelled,
     region_labels,
-    region_loss,
     region_objectives,
-    relationship_labels,
     text_word_labels,
-    text_word_loss,
     word_labels,
 )
 from .pretraining_regions import check_classes, place_regions, region_targets
@@ -90,10 +89,6 @@ class PretrainingOptions(Section):
         return index
 
 
-TEXT_WORDS = LossComponent("text_words", text_word_loss, lambda batch: count(text_word_labels(batch)))
-REGIONS = LossComponent("regions", region_loss, lambda batch: count(region_labels(batch)))
-
-
 class Pretraining(MaskedTask):
     """Masked words and regions, the match, and answers."""
 
@@ -120,15 +115,18 @@ class Pretraining(MaskedTask):
     @property
     def losses(self) -> tuple[LossComponent, ...]:
         regions = (REGIONS,) if self.family_targets is None else region_objectives(self.family_targets)
-        answers = () if self.options.answers is None else (answer_objective(self.options.answers_from),)
-        return (WORDS, TEXT_WORDS, *regions, self.relationship, *answers)
+        losses = (WORDS, TEXT_WORDS, *regions, self.relationship)
+        if self.options.answers is None:
+            return losses
+        begin = self.options.answers_from
+        return (*losses, labelled("answers", "answer_logits", lambda batch: batch.get("answer_labels"), begin))
 
     def metrics(self) -> list[Metric]:
         return [
             ClassificationAccuracy("words", "mlm_logits", word_labels),
             ClassificationAccuracy("text_words", "mlm_logits", text_word_labels),
             ClassificationAccuracy("regions", "region_logits", region_labels),
-            ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
+            ClassificationAccuracy("relationship", "relationship_logits", "relationship_labels"),
             ClassificationAccuracy("answers", "answer_logits", "answer_labels"),
         ]
 

@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The labels of each objective of pre-training in a batch, and the losses."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -50,30 +52,6 @@ def region_labels(batch: Batch) -> Tensor | None:
     return probs.argmax(-1).masked_fill(~is_distribution(probs), -100)
 
 
-def relationship_labels(batch: Batch) -> Tensor | None:
-    """Returns (B,) labels, 1 if the caption belongs to the image; None without this objective."""
-    return batch.get("relationship_labels")
-
-
-def region_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of the predicted regions with the class of the detector, or with its distribution."""
-    logits = outputs.region_logits
-    probs = batch.get("region_label_probs")
-    labels = region_labels(batch)
-    if labels is None or probs is None:
-        return _labelled_sum(logits, labels)
-    predicted = labels >= 0
-    return soft_cross_entropy_sum(logits[predicted], probs[predicted])[0]
-
-
-def _labelled_sum(logits: Tensor, labels: Tensor | None) -> Tensor:
-    """Sums the cross-entropy over items with a label; 0 with a graph if there are no labels."""
-    if labels is None:
-        return logits.sum() * 0
-    predicted = labels >= 0
-    return cross_entropy_sum(logits[predicted], labels[predicted])[0]
-
-
 def count(labels: Tensor | None) -> Tensor | None:
     """Returns the number of labels, () int64; None without labels."""
     if labels is None:
@@ -81,34 +59,32 @@ def count(labels: Tensor | None) -> Tensor | None:
     return count_labels(labels)
 
 
-def relationship_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of the caption match (the paper uses a sigmoid; this is the same with two classes)."""
-    labels = relationship_labels(batch)
-    if labels is None:
-        return outputs.mlm_logits.sum() * 0
-    return _labelled_sum(outputs.relationship_logits, labels)
-
-
-def word_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of masked words in texts with images."""
-    return _labelled_sum(outputs.mlm_logits, word_labels(batch))
-
-
-def text_word_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of masked words in texts without images."""
-    return _labelled_sum(outputs.mlm_logits, text_word_labels(batch))
-
-
-def answer_objective(begin: float) -> LossComponent:
-    """Makes the loss of answers to questions."""
+def labelled(name: str, logits: str, labels: Callable[[Batch], Any], begin: float = 0.0) -> LossComponent:
+    """Makes the cross-entropy of the items with a label. A batch without labels is not counted, and has no loss."""
 
     def total(outputs: Any, batch: Batch) -> Tensor:
-        labels = batch.get("answer_labels")
-        if labels is None:
-            return outputs.mlm_logits.sum() * 0
-        return _labelled_sum(outputs.answer_logits, labels)
+        known = labels(batch)
+        predicted = known >= 0
+        return cross_entropy_sum(getattr(outputs, logits)[predicted], known[predicted])[0]
 
-    return LossComponent("answers", total, lambda batch: count(batch.get("answer_labels")), begin=begin)
+    return LossComponent(name, total, lambda batch: count(labels(batch)), begin=begin)
+
+
+def _region_loss(outputs: Any, batch: Batch) -> Tensor:
+    """With the class of the detector, or with its distribution."""
+    probs = batch.get("region_label_probs")
+    if probs is None:
+        return _CLASSES.total(outputs, batch)
+    predicted = is_distribution(probs)
+    return soft_cross_entropy_sum(outputs.region_logits[predicted], probs[predicted])[0]
+
+
+WORDS = labelled("words", "mlm_logits", word_labels)
+TEXT_WORDS = labelled("text_words", "mlm_logits", text_word_labels)
+# The paper of VL-BERT uses a sigmoid; this is the same with two classes. 1: the caption belongs to the image.
+RELATIONSHIP = labelled("relationship", "relationship_logits", lambda batch: batch.get("relationship_labels"))
+_CLASSES = labelled("regions", "region_logits", region_labels)
+REGIONS = replace(_CLASSES, total=_region_loss)
 
 
 def region_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
@@ -116,7 +92,7 @@ def region_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
     if targets.separate_heads:
         return _separate_objectives(targets)
     if targets.classes:
-        return (LossComponent("regions", region_loss, lambda batch: count(region_labels(batch))),)
+        return (REGIONS,)
 
     def total(outputs: Any, batch: Batch) -> Tensor:
         predicted = outputs.region_logits
@@ -139,31 +115,21 @@ def _separate_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
     """Class, attribute and feature of regions; the public code also counts regions that are not masked."""
     normalizer = targets.normalizer
 
-    def classes(logits: str, labels: str) -> LossComponent:
+    def classes(name: str, logits: str, labels: str, size: str) -> LossComponent:
         def total(outputs: Any, batch: Batch) -> Tensor:
             scores = getattr(outputs, logits)
-            if batch.get(labels) is None:
-                return scores.sum() * 0
             needed = int(batch[labels].max()) + 1
-            known = scores.shape[-1]
-            if needed > known:
+            if needed > scores.shape[-1]:
                 raise ValueError(
-                    f"{labels} of the regions are up to {needed - 1}, but the model has {known} classes: set "
-                    f"{'num_object_labels' if labels == 'region_labels' else 'num_attr_labels'} in model.config"
+                    f"{labels} of the regions are up to {needed - 1}, but the model has {scores.shape[-1]} classes: "
+                    f"set {size} in model.config"
                 )
             weights = batch.get(f"{labels.removesuffix('s')}_weights")
             mask = batch.get("region_attention_mask")
             return region_classes_sum(scores, batch[labels], weights, mask, normalizer)[0]
 
-        def items(batch: Batch) -> Tensor | None:
-            of_regions = batch.get(labels)
-            if of_regions is None:
-                return None
-            if normalizer is None:
-                return count(of_regions)
-            return _count_regions(batch)
-
-        return LossComponent("regions" if labels == "region_labels" else "attributes", total, items)
+        items = _count_regions if normalizer is not None else lambda batch: count(batch.get(labels))
+        return LossComponent(name, total, items)
 
     def features(outputs: Any, batch: Batch) -> Tensor:
         compared = (_feature_targets(batch), batch["predicted_regions"], batch.get("region_attention_mask"))
@@ -171,9 +137,9 @@ def _separate_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
 
     components = []
     if targets.classes:
-        components.append(classes("region_logits", "region_labels"))
+        components.append(classes("regions", "region_logits", "region_labels", "num_object_labels"))
     if targets.attributes:
-        components.append(classes("attribute_logits", "attribute_labels"))
+        components.append(classes("attributes", "attribute_logits", "attribute_labels", "num_attr_labels"))
     if targets.features:
         components.append(
             LossComponent("features", features, _count_predicted if normalizer is None else _count_regions)

@@ -148,11 +148,6 @@ class Task(ABC):
     phrases_on_demand: bool = False
 
     def __init__(self) -> None:
-        wanted = ["read_out", "example_scores"] if self.explains else []
-        wanted += [] if self.predictions is None else ["read_predictions", "score_predictions"]
-        missing = [name for name in wanted if getattr(type(self), name) is getattr(Task, name)]
-        if missing:
-            raise TypeError(f"{type(self).__name__} has explains or predictions, but no {' and no '.join(missing)}")
         self.options: Any = self.Options()
         self.config: Any = None
 

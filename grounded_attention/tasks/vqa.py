@@ -1,21 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visual question answering (VL-BERT, section 4.2.2): predict one answer of a list at the position of [MASK]."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.pages.failures import Judged
 
-from .answer_lists import FEWEST, Answers, normalise_vqa, outside, read_answers
+from .answer_lists import FEWEST, Answers, normalise_vqa, outside
 from .answering import AnsweringTask, AnswerOptions
 from .task import Batch, Examples, Metric, ScoredFile
 
@@ -36,6 +32,7 @@ class VQA(AnsweringTask):
     title = "visual question answering"
     builder = "vqa_v2"
     columns = ("example_id", "image_id", "text", "answers")
+    column = "answers"
     Options = VQAOptions
     predictions = "a list of objects with question_id and answer"
     prediction_names = VQA_NAMES
@@ -49,38 +46,14 @@ class VQA(AnsweringTask):
             return rows.map(_normalised)
         return rows
 
-    def fit_options(self, splits: Mapping[str, Any]) -> Any:
-        """Replaces `answers` by the list itself, and sets `majority`."""
-        train = splits["train"]["answers"] if "train" in splits else []
-        counted = Counter(answer for answers in train for answer in answers)
-        usual = counted.most_common(1)[0][0] if counted else None
-        answers = read_answers(self.options.answers, train)
-        return replace(self.options, answers=answers, majority=self.options.majority or usual)
-
-    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
-        """The number of answers, and of human answers in each split that are not in the list."""
-        options = self.options
-        lines = [f"answers: {len(options.index)}"]
-        for name, rows in splits.items():
-            answered = list(rows["answers"])
-            total = sum(map(len, answered))
-            lost = sum(outside(answers, options.index) for answers in answered)
-            if total:
-                empty = sum(outside(answers, options.index) == len(answers) for answers in answered)
-                lines.append(
-                    f"answers, {name}: {lost} of {total} human answers are outside the list; "
-                    f"{empty} of {len(answered)} questions have none in it"
-                )
-        return lines
+    def worth(self, row: Mapping[str, Any]) -> dict[str, float]:
+        return soft_targets(row["answers"])
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        rows = examples.rows
-        answers = [list(row["answers"]) for row in rows]
         return {
             **self.question_inputs(examples, processor),
-            "labels": answer_targets(answers, self.options.index),
-            "answers": answers,
-            "answer_type": [row.get("answer_type", "") for row in rows],
+            "answers": [list(row["answers"]) for row in examples.rows],
+            "answer_type": [row.get("answer_type", "") for row in examples.rows],
         }
 
     def score(self, outputs: Any, batch: Batch) -> Scored:
@@ -119,7 +92,7 @@ class VQA(AnsweringTask):
         return accuracies
 
     def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
-        worth = soft_targets(row["answers"])
+        worth = self.worth(row)
         counts = sorted({a: list(row["answers"]).count(a) for a in worth}.items(), key=lambda pair: -pair[1])
         named = (("answer type", "answer_type"), ("question type", "question_type"))
         return Judged(
@@ -156,17 +129,6 @@ class VQA(AnsweringTask):
 
 def _normalised(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"answers": [normalise_vqa(answer) for answer in row["answers"]]}
-
-
-def answer_targets(humans: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:
-    """Computes the soft targets (B, A) float32: the accuracy of each answer in the list."""
-    listed = list(humans)
-    targets = torch.zeros(len(listed), len(index))
-    for row, answers in zip(targets, listed, strict=True):
-        for answer, value in soft_targets(answers).items():
-            if answer in index:
-                row[index[answer]] = value
-    return targets
 
 
 def _if_answered(answers: list[list[str]], values: list[float]) -> list[float | None]:

@@ -9,7 +9,8 @@ import torch
 
 from grounded_attention.metrics.gqa_scores import gqa_scores
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.gqa import GQAOptions, answer_targets
+from grounded_attention.tasks.answering import answer_targets
+from grounded_attention.tasks.gqa import GQAOptions
 from grounded_attention.tasks.judges import JudgeContext
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import tiny_processor, tiny_table
@@ -67,7 +68,7 @@ def measured(given=GIVEN):
 def test_targets_are_one_for_the_right_answer():
     batch = collated()
     assert torch.equal(batch["labels"], torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
-    assert answer_targets(["", "e"], {"e": 0}).tolist() == [[0.0], [1.0]]
+    assert answer_targets([{}, {"e": 1.0}], {"e": 0}).tolist() == [[0.0], [1.0]]
     mask = tiny_processor().tokenizer.mask_token_id
     assert (batch["input_ids"].gather(1, batch["answer_positions"][:, None]) == mask).all()
 
@@ -186,5 +187,5 @@ def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
     assert TASK.configure(listed).model_config() == {"answers": ["e", "a dog"]}
     assert TASK.configure(listed).remarks({"train": train, "test": Rows([{"answer": ""}])}) == [
         "answers: 2",
-        "answers, train: those to 4 of 6 questions are outside the list",
+        "answers, train: 4 of 6 answers are outside the list; 4 of 6 questions have none in it",
     ]

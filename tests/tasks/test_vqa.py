@@ -11,7 +11,8 @@ from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.answer_lists import frequent_answers, read_answers
-from grounded_attention.tasks.vqa import VQAOptions, answer_targets
+from grounded_attention.tasks.answering import answer_targets
+from grounded_attention.tasks.vqa import VQAOptions
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
 
@@ -126,9 +127,9 @@ def test_answers_outside_the_list_are_counted():
     lines = TASK.configure(options()).remarks({"train": {"answers": HUMANS}, "test": {"answers": [[]]}})
     assert lines == [
         "answers: 3",
-        "answers, train: 17 of 30 human answers are outside the list; 1 of 3 questions have none in it",
+        "answers, train: 17 of 30 answers are outside the list; 1 of 3 questions have none in it",
     ]
-    assert answer_targets([["somebody"] * 10], {"e": 0}).tolist() == [[0.0]]
+    assert answer_targets([{"somebody": 1.0}], {"e": 0}).tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize(

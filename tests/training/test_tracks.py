@@ -101,7 +101,7 @@ def test_questions_with_and_without_answers(scenes, tmp_path, monkeypatch, capsy
     recipe = questions(scenes, tmp_path / "run")
     recipe["data"]["limit"] = {"train": 16, "validation": 5, "test": 4}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
-    assert "human answers are outside the list" in capsys.readouterr().out
+    assert "answers are outside the list" in capsys.readouterr().out
     run = tmp_path / "run" / "none"
     figures = results(tmp_path / "run")
     items = json.loads((run / "items_validation.json").read_text())
