@@ -11,7 +11,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from grounded_attention.metrics.item_scores import ItemScores, Scored, check_complete
+from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
 from grounded_attention.pages.failures import Alternative, Judged
 from grounded_attention.pages.overlay import MEANT, Box
@@ -229,43 +229,31 @@ def score(outputs: Any, batch: Batch) -> Scored:
 
 
 def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:
-    """Computes Q→A, QA→R and Q→AR from the items of two runs, one in each mode, on the same split."""
-    chosen = [dict(zip(run["example_id"], run["chosen"], strict=True)) for run in (answers, rationales)]
-    labels = [dict(zip(run["example_id"], run.get("label", []), strict=False)) for run in (answers, rationales)]
-    differing = sorted(chosen[0].keys() ^ chosen[1].keys())
+    """
+    Computes Q→A, QA→R and Q→AR from the items of two runs on the same split; a question counts for Q→AR if its answer
+    and its rationale are right.
+
+    Args:
+        answers (`Mapping[str, list]`): columns `example_id`, `chosen` and `label` of a run that chooses answers.
+        rationales (`Mapping[str, list]`): those of a run that chooses rationales.
+
+    Raises:
+        ValueError: if the runs have different questions, or a question has no label.
+    """
+    right = []
+    for run in (answers, rationales):
+        if None in run.get("label", [None]):
+            raise ValueError("some questions have no label: only the evaluation server can score the test split")
+        chosen = zip(run["example_id"], run["chosen"], run["label"], strict=True)
+        right.append({question: choice == label for question, choice, label in chosen})
+    differing = sorted(right[0].keys() ^ right[1].keys())
     if differing:
         raise ValueError(
             f"the runs have different questions: {len(differing)} are in one run only, such as {differing[0]}; give "
             "two runs on the same split"
         )
-    if any(labels[0].get(question) is None or labels[1].get(question) is None for question in chosen[0]):
-        raise ValueError("some questions have no label: only the evaluation server can score the test split")
-    both = {question: (labels[0][question], labels[1][question]) for question in chosen[0]}
-    return joint_accuracy(chosen[0], chosen[1], both)
+    both = [is_right and right[1][question] for question, is_right in right[0].items()]
+    return {"q_to_a": fmean(right[0].values()), "qa_to_r": fmean(right[1].values()), "q_to_ar": fmean(both)}
 
 
 TASK = VCR()
-
-
-def joint_accuracy(
-    answers: Mapping[Any, int],
-    rationales: Mapping[Any, int],
-    labels: Mapping[Any, tuple[int, int]],
-) -> dict[str, float]:
-    """
-    Computes Q→A, QA→R and Q→AR; a question counts for Q→AR if its answer and its rationale are right.
-
-    Args:
-        answers (`Mapping[Any, int]`): question id -> chosen answer.
-        rationales (`Mapping[Any, int]`): question id -> chosen rationale, given the right answer.
-        labels (`Mapping[Any, tuple[int, int]]`): question id -> the right answer and rationale.
-
-    Raises:
-        ValueError: if a question has no choice; the message contains the question.
-    """
-    for name, chosen in (("answer", answers), ("rationale", rationales)):
-        check_complete(labels, chosen, f"no chosen {name}")
-    answered = [answers[question] == label[0] for question, label in labels.items()]
-    explained = [rationales[question] == label[1] for question, label in labels.items()]
-    both = [first and second for first, second in zip(answered, explained, strict=True)]
-    return {"q_to_a": fmean(answered), "qa_to_r": fmean(explained), "q_to_ar": fmean(both)}

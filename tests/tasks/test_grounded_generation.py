@@ -209,8 +209,6 @@ def test_scores_of_generated_answers():
     assert scores["box_accuracy"] == [None, None, None, 1.0, 0.0, 0.0, None]
     # The middle of the second box is in the right one.
     assert scores["point_accuracy"] == [None, None, None, 1.0, 1.0, 0.0, None]
-    plain = {name: column for name, column in batch.items() if name != "box_dialect"}
-    assert score_generated(plain, 100).scores == scores
     batch["generated"][3:5] = ["[10, 10, 50, 101]", "10, 10, 50, 29"]
     scored = score_generated(batch)
     assert scored.scores["box_accuracy"][3] == 0.0

@@ -245,10 +245,6 @@ def test_an_objective_that_is_off_has_no_term_and_no_figure(table, rows, off):
     batch = batch_of(collator(table, rows, **options), rows, range(4))
     outputs = outputs_of(model_of(relationship_head=True), batch)
     assert off not in terms_of(outputs, batch)
-    for term in TASK.losses:  # called all the same: nothing, with a graph
-        total = term.total(outputs, batch)
-        assert total.requires_grad
-        assert torch.isfinite(total)
     figures = {}
     for metric in TASK.metrics():
         metric.update(outputs, batch)

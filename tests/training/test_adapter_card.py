@@ -8,14 +8,10 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, get_peft_model
-from transformers import Trainer, TrainingArguments
 
 from grounded_attention.commands.push import best_of_run
 from grounded_attention.heads.card import HEADS
 from grounded_attention.modeling import VLBertForVGP
-from grounded_attention.supervision import get_method
-from grounded_attention.training.loop.grounding_collator import GroundingCollator
-from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.training.publish.adapter_card import EMPTY, complete_adapter_card
 from grounded_attention.training.recipes.adapters import load_merged
 from grounded_attention.utils.whole_files import write_json
@@ -42,11 +38,9 @@ def read(folder):
 
 def test_pefts_empty_card_is_replaced_and_another_one_stays(adapter):
     assert EMPTY in (adapter / "README.md").read_text()
-    assert complete_adapter_card(adapter, get_method("direct"), 0.5)
+    assert complete_adapter_card(adapter)
     head, body = read(adapter)
     assert head["base_model"] == "org/base"
-    assert "attention-supervision" in head["tags"]
-    assert "`direct`, weight 0.5" in body
     assert "More Information Needed" not in body
     (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     ast.parse(code)
@@ -62,7 +56,7 @@ def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
     lora = LoraConfig(r=2, target_modules=r".*encoder.*query", init_lora_weights=False)
     adapted = get_peft_model(model, lora).eval()
     adapted.save_pretrained(tmp_path / "adapter")
-    assert complete_adapter_card(tmp_path / "adapter", get_method("direct"))
+    assert complete_adapter_card(tmp_path / "adapter")
     head, body = read(tmp_path / "adapter")
     assert "pipeline_tag" not in head
     assert "image token" not in body
@@ -72,20 +66,6 @@ def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
     layer, own = (each.base_model.encoder.layer[0].attention.self.query for each in (done["model"], model))
     torch.testing.assert_close(layer.weight, own.base_layer.weight + own.get_delta_weight("default"))
     assert type(load_merged(str(tmp_path / "adapter"))) is VLBertForVGP
-
-
-def test_a_trainer_with_the_mixin_writes_it(tmp_path):
-    class Supervised(GroundingTrainerMixin, Trainer):
-        pass
-
-    processor = make_processor("llava")
-    method = get_method("direct")
-    model = get_peft_model(make_model("llava", processor.tokenizer), LoraConfig(**LORA))
-    arguments = TrainingArguments(str(tmp_path / "run"), remove_unused_columns=False, use_cpu=True, report_to="none")
-    collator = GroundingCollator(processor, method)
-    Supervised(model, arguments, collator, method=method, attention_weight=0.25).save_model(str(tmp_path / "saved"))
-    _, body = read(tmp_path / "saved")
-    assert "`direct`, weight 0.25" in body
 
 
 def test_a_folder_without_an_adapter_gets_no_card(tmp_path):

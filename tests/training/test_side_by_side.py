@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tqdm import tqdm
 
 from grounded_attention.commands.command_line import explain_error
-from grounded_attention.training.loop.side_by_side import LOG, _last_step, run_side_by_side
+from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.warm_python import WarmProcess
 from tests.training.progress_jobs import Job, die, divide_by_zero, give_a_wrong_share, note_threads
@@ -50,16 +49,6 @@ def test_jobs_share_the_threads_and_one_alone_has_no_more(tmp_path, monkeypatch)
     assert sorted(finished) == ["first", "second", "third"]
     threads = {name: (tmp_path / name / "threads").read_text() for name in finished}
     assert threads == {"first": "2", "second": "2", "third": "2"}
-
-
-def test_the_last_step_of_a_job_is_that_of_its_log(tmp_path):
-    job = Job(tmp_path / "job")
-    assert _last_step(job) == job.name
-    job.directory.mkdir()
-    with (job.directory / LOG).open("w") as file:
-        for _ in tqdm(range(7), file=file, mininterval=0):
-            print("other words 3/4", file=file)
-    assert _last_step(job) == f"{job.name} 7/7"
 
 
 def test_a_killed_parent_takes_its_jobs_along(tmp_path):

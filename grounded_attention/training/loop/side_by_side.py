@@ -2,7 +2,6 @@
 """Runs trainings in parallel processes, each with its share of the threads; small models use few threads well."""
 
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_all_start_methods, get_context, parent_process
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -23,29 +21,13 @@ from grounded_attention.utils.progress import is_quiet
 from grounded_attention.utils.whole_files import make_folder
 
 LOG = "log.txt"
-# between looks at the logs; bytes at the end of a log
-SECONDS = 10
-TAIL = 1000
 
 
-class Job(Protocol):
-    """Work that can run in parallel with other jobs; a job waits for its parent."""
+def run_jobs(jobs: Sequence[Any], workers: int, work: Callable[[Any], Any], quiet: bool = False) -> Iterator[Any]:
+    """Runs jobs one after another in this process, or several at a time; yields each job when it has finished.
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def directory(self) -> Path: ...
-
-    @property
-    def parent(self) -> "Job | None": ...
-
-
-J = TypeVar("J", bound=Job)
-
-
-def run_jobs(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
-    """Runs jobs one after another in this process, or several at a time; yields each job when it has finished."""
+    A job has a `name`, a `directory`, and perhaps a `parent`, a job for which it waits.
+    """
     if workers > 1:
         yield from run_side_by_side(jobs, workers, work, quiet)
         return
@@ -54,7 +36,9 @@ def run_jobs(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: b
         yield job
 
 
-def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
+def run_side_by_side(
+    jobs: Sequence[Any], workers: int, work: Callable[[Any], Any], quiet: bool = False
+) -> Iterator[Any]:
     """Runs jobs in parallel, each in a process with its share of the threads; yields each job when it has finished."""
     if PartialState().num_processes > 1:
         raise RecipeError(f"workers={workers} needs a single process: run without the launcher, or give workers=1")
@@ -62,7 +46,7 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     waiting = list(jobs)
     unfinished = {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))
-    running: dict[Future, J] = {}
+    running: dict[Future, Any] = {}
     bar = tqdm(total=len(jobs), desc=f"{workers} at a time", unit="job", disable=quiet or is_quiet(), leave=False)
     try:
         while waiting or running:
@@ -70,14 +54,18 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
             for job in ready[: workers - len(running)]:
                 waiting.remove(job)
                 running[pool.submit(_run_logged, work, job, share)] = job
-            done = wait(running, SECONDS, FIRST_COMPLETED).done
-            bar.set_postfix_str(", ".join(_last_step(job) for job in running.values()))
-            for future in done:
+            bar.set_postfix_str(", ".join(job.name for job in running.values()))
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
                 job = running.pop(future)
-                _get_result(future, job)
+                future.result()
                 unfinished.remove(job.directory)
                 bar.update()
                 yield job
+    except BrokenProcessPool as error:
+        raise RecipeError(
+            f"{job.name}: a process was killed, perhaps because memory ran out; try fewer workers; the output is in "
+            f"{job.directory / LOG}"
+        ) from error
     except KeyboardInterrupt:
         # Only the parent may have got the signal; its jobs would train on, and it would wait for them.
         for process in list((pool._processes or {}).values()):
@@ -88,19 +76,6 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
         pool.shutdown(cancel_futures=True)
 
 
-def _last_step(job: Job) -> str:
-    """The name of a job, and the last step that a bar in its log says."""
-    log = job.directory / LOG
-    if not log.is_file():
-        return job.name
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - TAIL))
-        steps = re.findall(rb"\d+/\d+(?= \[)", file.read())
-    if steps:
-        return f"{job.name} {steps[-1].decode()}"
-    return job.name
-
-
 def _context(work: Callable[..., Any]) -> Any:
     """Starts processes as forks of one that has imported what `work` needs and done nothing else; elsewhere anew."""
     if "forkserver" not in get_all_start_methods():
@@ -109,16 +84,6 @@ def _context(work: Callable[..., Any]) -> Any:
     function = work.func if isinstance(work, partial) else work
     context.set_forkserver_preload([__name__, function.__module__])
     return context
-
-
-def _get_result(future: Future, job: Job) -> None:
-    try:
-        future.result()
-    except BrokenProcessPool as error:
-        raise RecipeError(
-            f"{job.name}: a process was killed, perhaps because memory ran out; try fewer workers; the output is in "
-            f"{job.directory / LOG}"
-        ) from error
 
 
 def _begin(environment: Mapping[str, str]) -> None:
@@ -136,7 +101,7 @@ def _begin(environment: Mapping[str, str]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _run_logged(work: Callable[[J], Any], job: J, threads: int) -> None:
+def _run_logged(work: Callable[[Any], Any], job: Any, threads: int) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(threads)
     threadpool_limits(threads)

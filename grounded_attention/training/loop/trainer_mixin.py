@@ -4,7 +4,6 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,6 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.attention_function import SupervisedAttention
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
-from grounded_attention.training.publish.adapter_card import complete_adapter_card
 
 from .grounding_collator import COUNTS, ROW_KEYS, GroundingCollator
 from .resume import SavedWeights
@@ -236,17 +234,6 @@ class GroundingTrainerMixin(SavedWeights):
             divided = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
             scaled = divided or trainer.compute_loss_func is not None
         return trainer.accelerator.num_processes * (1 if scaled else trainer.current_gradient_accumulation_steps)
-
-    # Files
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Also writes the card of an adapter, in the place of PEFT's empty one."""
-        super().save_model(output_dir, _internal_call)  # type: ignore[misc]
-        trainer: Any = self
-        if trainer.args.should_save and self.hides_attentions:
-            folder = Path(output_dir or trainer.args.output_dir)
-            config = trainer.model.config
-            complete_adapter_card(folder, self.method, self.attention_weight, config)
 
     # Logs
 

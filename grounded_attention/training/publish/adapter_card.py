@@ -11,7 +11,6 @@ from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, PROCESSOR_NAME
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.card import HEADS_FIGURE, heads_before, put_heads_in_card
 from grounded_attention.heads.heads_file import FILE
-from grounded_attention.supervision.method import SupervisionMethod
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.adapters import is_local, read_model_config
@@ -33,9 +32,7 @@ from .card_snippets import (
 EMPTY = "# Model Card for Model ID"  # the title of the card that PEFT writes
 
 
-def complete_adapter_card(
-    folder: Path, method: SupervisionMethod | None = None, weight: float = 1.0, model_config: Any = None
-) -> bool:
+def complete_adapter_card(folder: Path) -> bool:
     """Writes the card of an adapter that has none, or PEFT's empty one; returns whether it did."""
     card = folder / CARD
     if not (folder / ADAPTER_CONFIG_NAME).is_file() or (card.is_file() and EMPTY not in read_text(card)):
@@ -44,15 +41,14 @@ def complete_adapter_card(
     base = str(config["base_model_name_or_path"] or "")
     model_class = (config.get("auto_mapping") or {}).get("base_model_class", "")
     of_regions = next((head for each in FAMILIES.values() if (head := each.head_of(model_class))), None)
-    supervised = method is not None and method.name != "none"
-    tags = ["grounded-attention", "visual-grounding", *(["attention-supervision"] if supervised else [])]
     named = None if is_local(base) else base
     lines = base_lines(base)
     kind = None if of_regions else "image-text-to-text"
-    data = ModelCardData(library_name="peft", base_model=named, tags=tags, pipeline_tag=kind)
-    how = f"attention was supervised with `{method.name}`, weight {weight:g}" if supervised and method else ""
+    data = ModelCardData(
+        library_name="peft", base_model=named, tags=["grounded-attention", "visual-grounding"], pipeline_tag=kind
+    )
     if of_regions:
-        shape = read_model_config(str(folder)) if model_config is None else model_config
+        shape = read_model_config(str(folder))
         if not (folder / CONFIG_NAME).is_file():
             shape.architectures = [model_class]
             shape.save_pretrained(folder)
@@ -63,14 +59,14 @@ def complete_adapter_card(
         data,
         template_path=str(MODEL_CARDS / ("trained.md" if of_regions else VLM_TEMPLATE)),
         title=f"{folder.resolve().name}: adapter of {named or lines['base_named']}",
-        summary=f"An adapter of {lines['base_named']}" + (f"; {how}." if how else "."),
+        summary=f"An adapter of {lines['base_named']}.",
         about=[("kind", f"{config['peft_type']}, r = {config['r']}" if "r" in config else str(config["peft_type"]))],
         **lines,
         processor=OWN_PROCESSOR if (folder / PROCESSOR_NAME).is_file() else lines["base_model"],
         place=place_line(str(folder)),
         training="Trained in a loop of its author's own, with grounded-attention.",
         licence="Weights: not stated; ask the publisher.",
-        citations=[method.citation] if supervised and method else [],
+        citations=[],
         **use,
     )
     with whole_file(card) as draft:
