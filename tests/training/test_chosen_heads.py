@@ -59,7 +59,7 @@ def test_the_heads_of_a_file_are_supervised(tmp_path):
         read_choice({"file": str(tmp_path / "nowhere")})
     (tmp_path / "heads.json").write_text(json.dumps({**content, "layers": ["0", "1", "2"]}))
     with pytest.raises(RecipeError, match="3 layers of 3 heads"):  # of another model, with indices that fit
-        check_heads(recipe)
+        supervise_chosen(recipe, {"accuracy": ACCURACY.tolist()})
 
 
 def test_best_and_worst_are_the_ends_of_one_order():

@@ -9,17 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from transformers import AutoConfig
 
-from grounded_attention.families import FAMILIES
 from grounded_attention.heads.attention_grounding import INTERVALS, LAYERS, AttentionGrounding
 from grounded_attention.heads.choosing import top_heads
 from grounded_attention.heads.heads_file import ChosenHeads
-from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
-from grounded_attention.training.recipes.adapters import read_model_config
-from grounded_attention.training.recipes.model_family import family_name, is_vision_language
-from grounded_attention.training.recipes.recipe import HEADS, Model, Recipe, RecipeError, recipe_key_errors
+from grounded_attention.training.recipes.recipe import HEADS, Recipe, RecipeError, recipe_key_errors
 
 from .data import limit_rows
 from .trainer import GroundingTrainer
@@ -36,6 +31,7 @@ class HeadChoice:
 
     kind: str
     value: Any
+    size: tuple[int | None, int | None] | None = None  # layers and heads of the model that a file is of
 
     def pick(self, accuracy: np.ndarray) -> list[tuple[int, int]]:
         """The chosen (layer, head) pairs, sorted."""
@@ -63,7 +59,8 @@ def read_choice(heads: Any) -> HeadChoice | None:
     ((kind, value),) = heads.items()
     if kind == "file":
         with recipe_key_errors(f"{KEY}.file"):
-            return HeadChoice("list", [list(pair) for pair in ChosenHeads.from_file(value).heads])
+            read = ChosenHeads.from_file(value)
+        return HeadChoice("list", [list(pair) for pair in read.heads], (read.layers, read.heads_per_layer))
     return HeadChoice(kind, value)
 
 
@@ -80,20 +77,6 @@ def check_heads(recipe: Recipe) -> None:
             raise RecipeError(
                 f"{KEY} chooses {wanted}, but method {name!r} {can}: remove the method from methods, or give {KEY}=all"
             )
-    if "file" in recipe.supervision.heads:
-        with recipe_key_errors(f"{KEY}.file"):
-            ChosenHeads.from_file(recipe.supervision.heads["file"]).check(_config(recipe.model))
-
-
-def _config(model: Model) -> Any:
-    name = model.source or model.bert
-    with recipe_key_errors(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
-        if model.source:
-            return read_model_config(model.source, **model.config)
-        if is_vision_language(model):
-            return AutoConfig.for_model(**model.config)
-        made: Any = FAMILIES[family_name(model)].config_class
-        return made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})
 
 
 def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
@@ -124,6 +107,12 @@ def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recip
     numbers = measured.get("layers", range(len(of_layers)))
     accuracy = np.full((max(numbers) + 1, of_layers.shape[1]), np.nan)
     accuracy[list(numbers)] = of_layers
+    if choice.size not in (None, accuracy.shape) and "layers" not in measured:
+        layers, heads = accuracy.shape
+        raise RecipeError(
+            f"{KEY}.file: heads of a model with {choice.size[0]} layers of {choice.size[1]} heads, but this one has "
+            f"{layers} layers of {heads} heads"
+        )
     pairs = choice.pick(accuracy)
     chosen = choice.options(pairs)
     parts = [part for name in recipe.methods for part in split_name(name) if get_method(part).choosable]
