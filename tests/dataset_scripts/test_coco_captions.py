@@ -119,7 +119,7 @@ def test_bad_official_records(tmp_path, images, annotations, message):
     "images, message",
     [
         ([karpathy_image(1, "dev")], "element 1: unknown split: found 'dev'"),
-        ([karpathy_image(1, "test"), karpathy_image(1, "train")], "element 2: cocoid occurs twice"),
+        ([karpathy_image(1, "test"), karpathy_image(1, "train")], "element 2: the image occurs twice"),
         ([karpathy_image(1, "test", sentences=[{"raw": "x", "sentid": 1}] * 2)], "sentence 2: sentid occurs twice"),
         ([karpathy_image(1, "test", sentences=[{"sentid": 1}])], "sentence 1: raw is missing"),
         ([], "no images"),

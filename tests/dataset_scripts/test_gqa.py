@@ -112,7 +112,7 @@ def test_scene_graphs_give_the_boxes_of_annotations(data, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"semantic": [{"operation": "select"}]}, "question '1', semantic: dependencies is missing"),
+        ({"semantic": [{"operation": "select"}]}, "question '1', step 1: dependencies is missing"),
         ({"annotations": {"question": {"4": 1}}}, "question '1', annotations, question: bad 4"),
         ({"answer": None}, "question '1': bad answer: expected a text"),
         ({"types": {"structural": "query", "semantic": "attr"}}, "question '1', types: detailed is missing"),

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, check_folder
+from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 
@@ -24,29 +24,25 @@ ImageIdFormat = Literal["number", "file_stem"]
 
 
 class ImageNames:
-    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own."""
+    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own.
+    `fields` are those with number and file name.
+    """
 
-    def __init__(self, by_stem: bool) -> None:
+    def __init__(self, by_stem: bool, fields: tuple[str, str] = ("id", "file_name")) -> None:
         self._by_stem = by_stem
+        self._fields = fields
         self._numbers: set[int] = set()
         self._ids: set[str] = set()
 
     def read(self, record: Record) -> tuple[int, str, str]:
         """Returns number, id and file name of an image."""
-        number = record.integer("id")
-        name = record.non_empty_text("file_name")
-        image_id = image_id_of(number, name, self._by_stem)
+        number = record.integer(self._fields[0])
+        name = record.non_empty_text(self._fields[1])
+        image_id = PurePosixPath(name).stem if self._by_stem else str(number)
         record.add_once(number, self._numbers, "the image occurs twice")
         expected = "file names with stems of their own, or the image id format number"
         record.add_once(image_id, self._ids, "two images have the same id", expected)
         return number, image_id, name
-
-
-def image_id_of(number: int, file_name: str, by_stem: bool) -> str:
-    """Returns the id of an image: its number, or the stem of its file."""
-    if by_stem:
-        return PurePosixPath(file_name).stem
-    return str(number)
 
 
 OFFICIAL = "official"
@@ -143,11 +139,7 @@ class CocoCaptions(LocalBuilder):
             rows = karpathy_rows(path, splits, by_stem, report)
         else:
             rows = official_rows(path, by_stem, report)
-        seen: set[str] = set()
         for row in rows:
-            if row["image_id"] in seen:
-                raise DataError("two images have the same id", file=path, found=row["image_id"])
-            seen.add(row["image_id"])
             if not row["captions"]:
                 report.add("images_without_captions", row["image_id"])
                 continue
@@ -183,26 +175,22 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Ro
 
 def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: BuildReport) -> Iterator[Row]:
     """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file."""
-    images: set[int] = set()
+    names = ImageNames(by_stem, ("cocoid", "filename"))
     seen: set[int] = set()
+    empty = True
     for _, record in member_records(path, WHERE_TO_GET[KARPATHY], "images"):
-        number = _new_id(record, "cocoid", images)
-        name = record.non_empty_text("filename")
+        empty = False
+        _, image_id, name = names.read(record)
         split = record.text("split")
         if split not in (*SPLITS, "restval"):
             raise record.error("unknown split", found=split, expected="train, restval, val or test")
         captions: dict[str, str] = {}
-        ignored = BuildReport()
-        for place, sentence in enumerate(record.items("sentences")):
-            sentence_record = Record(sentence, path, f"{record.where}, sentence {place + 1}", record.hint)
-            counted = report if split in splits else ignored
-            _add_caption(captions, _new_id(sentence_record, "sentid", seen), sentence_record.text("raw"), counted)
+        counted = report if split in splits else BuildReport()
+        for sentence in record.records("sentences", "sentence"):
+            _add_caption(captions, _new_id(sentence, "sentid", seen), sentence.text("raw"), counted)
         if split in splits:
-            image_id = image_id_of(number, name, by_stem)
             yield {"image_id": image_id, "width": None, "height": None, "file_name": name, **_columns(captions)}
-    if not images:
-        expected = "an object with the list images"
-        raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])
+    refuse_if(empty, "no images", file=path, expected="an object with the list images", hint=WHERE_TO_GET[KARPATHY])
 
 
 def _columns(captions: Mapping[str, str]) -> Row:

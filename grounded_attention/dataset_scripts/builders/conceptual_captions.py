@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-import datasets
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, data_file, refuse_if
@@ -120,14 +119,12 @@ class ConceptualCaptions(LocalBuilder):
     BUILDER_CONFIGS = [ConceptualCaptionsConfig(name=name) for name in FILES]
     DEFAULT_CONFIG_NAME = TSV
 
-    def _info(self) -> datasets.DatasetInfo:
-        common = texts("image_id", "caption_id", "text")
-        return datasets.DatasetInfo(
-            description="Images of the web with cleaned alternative texts as captions.",
-            features=datasets.Features({**common, **texts(EXTRA[self.config.name])}),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = (
+        "Images of the web with cleaned alternative texts as captions.",
+        lambda name: texts("image_id", "caption_id", "text", EXTRA[name]),
+        HOMEPAGE,
+        CITATION,
+    )
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
         [path] = self.config.needed_files(split)

@@ -175,7 +175,7 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
         "entailed": record.texts("entailed") if has("entailed") else [],
         **{name: [] for name in CHOICES},
         "annotations": _annotations(record) if "annotations" in record.values else [],
-        "semantic": [_step(record, each) for each in record.items("semantic")] if "semantic" in record.values else [],
+        "semantic": [*map(_step, record.records("semantic", "step"))] if "semantic" in record.values else [],
     }
 
 
@@ -208,8 +208,7 @@ def with_phrases(row: Row) -> Row:
     return {**row, "phrases": phrases}
 
 
-def _step(record: Record, step: Any) -> Row:
-    inner = Record(step, record.file, f"{record.where}, semantic", record.hint)
+def _step(inner: Record) -> Row:
     dependencies = inner.items("dependencies")
     if not all(isinstance(each, int) for each in dependencies):
         raise inner.error("bad dependencies", found=dependencies, expected="numbers of steps")

@@ -102,25 +102,20 @@ def read_conversation(record: Record, index: int) -> Row | None:
     turns = record.items("conversations")
     speakers = [each.get("from") if isinstance(each, Mapping) else None for each in turns]
     first = int(speakers[:2] == ["gpt", "human"])
-    messages = [
-        _read_message(Record(each, record.file, f"{record.where}, message {first + number + 1}", HINT), number)
-        for number, each in enumerate(turns[first:])
-    ]
+    spoken = [*record.records("conversations", "message")][first:]
+    messages = [_read_message(each, number) for number, each in enumerate(spoken)]
     if not messages or len(messages) % 2:
         expected = "a text of human and a text of gpt, in turns"
         raise record.error("bad conversations", found=f"{len(messages)} messages", expected=expected)
     file_name = record.non_empty_text("image")
     identifier = record.values.get("id")
-    phrases = record.items("phrases") if "phrases" in record.values else []
+    phrases = record.records("phrases", "phrase") if "phrases" in record.values else ()
     return {
         "example_id": f"{identifier}#{index}",
         "image_id": PurePosixPath(file_name).stem,
         "file_name": file_name,
         "messages": messages,
-        "phrases": [
-            _read_phrase(Record(each, record.file, f"{record.where}, phrase {number + 1}", HINT), messages, first)
-            for number, each in enumerate(phrases)
-        ],
+        "phrases": [_read_phrase(each, messages, first) for each in phrases],
     }
 
 

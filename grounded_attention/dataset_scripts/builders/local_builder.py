@@ -221,7 +221,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     config: LocalConfig
     BUILDER_CONFIG_CLASS = LocalConfig
     _generate_rows: Callable[..., Iterable[dict[str, Any]]]
-    INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns, home page, citation
+    INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns (or of a configuration), home page, citation
     image_lists: ImageLists | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -231,9 +231,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def _info(self) -> datasets.DatasetInfo:
         description, features, homepage, citation = self.INFO
-        return datasets.DatasetInfo(
-            description, features=datasets.Features(features), homepage=homepage, citation=citation
-        )
+        features = datasets.Features(features(self.config.name) if callable(features) else features)
+        return datasets.DatasetInfo(description, features=features, homepage=homepage, citation=citation)
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""

@@ -205,13 +205,11 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildRe
         raise owner.error("no part of the box is in its image", item["bbox"], f"{item['width']} x {item['height']}")
     if clipped:
         report.add("boxes_clipped", str(ann_id))
-    for place, sentence in enumerate(ref.items("sentences")):
-        sentence_record = Record(sentence, ref.file, f"{ref.where}, sentence {place + 1}", ref.hint)
-        text = " ".join(sentence_record.texts("tokens"))
-        if not text.strip():
-            raise sentence_record.error("bad tokens", found=sentence_record.items("tokens"), expected="words")
+    for sentence in ref.records("sentences", "sentence"):
+        text = " ".join(sentence.texts("tokens"))
+        sentence.refuse_if(not text.strip(), "bad tokens", found=text, expected="words")
         yield {
-            "example_id": str(sentence_record.integer("sent_id")),
+            "example_id": str(sentence.integer("sent_id")),
             "image_id": item["image_id"],
             "text": text,
             "width": item["width"],

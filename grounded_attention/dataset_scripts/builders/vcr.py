@@ -31,7 +31,6 @@ HINT = (
 class ImageObjects:
     """The content of the file that belongs to an image."""
 
-    file: Path
     width: int
     height: int
     names: list[str]
@@ -70,7 +69,7 @@ def read_objects(path: Path) -> ImageObjects:
         raise record.error("the boxes look normalised", found=boxes[:2], expected="x1, y1, x2, y2 in pixels")
     inside = [None if box is None else _inside(box, width, height) for box in boxes]
     clipped = sum(after is not None and before != after for before, after in zip(boxes, inside, strict=True))
-    return ImageObjects(path, width, height, names, inside + [None] * (len(names) - len(inside)), clipped)
+    return ImageObjects(width, height, names, inside + [None] * (len(names) - len(inside)), clipped)
 
 
 def _inside(box: list[float], width: int, height: int) -> list[float] | None:

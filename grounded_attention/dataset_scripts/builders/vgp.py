@@ -16,7 +16,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import datasets
 from annotated_types import Ge
 from datasets import ClassLabel, List, Value
 
@@ -92,6 +91,17 @@ class VGPConfig(Flickr30kEntitiesConfig):
             )
 
 
+def _features(name: str) -> dict[str, Any]:
+    pair = {"phrase1": Value("int32"), "phrase2": Value("int32"), "label": ClassLabel(names=list(KINDS[name].labels))}
+    return {
+        **texts("example_id", "image_id"),
+        **caption_columns(),
+        "identification_label": ClassLabel(names=list(IDENTIFICATION_LABELS)),
+        "phrases": phrase_column(entity=Value("string")),
+        "phrase_pairs": List(pair),
+    }
+
+
 class VGP(Flickr30kEntities):
     """One row an image and a pair of captions, of which at least one describes the image.
 
@@ -118,16 +128,14 @@ class VGP(Flickr30kEntities):
     BUILDER_CONFIG_CLASS = VGPConfig
     BUILDER_CONFIGS = [VGPConfig(name=name) for name in KINDS]
     DEFAULT_CONFIG_NAME = "typology"
+    INFO = (
+        "Pairs of captions of an image with labelled pairs of phrases that may mean the same object.",
+        _features,
+        "https://github.com/felixgiov/VGP-Typology",
+        CITATION,
+    )
     # An audit skips captions of other images, so it need not search for the nearest ones.
     AUDIT_OPTIONS: ClassVar[dict[str, Any]] = {"negatives": "random", "negatives_per_image": 0}
-
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Pairs of captions of an image with labelled pairs of phrases that may mean the same object.",
-            features=vgp_features(self.config.kind()),
-            homepage="https://github.com/felixgiov/VGP-Typology",
-            citation=CITATION,
-        )
 
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
         config = self.config
@@ -166,20 +174,6 @@ class VGP(Flickr30kEntities):
         """The captions that describe the image."""
         captions = self.files.captions(split, image_id, self.config.captions_per_image)
         return [caption for caption in captions if caption["related"]]
-
-
-def vgp_features(kind: PairKind) -> datasets.Features:
-    """Returns the columns of [`VGP`]; only the classes of phrase pairs differ between its configurations."""
-    pair = {"phrase1": Value("int32"), "phrase2": Value("int32"), "label": ClassLabel(names=list(kind.labels))}
-    return datasets.Features(
-        {
-            **texts("example_id", "image_id"),
-            **caption_columns(),
-            "identification_label": ClassLabel(names=list(IDENTIFICATION_LABELS)),
-            "phrases": phrase_column(entity=Value("string")),
-            "phrase_pairs": List(pair),
-        }
-    )
 
 
 def example(

@@ -148,12 +148,13 @@ def region_rows(
 
 def _regions(parent: Record, image_id: int, image: ImageData, report: BuildReport) -> list[Row]:
     regions: dict[int, Row | None] = {}
-    for place, element in enumerate(parent.items("regions")):
-        record = Record(element, parent.file, f"{parent.where}, region {place + 1}", parent.hint)
+    for record in parent.records("regions", "region"):
         region_id = record.integer("region_id", "id")
         record.refuse_if(region_id in regions, "the region occurs twice", found=region_id)
         if record.integer("image_id", "image") != image_id:
-            raise record.error("the region belongs to another image", found=element, expected=f"image_id {image_id}")
+            raise record.error(
+                "the region belongs to another image", found=record.values, expected=f"image_id {image_id}"
+            )
         regions[region_id] = _region(record, region_id, image, report)
     return [region for region in regions.values() if region is not None]
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 
 from .coco_captions import ImageIdFormat
@@ -124,13 +123,9 @@ def read_annotations(path: Path) -> dict[str, Row]:
     for _, record in member_records(path, HINT, "annotations"):
         question_id = str(record.integer("question_id"))
         record.refuse_if(question_id in annotations, "the question has two answers", found=question_id)
-        answers = record.items("answers")
         annotations[question_id] = {
             "question_type": record.text("question_type"),
             "answer_type": record.text("answer_type"),
-            "answers": [
-                Record(answer, path, f"{record.where}, answer {place + 1}", HINT).text("answer")
-                for place, answer in enumerate(answers)
-            ],
+            "answers": [each.text("answer") for each in record.records("answers", "answer")],
         }
     return annotations

@@ -74,6 +74,11 @@ class Record:
         """Returns the list in field `name`."""
         return self._value(name, list, "a list")
 
+    def records(self, name: str, word: str) -> Iterator["Record"]:
+        """Yields the elements of the list in field `name`, each of which an error calls by `word` and its number."""
+        for number, element in enumerate(self.items(name), 1):
+            yield Record(element, self.file, f"{self.where}, {word} {number}", self.hint)
+
     def flag(self, name: str) -> bool:
         """Returns the truth value in field `name`."""
         return self._value(name, bool, "true or false")

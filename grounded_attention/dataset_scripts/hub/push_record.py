@@ -18,6 +18,7 @@ import pyarrow
 from grounded_attention import __version__
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.manifests import sha256
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
 from grounded_attention.dataset_scripts.regions.files import KIND, MANIFEST
 from grounded_attention.utils import bounded_files
@@ -113,19 +114,13 @@ def _checksum(path: Path, root: Path) -> dict[str, Any]:
         size = sum(shard["bytes"] for shard in manifest["shards"])
         return {"file": path.name, "files": len(manifest["shards"]), "bytes": size, "table": manifest["checksum"]}
     if path.is_file():
-        return {"file": name if name != "." else path.name, "files": 1, "bytes": path.stat().st_size, **_digest(path)}
+        file = name if name != "." else path.name
+        return {"file": file, "files": 1, "bytes": path.stat().st_size, "sha256": sha256(path)}
     files = sorted(Path(parent, each) for parent, _, names in os.walk(path) for each in names)
-    whole = hashlib.sha256()
-    size = 0
-    for file in files:
-        whole.update(f"{_digest(file)['sha256']}  {file.relative_to(path).as_posix()}\n".encode())
-        size += file.stat().st_size
-    return {"file": f"{name}/", "files": len(files), "bytes": size, "sha256": whole.hexdigest()}
-
-
-def _digest(path: Path) -> dict[str, str]:
-    with open(path, "rb") as file:
-        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    lines = "".join(f"{sha256(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
+    size = sum(file.stat().st_size for file in files)
+    whole = hashlib.sha256(lines.encode()).hexdigest()
+    return {"file": f"{name}/", "files": len(files), "bytes": size, "sha256": whole}
 
 
 def without_folders(value: Any) -> Any:
