@@ -110,7 +110,7 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
     if is_vision_language(model):
         return make_vlm(model, processor)
     if model.source:
-        made, loading = _load(model_class, model, config)
+        made, loading = load_model(model_class, model, **config)
         say_once(describe_loading(made, model.source, loading))
         if model.adapter:
             return adapt_family(made, loading["missing_keys"], model.adapter[LORA])
@@ -124,18 +124,12 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
         return model_class(config_class(**{"vocab_size": len(processor.tokenizer), **fields}))
 
 
-def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
-    """Loads the checkpoint `model.source` as a model of a class."""
+def load_model(
+    model_class: type[PreTrainedModel], model: Model, **config: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Loads the checkpoint `model.source` as a model of a class; returns transformers' loading info too."""
     if is_vision_language(model):
         return load_vlm(model)
-    loaded, loading = _load(model_class, model, config)
-    return loaded, set(loading["missing_keys"])
-
-
-def _load(
-    model_class: type[PreTrainedModel], model: Model, config: Mapping[str, Any]
-) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with recipe_key_errors(f"model.source {model.source}"), quiet_loading():
         if isinstance(fields.get("qa_answers"), str):

@@ -17,7 +17,6 @@ from .made_regions import picture_files
 from .measuring import BEFORE, reported_split
 from .models import load_model, make_processor
 from .prepared_data import PreparedData, built_rows
-from .vision_language import load_vlm
 
 
 def capture_pictures(
@@ -66,10 +65,7 @@ def _capture(
     source: Model, recipe: Recipe, data: PreparedData, examples: Sequence[AuditExample], files: Mapping[str, Path]
 ) -> list[ExampleAttention]:
     task = TASKS[recipe.task]
-    processor = make_processor(source)
-    if task.image_tokens:
-        prompt = task.configure(data.options).options.caption_prompt
-        return capture_examples(load_vlm(source)[0].eval(), processor, examples, None, files, prompt)
-    regions: Any = data.regions
     model = load_model(head_class(task.head, source), source)[0].eval()
-    return capture_examples(model, processor, examples, regions, files)
+    regions: Any = None if task.image_tokens else data.regions
+    prompt = task.configure(data.options).options.caption_prompt if task.image_tokens else None
+    return capture_examples(model, make_processor(source), examples, regions, files, prompt)

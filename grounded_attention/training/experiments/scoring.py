@@ -63,9 +63,9 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     task = TASKS[recipe.task]
     source = Model(source=checkpoint)
     processor = make_processor(source)
-    model, missing = load_model(head_class(task.head, source), source)
-    if missing:
-        what = f"{type(model).__name__} lacks weights, such as {min(missing)}"
+    model, loading = load_model(head_class(task.head, source), source)
+    if loading["missing_keys"]:
+        what = f"{type(model).__name__} lacks weights, such as {min(loading['missing_keys'])}"
         raise ValueError(f"{checkpoint}: {what}: give the task that it was trained for, or copy it again")
     check_fit(model, processor, recipe, data)
     task = task.configure(data.options, model.config)

@@ -93,13 +93,11 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     """Makes the model of a recipe: a checkpoint, with an adapter if the recipe has one, or random weights."""
     if not model.source:
         return _freeze(_new(model, processor), model.freeze)
-    made, missing = load_vlm(model)
-    if missing:
-        raise RecipeError(f"model.source {model.source}: weights are missing, such as {min(missing)}")
-    if model.tokens and model.source:
-        known = load_processor(model.tokenizer or model.source).tokenizer.get_vocab()
-    else:
-        known = {}
+    made, loading = load_vlm(model)
+    if loading["missing_keys"]:
+        missing = min(loading["missing_keys"])
+        raise RecipeError(f"model.source {model.source}: weights are missing, such as {missing}")
+    known = load_processor(model.tokenizer or model.source).tokenizer.get_vocab() if model.tokens else {}
     rows = _add_tokens(made, model.tokens, processor.tokenizer, known)
     if model.adapter:
         options = {"trainable_token_indices": rows} if rows else {}
@@ -147,8 +145,9 @@ def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGr
     return token_fields
 
 
-def load_vlm(model: Model) -> tuple[Any, set[str]]:
-    """Loads the checkpoint `model.source`; a folder with an adapter is loaded with its base model."""
+def load_vlm(model: Model) -> tuple[Any, dict[str, Any]]:
+    """Loads the checkpoint `model.source`, a folder with an adapter with its base model; returns transformers' loading
+    info too."""
     # Small steps vanish in 16 bits. Frozen weights keep the type of their file.
     loading = {"dtype": "auto" if model.adapter else "float32", **model.config}
     model_class = VLM.model_class(vision_language_type(model))
@@ -161,7 +160,7 @@ def load_vlm(model: Model) -> tuple[Any, set[str]]:
             add_token_rows(made, load_processor(model.tokenizer or source).tokenizer)
             made = import_peft().PeftModel.from_pretrained(made, source)
         check_finite(made, source)
-    return made, set(loaded[1]["missing_keys"])
+    return made, loaded[1]
 
 
 def language_layers(model: PreTrainedModel) -> str:
