@@ -17,6 +17,7 @@ from grounded_attention.metrics.significance import estimate_ratio
 from grounded_attention.pages.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.pages.overlay import Picture, embed
 from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.experiments.measuring import on_track
 from grounded_attention.training.experiments.output import read_run
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
@@ -164,7 +165,7 @@ def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
     """Split -> its numbers; with tracks the names are `<track>_<metric>`."""
     by_split: dict[str, dict[str, Any]] = {}
     for part in parts:
-        named = {f"{part.track}_{name}" if part.track else name: value for name, value in part.numbers.items()}
+        named = {on_track(part.track, name): value for name, value in part.numbers.items()}
         by_split.setdefault(part.split, {}).update(named)
     return by_split
 

@@ -38,8 +38,8 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
     for track, regions in tracks.items():
         title = f"evaluate {split}" + (f", {track}" if track else "")
         measured, kept = trainer.measure_items(data.splits[split], title, regions)
-        numbers |= {_on(track, name): value for name, value in measured.items()}
-        items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
+        numbers |= {on_track(track, name): value for name, value in measured.items()}
+        items |= {name if name in ID_COLUMNS else on_track(track, name): values for name, values in kept.items()}
         if kept and trainer.is_world_process_zero():
             trainer.task.export(kept, directory / "_".join(filter(None, ("predictions", split, track))))
     if items and trainer.is_world_process_zero():
@@ -47,10 +47,9 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
     return numbers
 
 
-def _on(track: str, name: str) -> str:
-    if track:
-        return f"{track}_{name}"
-    return name
+def on_track(track: str | None, name: str) -> str:
+    """The name of a metric on a track."""
+    return f"{track}_{name}" if track else name
 
 
 def reported_split(numbers: Mapping[str, dict[str, Any]]) -> str:

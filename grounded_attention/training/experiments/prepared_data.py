@@ -77,7 +77,10 @@ def prepare_data(recipe: Recipe) -> PreparedData:
                     f"data.scenes needs a folder, but data.data_dir is {data.data_dir}: remove one of them"
                 )
             write_scenes(Path(data.data_dir), num_proc=recipe.workers, **dataclasses.asdict(data.scenes))
-        pulled = _find(task, data)
+        pulled = None
+        if data.source is None and is_on_hub(data.data_dir):
+            builder = data.builder or task.builder
+            pulled = find_rows(data.data_dir, builder, BUILDERS[builder], data.options)
         splits = _build(task, data) if pulled is None else pull_rows(pulled)
         told = None
         if data.source is not None:
@@ -208,16 +211,6 @@ def open_regions(
     if len(tables) == 1 and not empty_images:
         return tables[0]
     return JoinedRegions(tables, empty_images)
-
-
-def _find(task: Task, data: Data) -> RemoteRows | None:
-    """Finds the rows on the Hub; `None` if the data are local."""
-    name = data.builder or task.builder
-    if data.source is not None:
-        return None
-    if is_on_hub(data.data_dir):
-        return find_rows(data.data_dir, name, BUILDERS[name], data.options)
-    return None
 
 
 def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from grounded_attention.heads.attention_grounding import ROLLOUT, summarise
 from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
+from grounded_attention.training.experiments.measuring import on_track
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.plain_text import markdown_table
@@ -63,14 +64,10 @@ def _is_of(cell: "Cell", column: Column, study: Study) -> bool:
     return cell.stage == column.task and (cell.stage != FINE_TUNING or cell.recipe.task == study.tuned_task)
 
 
-def _name_of(column: Column, score: str) -> str:
-    return f"{column.track}_{score}" if column.track else score
-
-
 def _scores(cell: "Cell", column: Column) -> Items:
     """The items of the column, with `score`; a metric without items has one score, without ids."""
     path = cell.checkpoint / f"items_{column.split}.json"
-    name = _name_of(column, column.score)
+    name = on_track(column.track, column.score)
     items = read_json(path) or {}
     if name in items:
         wanted = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
@@ -133,7 +130,7 @@ def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Se
     numbers = _numbers(cells[0].checkpoint, column.split) if cells else {}
     stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
     for kind in BASELINES:
-        value = numbers.get(_name_of(column, stem + kind))
+        value = numbers.get(on_track(column.track, stem + kind))
         if isinstance(value, float):
             described["baselines"][kind] = value
     return described
