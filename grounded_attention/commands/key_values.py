@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.utils.bounded_files import FileError, parse_yaml
+from grounded_attention.utils.bounded_files import parse_yaml
 
 if TYPE_CHECKING:
     from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
@@ -64,24 +64,12 @@ def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
 
 
 def parse_options(builder: type[LocalBuilder], texts: Sequence[str]) -> dict[str, Any]:
-    """The options of a builder. A value is YAML unless the option is a text."""
+    """The options of a builder, which checks them. A value is YAML unless the option is a text."""
     known = options_of(builder)
+    kinds = typing.get_type_hints(builder.BUILDER_CONFIG_CLASS)
     options: dict[str, Any] = {}
     for key, text in pairs(texts, "option").items():
         if key not in known:
             raise DataError("unknown option", found=f"{key}={text}", expected=f"one of {', '.join(known)}")
-        kind: Any = typing.get_type_hints(builder.BUILDER_CONFIG_CLASS)[key]
-        options[key] = _value(key, text, kind) if kind in (bool, int) else text
+        options[key] = parse_yaml(text, f"option {key}") if kinds[key] in (bool, int) else text
     return options
-
-
-def _value(key: str, text: str, kind: Any) -> Any:
-    try:
-        value = parse_yaml(text, key)
-    except FileError:
-        value = None
-    # Not isinstance: in Python a bool is an int.
-    if type(value) is not kind:
-        expected = {bool: "true or false", int: "a whole number"}[kind]
-        raise DataError(f"bad option {key}", found=text, expected=expected)
-    return value

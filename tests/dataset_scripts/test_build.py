@@ -60,7 +60,8 @@ def test_a_second_build_replaces_the_first(tmp_path):
             ["vgp", "--data-dir", "data", "negatives=random", "seed=1", "seed=2"],
             "option seed=2: expected KEY=VALUE, each once",
         ),
-        (["vgp", "--data-dir", "data", "seed=[1"], "bad option seed: found '[1', expected a whole number"),
+        (["vgp", "--data-dir", "data", "seed=[1"], "option seed: invalid YAML"),
+        (["vgp", "--data-dir", "data", "seed=one"], "bad option seed"),
         (["flickr30k_entities", "--data-dir", "data", "--split", "dev"], "no such split"),
     ],
 )
