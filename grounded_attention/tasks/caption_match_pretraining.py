@@ -21,7 +21,7 @@ from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.utils.schema import Section, Share, Weight
 
 from .caption_rows import to_rows
-from .exchanges import draw_other_caption
+from .exchanges import draw_other_row
 from .masked_task import MaskedTask
 from .masking import WORD_PROBABILITY, mask_words, word_masker
 from .pretraining_losses import WORDS, word_labels
@@ -145,7 +145,7 @@ def _second(
             "with one text per image"
         )
     if rng.random() < exchanged:
-        return draw_other_caption(row, split, rng, "options.second_caption"), 0, []
+        return draw_other_row(row, split, rng, "options.second_caption")["text"], 0, []
     place = int(rng.integers(len(others)))
     theirs = row.get("other_phrases")
     return others[place], 1, [] if theirs is None else [{**each, "sentence": 1} for each in theirs[place] or ()]

@@ -49,23 +49,16 @@ def exchange_captions(examples: Examples, generators: Sequence[np.random.Generat
     pairs = [
         (row["text"], 1)
         if rng.random() < 0.5
-        else (draw_other_caption(row, examples.split or examples.rows, rng, "options.relationship"), 0)
+        else (draw_other_row(row, examples.split or examples.rows, rng, "options.relationship")["text"], 0)
         for row, rng in zip(examples.rows, generators, strict=True)
     ]
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
-def draw_other_caption(
-    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
-) -> str:
-    """Draws a caption of another image of the split."""
-    return draw_other_row(row, split, rng, option)["text"]
-
-
 def draw_other_row(
     row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
 ) -> Mapping[str, Any]:
-    """Draws a row of another image of the split; arguments and error as in [`draw_other_caption`]."""
+    """Draws a row of another image of the split."""
     for _ in range(DRAWS):
         other = split[int(rng.integers(len(split)))]
         if other["image_id"] != row["image_id"]:

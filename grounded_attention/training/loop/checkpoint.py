@@ -56,11 +56,6 @@ def refuse_changed(directory: str | Path, name: str = "") -> None:
         raise ValueError(f"{name or directory}: the checkpoint is incomplete or was changed; copy or train it again")
 
 
-def manifest_names(directory: Path) -> set[str]:
-    """The names of the files in a folder's manifest; none if the folder has no manifest that can be read."""
-    return set(_manifest(directory) or {})
-
-
 def _manifest(directory: Path) -> dict[str, Any] | None:
     try:
         files = read_json(directory / MANIFEST)
