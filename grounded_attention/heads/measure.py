@@ -202,40 +202,40 @@ class Tally:
     """Sums of one direction, per group and image; its size does not depend on the number of phrases."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, dict[str, dict[str, Any]]] = {}
+        self.sums: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(self, items: Items, sums: Mapping[str, np.ndarray], images: Sequence[str], numbers: Sequence[int]) -> None:
         """Adds the items of a batch, with their `item_sums`."""
         for item, example in enumerate(items.example):
             parts = {name: values[item].copy() for name, values in sums.items()}  # a view would keep the whole batch
             for group in (ALL, *items.groups[item]):
-                self._add(group, images[example], {"first": numbers[example], **parts})
+                self._add((group, images[example]), {"first": numbers[example], **parts})
 
-    def _add(self, group: str, image: str, sums: Mapping[str, Any]) -> None:
-        known = self.groups.setdefault(group, {})
-        if image in known:
-            first = min(known[image]["first"], sums["first"])
-            known[image] = {name: known[image][name] + value for name, value in sums.items()} | {"first": first}
+    def _add(self, place: tuple[str, str], sums: dict[str, Any]) -> None:
+        known = self.sums.get(place)
+        if known is None:
+            self.sums[place] = sums
         else:
-            known[image] = dict(sums)
+            first = min(known["first"], sums["first"])
+            self.sums[place] = {name: known[name] + value for name, value in sums.items()} | {"first": first}
 
     def merge(self, other: "Tally") -> None:
         """Adds the counts of another process."""
-        for group, images in other.groups.items():
-            for image, sums in images.items():
-                self._add(group, image, sums)
+        for place, sums in other.sums.items():
+            self._add(place, sums)
 
     def counts(self) -> dict[str, HeadCounts]:
         """Group -> its counts; "all" first, the others sorted by name; images in the order of the examples."""
-        names = sorted(self.groups, key=lambda name: (name != ALL, name))
-        return {name: _to_counts(self.groups[name]) for name in names}
+        groups: dict[str, dict[str, dict[str, Any]]] = {}
+        for (group, image), sums in sorted(self.sums.items(), key=lambda place: place[1]["first"]):
+            groups.setdefault(group, {})[image] = sums
+        return {name: _to_counts(groups[name]) for name in sorted(groups, key=lambda name: (name != ALL, name))}
 
 
-def _to_counts(images: dict[str, dict[str, Any]]) -> HeadCounts:
-    ordered = sorted(images.items(), key=lambda item: item[1]["first"])
-    names = [name for name in SUMS if name in ordered[0][1]]
-    arrays = {name: np.stack([sums[name] for _, sums in ordered]) for name in names}
-    return HeadCounts(tuple(image for image, _ in ordered), **arrays)
+def _to_counts(images: Mapping[str, Mapping[str, Any]]) -> HeadCounts:
+    sums = [*images.values()]
+    arrays = {name: np.stack([each[name] for each in sums]) for name in SUMS if name in sums[0]}
+    return HeadCounts(tuple(images), **arrays)
 
 
 @dataclass

@@ -10,7 +10,7 @@ too high. Therefore heads are chosen on one split and reported on another. `SAME
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -165,16 +165,6 @@ class Choice:
         if self.split == SAME_SPLIT:
             return "best head of these items"
         return f"head chosen on {self.split}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as JSON types; `from_dict` makes an equal choice."""
-        heads = {name: {group: list(pair) for group, pair in pairs.items()} for name, pairs in self.heads.items()}
-        return {"split": self.split, "heads": heads}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Choice":
-        heads = {name: {group: tuple(pair) for group, pair in each.items()} for name, each in content["heads"].items()}
-        return cls(content["split"], heads)
 
 
 def choose(table: "HeadTable", split: str) -> Choice:
@@ -367,7 +357,7 @@ class HeadTable:
             "heads": self.heads,
             "headless": list(self.headless),
             "chosen": self.chosen_heads(),
-            "choice": None if self.chosen is None else self.chosen.to_dict(),
+            "choice": None if self.chosen is None else asdict(self.chosen),
             "best": self.best_heads(),
             "scores": {
                 kind: {group: counts.summary() for group, counts in groups.items()}
@@ -416,7 +406,12 @@ class HeadTable:
             if hashlib.sha256(content).hexdigest() != stored["sha256"]:
                 raise ValueError(f"{stored['file']} is damaged")
             counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])
-            chosen = None if stored_table["choice"] is None else Choice.from_dict(stored_table["choice"])
+            chosen = None
+            if (choice := stored_table["choice"]) is not None:
+                heads = {
+                    kind: {name: tuple(pair) for name, pair in of.items()} for kind, of in choice["heads"].items()
+                }
+                chosen = Choice(choice["split"], heads)
             layers = tuple(stored_table["layers"])
             headless = tuple(stored_table.get("headless", ()))
             relations = counted.pop(RELATIONS, {})

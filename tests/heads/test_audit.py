@@ -363,8 +363,7 @@ def test_the_counts_keep_no_arrays_of_a_batch():
     sums = item_sums(pool(pair, asked), asked)
     tally = Tally()
     tally.add(asked, {name: sums[name] for name in ("correct", "share")}, ["image"], [0])
-    found = [sums for images in tally.groups.values() for sums in images.values()]
-    kept = [array for sums in found for array in (sums["correct"], sums["share"])]
+    kept = [array for sums in tally.sums.values() for array in (sums["correct"], sums["share"])]
     assert len(kept) == 2 * (items + 1)
     assert {array.shape for array in kept} == {(2, heads)}
     assert all(array.base is None for array in kept)

@@ -85,7 +85,7 @@ def test_what_cannot_be_chosen_on():
 
 def assert_same(one, other):
     assert (one.layers, one.heads, one.about) == (other.layers, other.heads, other.about)
-    assert one.choice.to_dict() == other.choice.to_dict()
+    assert one.choice == other.choice
     for kind, groups in one.counted.items():
         assert list(groups) == list(other.counted[kind])
         for group, first in groups.items():
