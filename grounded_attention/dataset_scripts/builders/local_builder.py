@@ -27,6 +27,7 @@ from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 from grounded_attention.utils.locks import require_locks
+from grounded_attention.utils.whole_files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
             lists.check_found()
         if self.report:
             report = json.dumps(self.report, indent=2, ensure_ascii=False)
-            Path(self._output_dir, REPORT_FILE).write_text(report, encoding="utf-8")
+            write_text(Path(self._output_dir, REPORT_FILE), report)
 
     def _generate_tables(self, **kwargs: Any) -> Iterator[tuple[int, pa.Table]]:
         # Many rows at a time: a GeneratorBasedBuilder spends half of the time on encoding each value by itself.
