@@ -425,7 +425,7 @@ def test_amber_reads_descriptions(files, tmp_path, monkeypatch, capsys):
     [
         (("--suite", "grounding"), "--probe"),
         (("--task", "vqa", "--data-dir", "SCENES", "--before", "nothing"), "--before"),
-        (("--suite", "evidence", "--probe", "absent.jsonl", "--before", "nothing"), "error: nothing"),
+        (("--suite", "evidence", "--probe", "absent.jsonl", "--before", "nothing"), "error: model.source nothing"),
         (("--suite", "grounding", "--probe", "SCENES", "--task", "vqa"), "--task"),
         (("--suite", "grounding", "--probe", "SCENES", "--data-dir", "SCENES"), "--data-dir"),
         (("--suite", "grounding", "--probe", "nothing.jsonl"), "nothing.jsonl"),
