@@ -1,71 +1,85 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Wrong values in every field of a checkpoint, every key of a recipe, every option of a command.
+"""Wrong values in every field of the JSON files of a checkpoint, which may come from a stranger.
 
 Right is: one line that refuses the value, or a command that ends well. A traceback, a crash, a hang, or memory without
 end is a failure. So is a field of another type that changes the result without a word.
 """
 
+import json
 import random
 import shutil
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from .fuzz_targets import TARGETS
+from grounded_attention.commands import evaluate
+
+from .inputs import use_cache
 from .sandbox import Ended, Limits, run_apart
 
 LIMITS = Limits(memory=3 << 30, file=1 << 28, cpu=60)
 SECONDS = 300  # of a machine that does other work too; a process that computes is stopped by `LIMITS`
-OURS = ("error: ", "grounded-attention ")  # how a line of ours begins; argparse names the command first
+FILES = ("config.json", "processor_config.json", "tokenizer_config.json", "tokenizer.json")
+FEW = 40  # a section with more keys is a vocabulary: its first ones stand for all
+VALUES: dict[str, Any] = {
+    "null": None, "true": True, "zero": 0, "minus": -1, "large": 2**31, "huge": 10**30, "fraction": 0.5,
+    "nan": float("nan"), "infinite": float("inf"), "word": "x", "empty": "", "digits": "3",
+    "long": "x" * 100_000, "control": "a\u202e\x1b[31m\nb", "list": [], "nulls": [None, None], "section": {},
+    "sections": {"a": {"b": [1]}},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """One wrong value. `text` names it, as in `make campaign CASE=...`."""
+    """One wrong value in a file of a family's checkpoint. `text` names it, as in `make campaign CASE=...`."""
 
-    target: str
+    family: str
+    file: str
     place: str
     value: str
 
     @property
     def text(self) -> str:
-        return f"fuzz/{self.target.replace(' ', '_')}/{self.place}/{self.value}"
+        return f"fuzz/{self.family}/{self.file}/{self.place}/{self.value}"
 
     @classmethod
     def parse(cls, text: str) -> "Case":
-        _, target, rest = text.split("/", 2)
-        place, _, value = rest.rpartition("/")
-        return cls({name.replace(" ", "_"): name for name in TARGETS}[target], place, value)
+        return cls(*text.split("/")[1:])
 
 
-def cases(count: int, seed: int, base: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[Case]:
-    """A seeded choice without repetition: the kinds of targets in turn, in each all targets, in each all places."""
+def leaves(content: Any, prefix: str = "") -> Iterator[str]:
+    """The places of all values and sections, as keys joined by dots; a dot in a key is written as `%2E`."""
+    if isinstance(content, dict):
+        pairs = [(str(key).replace(".", "%2E").replace("/", "%2F"), value) for key, value in content.items()]
+        for key, value in pairs[: 3 if len(pairs) > FEW else FEW]:
+            yield prefix + key
+            yield from leaves(value, f"{prefix}{key}.")
+    elif isinstance(content, list) and content:
+        yield f"{prefix}0"
+        yield from leaves(content[0], f"{prefix}0.")
+
+
+def place_in(content: Any, place: str) -> tuple[Any, Any]:
+    """The section or list that has a place, and its key there."""
+    *parents, last = [part.replace("%2E", ".").replace("%2F", "/") for part in place.split(".")]
+    for parent in parents:
+        content = content[int(parent)] if isinstance(content, list) else content[parent]
+    return content, int(last) if isinstance(content, list) else last
+
+
+def cases(count: int, seed: int, base: Path, families: Sequence[str]) -> list[Case]:
+    """A seeded choice without repetition, the families in turn."""
     rng = random.Random(f"fuzz {seed}")
-    kinds: dict[str, list[list[Case]]] = {}
-    for name in targets:
-        kinds.setdefault(name.split(" ")[0], []).append(_order(name, rng, base))
-    chosen: list[Case] = []
-    for number in range(count):
-        for orders in kinds.values():
-            left = [order for order in orders if order]
-            if left:
-                chosen.append(left[number % len(left)].pop())
+    orders = []
+    for family in families:
+        files = [file for file in FILES if (base / "families" / family / file).exists()]
+        places = [(file, place) for file in files for place in leaves(_read(base / "families" / family / file))]
+        every = [Case(family, *place, value) for place in places for value in VALUES]
+        orders.append(rng.sample(every, len(every)))
+    chosen = [case for turn in zip(*orders, strict=False) for case in turn]
     return chosen[:count]
-
-
-def _order(name: str, rng: random.Random, base: Path) -> list[Case]:
-    """All cases of a target, the first to draw at the end; each place comes once in each round."""
-    target = TARGETS[name]
-    seen = Counter[str]()
-    every = [Case(name, place, value) for place in target.places(base) for value in target.values]
-    rng.shuffle(every)
-    rounds = []
-    for case in every:
-        seen[case.place] += 1
-        rounds.append((seen[case.place], case))
-    return [case for _, case in sorted(rounds, key=lambda pair: -pair[0])]
 
 
 class Fuzzer:
@@ -78,9 +92,8 @@ class Fuzzer:
 
     def check(self, case: Case) -> tuple[str, str]:
         """The outcome and its words; `refused`, `same` (as with the sound value) and `taken` are right."""
-        target = TARGETS[case.target]
-        ended = self._run(partial(target.work, self.base, case.place, case.value))
-        words = _end(ended)
+        ended = self._run(case.family, case)
+        words = " | ".join([line for line in ended.err.splitlines() if line.strip()][-4:])[-700:]
         if ended.status is None or ended.status == -24:  # SIGXCPU
             return "hang", words
         if ended.status < 0:
@@ -88,30 +101,50 @@ class Fuzzer:
         if ended.status == 2 and "the memory is full" in ended.err:
             return "memory", words
         if ended.status != 0:
-            return ("refused" if ended.refused(OURS) else "no line of ours"), words
+            return ("refused" if ended.refused() else "no line of ours"), words
         if "Traceback" in ended.err:
             return "traceback", words
-        if target.result is None:
-            return "taken", words
-        if target.result(self.folder / "case") == self.sound(case.target):
+        if self._metrics() == self._expected(case.family):
             return "same", words
-        return ("taken" if target.fits(self.base, case.place, case.value) else "silent"), words
+        return ("taken" if self._has_type(case) else "silent"), words
 
-    def sound(self, name: str) -> str:
-        """What a target gives without a wrong value."""
-        target = TARGETS[name]
-        if name not in self._sound and target.result is not None:
-            ended = self._run(partial(target.work, self.base, "", ""))
-            assert ended.status == 0, f"{name} fails without a wrong value:\n{ended.out}\n{ended.err}"
-            self._sound[name] = target.result(self.folder / "case")
-        return self._sound[name]
+    def _expected(self, family: str) -> str:
+        if family not in self._sound:
+            ended = self._run(family)
+            assert ended.status == 0, f"{family} fails without a wrong value:\n{ended.out}\n{ended.err}"
+            self._sound[family] = self._metrics()
+        return self._sound[family]
 
-    def _run(self, work: Callable[[], int]) -> Ended:
-        place = self.folder / "case"
-        shutil.rmtree(place, ignore_errors=True)
-        return run_apart(work, place, seconds=SECONDS, limits=LIMITS)
+    def _run(self, family: str, case: Case | None = None) -> Ended:
+        shutil.rmtree(self.folder / "case", ignore_errors=True)
+        work = partial(_evaluate, self.base, family, case)
+        return run_apart(work, self.folder / "case", seconds=SECONDS, limits=LIMITS)
+
+    def _metrics(self) -> str:
+        return (self.folder / "case" / "measured" / "metrics.json").read_text(encoding="utf-8")
+
+    def _has_type(self, case: Case) -> bool:
+        """Whether the value has the type of the sound one, which may be nothing."""
+        section, key = place_in(_read(self.base / "families" / case.family / case.file), case.place)
+        sound = section[key]
+        new = VALUES[case.value]
+        numbers = type(sound) in (int, float) and type(new) in (int, float)
+        return sound is None or new is None or type(sound) is type(new) or numbers
 
 
-def _end(ended: Ended) -> str:
-    lines = [line for line in ended.err.splitlines() if line.strip()]
-    return " | ".join(lines[-4:])[-700:]
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _evaluate(base: Path, family: str, case: Case | None) -> int:
+    """In a process of its own: evaluates the checkpoint of a family with a wrong value, or the sound one."""
+    use_cache(base)
+    shutil.copytree(base / "families" / family, "model")
+    if case:
+        path = Path("model", case.file)
+        content = _read(path)
+        section, key = place_in(content, case.place)
+        section[key] = VALUES[case.value]
+        path.write_text(json.dumps(content), encoding="utf-8")
+    data = ["--task", "vgp", "--data-dir", str(base / "scenes"), "--regions", str(base / "scenes" / "regions")]
+    return evaluate.main(["model", *data, "--limit", "2", "--output", "measured"])

@@ -2,14 +2,12 @@
 """Files that the commands of the campaign read."""
 
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import datasets
-import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForImageTextToText
 
@@ -43,15 +41,6 @@ def write_models(base: Path) -> None:
     save_llava(scenes / "vocab.txt", base / "vlm")
     made: Any = AutoModelForImageTextToText.from_pretrained(base / "vlm")
     get_peft_model(made, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
-
-
-def write_inputs(base: Path) -> None:
-    """Writes the files that commands of `fuzz_options.USUAL` read and no other job makes."""
-    (base / "items.json").write_text("{}")
-    (base / "run").mkdir()
-    torch.save({"weight": torch.ones(2)}, base / "original.pth")
-    pictures = sorted((base / "scenes" / "flickr30k-images").iterdir())
-    shutil.copyfile(pictures[0], base / "photo.jpg")
 
 
 def write_run(place: Path, train: Callable[[Path], int], base: Path) -> None:

@@ -21,7 +21,7 @@ from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 from .fingerprint import fingerprint
 from .hub_jobs import pushed_files, train_pushed
-from .inputs import use_cache, write_inputs, write_models, write_run, write_stopped_run
+from .inputs import use_cache, write_models, write_run, write_stopped_run
 from .more_jobs import (
     WHOLE,
     in_two_ranks,
@@ -63,7 +63,6 @@ def prepare(base: Path, whole: bool = True) -> None:
     if whole:
         write_models(base)
         write_whole(base)
-        write_inputs(base)
         with chdir(base):
             assert rank_heads(base) == 0
         write_stopped_run(base, train_with())

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The campaign: processes are killed, disks fill, files are damaged, values are wrong; nothing may be lost, unnoticed
-or a traceback.
-
-Results are kept in the folder: a campaign that was stopped goes on with the same command, if no source has changed.
+"""The campaign: processes are killed, disks fill, files are damaged or have wrong values; nothing may be lost,
+unnoticed or a traceback.
 
 examples:
   make campaign
@@ -22,7 +20,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from .lanes import Result, Results, Unit, digest_of_sources, run_lanes, table
+from .lanes import Result, Unit, run_lanes, table
 from .sandbox import restart_with_faults, run_apart
 
 MEMORY = Path("/dev/shm")  # a disk in memory, on which waiting for the disk takes no time
@@ -34,8 +32,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same cases")
     parser.add_argument("--faults", type=int, default=200, help="number of kills, full disks and I/O errors")
     parser.add_argument("--damages", type=int, default=1000, help="number of damaged files")
-    parser.add_argument("--fuzz", type=int, default=500, help="number of wrong fields, keys and options")
-    parser.add_argument("--only", default="", help="only jobs, readers and targets whose name contains this")
+    parser.add_argument("--fuzz", type=int, default=500, help="number of wrong values in files of a checkpoint")
+    parser.add_argument("--only", default="", help="only jobs, readers and families whose name contains this")
     parser.add_argument("--case", default="", help="run this case only, as a failure prints it")
     parser.add_argument("--lanes", type=int, default=2, help="processes that work at the same time")
     parser.add_argument("--folder", type=Path, help="scratch folder; default: one for each seed, kept after a failure")
@@ -54,9 +52,6 @@ def default_folder(seed: int) -> Path:
 
 def _campaign(options: argparse.Namespace, folder: Path) -> int:
     begin = time.monotonic()
-    results = Results(folder / ("one_case.jsonl" if options.case else "results.jsonl"))
-    if options.case:
-        results.found.clear()
     base = folder / "base"
     from matplotlib.figure import Figure
 
@@ -67,21 +62,16 @@ def _campaign(options: argparse.Namespace, folder: Path) -> int:
     Figure.savefig, Figure.findobj = blank_figure, no_objects  # type: ignore[method-assign, assignment]
     gc.collect()
     gc.freeze()  # or each forked process would look at all objects of PyTorch again, and copy them
-    whole = base / "whole"
-    sources = digest_of_sources()
-    if not whole.exists() or whole.read_text() != sources:
-        for old in (base, *folder.glob("lane_*")):
-            shutil.rmtree(old, ignore_errors=True)
-        # Importing reads nothing that was trained.
-        work = partial(prepare, base, whole=options.only != "import")
-        ended = run_apart(work, folder / "prepare", seconds=1200)
-        assert ended.status == 0, ended.err
-        whole.write_text(sources)
+    for old in (base, *folder.glob("lane_*")):
+        shutil.rmtree(old, ignore_errors=True)
+    # Importing reads nothing that was trained.
+    work = partial(prepare, base, whole=options.only != "import")
+    ended = run_apart(work, folder / "prepare", seconds=1200)
+    assert ended.status == 0, ended.err
     units = list(_units(options, base))
     print(f"prepared in {time.monotonic() - begin:.0f} s; {folder}", file=sys.stderr, flush=True)
-    missing = run_lanes(units, results, folder, options.lanes, partial(_tell, options.seed))
-    names = {name for unit in units for name in unit.names}
-    found = [result for result in results.found.values() if result.name in names]
+    found = run_lanes(units, folder, options.lanes, partial(_tell, options.seed))
+    missing = sum(len(unit.names) for unit in units) - len(found)
     failed = sum(result.failed for result in found)
     print(table(found))
     print(f"seed {options.seed}: {len(found)} cases, {failed} failed, {time.monotonic() - begin:.0f} s")
@@ -110,15 +100,19 @@ def _units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
 
 
 def _fuzz_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+    from grounded_attention.families import FAMILIES
+
     from . import fuzz
 
     def work(case: fuzz.Case, folder: Path) -> Iterator[Result]:
         outcome, words = fuzz.Fuzzer(folder, base).check(case)
         failed = outcome not in ("refused", "same", "taken")
-        yield Result(case.text, f"fuzz {case.target.split(' ')[0]}", outcome, failed, words)
+        yield Result(case.text, f"fuzz {case.family}", outcome, failed, words)
 
-    targets = [name for name in fuzz.TARGETS if options.only in name]
-    chosen = [fuzz.Case.parse(options.case)] if options.case else fuzz.cases(options.fuzz, options.seed, base, targets)
+    families = [name for name in FAMILIES if options.only in name]
+    chosen = fuzz.cases(options.fuzz, options.seed, base, families)
+    if options.case:
+        chosen = [fuzz.Case.parse(options.case)]
     for case in chosen:
         yield Unit([case.text], partial(work, case))
 
