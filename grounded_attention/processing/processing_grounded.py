@@ -188,9 +188,10 @@ class GroundedProcessor(ProcessorMixin, ABC):
         tags: Any = None,
         layout: str | Sequence[str] | None = None,
         padding: bool | str = True,
-        truncation: bool = True,
+        truncation: bool | str = True,
         max_length: int | None = None,
         max_sequence_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
         return_tensors: str | None = "pt",
     ) -> GroundedBatch:
         r"""
@@ -239,10 +240,11 @@ class GroundedProcessor(ProcessorMixin, ABC):
             a question mark if the text does not end in one), or `"plain"` (no special tokens, as in the text corpus
             of the VL-BERT public code). By default one of the first two, by the number of texts.
         padding (`bool` or `str`, *optional*, defaults to `True`):
-            `True` or `"longest"`, or `"max_length"` (texts only). Padding is always on the right.
-        truncation (`bool`, *optional*, defaults to `True`):
-            Whether to cut texts at their end, the longer one first, when texts and special tokens are longer than
-            `max_length`. Special tokens are never cut.
+            `True` or `"longest"`, `"max_length"` (texts only), or `False` (all examples must have one length). Padding
+            is always on the right.
+        truncation (`bool` or `str`, *optional*, defaults to `True`):
+            `True` or `"longest_first"`, `"only_first"`, `"only_second"`, or `False`. Cuts texts at their end when
+            texts and special tokens are longer than `max_length`. Special tokens are never cut.
         max_length (`int`, *optional*):
             Largest number of text columns of an example, and at most the tokenizer's `model_max_length`, which is the
             default.
@@ -250,6 +252,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
             Largest number of columns of text, special tokens and regions together, including the whole image, without
             END. Above it, the longer side loses one at a time (VL-BERT public code): a region if there are more
             regions, else a word piece. Special tokens and the whole image stay. Of two images, the last regions go.
+        pad_to_multiple_of (`int`, *optional*):
+            Makes T a multiple of this.
         return_tensors (`str`, *optional*, defaults to `"pt"`):
             `"pt"`, `"np"`, or `None` for arrays of NumPy too.
 
@@ -343,7 +347,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
             limit,
             max_sequence_length,
         )
-        columns = arrange_columns(layouts, self.tokenizer, encoded, kept, min_width(padding, limit))
+        width = min_width(padding, limit, kept.sum(axis=0) + [layout.special_count for layout in layouts])
+        columns = arrange_columns(layouts, self.tokenizer, encoded, kept, width, pad_to_multiple_of or 1)
         data = {**columns.arrays, **self._pixel_arrays(pictures)}
         arranged = None
         if regions is not None and kept_regions is not None:

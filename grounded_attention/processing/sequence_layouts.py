@@ -152,8 +152,28 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
     return EncodedTexts(ids.reshape(*shape, -1), spans.reshape(*shape, -1, 2), lengths.reshape(shape))
 
 
-def kept_lengths(lengths: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """Computes the number of pieces of each text that fit; the longer text is cut first, at its end."""
+def kept_lengths(lengths: np.ndarray, budget: np.ndarray, strategy: str) -> np.ndarray:
+    """Computes the number of pieces of each text that fit; texts are cut at their end."""
+    if strategy == "longest_first":
+        return _cut_longest_first(lengths, budget)
+    names = ("only_first", "only_second")[: len(lengths)]
+    if strategy not in names:
+        raise ValueError(f"Unknown truncation {strategy!r}; expected one of longest_first, {', '.join(names)}.")
+    cut = names.index(strategy)
+    kept = lengths.copy()
+    room = budget - (lengths.sum(axis=0) - lengths[cut])
+    if (room < 0).any():
+        example = int(np.argmax(room < 0))
+        raise ValueError(
+            f"Example {example}: {strategy} cannot make {lengths[:, example].tolist()} tokens fit into "
+            f"{budget[example]}; "
+            "raise max_length or use truncation='longest_first'."
+        )
+    kept[cut] = np.minimum(lengths[cut], room)
+    return kept
+
+
+def _cut_longest_first(lengths: np.ndarray, budget: np.ndarray) -> np.ndarray:
     if len(lengths) == 1:
         return np.minimum(lengths, budget)
     short = lengths.argmin(axis=0)
@@ -172,13 +192,14 @@ def arrange_columns(
     texts: EncodedTexts,
     kept: np.ndarray,
     min_width: int,
+    multiple_of: int,
 ) -> TextColumns:
     """Writes special tokens and the kept pieces of the texts into their columns, padded on the right. T is at least
-    `min_width`, and at least the longest example.
+    `min_width`, at least the longest example, and a multiple of `multiple_of`.
     """
     specials = np.array([layout.special_count for layout in layouts])
     width = max(min_width, int((kept.sum(axis=0) + specials).max(initial=0)))
-    shape = (kept.shape[1], width)
+    shape = (kept.shape[1], -(-width // multiple_of) * multiple_of)
     ids = np.full(shape, tokenizer.pad_token_id, dtype=np.int64)
     types = np.zeros(shape, dtype=np.int64)
     first = np.zeros_like(kept)
@@ -223,22 +244,21 @@ def fit_lengths(
     layouts: Sequence[SequenceLayout],
     lengths: np.ndarray,
     regions: np.ndarray,
-    truncation: bool,
+    truncation: bool | str,
     max_length: int,
     max_sequence_length: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes how many word pieces of each text and how many regions stay."""
     specials = np.array([layout.special_count for layout in layouts])
-    if not isinstance(truncation, bool):
-        raise ValueError(f"truncation={truncation!r}: expected True, which cuts the longer text first, or False.")
-    if not truncation:
+    if truncation in (False, None, "do_not_truncate"):
         if max_sequence_length is not None:
             raise ValueError("max_sequence_length also cuts texts; remove it, or set truncation=True.")
         return lengths, regions
+    strategy = "longest_first" if truncation is True else str(truncation)
     if max_length < specials.max(initial=0):
         raise ValueError(f"max_length={max_length} is too small for {specials.max()} special tokens; increase it.")
     budget = max_length - specials
-    kept = kept_lengths(lengths, budget)
+    kept = kept_lengths(lengths, budget, strategy)
     if max_sequence_length is None:
         return kept, regions
     shortest = np.maximum(specials, MIN_TEXT)
@@ -246,7 +266,7 @@ def fit_lengths(
     if max_sequence_length < needed:
         raise ValueError(f"max_sequence_length={max_sequence_length}, expected at least {needed} for these examples.")
     text, regions = share_columns(kept.sum(axis=0) + specials, shortest, regions, max_sequence_length)
-    return kept_lengths(lengths, np.minimum(budget, text - specials)), regions
+    return kept_lengths(lengths, np.minimum(budget, text - specials), strategy), regions
 
 
 def share_columns(
@@ -260,12 +280,16 @@ def share_columns(
     return kept, np.minimum(regions, limit - kept)
 
 
-def min_width(padding: bool | str, limit: int) -> int:
+def min_width(padding: bool | str, limit: int, lengths: np.ndarray) -> int:
     """Returns the smallest width T that `padding` requires."""
     if padding in (True, "longest"):
         return 0
-    if padding != "max_length":
-        raise ValueError(f"Unknown padding {padding!r}; known: True, 'longest', 'max_length'.")
-    if limit >= NO_LIMIT:
-        raise ValueError("padding='max_length' needs max_length, since the tokenizer has no model_max_length.")
-    return limit
+    if padding == "max_length":
+        if limit >= NO_LIMIT:
+            raise ValueError("padding='max_length' needs max_length, since the tokenizer has no model_max_length.")
+        return limit
+    if padding not in (False, None, "do_not_pad"):
+        raise ValueError(f"Unknown padding {padding!r}; known: True, 'longest', 'max_length', False.")
+    if len(set(lengths.tolist())) > 1:
+        raise ValueError(f"padding=False, but the examples have {lengths.tolist()} tokens; use padding=True.")
+    return 0

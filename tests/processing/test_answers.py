@@ -25,9 +25,10 @@ def test_sequence_is_that_of_the_public_code():
     assert inputs["answer_positions"].shape == (3,)
 
 
+@pytest.mark.parametrize("truncation", [True, "only_first"])
 @pytest.mark.parametrize("limit", [4, 5, 7, 20])
-def test_only_the_question_is_cut(limit):
-    inputs = make_processor()(QUESTIONS, layout="masked_answer", max_length=limit)
+def test_only_the_question_is_cut(limit, truncation):
+    inputs = make_processor()(QUESTIONS, layout="masked_answer", max_length=limit, truncation=truncation)
     mask = make_tokenizer().mask_token_id
     for row, question in enumerate(QUESTIONS):
         kept = min(len(question.split()), limit - 4)

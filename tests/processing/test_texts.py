@@ -19,14 +19,21 @@ def random_texts(seed: int, count: int) -> list[str]:
     return [" ".join(source.choices(WORDS, k=source.randint(0, 12))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("truncation", [True, False])
-@pytest.mark.parametrize("pair", [True, False])
+@pytest.mark.parametrize(
+    ("pair", "truncation"),
+    [
+        *((True, strategy) for strategy in ("longest_first", "only_first", "only_second", False)),
+        *((False, strategy) for strategy in ("longest_first", "only_first", False)),
+    ],
+)
 def test_ids_equal_the_tokenizers_own_template(pair, truncation):
     """The tokenizer's own post-processor and truncation are a second implementation of both layouts."""
     processor = make_processor()
     first = random_texts(0, 60)
     second = random_texts(1, 60) if pair else None
-    for length in (7, 9, 12, 15):
+    # The shortest max_length that each strategy can reach for these texts.
+    lengths = [7, 9, 12, 15] if truncation in ("longest_first", False) else [22, 25, 28]
+    for length in lengths:
         options = {"padding": True, "truncation": truncation, "max_length": length if truncation else None}
         found = processor(first, second, **options)
         expected = make_tokenizer()(first, second, return_tensors="pt", **options)
@@ -60,12 +67,19 @@ def test_a_phrase_may_contain_a_special_token():
     assert processor.decode(inputs["input_ids"][0][inputs["phrase_mask"][0, 0]]).replace(" ", "") == "[sep]"
 
 
+def test_cutting_one_text_that_is_too_short_is_refused():
+    with pytest.raises(ValueError, match=r"Example 1: only_first .* raise max_length"):
+        make_processor()(["a", "a"], ["a", "a man in a red shirt"], truncation="only_first", max_length=6)
+
+
 @pytest.mark.parametrize(
     ("options", "width"),
     [
         ({}, 7),
         ({"padding": "longest"}, 7),
         ({"padding": "max_length", "max_length": 10}, 10),
+        ({"pad_to_multiple_of": 8}, 8),
+        ({"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}, 12),
     ],
 )
 def test_padding(options, width):
@@ -86,9 +100,10 @@ def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((["a"],), {"padding": False}, "Unknown padding False"),
+        ((["a", "a man"],), {"padding": False}, r"padding=False, but the examples have \[3, 4\] tokens"),
+        ((["a"],), {"padding": "left"}, "Unknown padding 'left'"),
         ((["a"],), {"padding": "max_length"}, "needs max_length"),
-        ((["a"],), {"truncation": "only_first", "max_length": 8}, "truncation='only_first'"),
+        ((["a"],), {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
         ((["a"],), {"max_length": 1}, "max_length=1 is too small"),
         ((["a"],), {"layout": "answer"}, "Unknown sequence layout 'answer'"),
         ((["a", "a"],), {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
