@@ -27,6 +27,9 @@ _IGNORED = frozenset(
 _VISUAL_TARGETS = ("classes", "features", "nce")
 
 
+_GATE = "vilbert.encoder.v_layer.0.attention.self.dyLinear_q.weight"  # of dynamic attention
+
+
 def _two_layers(original: str, head: str) -> list[tuple[str, str]]:
     return [(f"{original}.{number}.", f"{head}.{part}.") for number, part in _NUMBERED.items()]
 
@@ -69,6 +72,7 @@ class ViLBertFamily(OriginalFamily):
         "hidden_act": "gelu",
         "v_hidden_act": "gelu",
         "fusion_method": "mul",
+        "with_coattention": True,
         "layer_norm_eps": 1e-12,
         "visual_target": "classes",
     }
@@ -119,7 +123,7 @@ class ViLBertFamily(OriginalFamily):
     def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
         """Task tokens, and sizes of the heads."""
         names = conversion.weights
-        fields: dict[str, Any] = {"task_specific_tokens": _TASK_TOKENS in names}
+        fields: dict[str, Any] = {"task_specific_tokens": _TASK_TOKENS in names, "dynamic_attention": _GATE in names}
         if _TASK_TOKENS in names:
             fields["num_task_tokens"] = conversion.shape(_TASK_TOKENS)[0]
         if conversion.class_name != "ViLBertModel":

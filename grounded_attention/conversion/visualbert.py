@@ -13,7 +13,7 @@ from grounded_attention.modeling.modeling_visualbert import (
     VisualBERTModel,
 )
 
-from .keys import Keys, Pairs, Weights, Wrapper
+from .keys import Conversion, Fields, Keys, Pairs, Weights, Wrapper
 from .original_family import CONSTANTS, OriginalFamily
 
 _WORDS = "visual_bert.embeddings.word_embeddings.weight"
@@ -52,6 +52,7 @@ class VisualBERTFamily(OriginalFamily):
     trunk: ClassVar[Pairs] = (
         *EMBEDDINGS,
         ("bert.", "visual_bert."),
+        ("additional_layer.", "visual_bert.additional_layer."),
         ("flickr_attention.", "attention."),
     )
     heads = {
@@ -86,6 +87,11 @@ class VisualBERTFamily(OriginalFamily):
         if name != "VisualBERTForVisualQuestionAnswering" or classifier is None or not classifier.dim():
             return name
         return _CLASSIFIERS.get(classifier.shape[0], name)
+
+    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
+        """Whether the file has the layer of a model without early fusion."""
+        late = any(name.startswith("visual_bert.additional_layer.") for name in conversion.weights)
+        return {"bypass_transformer": late}
 
 
 VISUALBERT = VisualBERTFamily()

@@ -81,8 +81,16 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     v_biattention_id (`list[int]`, *optional*, defaults to `[]`):
         Co-attention i runs after the region layers below `v_biattention_id[i]`; increasing. `[0, 1, 2, 3, 4, 5]` if
         empty.
+    with_coattention (`bool`, *optional*, defaults to `True`):
+        Whether the co-attention layers run. Without them the streams meet only in the pooled state.
+    dynamic_attention (`bool`, *optional*, defaults to `False`):
+        Whether the mean text state scales the queries and keys of the region layers.
     fusion_method (`str`, *optional*, defaults to `"mul"`):
         How the pooled states of both streams are combined: `"mul"` or `"sum"`.
+    fixed_t_layer (`int`, *optional*, defaults to 0):
+        Number of text layers, from the first, that are not trained.
+    fixed_v_layer (`int`, *optional*, defaults to 0):
+        Number of region layers, from the first, that are not trained.
     task_specific_tokens (`bool`, *optional*, defaults to `False`):
         Whether the text has a learned token for the task, see `task_ids` in [`ViLBertModel`] (12-in-1).
     num_task_tokens (`int`, *optional*, defaults to 20):
@@ -136,7 +144,11 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     pooler_size: int | None = None
     t_biattention_id: list[int] | tuple[int, ...] = ()
     v_biattention_id: list[int] | tuple[int, ...] = ()
+    with_coattention: bool = True
+    dynamic_attention: bool = False
     fusion_method: Literal["mul", "sum"] = "mul"
+    fixed_t_layer: int = 0
+    fixed_v_layer: int = 0
     task_specific_tokens: bool = False
     num_task_tokens: int = 20
     visual_target: Literal["classes", "features", "nce"] = "classes"
@@ -188,7 +200,8 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
             for stream, end in (("text", text_end), ("regions", region_end)):
                 order += [(stream, layer) for layer in range(done[stream], end)]
                 done[stream] = end
-            order.append(("cross", number))
+            if self.with_coattention:
+                order.append(("cross", number))
         # After the last co-attention the regions come first.
         order += [("regions", layer) for layer in range(done["regions"], self.v_num_hidden_layers)]
         return (*order, *(("text", layer) for layer in range(done["text"], self.num_hidden_layers)))
@@ -196,7 +209,7 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:
         """The attention calls in which words and regions meet, in order: two for each co-attention."""
-        numbers = range(len(self.t_biattention_id))
+        numbers = range(len(self.t_biattention_id)) if self.with_coattention else ()
         return tuple(call for number in numbers for call in cross_calls(number, self.bi_num_attention_heads))
 
     @property
@@ -230,6 +243,11 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
             if ids != sorted(ids) or any(not 0 <= layer <= last for layer in ids):
                 raise ValueError(
                     f"{name} is {ids}; expected increasing numbers of layers from 0 to {layers} ({last})."
+                )
+        for name, layers in (("fixed_t_layer", "num_hidden_layers"), ("fixed_v_layer", "v_num_hidden_layers")):
+            if not 0 <= getattr(self, name) <= getattr(self, layers):
+                raise ValueError(
+                    f"{name} ({getattr(self, name)}) must be from 0 to {layers} ({getattr(self, layers)})."
                 )
 
 

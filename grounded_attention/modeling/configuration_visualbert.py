@@ -20,6 +20,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
+from .attention_calls import AttentionCall
 from .task_config import OneStreamConfig, PipelineEntry, TextFirstPooledConfig, make_auto_map
 
 # The VisualBERT of transformers; these models read its checkpoints.
@@ -52,6 +53,11 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     r"""
     visual_embedding_dim (`int`, *optional*, defaults to 2048):
         Width of the region features; `region_feature_size` is another name for it.
+    special_visual_initialize (`bool`, *optional*, defaults to `True`):
+        Whether the token types and positions of regions start as copies of those of the text (public code).
+    bypass_transformer (`bool`, *optional*, defaults to `False`):
+        Whether regions join the text only in one additional layer after the encoder ("without early fusion" in the
+        public code).
     pooler_size (`int`, *optional*):
         Width of the pooled state; `hidden_size` when not given.
     pooler_act (`str`, *optional*, defaults to `"tanh"`):
@@ -88,9 +94,9 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     attribute_map = {"region_feature_size": "visual_embedding_dim"}
     code_places = AUTO_MAP
 
-    special_visual_initialize = True  # read by transformers' embeddings
-
     visual_embedding_dim: int = 2048
+    bypass_transformer: bool = False
+    special_visual_initialize: bool = True
     pooler_size: int | None = None
     pooler_act: Literal["tanh", "relu"] = "tanh"
     fusion_method: Literal["text", "mul", "sum"] = "text"
@@ -108,6 +114,13 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
         kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
         # 512 is the default there for a missing field.
         return {"visual_embedding_dim": 512, **kept, "model_type": cls.model_type, "pad_token_id": 0}
+
+    @property
+    def grounding_calls(self) -> tuple[AttentionCall, ...]:
+        """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
+        if self.bypass_transformer:
+            return ()
+        return super().grounding_calls
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "VisualBERTConfig"]

@@ -48,7 +48,6 @@ from .bert_start import BertStart
 from .configuration_lxmert import LXMERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    check_region_inputs,
     check_shape,
     check_text,
     drop_unread,
@@ -83,6 +82,7 @@ from .two_streams import (
     StreamAttentionBlock,
     StreamLayer,
     TwoStreams,
+    check_two_stream_regions,
     hide_regions,
     locate_boxes,
     take_region_inputs,
@@ -261,7 +261,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         visual = (region_features, region_boxes, region_attention_mask)
         width = self.config.visual_feat_dim
-        check_region_inputs(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
+        check_two_stream_regions(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*visual, inputs_embeds, width)
 

@@ -46,7 +46,6 @@ from .bert_start import BertStart
 from .configuration_vilbert import ViLBertConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    check_region_inputs,
     check_shape,
     check_text,
     drop_unread,
@@ -76,13 +75,15 @@ from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
 from .two_streams import (
     ConfigView,
+    StreamAttentionBlock,
     StreamLayer,
     TwoStreams,
+    check_two_stream_regions,
     hide_regions,
     locate_boxes,
     take_region_inputs,
 )
-from .unpadding import attend
+from .unpadding import StreamAttention, attend
 from .unpadding import eager_attention_forward as eager_attention_forward  # supervised eager attention looks here
 
 _TASK_ARGS = """
@@ -141,6 +142,45 @@ class ViLBertImageEmbeddings(nn.Module):
         if self.spatial_encoding is not None:
             regions = regions + sine_encoding(region_boxes, regions.shape[-1]).to(dtype)
         return self.dropout(self.LayerNorm(regions))
+
+
+class ViLBertRegionAttention(StreamAttention):
+    """Self-attention of the regions. With `dynamic_attention` the mean text state scales queries and keys."""
+
+    def __init__(self, config: Any, layer_idx: int):
+        super().__init__(config, layer_idx)
+        # CODEPATH: off in all public checkpoints.
+        if config.dynamic_attention:
+            self.dyLinear_q = nn.Linear(config.text_hidden_size, config.hidden_size)
+            self.dyLinear_k = nn.Linear(config.text_hidden_size, config.hidden_size)
+
+    def forward(
+        self, states: Tensor, others: Tensor, mask: Any = None, *, mean_text: Any = None, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
+        """Context of the regions, and the report; `mean_text` (B, 1, D)."""
+        if mean_text is None:
+            return super().forward(states, others, mask, **kwargs)
+        packing = kwargs.get("query_packing")
+        query, key = (
+            layer(states) * _spread(1 + gate(mean_text).sigmoid(), packing)
+            for layer, gate in ((self.query, self.dyLinear_q), (self.key, self.dyLinear_k))
+        )
+        return attend(self, query, key, self.value(states), mask, self.config.attention_probs_dropout_prob, **kwargs)
+
+
+def _spread(row: Tensor, packing: Any) -> Tensor:
+    """A value (B, 1, D) for each row at its valid columns."""
+    if packing is None:
+        return row
+    return packing.pack(row.expand(-1, packing.length, -1))
+
+
+class ViLBertRegionAttentionBlock(StreamAttentionBlock):
+    attention_class = ViLBertRegionAttention
+
+
+class ViLBertRegionLayer(StreamLayer):
+    block_class = ViLBertRegionAttentionBlock
 
 
 # The name does not contain "Attention": transformers would treat the class as one with exchangeable back ends.
@@ -243,8 +283,11 @@ class ViLBertEncoder(nn.Module):
         regions = region_sizes(config)
         count = len(config.t_biattention_id)
         self.layer = nn.ModuleList(StreamLayer(config, index) for index in range(config.num_hidden_layers))
-        self.v_layer = nn.ModuleList(StreamLayer(regions, index) for index in range(config.v_num_hidden_layers))
+        self.v_layer = nn.ModuleList(ViLBertRegionLayer(regions, index) for index in range(config.v_num_hidden_layers))
         self.c_layer = nn.ModuleList(ViLBertCrossLayer(config, index) for index in range(count))
+        # CODEPATH: all public checkpoints have co-attention; it is off in an ablation of the public code.
+        if not config.with_coattention:
+            self.c_layer.requires_grad_(False)
 
     def leave_end_untrained(self, stream: str) -> None:
         """Freezes the layers of a stream after the last co-attention, for a head that reads only the other stream."""
@@ -253,26 +296,43 @@ class ViLBertEncoder(nn.Module):
             TEXT: (self.layer, config.t_biattention_id, 2),
             REGIONS: (self.v_layer, config.v_biattention_id, 1),
         }[stream]
-        parts: list[Any] = list(layers[ends[-1] :])
-        last: Any = self.c_layer[-1]
-        side, other = ("t", 1) if stream == TEXT else ("v", 2)
-        parts += [getattr(last, f"{side}_intermediate"), getattr(last, f"{side}_output")]
-        parts += [getattr(last.biOutput, f"dense{number}"), getattr(last.biOutput, f"LayerNorm{number}")]
-        names = (f"query{number}", f"key{other}", f"value{other}")
-        parts += [getattr(last.biattention, name) for name in names]
+        # CODEPATH: as above.
+        meet = config.with_coattention and len(ends) > 0
+        parts: list[Any] = list(layers[ends[-1] if meet else 0 :])
+        if meet:
+            last: Any = self.c_layer[-1]
+            side, other = ("t", 1) if stream == TEXT else ("v", 2)
+            parts += [getattr(last, f"{side}_intermediate"), getattr(last, f"{side}_output")]
+            parts += [getattr(last.biOutput, f"dense{number}"), getattr(last.biOutput, f"LayerNorm{number}")]
+            names = (f"query{number}", f"key{other}", f"value{other}")
+            parts += [getattr(last.biattention, name) for name in names]
         for part in parts:
             part.requires_grad_(False)
 
-    def forward(self, streams: TwoStreams) -> None:
+    def forward(self, streams: TwoStreams, text_mask: Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
+        config = self.config
         calls = iter(self.config.attention_calls)
         layers: Any = {TEXT: self.layer, REGIONS: self.v_layer}
-        for stream, number in self.config.schedule:
+        fixed = {TEXT: config.fixed_t_layer, REGIONS: config.fixed_v_layer}
+        for stream, number in config.schedule:
             call = next(calls)
             if stream == "cross":
                 streams.run_cross(self.c_layer[number], [call, next(calls)])
-            else:
-                streams.run_layer(layers[stream][number], call)
+                continue
+            kwargs = {}
+            # CODEPATH: off in all public checkpoints.
+            if stream == REGIONS and config.dynamic_attention:
+                kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
+            # CODEPATH: no layer is fixed in the public checkpoints.
+            with torch.set_grad_enabled(torch.is_grad_enabled() and number >= fixed[stream]):
+                streams.run_layer(layers[stream][number], call, **kwargs)
+
+
+def _mean_text(states: Tensor, mask: Tensor) -> Tensor:
+    """The mean state (B, 1, D) of the text."""
+    weights = mask.to(states.dtype)[..., None]
+    return (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
 
 
 @auto_docstring
@@ -286,7 +346,7 @@ class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _no_split_modules = ["ViLBertTextEmbeddings", "StreamLayer", "ViLBertCrossLayer"]
+    _no_split_modules = ["ViLBertTextEmbeddings", "StreamLayer", "ViLBertRegionLayer", "ViLBertCrossLayer"]
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
 
@@ -341,7 +401,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
         visual = (region_features, region_boxes, region_attention_mask)
-        check_region_inputs(*visual, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
+        check_two_stream_regions(*visual, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
         task_ids = self._check_task(task_ids, batch_size)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*visual, inputs_embeds, self.config.v_feature_size)
@@ -356,7 +416,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         columns = nn.functional.pad(text_mask, (0, text.shape[1] - text_length), value=True)
         image = self.v_embeddings(regions.features, regions.boxes)
         streams = TwoStreams(self.config, text, image, columns, regions.mask, grounding_queries, drop_unread(kwargs))
-        self.encoder(streams)
+        self.encoder(streams, columns)
         text_states = streams.unpacked(TEXT)
         region_states = streams.unpacked(REGIONS)
         pooled = {}

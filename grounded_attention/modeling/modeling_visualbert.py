@@ -43,7 +43,7 @@ from .bert_start import BertStart
 from .configuration_visualbert import VisualBERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    check_region_inputs,
+    check_region_shapes,
     check_shape,
     check_text,
     drop_unread,
@@ -67,6 +67,7 @@ from .task_forward import (
 from .task_heads import NO_CANDIDATE, PhraseHeads, ReferringHead, TextFirstPooling, fit_relationship_head
 from .task_outputs import GroundedModelOutput, PreTrainingOutput
 from .unpadding import (
+    Packing,
     StreamAttention,
     UnpaddedEncoder,
     UnpaddedLayer,
@@ -187,13 +188,16 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
             init.zeros_(module.bias)
         elif isinstance(module, VisualBERTEmbeddings):
             init.copy_(module.position_ids, torch.arange(module.position_ids.shape[-1]).expand((1, -1)))
-            init.copy_(module.visual_token_type_embeddings.weight, module.token_type_embeddings.weight)
-            init.copy_(module.visual_position_embeddings.weight, module.position_embeddings.weight)
+            # CODEPATH: True in all public checkpoints, whose weights replace these.
+            if self.config.special_visual_initialize:
+                init.copy_(module.visual_token_type_embeddings.weight, module.token_type_embeddings.weight)
+                init.copy_(module.visual_position_embeddings.weight, module.position_embeddings.weight)
 
     def _derive_from_bert(self, weights: dict[str, Tensor], prefix: str, wanted: set[str]) -> set[str]:
         """Token types and positions of the regions start as copies of those of the text."""
         copied = set()
-        for part in ("token_type", "position"):
+        # CODEPATH: True in all public checkpoints, which started from BERT this way.
+        for part in ("token_type", "position") if self.config.special_visual_initialize else ():
             target = f"{prefix}embeddings.visual_{part}_embeddings.weight"
             if target in wanted:
                 weights[target].copy_(weights[f"{prefix}embeddings.{part}_embeddings.weight"])
@@ -218,6 +222,8 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         self.embeddings = VisualBERTEmbeddings(config)
         self.encoder = UnpaddedEncoder(config)
         self.make_poolers(add_pooling_layer)
+        # CODEPATH: off in all public checkpoints; the paper's model without early fusion has it.
+        self.additional_layer = UnpaddedLayer(config) if config.bypass_transformer else None
         self.post_init()
 
     @unpack_recorded
@@ -242,9 +248,13 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
-        regions = (region_features, region_boxes, region_attention_mask)
-        size = ("visual_embedding_dim", self.config.visual_embedding_dim)
-        check_region_inputs(*regions, batch_size, *size, kwargs, self.config.spatial_encoding is not None)
+        self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
+        asked = grounding_queries is not None or kwargs.get("attention_queries")
+        if asked and self.additional_layer is not None:
+            raise ValueError(
+                "grounding_queries are given, but with config.bypass_transformer the layers read only text, without "
+                "attention to regions."
+            )
         attention_kwargs = drop_unread(kwargs)
 
         if region_features is None:
@@ -275,9 +285,15 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         if grounding_queries is not None:
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
         columns = torch.cat([text_mask, region_mask], dim=1)
-        packing = find_packing(columns, self.config.unpad)
-        mask = create_bidirectional_mask(config=self.config, inputs_embeds=embedding_output, attention_mask=columns)
-        sequence_output = self.encoder(embedding_output, mask, packing, **attention_kwargs)
+        if self.additional_layer is None:
+            packing = find_packing(columns, self.config.unpad)
+            sequence_output = self._encode(embedding_output, columns, packing, **attention_kwargs)
+        else:
+            packing = find_packing(text_mask, self.config.unpad)
+            text_states = self._encode(embedding_output[:, :text_length], text_mask, packing, **attention_kwargs)
+            states = torch.cat([text_states, embedding_output[:, text_length:]], dim=1)
+            mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)
+            sequence_output = self.additional_layer(states, mask, **attention_kwargs)
         text_output, region_output = sequence_output.split([text_length, num_regions], dim=1)
         outputs = GroundedModelOutput(
             last_hidden_state=sequence_output,
@@ -286,6 +302,28 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
             region_hidden_state=region_output,
         )
         return keep_packing(outputs, packing)
+
+    def _encode(self, embeddings: Tensor, columns: Tensor, packing: Packing | None, **kwargs: Any) -> Tensor:
+        """The encoder's states for the valid columns of `columns` (B, N)."""
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
+        return self.encoder(embeddings, mask, packing, **kwargs)
+
+    def _check_regions(
+        self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any
+    ) -> None:
+        if kwargs.get("pixel_values") is not None:
+            raise ValueError("pixel_values are given, but VisualBERT has no pixel network: give region_features.")
+        if region_features is None:
+            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+                if value is not None and value.numel() > 0:
+                    raise ValueError(f"{name} are given without region_features.")
+        elif region_boxes is None and self.config.spatial_encoding is not None:
+            raise ValueError(
+                "region_features are given without region_boxes, but the model encodes their places "
+                f"(config.spatial_encoding={self.config.spatial_encoding!r}): give both."
+            )
+        regions = (region_features, region_boxes, region_attention_mask)
+        check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
 
 def _check_alignment(image_text_alignment: Tensor, shape: tuple[int, int], text_length: int) -> None:

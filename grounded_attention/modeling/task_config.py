@@ -56,17 +56,6 @@ class PipelineEntry:
         return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
 
 
-# Options that no public checkpoint uses, with the value that holds here.
-SETTLED = {
-    "grounding_hidden_size": None,
-    "with_coattention": True,
-    "dynamic_attention": False,
-    "fixed_t_layer": 0,
-    "fixed_v_layer": 0,
-    "bypass_transformer": False,
-    "special_visual_initialize": True,
-}
-
 # Fields whose names end so are sizes and counts.
 COUNTS = ("_size", "_dim", "_heads", "_labels", "_classes", "_embeddings", "_tokens", "num_negative")
 
@@ -186,9 +175,6 @@ class TaskConfig(PreTrainedConfig):
         answers = kwargs.pop("answers", None)
         if answers is not None:
             self.answers = answers
-        for name, value in SETTLED.items():
-            if kwargs.pop(name, value) != value:
-                raise ValueError(f"{name} is not supported, except as {value!r}, which all public checkpoints have.")
         # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)

@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
 
 from .attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall, layer_names
-from .sequence_inputs import check_directions, check_shape
+from .sequence_inputs import check_directions, check_region_shapes, check_shape
 from .unpadding import Packing, StreamAttention, find_packing, packed_lengths
 from .unpadding import attend_packed_keys as attend_packed_keys
 
@@ -38,9 +38,11 @@ class ConfigView:
 class StreamAttentionBlock(nn.Module):
     """Self-attention, a linear layer, residual connection and LayerNorm: `self` and `output` in checkpoints."""
 
+    attention_class: Any = StreamAttention
+
     def __init__(self, config: Any, layer_idx: int):
         super().__init__()
-        self.self = StreamAttention(config, layer_idx)
+        self.self = self.attention_class(config, layer_idx)
         self.output = BertSelfOutput(config)
 
     def forward(
@@ -54,9 +56,11 @@ class StreamAttentionBlock(nn.Module):
 class StreamLayer(GradientCheckpointingLayer):
     """A BERT layer that returns its states and the report of its attention."""
 
+    block_class: Any = StreamAttentionBlock
+
     def __init__(self, config: Any, layer_idx: int):
         super().__init__()
-        self.attention = StreamAttentionBlock(config, layer_idx)
+        self.attention = self.block_class(config, layer_idx)
         self.intermediate = BertIntermediate(config)
         self.output = BertOutput(config)
 
@@ -138,12 +142,12 @@ class TwoStreams:
             )
         return request
 
-    def run_layer(self, layer: nn.Module, call: AttentionCall) -> None:
+    def run_layer(self, layer: nn.Module, call: AttentionCall, **kwargs: Any) -> None:
         """Runs a layer of one stream, whose self-attention is `call`."""
         stream = call.query_stream
         mask = self.masks[stream, stream]
         packing = self.packing[stream]
-        states, report = layer(self.states[stream], mask, packing, **self.request(call))
+        states, report = layer(self.states[stream], mask, packing, **self.request(call), **kwargs)
         self.update({stream: states}, [report])
 
     def run_cross(self, layer: nn.Module, calls: Sequence[AttentionCall]) -> None:
@@ -215,6 +219,30 @@ class RegionInputs(NamedTuple):
     features: Tensor  # (B, R, F): at least one column
     boxes: Tensor  # (B, R, 4): corners in [0, 1]
     mask: Tensor  # (B, R): true for regions
+
+
+def check_two_stream_regions(
+    region_features: Tensor | None,
+    region_boxes: Tensor | None,
+    region_attention_mask: Tensor | None,
+    batch_size: int,
+    field: str,
+    width: int,
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Checks the region inputs; features and boxes belong together."""
+    if kwargs.get("pixel_values") is not None:
+        raise ValueError("pixel_values are given, but the model has no pixel network: give region_features.")
+    check_region_shapes(region_features, region_boxes, region_attention_mask, batch_size, field, width)
+    if region_features is None:
+        for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+            if value is not None and value.numel() > 0:
+                raise ValueError(f"{name} are given without region_features.")
+    elif region_boxes is None:
+        raise ValueError(
+            "region_boxes are missing: the model embeds the location of each region; give (x1, y1, x2, y2) divided by "
+            "image width and height."
+        )
 
 
 def take_region_inputs(

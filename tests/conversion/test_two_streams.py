@@ -92,7 +92,9 @@ def original_lxmert(cls, **fields):
 
 
 @pytest.mark.parametrize("cls", [ViLBertForPreTraining, ViLBertForMultiTask])
-@pytest.mark.parametrize("fields", [{}, {"task_specific_tokens": True}], ids=["", "options"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"task_specific_tokens": True, "dynamic_attention": True}], ids=["", "options"]
+)
 def test_vilbert_comes_back(cls, fields):
     model, weights = original_vilbert(cls, **fields)
     found, conversion = VILBERT.build_model(weights, {**HEADS, **SCHEDULE})

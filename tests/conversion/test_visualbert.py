@@ -14,6 +14,7 @@ HEADS = 4
 CLASSES = {
     "pretraining": "pretraining",
     "flickr": "phrase_grounding",
+    "flickr_bypass": "phrase_grounding",
     "nlvr2": "visual_reasoning",
     "vqa": "vqa",
     "vcr": "multiple_choice",
@@ -63,6 +64,7 @@ def test_a_checkpoint_becomes_its_class_and_every_key_has_a_place(originals, con
     weights = model.state_dict()
     for key, place in record["converted"].items():
         assert torch.equal(weights[place], original[key]), key
+    assert model.config.bypass_transformer is (name == "flickr_bypass")
     assert {"modeling_visualbert.py", "configuration_visualbert.py"} <= {path.name for path in directory.iterdir()}
 
 

@@ -8,9 +8,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import VLBertConfig
 from grounded_attention.modeling.sequence_inputs import sine_encoding
-from grounded_attention.modeling.task_config import SETTLED
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
@@ -237,12 +235,3 @@ def test_visualbert_needs_boxes_for_the_code():
     inputs = {name: value for name, value in make_inputs(model).items() if name != "region_boxes"}
     with pytest.raises(ValueError, match="region_boxes are missing"):
         model(**inputs)
-
-
-@pytest.mark.parametrize("name", SETTLED)
-def test_an_option_that_no_public_checkpoint_uses_is_refused(name):
-    usual = VLBertConfig(**PHRASE, **SETTLED)
-    assert usual.alignment_size == PHRASE["alignment_size"]
-    assert not hasattr(usual, name)
-    with pytest.raises(ValueError, match=name):
-        VLBertConfig(**PHRASE, **SETTLED | {name: "another"})

@@ -327,6 +327,7 @@ def test_the_calls_of_one_stream_and_its_rollout():
         assert config.grounding_calls == one_stream_calls(2, 12)
         assert layer_names(config.grounding_calls) == ["layer 0", "layer 1"]
         assert all(call.directions == ("text_to_region", "region_to_text") for call in config.grounding_calls)
+    assert VisualBERTConfig(bypass_transformer=True).grounding_calls == ()
     means = list(torch.rand(3, 2, 5, 5).softmax(-1))
     blocks = rollout_blocks(means, one_stream_calls(3, 4))
     assert [list(each) for each in blocks] == [[(SEQUENCE, SEQUENCE)]] * 3

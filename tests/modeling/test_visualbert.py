@@ -93,8 +93,9 @@ def test_long_texts_are_refused():
 # -- back ends
 
 
-def test_unpadded_states_are_the_same():
-    model = make_model()
+@pytest.mark.parametrize("bypass", [False, True])
+def test_unpadded_states_are_the_same(bypass):
+    model = make_model(bypass_transformer=bypass)
     inputs = make_inputs()
     expected = model(**inputs, output_hidden_states=True)
     model.config.unpad = True
@@ -103,7 +104,8 @@ def test_unpadded_states_are_the_same():
     seen = torch.cat([inputs["attention_mask"], inputs["region_attention_mask"]], dim=1).bool()
     assert len(found.hidden_states) == len(expected.hidden_states) > 2
     for one, other in zip(found.hidden_states, expected.hidden_states, strict=True):
-        torch.testing.assert_close(one[seen], other[seen], **CLOSE)
+        columns = seen[:, : other.shape[1]]  # with bypass_transformer the encoder has only text
+        torch.testing.assert_close(one[columns], other[columns], **CLOSE)
 
 
 def gradients(model, inputs):
@@ -134,6 +136,17 @@ def test_loss_and_gradients_equal_transformers(tmp_path):
     assert set(found) == set(expected)
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+
+
+# -- attention supervision
+
+
+def test_without_early_fusion_no_layer_can_be_supervised():
+    rows = torch.tensor([[1]] * B)
+    columns = torch.tensor([[0]] * B)
+    for name in ("grounding_queries", "attention_queries"):
+        with pytest.raises(ValueError, match="bypass_transformer"):
+            make_model(bypass_transformer=True)(**make_inputs(), **{name: {"text_to_region": (rows, columns)}})
 
 
 # -- heads
@@ -218,6 +231,8 @@ def test_visual_tables_start_as_copies_of_the_text_tables():
         copy = getattr(embeddings, f"visual_{part}_embeddings").weight
         assert torch.equal(copy, getattr(embeddings, f"{part}_embeddings").weight)
         assert copy is not getattr(embeddings, f"{part}_embeddings").weight
+    apart = make_model(special_visual_initialize=False).embeddings
+    assert not torch.equal(apart.visual_position_embeddings.weight, apart.position_embeddings.weight)
 
 
 def test_a_saved_model_keeps_its_visual_tables(tmp_path):
