@@ -13,7 +13,8 @@ from grounded_attention.modeling.modeling_visualbert import (
     VisualBERTModel,
 )
 
-from .keys import Conversion, Fields, Keys, Pairs, Weights, Wrapper
+from .fields import Fields
+from .keys import Conversion, Keys, Pairs, Weights, Wrapper
 from .original_family import CONSTANTS, OriginalFamily
 
 _WORDS = "visual_bert.embeddings.word_embeddings.weight"

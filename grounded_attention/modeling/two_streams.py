@@ -26,7 +26,7 @@ from .unpadding import attend_packed_keys as attend_packed_keys
 class ConfigView:
     """A configuration, or another object, with other values for some fields."""
 
-    def __init__(self, config: Any, **fields: Any):
+    def __init__(self, config: Any, /, **fields: Any):
         self.__dict__.update(fields, _config=config)
 
     def __getattr__(self, name: str) -> Any:
