@@ -71,13 +71,15 @@ def _tree(path: Path) -> ast.AST:
 
 
 def count_options() -> int:
-    """The options of all commands of this checkout, each once a command, without `--help`."""
+    """The options of all commands of this checkout, without `--help` and `--quiet`, which every command has."""
     from grounded_attention.commands.main import COMMANDS, command_parser
 
     count = 0
     for name in COMMANDS:
         parser = command_parser(name)
-        count += sum(bool(action.option_strings) and action.dest != "help" for action in parser._actions)
+        count += sum(
+            bool(action.option_strings) and action.dest not in ("help", "quiet") for action in parser._actions
+        )
     return count
 
 

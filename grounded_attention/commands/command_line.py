@@ -26,6 +26,8 @@ from grounded_attention.utils.project import PACKAGE, refuse_run
 
 from .signatures import add_arguments, call, help_of
 
+NO_BARS = "TQDM_DISABLE"  # not from utils.progress, which imports tqdm before `calm_bars`
+
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 CACHE_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 # What libraries that are not written in Python say; the last two are PyTorch's when it cannot write an archive.
@@ -72,12 +74,14 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     introduction, mark, examples = (docstring or "").partition("examples:\n")
     if not mark or not examples.strip():
         raise ValueError(f"the docstring of {name} has no part `examples:`")
-    return _Parser(
+    parser = _Parser(
         prog=name,
         description=introduction,
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):
@@ -213,6 +217,10 @@ def run(
 ) -> int:
     """Parses the arguments and runs the command; `resumable` says how interrupted work is continued."""
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
+    quiet = getattr(options, "quiet", False)
+    before = os.environ.get(NO_BARS)
+    if quiet:
+        os.environ[NO_BARS] = "1"
     try:
         for name in MODELS:
             places = getattr(options, name, None) or ()
@@ -243,6 +251,8 @@ def run(
         _print_error(line, of_one=explain_disk(error) is not None)
         return 2
     finally:
+        if quiet and before is None:
+            del os.environ[NO_BARS]
         leave_group()
     return 0
 

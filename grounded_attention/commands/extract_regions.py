@@ -58,6 +58,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from grounded_attention.dataset_scripts.files.image_files import list_images
 
 from .command_line import Program
+from .models import Dtype
 from .number_options import Count, Positive, Share
 from .rows_options import RowSource, refuse_row_options, rows_builder
 
@@ -98,6 +99,8 @@ class Extraction:
         max_regions (N): most regions per image
         threshold (SCORE): regions with at least this score are kept
         device (NAME): cpu, cuda, cuda:1 ...; default: one GPU per process if there is one
+        batch_size (N): images of one size computed at once
+        dtype: floating type of the models
         on_error: what to do at a damaged image
     """
 
@@ -117,6 +120,8 @@ class Extraction:
     max_regions: Positive = 100
     threshold: Share = 0.2
     device: str | None = None
+    batch_size: Positive = 8
+    dtype: Dtype = "float32"
     on_error: Annotated[str, ("refuse", "skip")] = "refuse"
 
 
@@ -170,6 +175,8 @@ def read_rows(options: Extraction) -> Candidates:
 
 def load_extractor(options: Extraction, device: torch.device, candidates: Candidates | None = None) -> RegionExtractor:
     """Loads the models of the options and makes the extractor."""
+    import torch
+
     from grounded_attention.processing.region_detection import GivenBoxes
     from grounded_attention.training.experiments import made_regions
 
@@ -189,10 +196,12 @@ def load_extractor(options: Extraction, device: torch.device, candidates: Candid
         options.features,
         queries=options.queries,
         device=device,
+        dtype=getattr(torch, options.dtype),
         min_regions=options.min_regions,
         max_regions=options.max_regions,
         score_threshold=options.threshold,
         nms_threshold=NMS,
+        batch_size=options.batch_size,
     )
 
 

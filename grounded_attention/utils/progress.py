@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def is_quiet() -> bool:
-    """Whether nothing shall show progress: `TQDM_DISABLE=1`, which a bar that says `disable=False` would not ask."""
+    """Whether `--quiet` or `TQDM_DISABLE=1` hides progress, which a bar that says `disable=False` would not ask."""
     return os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
 

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from grounded_attention.commands import command_line, main
+from grounded_attention.utils.progress import is_quiet
 from tests.helpers.commands import BENCHMARKS, COMMANDS, FOLDER, ROOT
 
 # For those who work on the project; the first two hand their options to pytest.
@@ -51,6 +52,16 @@ def call(name: str, *arguments: str) -> int:
         return importlib.import_module(name).main(list(arguments))
     except SystemExit as stop:  # argparse's way out
         return int(stop.code or 0)
+
+
+def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    parser = command_line.make_parser("x", "What.\n\nexamples:\n  x\n")
+    seen = []
+    for words in ([], ["--quiet"]):
+        assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
+    assert seen == [False, True]
+    assert not is_quiet()
 
 
 def test_every_program_of_the_folder_is_a_command():
@@ -107,7 +118,10 @@ def test_a_missing_file_is_one_line(name, tmp_path, capsys, monkeypatch):
     assert "[Errno" not in errors[0]
 
 
-@pytest.mark.parametrize("name", [*COMMANDS.keys() - {"data scenes", "data screens", "space run"}, *BENCHMARKS])
+OUTPUTLESS = {"data scenes", "data screens", "space run"}
+
+
+@pytest.mark.parametrize("name", [*sorted(COMMANDS.keys() - OUTPUTLESS), *BENCHMARKS])
 def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
     call(name, "--help")
     printed = capsys.readouterr().out

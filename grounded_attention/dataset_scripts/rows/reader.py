@@ -56,6 +56,7 @@ def grounded_rows(
     split: str | None = None,
     *,
     images: str | os.PathLike[str] | None = None,
+    config: str | None = None,
     max_rows: int | None = None,
     **options: Any,
 ) -> "GroundedRows":
@@ -76,8 +77,9 @@ def grounded_rows(
             scale (`pixels`, `0..1`, `0..1000`, any `0..N`), or both, such as `"xywh pixels"`.
         split (`str`, *optional*): The split to read, by any name; all by default.
         images (`str` or `os.PathLike`, *optional*): A folder of the pictures that rows name.
+        config (`str`, *optional*): The configuration of a data set on the Hub.
         max_rows (`int`, *optional*): The largest number of rows.
-        options: Further arguments of `datasets.load_dataset`, such as `streaming=True`.
+        options: Further arguments of `datasets.load_dataset`, such as `streaming=True` or `revision="main"`.
 
     Returns:
         `GroundedRows`: The rows, which can be iterated again and again, and their `report`.
@@ -93,6 +95,8 @@ def grounded_rows(
     if max_rows is not None and max_rows < 1:
         raise DataError("bad max_rows", found=max_rows, expected="a whole number from 1")
     said = Reading() if boxes is None else parse_reading(boxes)
+    if config is not None:
+        options["name"] = config
     opened = open_source(source, split, **options)
     chosen = _choose_split(opened, split)
     return GroundedRows(
