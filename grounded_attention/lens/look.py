@@ -25,8 +25,7 @@ from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import check_one_of
 
 from . import FORMS, ROWS
-from .crop import SIDE, crop_box
-from .forms import find_sinks, localization_heads, relative, rollout_rows, without_sinks
+from .forms import SIDE, crop_box, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import (
     RowReader,
     Sequenced,

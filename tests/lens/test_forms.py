@@ -9,8 +9,8 @@ import torch
 
 from grounded_attention.heads.choosing import elbow
 from grounded_attention.heads.maps import spatial_entropy
-from grounded_attention.lens.crop import crop_box
 from grounded_attention.lens.forms import (
+    crop_box,
     find_sinks,
     localization_heads,
     relative,
