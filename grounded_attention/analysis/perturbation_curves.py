@@ -20,6 +20,7 @@ from torch import Tensor
 from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.modeling.finite_numbers import finite_outputs
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.whole_files import write_text
 
 from . import MAPS, STEPS
@@ -28,7 +29,7 @@ from .relevancy import Reader, region_maps
 MOST = "most"
 LEAST = "least"
 RANDOM = "random"
-Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
+Scores = Callable[[Any, Columns], Sequence[float | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class PerturbationCurves:
     image_ids: tuple[str, ...]
     items: np.ndarray
     sums: np.ndarray
-    about: dict[str, Any] = field(default_factory=dict)
+    about: Fields = field(default_factory=dict)
 
     @property
     def maps(self) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ class PerturbationCurves:
         """Area under each curve by the trapezoidal rule, (C,) in [0, 1]: the mean accuracy over the removal."""
         return np.trapezoid(self.accuracy, self.fractions, axis=-1)
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[Fields]:
         """The areas of each map and of the random order, with bootstrap intervals over images."""
         by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
         index = {curve: place for place, curve in enumerate(self.curves)}
@@ -71,7 +72,7 @@ class PerturbationCurves:
             most, least = (by_image[:, index[name, order]] for order in orders)
             columns = np.stack([most, least, least - most], axis=1)
             low, high = ratio_intervals(columns, self.items)
-            row: dict[str, Any] = {"map": name}
+            row: Fields = {"map": name}
             for place, key in enumerate((MOST, LEAST, "gap")):
                 row[key] = float(columns[:, place].sum() / self.items.sum())
                 row[f"{key}_low"], row[f"{key}_high"] = float(low[place]), float(high[place])
@@ -106,22 +107,22 @@ class PerturbationCurves:
         return folder
 
 
-def area_text(row: Mapping[str, Any], name: str) -> str:
+def area_text(row: Row, name: str) -> str:
     """Formats an area or the gap of a summary row with its interval."""
     return f"{row[name]:.3f} ({interval_text((row[f'{name}_low'], row[f'{name}_high']), '.3f')})"
 
 
 def perturb(
     model: Any,
-    batches: Iterable[tuple[Mapping[str, Any], Sequence[str]]],
+    batches: Iterable[tuple[Batch, Sequence[str]]],
     *,
-    inputs: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    inputs: Callable[[Batch], Batch],
     read_out: Reader,
     scores: Scores,
     maps: Sequence[str] = MAPS,
     steps: int = STEPS,
     seed: int = 0,
-    about: Mapping[str, Any] | None = None,
+    about: Columns | None = None,
 ) -> PerturbationCurves:
     """Computes the curves of some maps."""
     if steps < 1:
@@ -167,8 +168,8 @@ def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, seen: int)
 @torch.no_grad()
 def _measure(
     model: Any,
-    model_inputs: Mapping[str, Any],
-    batch: Mapping[str, Any],
+    model_inputs: Batch,
+    batch: Batch,
     candidates: Tensor,
     ranks: Sequence[Tensor],
     fractions: np.ndarray,

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT, AttentionCall, one_stream_calls
 from grounded_attention.supervision.rollout import Blocks, rollout_blocks
+from grounded_attention.utils.named_types import Batch, Columns
 
 from . import MAPS
 
@@ -42,12 +43,10 @@ class ReadOut:
     rows: Tensor
 
 
-Reader = Callable[[Any, Mapping[str, Any]], ReadOut]
+Reader = Callable[[Any, Columns], ReadOut]
 
 
-def region_maps(
-    model: Any, inputs: Mapping[str, Any], read_out: Reader, maps: Sequence[str] = MAPS
-) -> dict[str, Tensor]:
+def region_maps(model: Any, inputs: Batch, read_out: Reader, maps: Sequence[str] = MAPS) -> dict[str, Tensor]:
     """Computes relevancy maps over the regions of each example."""
     unknown = [name for name in maps if name not in MAPS]
     if unknown:

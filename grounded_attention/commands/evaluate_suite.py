@@ -21,6 +21,7 @@ from grounded_attention.metrics.significance import Estimate
 from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.experiments.suites import Settings, open_probes, run_suite
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
@@ -38,7 +39,7 @@ PROBES = CardSection(
     "<!-- end of the probes -->",
 )
 # Probe -> measure -> `PARTS`, as in the file of a suite.
-Numbers = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Numbers = Mapping[str, Mapping[str, Columns]]
 
 
 def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
@@ -93,11 +94,11 @@ def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> d
     return made
 
 
-def _measures(numbers: Mapping[str, Any]) -> list[str]:
+def _measures(numbers: Columns) -> list[str]:
     return [name for name in numbers if not name.endswith((BEFORE, CHANGE))]
 
 
-def _interval(told: Mapping[str, Any], form: str = ".1%") -> str:
+def _interval(told: Columns, form: str = ".1%") -> str:
     return interval_text((told["low"], told["high"]), form)
 
 

@@ -22,6 +22,7 @@ from grounded_attention.training.experiments.output import read_run
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
 from grounded_attention.training.recipes.recipe import Data, Recipe, check_names
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
@@ -68,7 +69,7 @@ def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
     return dataclasses.replace(recipe, data=data, training=training)
 
 
-def task_options(options: Evaluation, config: Any, grounded: bool) -> dict[str, Any]:
+def task_options(options: Evaluation, config: Any, grounded: bool) -> Fields:
     """The task options that the checkpoint, or the file of answers, determines."""
     task = TASKS[str(options.task)]
     if config is not None:
@@ -118,7 +119,7 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     return None
 
 
-def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, folder: str | None) -> dict[str, Any]:
+def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, folder: str | None) -> Fields:
     """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
     wanted = {image_id for part in parts for image_id in shown_images(part.judged, recipe.seed)}
     table = next(iter(tables(data).values()), None)
@@ -161,9 +162,9 @@ def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, score
     return Report(f"{recipe.task}: {Path(scored).name}", about, measured, **shown, seed=recipe.seed)
 
 
-def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
+def metrics(parts: Sequence[Scored]) -> dict[str, Fields]:
     """Split -> its numbers; with tracks the names are `<track>_<metric>`."""
-    by_split: dict[str, dict[str, Any]] = {}
+    by_split: dict[str, Fields] = {}
     for part in parts:
         named = {on_track(part.track, name): value for name, value in part.numbers.items()}
         by_split.setdefault(part.split, {}).update(named)
@@ -175,7 +176,7 @@ def write(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, scored: s
     name = Path(scored) if options.predictions is None else Path(Path(scored).stem)
     folder = Path(options.output or Path("runs", "evaluation", f"{recipe.task}_{'_'.join(name.parts[-2:])}"))
     page = build_report(to_report(parts, recipe, data, scored, options))
-    about: dict[str, Any] = {
+    about: Fields = {
         "scored": scored,
         "task": recipe.task,
         "data_dir": recipe.data.source or recipe.data.data_dir,

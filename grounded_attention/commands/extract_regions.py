@@ -56,6 +56,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
+from grounded_attention.utils.named_types import Fields
 
 from .command_line import Program
 from .models import Dtype
@@ -216,7 +217,7 @@ def extract(*, options: Extraction) -> tuple[Any, str] | None:
     return {**info, "boxes": counts} if counts else info, text
 
 
-def _extract(options: Extraction, candidates: Candidates | None) -> dict[str, Any] | None:
+def _extract(options: Extraction, candidates: Candidates | None) -> Fields | None:
     from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
     from grounded_attention.training.experiments.pretrained import find_device
     from grounded_attention.utils.open_images import open_image
@@ -236,7 +237,7 @@ def _extract(options: Extraction, candidates: Candidates | None) -> dict[str, An
     )
 
 
-def _report(info: dict[str, Any], output: str) -> str:
+def _report(info: Fields, output: str) -> str:
     summary = info["summary"]
     lines = [
         f"{info['images']:,} images with {info['regions']:,} regions of {info['feature_size']:,} feature values, "
@@ -246,7 +247,7 @@ def _report(info: dict[str, Any], output: str) -> str:
     return "\n".join(lines)
 
 
-def _box_lines(counts: dict[str, Any]) -> list[str]:
+def _box_lines(counts: Fields) -> list[str]:
     lines = [f"  {count:,} {words}" for words, count in counts.items() if isinstance(count, int) and count]
     for words, ids in counts.items():
         if isinstance(ids, list):

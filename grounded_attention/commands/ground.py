@@ -46,12 +46,13 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grounded_attention.utils.extras import require
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .command_line import Program
 from .models import ModelOptions, read_heads
@@ -142,7 +143,7 @@ class Asked:
 
 
 # What is printed: the best region of each phrase, a line about the attention, the same for `--json`, and remarks.
-Grounded = tuple[list[dict[str, Any]], str, dict[str, Any], list[str]]
+Grounded = tuple[list[Fields], str, Fields, list[str]]
 
 
 def open_input(path: str, caption: str, output: str | None) -> Image.Image:
@@ -186,7 +187,7 @@ def ground_in_regions(model: str, loading: ModelOptions, finding: RegionOptions,
     return ranked[::count], f"{count} regions; phrases: {way}; {where}", about, list(pipe.remarks)
 
 
-def choose_attention(pipe: VisualGroundingPipeline, heads: Any) -> tuple[dict[str, Any], str, dict[str, Any]]:
+def choose_attention(pipe: VisualGroundingPipeline, heads: Any) -> tuple[Fields, str, Fields]:
     """The arguments of the pipeline for layers or heads, a line about them, and the same for JSON."""
     from grounded_attention.heads.heads_file import ChosenHeads
     from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
@@ -200,9 +201,7 @@ def choose_attention(pipe: VisualGroundingPipeline, heads: Any) -> tuple[dict[st
     return {"heads": chosen.heads, "words": chosen.settings.words}, *name_chosen(chosen)
 
 
-def draw(
-    pipe: VisualGroundingPipeline, asked: Asked, ranked: Sequence[Sequence[Mapping[str, Any]]], known: dict[str, Any]
-) -> None:
+def draw(pipe: VisualGroundingPipeline, asked: Asked, ranked: Sequence[Sequence[Columns]], known: Fields) -> None:
     """Writes the picture of the phrases, or the attention of every head."""
     from grounded_attention.heads.example_attention import capture_image
     from grounded_attention.pages.explorer import explorer_page
@@ -222,7 +221,7 @@ def draw(
         write_text(path, explorer_page({Path(pipe.model.name_or_path).name: [example]}))
 
 
-def read_regions(finding: RegionOptions, image_id: str) -> dict[str, Any]:
+def read_regions(finding: RegionOptions, image_id: str) -> Fields:
     """Reads the known regions of an image: a record of a table, or boxes of a file; empty with a detector."""
     from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
@@ -293,7 +292,7 @@ def ground_in_tokens(model: str, loading: ModelOptions, heads: Any, asked: Asked
     return grounding, *name_chosen(pipe.chosen), []
 
 
-def name_chosen(chosen: ChosenHeads) -> tuple[str, dict[str, Any]]:
+def name_chosen(chosen: ChosenHeads) -> tuple[str, Fields]:
     """A line about the heads and where they were named, and the heads for JSON."""
     from grounded_attention.heads.heads_file import name_heads
 
@@ -332,7 +331,7 @@ def check_options(model: str, finding: RegionOptions, loading: ModelOptions, tok
         raise ValueError(f"{', '.join(sources)}: give one source of regions")
 
 
-def to_picture(regions: Sequence[Mapping[str, Any]], image: Image.Image) -> WordAttention:
+def to_picture(regions: Sequence[Columns], image: Image.Image) -> WordAttention:
     """Makes the input of `attention_figure`: all regions of one phrase, best first."""
     import numpy as np
 
@@ -343,7 +342,7 @@ def to_picture(regions: Sequence[Mapping[str, Any]], image: Image.Image) -> Word
     return WordAttention(regions[0]["text"], boxes, weights, np.zeros(len(boxes), bool))
 
 
-def table(grounding: Sequence[Mapping[str, Any]]) -> str:
+def table(grounding: Sequence[Columns]) -> str:
     """One line per phrase: box in pixels, detector's label, share of the attention."""
     width = max(len(one["text"]) for one in grounding)
     return "\n".join(

@@ -42,6 +42,7 @@ from grounded_attention.training.experiments.prepared_data import (
 )
 from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import markdown_table
 from grounded_attention.utils.progress import with_progress
@@ -96,7 +97,7 @@ class OwnRows:
     """What a run of `data.source` reads: its regions, the rows of each split, the picture of each image."""
 
     regions: Any
-    rows: Mapping[str, Any]
+    rows: Row
     files: Mapping[str, Path]
 
 
@@ -355,7 +356,7 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
     )
 
 
-def _json(run: Run, methods: Mapping[str, Measured], page: Path) -> dict[str, Any]:
+def _json(run: Run, methods: Mapping[str, Measured], page: Path) -> Fields:
     of_methods = {
         name: {
             "best": measured.table.best_heads(),

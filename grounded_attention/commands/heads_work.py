@@ -53,6 +53,7 @@ from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences, short_names
 from grounded_attention.utils.safe_paths import path_below
@@ -116,7 +117,7 @@ def load_examples(
 
 
 def rows_of_builder(
-    name: str, data_dir: str, splits: Sequence[str], limit: int | None, builder_options: Mapping[str, Any]
+    name: str, data_dir: str, splits: Sequence[str], limit: int | None, builder_options: Columns
 ) -> list[Any]:
     """The first rows of each split of a data set of `data build`, all without a limit."""
     builder_class = BUILDERS[name]
@@ -151,7 +152,7 @@ def _examples_of_rows(options: Heads, splits: Sequence[str]) -> Examples:
     for name in splits:
         if name not in (*there, *USUAL_SPLITS):
             rows.of_split(name)  # an error that names those that are there
-    pictures: dict[str, Any] = {}
+    pictures: Fields = {}
     limit = options.limit or None
     if there == list(splits) or len(splits) == 1:
         parts = [rows.of_split(name) for name in there] or [rows]
@@ -169,7 +170,7 @@ def _examples_of_rows(options: Heads, splits: Sequence[str]) -> Examples:
     return Examples([side[:limit] for side in sides], pictures, divided)
 
 
-def _collect(rows: Any, pictures: dict[str, Any], first: dict[str, str] | None = None) -> list[AuditExample]:
+def _collect(rows: Any, pictures: Fields, first: dict[str, str] | None = None) -> list[AuditExample]:
     """The examples of rows; their pictures are kept as they are stored, once for each image. In `first`, the name of
     each leads to that of another one in a row with it, up to one that all pictures that share rows have."""
     kept: list[AuditExample] = []
@@ -311,7 +312,7 @@ def _check_pixels(options: Heads, models: Mapping[str, tuple[Any, Any]]) -> None
             raise ValueError(f"--model {name}: the model reads pixels; give the folder of the images with --images")
 
 
-def about(options: Heads, name: str, model: Any, found: Examples, regions: RegionTable | None) -> dict[str, Any]:
+def about(options: Heads, name: str, model: Any, found: Examples, regions: RegionTable | None) -> Fields:
     """What the files say about model and data."""
     return {
         "model": name,

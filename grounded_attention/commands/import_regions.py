@@ -55,6 +55,7 @@ from grounded_attention.dataset_scripts.regions.writer import (
     finished_table,
     skip_or_refuse,
 )
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import is_quiet
 
 from .command_line import Program
@@ -73,7 +74,7 @@ def import_regions(
     feature_size: int = FEATURE_SIZE,
     detector: str | None = None,
     progress: bool = True,
-) -> dict[str, Any]:
+) -> Fields:
     """Writes the regions of legacy feature files into a region table."""
     if feature_size < 1:
         raise ValueError(f"feature_size: found {feature_size}, expected 1 or more")
@@ -94,7 +95,7 @@ def import_regions(
     return read_manifest(folder)
 
 
-def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector: str | None) -> dict[str, Any]:
+def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector: str | None) -> Fields:
     for source in sources:
         existing_source(source, format)
     files = [{"file": Path(source).name, "bytes": source_size(source)} for source in sources]
@@ -103,7 +104,7 @@ def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector
 
 def _copy(
     records: Iterable[SourceRecord], writer: RegionTableWriter, feature_size: int, on_error: str, bar: tqdm
-) -> dict[str, Any]:
+) -> Fields:
     """Writes the records that the table does not contain yet; rows skipped before an interruption are read again."""
     before = set(writer.written)
     problems: list[str] = []
@@ -139,7 +140,7 @@ def _chosen_format(source: str, format: str) -> str:
     return format
 
 
-def _report(info: dict[str, Any], output: str) -> str:
+def _report(info: Fields, output: str) -> str:
     summary = info["summary"]
     lines = [
         f"{info['images']:,} images with {info['regions']:,} regions, {summary['rows']:,} rows read, "
@@ -168,7 +169,7 @@ def regions(
         resume: continue an interrupted import
         feature_size (D): feature values per region
     """
-    how: dict[str, Any] = {"on_error": on_error, "resume": resume, "feature_size": feature_size}
+    how: Fields = {"on_error": on_error, "resume": resume, "feature_size": feature_size}
     info = import_regions(sources, _chosen_format(sources[0], format), output, **how)
     return info, _report(info, output)
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import parse_yaml
+from grounded_attention.utils.named_types import Fields
 
 if TYPE_CHECKING:
     from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
@@ -29,12 +30,12 @@ def pairs(texts: Sequence[str] | None, what: str, form: str = "KEY=VALUE") -> di
     return found
 
 
-def yaml_pairs(texts: Sequence[str] | None, what: str, form: str = "KEY=VALUE") -> dict[str, Any]:
+def yaml_pairs(texts: Sequence[str] | None, what: str, form: str = "KEY=VALUE") -> Fields:
     """The same with values in YAML."""
     return {key: parse_yaml(value, f"{what} {key}") for key, value in pairs(texts, what, form).items()}
 
 
-def settings(texts: Sequence[str]) -> dict[str, Any]:
+def settings(texts: Sequence[str]) -> Fields:
     """The keys of recipes that commands take which evaluate a checkpoint (`--set`)."""
     values = yaml_pairs(texts, "--set", RECIPE)
     for key in values:
@@ -43,14 +44,14 @@ def settings(texts: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def below(section: str, values: dict[str, Any]) -> dict[str, Any]:
+def below(section: str, values: Fields) -> Fields:
     """The settings of one section, such as `options.`, with the section removed from the keys."""
     return {key.removeprefix(section): value for key, value in values.items() if key.startswith(section)}
 
 
-def read_columns(texts: Sequence[str] | None) -> dict[str, Any]:
+def read_columns(texts: Sequence[str] | None) -> Fields:
     """What `--columns` says; several columns, or names of classes, are separated by commas."""
-    columns: dict[str, Any] = {}
+    columns: Fields = {}
     for name, value in pairs(texts, "--columns", "WHAT=COLUMN, such as text=answer").items():
         columns[name] = value.split(",") if "," in value or name == "names" else value
     return columns
@@ -63,11 +64,11 @@ def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in fields if field.name not in general}
 
 
-def parse_options(builder: type[LocalBuilder], texts: Sequence[str]) -> dict[str, Any]:
+def parse_options(builder: type[LocalBuilder], texts: Sequence[str]) -> Fields:
     """The options of a builder, which checks them. A value is YAML unless the option is a text."""
     known = options_of(builder)
     kinds = typing.get_type_hints(builder.BUILDER_CONFIG_CLASS)
-    options: dict[str, Any] = {}
+    options: Fields = {}
     for key, text in pairs(texts, "option").items():
         if key not in known:
             raise DataError("unknown option", found=f"{key}={text}", expected=f"one of {', '.join(known)}")

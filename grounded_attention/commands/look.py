@@ -28,6 +28,7 @@ examples:
 from typing import Annotated, Any
 
 from grounded_attention.lens import ROWS
+from grounded_attention.utils.named_types import Fields
 
 from .command_line import Program, explain_error
 from .models import ModelOptions, read_heads
@@ -74,7 +75,7 @@ def look(
     models = [model] if beside is None else [model, beside]
     if len(inputs) * len(models) > 1 and not output.endswith(".html"):
         raise ValueError(f"--output {output}: two models or rows need a page, a name that ends in .html")
-    asked: dict[str, Any] = {
+    asked: Fields = {
         "answer": answer,
         "form": form,
         "rows": rows,

@@ -3,7 +3,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from grounded_attention.labelling.run import ImagePath, caption_rows, captions_d
 from grounded_attention.labelling.zero_shot import load_zero_shot
 from grounded_attention.pages.rows_page import row_card, rows_page
 from grounded_attention.training.experiments.pretrained import find_device, load_pipeline, split_revision
+from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.whole_files import write_text
@@ -105,7 +106,7 @@ def load_grounder(options: Grounding, device: torch.device) -> Grounder:
         if options.regions is None:
             raise ValueError(f"--grounder {name}: a checkpoint of this project needs --regions")
         return AttentionGrounder(load_pipeline(name, device=device), name, RegionTable.open(options.regions))
-    loading: dict[str, Any] = {
+    loading: Fields = {
         "revision": revision,
         "device": device,
         "dtype": getattr(torch, options.dtype or "float32"),
@@ -139,7 +140,7 @@ def image_paths(source: Path) -> ImagePath:
         raise MissingFileError("no such folder or list of images", file=source)
     files = {image.image_id: image.path for image in list_images(source)}
 
-    def find(row: Mapping[str, Any]) -> Path:
+    def find(row: Row) -> Path:
         if row["image_id"] not in files:
             raise DataError("the list does not have the image", file=source, where=f"image {row['image_id']}")
         return files[row["image_id"]]
@@ -147,12 +148,10 @@ def image_paths(source: Path) -> ImagePath:
     return find
 
 
-def _read_captions(
-    words: Captions, given: Sequence[str], state: PartialState
-) -> tuple[datasets.Dataset, dict[str, Any]]:
+def _read_captions(words: Captions, given: Sequence[str], state: PartialState) -> tuple[datasets.Dataset, Fields]:
     """The captions, and the facts about them for the provenance. The first process builds, the others read."""
     builder: Any
-    options: dict[str, Any] = {}
+    options: Fields = {}
     if words.data is not None:
         images = words.images and str(words.images)
         source = RowSource(words.data, words.split, images, words.columns, words.boxes, words.limit)  # type: ignore[arg-type]

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.utils.named_types import Fields
+
 from .command_line import Program
 from .key_values import read_columns
 
@@ -48,7 +50,7 @@ def push(
     from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    given: dict[str, Any] = {
+    given: Fields = {
         "boxes": boxes,
         "images": images,
         "outside_pictures": outside_pictures,

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from grounded_attention.utils.named_types import Fields
+
 from .key_values import read_columns
 from .number_options import Positive
 
@@ -38,7 +40,7 @@ class RowSource:
         """Refuses options that say how `--data` is read where it is not given."""
         refuse_row_options(self, *(names or ("split", "images", "columns", "boxes", "max_rows")))
 
-    def pictured(self) -> list[dict[str, Any]]:
+    def pictured(self) -> list[Fields]:
         """The first rows that have a picture, of as many as `--max-rows` says, one by default."""
         count = self.max_rows or 1
         with_pictures = [row for row in self.open(max_rows=count) if row.keys() & {"image", "images"}]

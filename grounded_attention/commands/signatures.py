@@ -16,10 +16,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from grounded_attention.utils.named_types import Fields
+
 _DESCRIBED = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
 
 
-SEVERAL: dict[Any, dict[str, Any]] = {list: {"action": "append"}, tuple: {"action": "extend", "nargs": "+"}}
+SEVERAL: dict[Any, Fields] = {list: {"action": "append"}, tuple: {"action": "extend", "nargs": "+"}}
 
 
 class Parameter(NamedTuple):
@@ -67,11 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser, function: Callable[..., Any])
             parser.add_argument(each.name, nargs="+" if required else "*", **settings)
 
 
-def _settings(hint: Any) -> dict[str, Any]:
+def _settings(hint: Any) -> Fields:
     """How argparse reads a value of a type."""
     if hint is bool:
         return {"action": "store_true"}
-    settings: dict[str, Any] = {}
+    settings: Fields = {}
     rule = None
     while inside := get_args(hint):
         if get_origin(hint) in SEVERAL:
@@ -84,7 +86,7 @@ def _settings(hint: Any) -> dict[str, Any]:
     return settings | {"choices": list(rule), "type": hint}
 
 
-def call(function: Callable[..., Any], given: dict[str, Any]) -> Any:
+def call(function: Callable[..., Any], given: Fields) -> Any:
     """Calls a function with what a parser has read."""
     hints = get_type_hints(function)
     arguments = {}

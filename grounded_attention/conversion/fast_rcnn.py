@@ -14,9 +14,10 @@ import torch
 
 from grounded_attention.modeling.configuration_fast_rcnn import FastRCNNConfig
 from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFeatures
+from grounded_attention.utils.named_types import Columns
 
 from .errors import CheckpointError
-from .fields import ConfigFields, Fields, settle_fields
+from .fields import ConfigFields, settle_fields
 from .keys import Conversion, Keys, Rename, Weights, rename_prefix
 from .original_family import UNKNOWN, OriginalFamily
 
@@ -90,7 +91,7 @@ def check_second_head(weights: Weights, conversion: Conversion) -> None:
             )
 
 
-def read_image_fields(conversion: Conversion, prefix: str, overrides: Fields) -> ConfigFields:
+def read_image_fields(conversion: Conversion, prefix: str, overrides: Columns) -> ConfigFields:
     """Reads the fields of [`FastRCNNConfig`] from the tensor shapes; others have the values of the public code."""
     if not any(name.startswith(prefix) for name in conversion.weights):  # only requested with --config
         return settle_fields({}, _PUBLIC_SETTINGS, overrides, FastRCNNConfig, _PUBLIC)
@@ -135,7 +136,7 @@ class FastRCNNFamily(OriginalFamily):
             own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)
             conversion.left_out |= dict.fromkeys(own, "not part of the pixel network")
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         return read_image_fields(conversion, "", overrides)
 
 

@@ -1,12 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The fields of a configuration and their source: the file, --config, or an assumption."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
+
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .errors import CheckpointError, OverrideError
 
@@ -15,7 +17,6 @@ _PROPERTIES = ("answers", "num_labels")
 
 COUNTED = "counted in the keys; the file does not show whether its last layers are missing"
 
-Fields = Mapping[str, Any]  # of a configuration
 Config = TypeVar("Config", bound=PreTrainedConfig)
 
 
@@ -23,13 +24,13 @@ Config = TypeVar("Config", bound=PreTrainedConfig)
 class ConfigFields:
     """Fields of a configuration, grouped by their source."""
 
-    read: dict[str, Any] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
-    assumed: dict[str, Any] = field(default_factory=dict)
+    read: Fields = field(default_factory=dict)
+    given: Fields = field(default_factory=dict)
+    assumed: Fields = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     nested: dict[str, "ConfigFields"] = field(default_factory=dict)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Fields:
         """All fields, as arguments of the configuration class."""
         return {
             **self.assumed,
@@ -38,7 +39,7 @@ class ConfigFields:
             **{name: fields.values() for name, fields in self.nested.items()},
         }
 
-    def account(self) -> dict[str, dict[str, Any]]:
+    def account(self) -> dict[str, Fields]:
         """The fields by source for conversion.json; nested fields have names such as `vision_config.depths`."""
         parts = {name: dict(getattr(self, name)) for name in ("read", "given", "assumed", "notes")}
         for name, fields in self.nested.items():
@@ -48,7 +49,11 @@ class ConfigFields:
 
 
 def settle_fields(
-    read: Fields, assumed: Fields, overrides: Fields, config_class: type[PreTrainedConfig], public: Sequence[Fields]
+    read: Columns,
+    assumed: Columns,
+    overrides: Columns,
+    config_class: type[PreTrainedConfig],
+    public: Sequence[Columns],
 ) -> ConfigFields:
     """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
     overrides = _check_given(overrides, config_class)
@@ -63,7 +68,7 @@ def settle_fields(
     return fields
 
 
-def _settle_by_width(fields: ConfigFields, public: Sequence[Fields]) -> None:
+def _settle_by_width(fields: ConfigFields, public: Sequence[Columns]) -> None:
     width, *names = public[0]
     if width not in fields.read:
         return
@@ -94,7 +99,7 @@ def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place
     fields.notes[name] = f"counted in the keys; public files with {place} have the same" if values else COUNTED
 
 
-def _check_given(overrides: Fields, config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+def _check_given(overrides: Columns, config_class: type[PreTrainedConfig]) -> Fields:
     """Checks that the given fields exist, and returns them with their main names."""
     known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
     unknown = sorted(set(overrides) - known)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, open_data, read_json
+from grounded_attention.utils.named_types import Fields
 
 from .errors import CheckpointError, OverrideError, name_some
 from .keys import plain_key
@@ -130,7 +131,7 @@ def _explain_load_error(error: Exception) -> str:
     return "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."
 
 
-def read_overrides(path: Path | None) -> dict[str, Any]:
+def read_overrides(path: Path | None) -> Fields:
     """Reads config fields from a JSON file; empty without a file. Raises an `OverrideError` for other content."""
     fields = {} if path is None else read_json(path, MAX_CONFIG_BYTES)
     if not isinstance(fields, dict):

@@ -4,7 +4,7 @@
 Checkpoints of the LXMERT in transformers need no conversion: the classes of this project load them.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
 from grounded_attention.modeling.modeling_lxmert import (
@@ -13,8 +13,9 @@ from grounded_attention.modeling.modeling_lxmert import (
     LXMERTForVisualReasoning,
     LXMERTModel,
 )
+from grounded_attention.utils.named_types import Columns, Fields
 
-from .fields import ConfigFields, Fields
+from .fields import ConfigFields
 from .keys import Conversion, Keys, Pairs, Weights, Wrapper
 from .original_family import OriginalFamily
 
@@ -77,20 +78,18 @@ class LXMERTFamily(OriginalFamily):
             return "LXMERTForVisualReasoning"
         return "LXMERTForVisualQuestionAnswering"
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """The answers of --answers are those of pre-training in its file."""
         if conversion.class_name == "LXMERTForPreTraining":
             overrides = {"qa_answers" if name == "answers" else name: value for name, value in overrides.items()}
         return super().read_fields(conversion, overrides)
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
+    def read_more(self, conversion: Conversion, overrides: Columns, read: Columns) -> Columns:
         """Which heads of pre-training there are, and their sizes."""
         if conversion.class_name != "LXMERTForPreTraining":
             return {}
         decoders = {name: f"obj_predict_head.decoder_dict.{name}.weight" for name in ("obj", "attr", "feat")}
-        fields: dict[str, Any] = {
-            f"visual_{name}_loss": decoder in conversion.weights for name, decoder in decoders.items()
-        }
+        fields: Fields = {f"visual_{name}_loss": decoder in conversion.weights for name, decoder in decoders.items()}
         fields["task_obj_predict"] = "obj_predict_head.transform.dense.weight" in conversion.weights
         fields["task_qa"] = _ANSWERS in conversion.weights
         counted = {

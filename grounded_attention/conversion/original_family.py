@@ -9,17 +9,18 @@ imports: a file of another family, duplicate keys, unknown fields, gaps in the n
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.modeling.finite_numbers import is_finite
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .errors import CheckpointError, OverrideError, name_some
-from .fields import ConfigFields, Fields, make_config, settle_fields
+from .fields import ConfigFields, make_config, settle_fields
 from .file import check_family
 from .keys import (
     Conversion,
@@ -78,8 +79,8 @@ class OriginalFamily:
     sizes: ClassVar[Mapping[str, tuple[str, int]]] = {}
     layers: ClassVar[Mapping[str, str]] = {}
     answers: ClassVar[Mapping[str, str]] = {}
-    assumed: ClassVar[Fields] = {}
-    public: ClassVar[tuple[Fields, ...]]
+    assumed: ClassVar[Columns] = {}
+    public: ClassVar[tuple[Columns, ...]]
     droppable: ClassVar[Mapping[str, str]] = {}
 
     def detect_class(self, weights: Weights, originals: Keys) -> str:
@@ -92,9 +93,9 @@ class OriginalFamily:
         """The rule for the keys (without wrappers) of a class."""
         return partial(rename_prefix, (*self.trunk, *self.heads.get(class_name, ())))
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """The config fields: `settle_fields` on the fields that the weights with our names determine."""
-        read: dict[str, Any] = {field: conversion.shape(name)[axis] for field, (name, axis) in self.sizes.items()}
+        read: Fields = {field: conversion.shape(name)[axis] for field, (name, axis) in self.sizes.items()}
         read |= {field: conversion.count_layers(prefix) for field, prefix in self.layers.items()}
         classifier = self.answers.get(conversion.class_name)
         if classifier and {"answers", "id2label"}.isdisjoint(overrides):
@@ -102,7 +103,7 @@ class OriginalFamily:
         read |= self.read_more(conversion, overrides, read)
         return settle_fields(read, self.assumed, overrides, self.config_class, self.public)
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
+    def read_more(self, conversion: Conversion, overrides: Columns, read: Columns) -> Columns:
         """Further fields that the weights determine, beside those that are `read`."""
         return {}
 
@@ -152,7 +153,7 @@ class OriginalFamily:
         self.finish(conversion, bare)
         return conversion
 
-    def build_model(self, state_dict: Weights, overrides: Fields | None = None) -> tuple[PreTrainedModel, Conversion]:
+    def build_model(self, state_dict: Weights, overrides: Columns | None = None) -> tuple[PreTrainedModel, Conversion]:
         """Makes our model with original weights, others by seed 0, and a record of every tensor."""
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, overrides or {})

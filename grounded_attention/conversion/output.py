@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.whole_files import make_folder
 
 from .errors import CheckpointError, name_some
@@ -44,7 +44,7 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
             )
 
 
-def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:
+def write_model(model: PreTrainedModel, record: Row, output: Path) -> None:
     """Writes a Hub directory with `record` as conversion.json, atomically."""
     make_folder(output.parent)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
@@ -65,7 +65,7 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
             raise
 
 
-def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
+def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> Fields:
     """The record of a conversion, for conversion.json."""
     with checkpoint.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -95,7 +95,7 @@ def format_summary(conversion: Conversion, others: list[str], output: Path) -> s
     return "\n".join(f"{label:<12} {text}" for label, text in rows)
 
 
-def _list_fields(account: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _list_fields(account: Mapping[str, Columns]) -> list[tuple[str, str]]:
     """Rows of the config fields: read, given, assumed, and every uncertain one with its reason."""
     notes = account["notes"]
     rows = []

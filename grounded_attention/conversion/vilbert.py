@@ -1,13 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts checkpoints of the public ViLBERT code (the first one and 12-in-1); every key is recorded."""
 
-from typing import Any
-
 from grounded_attention.modeling.configuration_vilbert import ViLBertConfig
 from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, ViLBertForPreTraining, ViLBertModel
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .errors import CheckpointError, OverrideError
-from .fields import ConfigFields, Fields
+from .fields import ConfigFields
 from .keys import Conversion, Weights
 from .original_family import CONSTANTS, OriginalFamily
 
@@ -108,7 +107,7 @@ class ViLBertFamily(OriginalFamily):
                 if target in merged:
                     conversion.converted[key] = plain
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """Also checks that the schedule has the co-attention layers of the file."""
         fields = super().read_fields(conversion, _adapt_given(overrides))
         calls = len(fields.values().get("t_biattention_id", ()))
@@ -120,10 +119,10 @@ class ViLBertFamily(OriginalFamily):
             )
         return fields
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
+    def read_more(self, conversion: Conversion, overrides: Columns, read: Columns) -> Columns:
         """Task tokens, and sizes of the heads."""
         names = conversion.weights
-        fields: dict[str, Any] = {"task_specific_tokens": _TASK_TOKENS in names, "dynamic_attention": _GATE in names}
+        fields: Fields = {"task_specific_tokens": _TASK_TOKENS in names, "dynamic_attention": _GATE in names}
         if _TASK_TOKENS in names:
             fields["num_task_tokens"] = conversion.shape(_TASK_TOKENS)[0]
         if conversion.class_name != "ViLBertModel":
@@ -143,7 +142,7 @@ class ViLBertFamily(OriginalFamily):
         return fields
 
 
-def _adapt_given(overrides: Fields) -> Fields:
+def _adapt_given(overrides: Columns) -> Columns:
     """Fields of a public configuration file with the names and values of ours."""
     kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
     target = kept.get("visual_target")

@@ -12,8 +12,8 @@ from grounded_attention.modeling.modeling_visualbert import (
     VisualBERTForVisualReasoning,
     VisualBERTModel,
 )
+from grounded_attention.utils.named_types import Columns
 
-from .fields import Fields
 from .keys import Conversion, Keys, Pairs, Weights, Wrapper
 from .original_family import CONSTANTS, OriginalFamily
 
@@ -89,7 +89,7 @@ class VisualBERTFamily(OriginalFamily):
             return name
         return _CLASSIFIERS.get(classifier.shape[0], name)
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
+    def read_more(self, conversion: Conversion, overrides: Columns, read: Columns) -> Columns:
         """Whether the file has the layer of a model without early fusion."""
         late = any(name.startswith("visual_bert.additional_layer.") for name in conversion.weights)
         return {"bypass_transformer": late}

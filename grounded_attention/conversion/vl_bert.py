@@ -21,10 +21,11 @@ from grounded_attention.modeling.modeling_vl_bert import (
     VLBertForVisualQuestionAnswering,
     VLBertModel,
 )
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .errors import CheckpointError, OverrideError
 from .fast_rcnn import IGNORED, check_second_head, read_image_fields, rename_image_key
-from .fields import ConfigFields, Fields, make_config
+from .fields import ConfigFields, make_config
 from .keys import Conversion, Keys, Rename, Weights, Wrapper, rename_prefix
 from .original_family import OriginalFamily
 
@@ -36,7 +37,7 @@ _WORDS = "vl_bert.embeddings.word_embeddings.weight"
 _PROJECTION = "vl_bert.region_encoder.projection.weight"
 
 
-def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFields | None:
+def _read_vision(conversion: Conversion, overrides: Fields) -> ConfigFields | None:
     """The fields of the pixel network, removed from `overrides`; `None` without a pixel network."""
     inside = any(name.startswith(VISION) for name in conversion.weights)
     fields = overrides.pop("vision_config", {})
@@ -49,15 +50,15 @@ def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFie
     return read_image_fields(conversion, VISION, fields)
 
 
-def _read_trunk(conversion: Conversion) -> Fields:
+def _read_trunk(conversion: Conversion) -> Columns:
     scale = conversion.weights.get("vl_bert.embeddings.text_visual.norm.weight")
-    fields: dict[str, Any] = {"visual_norm": scale is None or scale.dim() > 0}
+    fields: Fields = {"visual_norm": scale is None or scale.dim() > 0}
     if conversion.class_name == "VLBertModel":  # task classes set it themselves
         fields["use_pooler"] = "vl_bert.pooler.dense.weight" in conversion.weights
     return fields
 
 
-def _read_heads(conversion: Conversion) -> Fields:
+def _read_heads(conversion: Conversion) -> Columns:
     weights = conversion.weights
     heads = {name.partition(".")[0] for name in weights}
     fields = dict[str, Any]()
@@ -85,7 +86,7 @@ def _read_heads(conversion: Conversion) -> Fields:
     return fields
 
 
-def _read_answer_head(conversion: Conversion) -> Fields:
+def _read_answer_head(conversion: Conversion) -> Columns:
     parts = {".".join(name.split(".")[:2]) for name in conversion.weights}
     if "answer_head.transform" in parts:
         return {"answer_head": "mlm"}
@@ -267,7 +268,7 @@ class VLBertFamily(OriginalFamily):
             names[_REGION_MASK] = "end-to-end pre-training masks pixels instead"
         return names
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """Also reads the fields of the pixel network, and checks the width of the projection of regions."""
         overrides = dict(overrides)
         vision = _read_vision(conversion, overrides)
@@ -282,7 +283,7 @@ class VLBertFamily(OriginalFamily):
         _check_projection(conversion, make_config(VLBertConfig, fields))
         return fields
 
-    def read_more(self, conversion: Conversion, overrides: Fields, read: Fields) -> Fields:
+    def read_more(self, conversion: Conversion, overrides: Columns, read: Columns) -> Columns:
         """Options of the trunk, and sizes of the heads."""
         fields = {**_read_trunk(conversion), **_read_heads(conversion)}
         if not conversion.fields.nested:

@@ -12,8 +12,10 @@ from typing import ClassVar
 
 import torch
 
+from grounded_attention.utils.named_types import Columns
+
 from .errors import CheckpointError, OverrideError
-from .fields import ConfigFields, Fields
+from .fields import ConfigFields
 from .file import VOLTA
 from .keys import Conversion, Keys, Pairs, Rename, Weights, plain_key, rename_prefix
 from .original_family import CONSTANTS, UNKNOWN, OriginalFamily
@@ -63,7 +65,7 @@ class VoltaFamily(OriginalFamily):
         """Pairs for the modules of the sub-layers, and those that depend on the configuration."""
 
     @abstractmethod
-    def give_fields(self) -> Fields:
+    def give_fields(self) -> Columns:
         """Our configuration fields that the file of --config gives."""
 
     def make_rename(self, class_name: str, keys: Keys) -> Rename:
@@ -106,7 +108,7 @@ class VoltaFamily(OriginalFamily):
                 )
         super().finish(conversion, weights)
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """The fields of the configuration, checked against the tensors; `overrides` are those of --config."""
         return super().read_fields(conversion, {**self.give_fields(), **self.config.others})
 
@@ -135,7 +137,7 @@ class VoltaFamily(OriginalFamily):
                     f"{self.family} has one for both streams."
                 )
 
-    def text_fields(self) -> Fields:
+    def text_fields(self) -> Columns:
         """The fields of all families."""
         names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob pooler_size "
         names += "attention_probs_dropout_prob fusion_method"

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
+from grounded_attention.utils.named_types import Columns
+
 from .errors import OverrideError
-from .fields import ConfigFields, Fields
+from .fields import ConfigFields
 from .file import VOLTA, read_overrides, recognise
 from .keys import Conversion, Keys, Pairs, Weights
 from .lxmert import LXMERTFamily
@@ -70,7 +72,7 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
             )
         return targets[0]
 
-    def give_fields(self) -> Fields:
+    def give_fields(self) -> Columns:
         """The fields of ViLBERT; the co-attention may have sizes of its own, the same in every layer."""
         config = self.config
         names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
@@ -164,14 +166,14 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
     def _has_background(self) -> bool:
         return not {"0", "6"}.isdisjoint(self.config.targets)
 
-    def read_fields(self, conversion: Conversion, overrides: Fields) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """Also notes the missing background."""
         fields = super().read_fields(conversion, overrides)
         if self._has_background() and "num_object_labels" in fields.read:
             fields.notes["num_object_labels"] = "one less than in the file: row 0, the background, is left out"
         return fields
 
-    def give_fields(self) -> Fields:
+    def give_fields(self) -> Columns:
         counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.steps.items()}
         return {
             **self.text_fields(),
@@ -219,7 +221,7 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
         if types is not None:
             conversion.weights[name] = torch.cat([types[:2].flip(0), types[2:]])
 
-    def give_fields(self) -> Fields:
+    def give_fields(self) -> Columns:
         return {**self.text_fields(), "pooler_act": "relu", "num_hidden_layers": len(self.steps["t"])}
 
 
@@ -231,13 +233,13 @@ VOLTA_FAMILIES: dict[str, type[VoltaFamily]] = {
 }
 
 
-def is_volta(keys: Keys, overrides: Fields) -> bool:
+def is_volta(keys: Keys, overrides: Columns) -> bool:
     """Whether a file, or the configuration given for it, is one of VOLTA."""
     origin = recognise(keys)
     return MARK in overrides or (origin is not None and origin.title == VOLTA)
 
 
-def make_volta_converter(family: str, overrides: Fields) -> VoltaFamily:
+def make_volta_converter(family: str, overrides: Columns) -> VoltaFamily:
     """The converter for the checkpoints of a configuration."""
     if MARK not in overrides:
         raise OverrideError(

@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
+from grounded_attention.utils.named_types import Columns
+
 from .errors import OverrideError
-from .fields import Fields
 
 # The mark of such a configuration.
 MARK = "tt_attn_sublayers"
 STREAMS = {"t": "text", "v": "regions"}
 # Configuration field -> the value of the public code for a missing field.
-DEFAULTS: Fields = {
+DEFAULTS: Columns = {
     "hidden_size": 768,
     "num_attention_heads": 12,
     "intermediate_size": 3072,
@@ -71,7 +72,7 @@ class Step(NamedTuple):
 class VoltaConfig:
     """A VOLTA configuration."""
 
-    def __init__(self, fields: Fields):
+    def __init__(self, fields: Columns):
         self.fields = {**DEFAULTS, **fields}
         self.lists = {
             name: _read_list(name, fields.get(name, ())) for name in (*_ATTENTION, *_FEED_FORWARD, *_OTHER_LISTS)

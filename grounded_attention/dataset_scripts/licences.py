@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Licences of the data sets, and the check that runs before anything is pushed to the Hub."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns, Fields
 
 ALLOWED = "allowed"
 FORBIDDEN = "forbidden"
@@ -67,7 +67,7 @@ def generated_scenes(data_dir: Path, sources: Iterable[Path]) -> bool:
     return all(path.resolve().is_relative_to(root) for path in sources if path.exists())
 
 
-def read_scenes(data_dir: Path) -> dict[str, Any] | None:
+def read_scenes(data_dir: Path) -> Fields | None:
     """Reads from what generated scenes were drawn."""
     root = data_dir if data_dir.is_dir() else data_dir.parent
     try:
@@ -78,7 +78,7 @@ def read_scenes(data_dir: Path) -> dict[str, Any] | None:
         return None
 
 
-def scenes_command(scenes: Mapping[str, Any], output: str) -> str:
+def scenes_command(scenes: Columns, output: str) -> str:
     """Returns the command line that draws scenes again."""
     drawn = f"--images {scenes['images']} --seed {scenes['seed']}{' --held-out' if scenes.get('held_out') else ''}"
     return f"grounded-attention data scenes --output {output} {drawn}"

@@ -5,6 +5,8 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grounded_attention.utils.named_types import Fields
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -66,7 +68,7 @@ def load_pointer_head(model: Any, unexpected: "Iterable[str]", name: str, revisi
     keys = [key for key in unexpected if key.startswith(f"{HEAD}.")]
     if not keys:
         return
-    place: dict[str, Any] = {"revision": revision or "main"}
+    place: Fields = {"revision": revision or "main"}
     index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False, **place)
     files = dict.fromkeys(keys, SAFE_WEIGHTS_NAME) if index is None else read_json(index)["weight_map"]
     weights = {}

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.supervision.head_masking import group_heads, mask_heads, output_projections
 from grounded_attention.supervision.supervise import model_device
+from grounded_attention.utils.named_types import Batch
 from grounded_attention.utils.progress import with_progress
 
 from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
@@ -162,7 +163,7 @@ class _Words(NamedTuple):
     image and text, the positions (B, T) of its words.
     """
 
-    inputs: Mapping[str, Any]
+    inputs: Batch
     grounded: Tensor
     ids: Tensor
     positions: Tensor | None = None

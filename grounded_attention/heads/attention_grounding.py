@@ -20,6 +20,7 @@ from grounded_attention.supervision import GroundingTargets, align, grounding_ta
 from grounded_attention.supervision.attention_function import layer_numbers
 from grounded_attention.supervision.method import RowGenerators, fixed_generator, observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 
 from .choosing import top_heads
 from .items import Items
@@ -58,14 +59,12 @@ class AttentionGrounding(StreamingMetric):
         self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
 
-    def prepare_batch(
-        self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
-    ) -> dict[str, Any]:
+    def prepare_batch(self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator) -> Fields:
         """The targets to add to a batch, so that `forward_kwargs` and `update` need not compute them again."""
         judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
         return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}
 
-    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> Fields:
         """Requests the attention of grounded tokens on candidate regions and, for rollout, head-averaged maps."""
         arguments = {"output_attentions": True, **query_arguments({DIRECTION: self._targets(batch)}, batch)}
         if self.rollout:
@@ -114,7 +113,7 @@ class AttentionGrounding(StreamingMetric):
             hits.append(is_right(scores.masked_fill((columns < 0)[:, None], -1.0), targets.gold).double())
         return torch.stack(hits)
 
-    def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
+    def _targets(self, batch: Batch) -> GroundingTargets:
         return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
 
     def items(self) -> dict[str, list]:
@@ -132,7 +131,7 @@ class AttentionGrounding(StreamingMetric):
         counted = np.maximum(items[:, 0, 0], 1)
         return HeadCounts(tuple(judged) or ("",), counted, correct, share, np.zeros(len(sums)), chance[:, 0, 0])
 
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Tensor]) -> Fields:
         """Computes the numbers of a state.
 
         Args:
@@ -175,7 +174,7 @@ def token_items(targets: GroundingTargets) -> Items:
     return Items(targets.rows.cpu(), targets.columns.cpu(), example.cpu().numpy(), places, gold, nothing, [], [])
 
 
-def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
+def summarise(chosen_on: Columns, reported_on: Columns) -> Fields:
     """The headline numbers: layer and head are chosen on one split and reported on another.
 
     `interval` is that of the best head, None if it is not known; `words` is the number of grounded words.
@@ -202,7 +201,7 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     return {**headline, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
 
 
-def best_head(headline: Mapping[str, Any]) -> Estimate:
+def best_head(headline: Columns) -> Estimate:
     """How often the best head of `summarise` is right, with its interval."""
     low, high = headline.get("interval") or (nan, nan)
     return Estimate(headline["best_head"], low, high, headline.get("words", 0))

@@ -16,6 +16,7 @@ from grounded_attention.metrics.intervals import Interval
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.supervision.steering import SteeredColumns
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.named_types import Batch
 
 from .maps import BOX_RULE, TokenGrid, attended_cells
 from .statistics import ratio_intervals
@@ -147,9 +148,7 @@ def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:
 # What `steer_heads` steers towards
 
 
-def box_columns(
-    batch: Mapping[str, Any], boxes: Sequence[Any], coverage_threshold: float = 0.5, image: int = 0
-) -> SteeredColumns:
+def box_columns(batch: Batch, boxes: Sequence[Any], coverage_threshold: float = 0.5, image: int = 0) -> SteeredColumns:
     """Finds the image tokens or regions in boxes; the rows after the last image token of an example are steered.
 
     A model that reads regions attends in both directions: all rows are steered.

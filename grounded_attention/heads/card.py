@@ -3,14 +3,14 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.boxes import IOU_THRESHOLD
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import whole_file, write_text
 
@@ -75,7 +75,7 @@ HEADS_FIGURE = "heads.png"
 BEST_COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
 
 
-def heads_section(content: Mapping[str, Any]) -> str:
+def heads_section(content: Columns) -> str:
     """What `heads.json` says as Markdown; it starts with a second-level heading."""
     parts = ["## Where its heads look", " ".join(_introduction(content)), best_table(content["best"])]
     if content.get("boxes"):
@@ -86,14 +86,14 @@ def heads_section(content: Mapping[str, Any]) -> str:
     return "\n\n".join([*parts, "\n".join(limits)]) + "\n"
 
 
-def region_of(about: Mapping[str, Any]) -> str:
+def region_of(about: Columns) -> str:
     """What a region is: "region", or "image token" for a vision-language model."""
     if "coverage_threshold" in about:
         return "image token"
     return "region"
 
 
-def _introduction(content: Mapping[str, Any]) -> Iterator[str]:
+def _introduction(content: Columns) -> Iterator[str]:
     about = content["about"]
     region = region_of(about)
     where = markdown_text(_data(about))
@@ -119,7 +119,7 @@ def _introduction(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"Heads were chosen on {markdown_text(choice['split'])}."
 
 
-def best_table(best: Sequence[Mapping[str, Any]]) -> str:
+def best_table(best: Sequence[Columns]) -> str:
     """The best head of each group; of relations the most common ones."""
     relations = [one for one in best if one["kind"] == "relations"]
     common = sorted(relations, key=lambda one: (-one["items"], one["group"]))[:MOST_RELATIONS]
@@ -127,7 +127,7 @@ def best_table(best: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(BEST_COLUMNS, [best_row(one, markdown_text) for one in shown], 2)
 
 
-def best_row(best: Mapping[str, Any], shown: Callable[[str], str] = str) -> tuple[str, ...]:
+def best_row(best: Columns, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """The texts of `BEST_COLUMNS` for a head of `best` in `heads.json`; `shown` writes names of groups and layers."""
     group = "" if best["group"] == "all" else f", {shown(best['group'])}"
     head = shown(f"{best['layer']}-{best['head']}")
@@ -144,7 +144,7 @@ def best_row(best: Mapping[str, Any], shown: Callable[[str], str] = str) -> tupl
     )
 
 
-def _chosen_text(content: Mapping[str, Any]) -> str:
+def _chosen_text(content: Columns) -> str:
     about = content["about"]
     region = region_of(about)
     rank = markdown_text(str(about["options"]["rank"]))
@@ -157,13 +157,13 @@ def _chosen_text(content: Mapping[str, Any]) -> str:
     )
 
 
-def _chosen_table(chosen: Sequence[Mapping[str, Any]]) -> str:
+def _chosen_table(chosen: Sequence[Columns]) -> str:
     """Chosen heads and their scores as a Markdown table; what was not counted is left empty."""
     rows = [chosen_row(one) for one in chosen]
     return markdown_table(("head", "pointing", "95 %", "lift", "share", "entropy"), rows, aligned=True)
 
 
-def chosen_row(one: Mapping[str, Any]) -> tuple[str, ...]:
+def chosen_row(one: Columns) -> tuple[str, ...]:
     """The texts of a head of `chosen` in `heads.json`."""
     return (
         name_heads([(one["layer"], one["head"])]),
@@ -175,7 +175,7 @@ def chosen_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def boxes_table(boxes: Sequence[Mapping[str, Any]]) -> str:
+def boxes_table(boxes: Sequence[Columns]) -> str:
     """Pointing game and box accuracy of heads and baselines as a Markdown table."""
     rows = [
         (
@@ -191,7 +191,7 @@ def boxes_table(boxes: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table((head, "pointing", "95 %", "box, IoU ≥ 0.5", "95 %"), rows, aligned=True)
 
 
-def _ablation(ablation: Mapping[str, Any]) -> Iterator[str]:
+def _ablation(ablation: Columns) -> Iterator[str]:
     """What the model loses without the chosen heads, and the heads that matter most by the estimate for all heads."""
     rows = []
     for effect in (ablation["together"], *(ablation["single"] if len(ablation["single"]) > 1 else ())):
@@ -219,7 +219,7 @@ def _ablation(ablation: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _limits(content: Mapping[str, Any]) -> Iterator[str]:
+def _limits(content: Columns) -> Iterator[str]:
     about = content["about"]
     phrases = about.get("phrases", {})
     region = region_of(about)
@@ -256,15 +256,13 @@ def _limits(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"Layers {layers} see no image token (sliding windows); their heads are not ranked."
 
 
-def _data(about: Mapping[str, Any]) -> str:
+def _data(about: Columns) -> str:
     """The data and their split."""
     split = f"split {about['split']}" if about.get("split") else None
     return ", ".join(str(part) for part in (about.get("data"), split) if part)
 
 
-def put_heads_in_card(
-    content: Mapping[str, Any], path: str | Path, picture: Path | None = None, changed: str = ""
-) -> Path:
+def put_heads_in_card(content: Columns, path: str | Path, picture: Path | None = None, changed: str = "") -> Path:
     """Writes the section into a model card, with what changed and a picture beside it; returns the card."""
     section = heads_section(content)
     if changed:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import markdown_table, markdown_text
 
 from .statistics import PERMUTATIONS, Comparison, exchange_test, holm
@@ -46,7 +47,7 @@ class Changes:
         """The number of heads of the models."""
         return int((self.before.real | self.after.real).sum())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The content as JSON types."""
         content = {
             direction: {

@@ -19,6 +19,7 @@ from torch import Tensor
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import model_device
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_files import whole_file
 from grounded_attention.utils.whole_words import find_words
@@ -112,7 +113,7 @@ def capture_examples(
     model: Any,
     processor: Any,
     examples: Sequence[AuditExample],
-    regions: Mapping[str, Any] | None,
+    regions: Columns | None,
     pictures: Images,
     instruction: str | None = None,
 ) -> list[ExampleAttention]:
@@ -142,7 +143,7 @@ def capture_examples(
             grid = TokenGrid.of_tokens(boxes, candidates, CELLS)
             places = grid.cell_boxes()
             there = grid.maps(attention * candidates).flatten(3).clamp(max=1)
-            known: dict[str, Any] = {"gold": _gold(example, spans, places, _covered)[kept]}
+            known: Fields = {"gold": _gold(example, spans, places, _covered)[kept]}
         else:
             places = boxes[candidates].numpy()
             there = attention[..., candidates]
@@ -206,7 +207,7 @@ def _covered(cells: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     return np.any(match_coverage(boxes, np.broadcast_to(cells, (len(boxes), *cells.shape)), COVERAGE), axis=0)
 
 
-def _labels(regions: Mapping[str, Any], image_id: str, count: int) -> tuple[str, ...]:
+def _labels(regions: Columns, image_id: str, count: int) -> tuple[str, ...]:
     """The labels of the first `count` regions, the ones that the processor keeps."""
     names = getattr(regions, "class_names", ())
     classes = getattr(regions[image_id], "classes", None)

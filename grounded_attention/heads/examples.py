@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
 from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.named_types import Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import check_one_of
 
@@ -42,7 +43,7 @@ class AuditExample:
     size: tuple[int, int] | None = None
 
 
-def size_of(row: Mapping[str, Any]) -> tuple[int, int] | None:
+def size_of(row: Row) -> tuple[int, int] | None:
     """Width and height of a row, if it has both."""
     size = row.get("width"), row.get("height")
     return None if None in size else size  # type: ignore[return-value]
@@ -52,7 +53,7 @@ def _array(boxes: Any) -> npt.NDArray[np.float32]:
     return np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
 
 
-def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
+def grounded_examples(rows: Iterable[Row]) -> Iterator[AuditExample]:
     """Makes examples of the texts and phrases of rows, of a builder or of [`grounded_rows`].
 
     Args:
@@ -88,7 +89,7 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
 _PLACE = re.compile(r"<(?:image|img)>\s*")
 
 
-def _texts_of_row(row: Mapping[str, Any]) -> Iterator[tuple[int, AuditExample]]:
+def _texts_of_row(row: Row) -> Iterator[tuple[int, AuditExample]]:
     """The texts of a row that have phrases, with their numbers; of several pictures one after another."""
     texts = row_texts(row)
     phrases = [read_phrase(each, texts, f"image {row['image_id']}", grounded=True) for each in row["phrases"]]

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reads `heads.json`: the heads of a model that ground phrases, and how phrases ask them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from transformers.utils import cached_file
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns
 
 from . import FILE
 from .examples import PromptSettings
@@ -43,7 +44,7 @@ class ChosenHeads:
     box_rule: str = BOX_RULE
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any], source: str) -> "ChosenHeads":
+    def from_dict(cls, content: Columns, source: str) -> "ChosenHeads":
         """Reads the content of `heads.json`.
 
         Raises:

@@ -10,7 +10,7 @@ an item.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.supervise import hides_later_words
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou, check_shape, enclosing_box
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.plain_text import check_one_of
 
 from . import WORDS
@@ -60,7 +61,7 @@ class Rules:
 class HeadBatch:
     """A batch, and what an audit has to know about it."""
 
-    inputs: Mapping[str, Any]
+    inputs: Batch
     phrase_mask: np.ndarray
     gold: np.ndarray
     candidates: Tensor
@@ -193,7 +194,7 @@ class HeadInputs(ABC):
     directions: tuple[str, ...]
     batch_size: int
     rule: str
-    about: dict[str, Any]
+    about: Fields
 
     @abstractmethod
     def make(self, examples: Sequence[AuditExample]) -> HeadBatch:
@@ -211,9 +212,7 @@ class RegionInputs(HeadInputs):
     batch_size = 32
     rule = CONFIDENT
 
-    def __init__(
-        self, model: Any, processor: Any, regions: Mapping[str, Any], rules: Rules, images: Images | None = None
-    ):
+    def __init__(self, model: Any, processor: Any, regions: Columns, rules: Rules, images: Images | None = None):
         if rules.word == "prompt":
             raise ValueError("word='prompt': only a vision-language model reads a prompt whose end asks")
         self.processor = processor

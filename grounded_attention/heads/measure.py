@@ -29,6 +29,7 @@ from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.supervision.supervise import check_model, model_device
 from grounded_attention.utils.boxes import IOU_THRESHOLD
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .boxes import MappedPhrase, Way, judge_ways
@@ -63,7 +64,7 @@ def audit(
     model: Any,
     processor: Any,
     examples: Iterable[AuditExample],
-    regions: Mapping[str, Any] | None = None,
+    regions: Columns | None = None,
     *,
     relations: Iterable[AuditExample] = (),
     word: str = DEFAULT_WORD,
@@ -73,7 +74,7 @@ def audit(
     merged_box: bool = False,
     images: Images | None = None,
     instruction: str | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: Columns | None = None,
     progress: bool = True,
 ) -> HeadTable:
     """Measures where every head of a model looks, for phrases with boxes.
@@ -202,7 +203,7 @@ class Tally:
     """Sums of one direction, per group and image; its size does not depend on the number of phrases."""
 
     def __init__(self) -> None:
-        self.sums: dict[tuple[str, str], dict[str, Any]] = {}
+        self.sums: dict[tuple[str, str], Fields] = {}
 
     def add(self, items: Items, sums: Mapping[str, np.ndarray], images: Sequence[str], numbers: Sequence[int]) -> None:
         """Adds the items of a batch, with their `item_sums`."""
@@ -211,7 +212,7 @@ class Tally:
             for group in (ALL, *items.groups[item]):
                 self._add((group, images[example]), {"first": numbers[example], **parts})
 
-    def _add(self, place: tuple[str, str], sums: dict[str, Any]) -> None:
+    def _add(self, place: tuple[str, str], sums: Fields) -> None:
         known = self.sums.get(place)
         if known is None:
             self.sums[place] = sums
@@ -226,13 +227,13 @@ class Tally:
 
     def counts(self) -> dict[str, HeadCounts]:
         """Group -> its counts; "all" first, the others sorted by name; images in the order of the examples."""
-        groups: dict[str, dict[str, dict[str, Any]]] = {}
+        groups: dict[str, dict[str, Fields]] = {}
         for (group, image), sums in sorted(self.sums.items(), key=lambda place: place[1]["first"]):
             groups.setdefault(group, {})[image] = sums
         return {name: _to_counts(groups[name]) for name in sorted(groups, key=lambda name: (name != ALL, name))}
 
 
-def _to_counts(images: Mapping[str, Mapping[str, Any]]) -> HeadCounts:
+def _to_counts(images: Mapping[str, Columns]) -> HeadCounts:
     sums = [*images.values()]
     arrays = {name: np.stack([each[name] for each in sums]) for name in SUMS if name in sums[0]}
     return HeadCounts(tuple(images), **arrays)
@@ -247,9 +248,9 @@ class Counted:
     fitted: int = 0  # judged phrases with a right answer among their candidates
     scored: int = 0
     unscored: int = 0
-    cut: dict[str, Any] = field(default_factory=dict)  # image -> the tokens and phrases that its caption lost
+    cut: Fields = field(default_factory=dict)  # image -> the tokens and phrases that its caption lost
 
-    def groups(self, direction: str) -> dict[str, Any]:
+    def groups(self, direction: str) -> Fields:
         if direction in self.tallies:
             return self.tallies[direction].counts()
         return {}
@@ -307,7 +308,7 @@ class Maps:
         batch: HeadBatch,
         images: Sequence[str],
         numbers: Sequence[int],
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """Reads the map of each item of a batch; returns the entropies (M, L, H) of image tokens, for the table."""
         scores, _, tokens = pooled
         attention = scores.exp().masked_fill(is_hidden(scores), 0.0) / tokens[..., None]
@@ -383,7 +384,7 @@ class Measurement:
         model: Any,
         processor: Any,
         images: Images | None,
-        regions: Mapping[str, Any] | None,
+        regions: Columns | None,
         rules: Rules,
         instruction: str | None = None,
         batch_size: int | None = None,
@@ -417,7 +418,7 @@ class Measurement:
         *,
         progress: bool = False,
         maps: Maps | None = None,
-        about: Mapping[str, Any] | None = None,
+        about: Columns | None = None,
     ) -> HeadTable:
         """The table of the phrases of examples, and of related words."""
         if directions is None:
@@ -507,7 +508,7 @@ class Measurement:
                 sums |= maps.add(number, pooled, asked, batch, images, numbers)
             counted.tallies[name].add(asked, sums, images, numbers)
 
-    def table(self, entities: Counted, words: Counted, about: Mapping[str, Any] | None) -> HeadTable:
+    def table(self, entities: Counted, words: Counted, about: Columns | None) -> HeadTable:
         """The table of what was counted of entities, and of related words."""
         if not entities.fitted + words.fitted:
             logger.warning(

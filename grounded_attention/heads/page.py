@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.pages.explorer import explorer, explorer_body
 from grounded_attention.pages.page import embedded_image, folded, html_page, html_table, note
 from grounded_attention.pages.tables import conclusion
+from grounded_attention.utils.named_types import Columns
 
 from . import SAME_SPLIT
 from .card import BEST_COLUMNS, MOST_RELATIONS, NAMES, best_row, chosen_row
@@ -122,7 +122,7 @@ def _opened(
 
 
 # Name of a model, and one of its heads as in `best` of `heads.json`.
-Best = tuple[str, Mapping[str, Any]]
+Best = tuple[str, Columns]
 
 
 def _best_heads(results: Mapping[str, HeadTable], heads: Sequence[Best]) -> str:

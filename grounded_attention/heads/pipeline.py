@@ -4,7 +4,7 @@
 Importing this file registers it for every family whose image tokens are known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundin
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.open_images import open_image
 
 from .boxes import GroundedBox, ground_box
@@ -62,7 +63,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         self.chosen = ChosenHeads.named(heads) if heads is not None else ChosenHeads.of_model(self.model)
         self.chosen.check(self.model)
 
-    def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, **parameters: Any) -> tuple[Fields, Fields, Fields]:
         if parameters:
             raise TypeError(
                 f"unknown: {', '.join(sorted(parameters))}; {self.model.config.model_type} takes only heads, and with "
@@ -85,11 +86,11 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
 
     def _forward(  # type: ignore[override]
         self, input_tensors: dict[str, list[GroundingItem]], **parameters: Any
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """Where the heads look for each phrase: `boxes`, one `GroundedBox` for each phrase of each item."""
         items = input_tensors["items"]
         prompts: list[AuditExample] = []
-        images: dict[str, Any] = {}
+        images: Fields = {}
         for number, item in enumerate(items):
             images[str(number)] = item.image
             phrases = tuple(Phrase(phrase.text, phrase.start, phrase.end, boxes=_NO_BOX) for phrase in item.phrases)
@@ -105,8 +106,8 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         return {"items": [{"item": item, "boxes": boxes} for item, boxes in zip(items, of_item, strict=True)]}
 
     def postprocess(  # type: ignore[override]
-        self, model_outputs: dict[str, Any], **parameters: Any
-    ) -> list[dict[str, Any]]:
+        self, model_outputs: Fields, **parameters: Any
+    ) -> list[Fields]:
         """One dictionary for each phrase, in the form of the pipeline of this package's own families.
 
         `score` is the part of the heads' attention on the image that is in the box; `region` is the image token with
@@ -133,7 +134,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
 
 
 def ground_batch(
-    model: Any, batch: Mapping[str, Any], prompts: Sequence[AuditExample], chosen: ChosenHeads
+    model: Any, batch: Batch, prompts: Sequence[AuditExample], chosen: ChosenHeads
 ) -> list[list[GroundedBox]]:
     """The box that the chosen heads give each phrase of the prompts of a batch."""
     attention = read_phrases(get_observer(model), batch, chosen.settings.words).cpu()  # (L, B, H, P, R)

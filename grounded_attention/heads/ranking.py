@@ -4,7 +4,7 @@
 Shape letters: n phrases, L layers, H heads.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, SAME_SPLIT
@@ -60,7 +61,7 @@ class HeadRanking:
     reported_on: HeadTable
     boxes: list[BoxScore]
     ablation: Ablation | None
-    about: dict[str, Any]
+    about: Fields
     centre_size: tuple[float, float] = (0.5, 0.5)
     box_rule: str = BOX_RULE
 
@@ -69,7 +70,7 @@ class HeadRanking:
         """The chosen heads, as `pipeline("visual-grounding", heads=...)` takes them."""
         return ChosenHeads.from_dict(self.to_dict(), "the ranking")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The content of `heads.json`."""
         report = self.reported_on.counts
         choice = self.chosen_on.counts
@@ -124,7 +125,7 @@ def rank_heads(
     images: Images,
     *,
     report: Iterable[AuditExample] | None = None,
-    regions: Mapping[str, Any] | None = None,
+    regions: Columns | None = None,
     count: int = 3,
     rank: str = "pointing",
     words: str = "mean",
@@ -135,7 +136,7 @@ def rank_heads(
     merged_box: bool = False,
     relate: Relate | None = None,
     progress: bool = False,
-    about: Mapping[str, Any] | None = None,
+    about: Columns | None = None,
 ) -> HeadRanking:
     """Scores every head of every layer, chooses the best ones on some examples and reports them on others.
 
@@ -212,7 +213,7 @@ def rank_heads(
     asked = ablate is not None
     if ablate is None:
         ablate = ABLATED if regions is None else 0
-    drawn: dict[str, Any] = {"seed": seed, "progress": "ablation" if progress else None}
+    drawn: Fields = {"seed": seed, "progress": "ablation" if progress else None}
     if ablate and regions is None:
         size = batch_size or run.inputs.batch_size
         read = (run.inputs.processor, reported[:ablate], images, heads)
@@ -245,7 +246,7 @@ def evaluate_heads(
     images: Images,
     heads: ChosenHeads | str | Path | Iterable[tuple[int, int]],
     *,
-    regions: Mapping[str, Any] | None = None,
+    regions: Columns | None = None,
     batch_size: int | None = None,
     merged_box: bool = False,
     progress: bool = False,

@@ -34,8 +34,8 @@ from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
 from grounded_attention.supervision.supervise import call_layers, model_device, unwrap_model
+from grounded_attention.utils.named_types import Batch, Fields
 
-Batch = Mapping[str, Any]
 Queries = Mapping[str, tuple[Tensor, Tensor]]
 
 TEXT_TO_REGION, REGION_TO_TEXT = DIRECTIONS
@@ -114,7 +114,7 @@ class InterfaceObserver(Observer):
         """The layer of the model of each report."""
         return layer_numbers(layers)
 
-    def query_arguments(self, batch: Batch, queries: Queries) -> dict[str, Any]:
+    def query_arguments(self, batch: Batch, queries: Queries) -> Fields:
         """The keyword arguments that make the model report these rows."""
         missing = [name for name in _POSITIONS if batch.get(name) is None]
         if missing:
@@ -126,7 +126,7 @@ class InterfaceObserver(Observer):
         located = [tuple(map(locate_indices, queries[name], places[name])) for name in queries]
         return {"attention_queries": tuple(located)}
 
-    def inputs(self, batch: Batch) -> dict[str, Any]:
+    def inputs(self, batch: Batch) -> Fields:
         """The entries of a batch that are inputs of the model; pixels in its precision."""
         left = {*UNREAD_INPUTS, *_POSITIONS, *(name for name in GROUNDING_KEYS if name not in self._known)}
         kept = {name: value for name, value in batch.items() if name not in left}
@@ -166,10 +166,10 @@ class FamilyObserver(InterfaceObserver):
         with feed_forward_in_parts(self.model):
             return super().observe(batch, queries)
 
-    def query_arguments(self, batch: Batch, queries: Queries) -> dict[str, Any]:
+    def query_arguments(self, batch: Batch, queries: Queries) -> Fields:
         return {"grounding_queries": dict(queries)}
 
-    def inputs(self, batch: Batch) -> dict[str, Any]:
+    def inputs(self, batch: Batch) -> Fields:
         return {name: value for name, value in batch.items() if name in self._known and name != "grounding_queries"}
 
 
@@ -207,7 +207,7 @@ def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator
     """Calls `take` with the number of each call of an attention module and its map (B, H, N, M); drops the map."""
     calls = 0
 
-    def request_map(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def request_map(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
         call = inspect.signature(module.forward).bind(*args, **kwargs)
         call.arguments["output_attentions"] = True
         return call.args, call.kwargs
@@ -266,7 +266,7 @@ class HookedObserver(Observer):
             self.model(**self.inputs(batch), output_attentions=False)
         return {name: _stack(pairs) for name, pairs in read.items()}
 
-    def inputs(self, batch: Batch) -> dict[str, Any]:
+    def inputs(self, batch: Batch) -> Fields:
         """The inputs of the model, with its names."""
         mask = batch["region_attention_mask"]
         types = batch.get("region_token_type_ids")
@@ -299,7 +299,7 @@ def get_observer(model: Any) -> Observer:
 # The attention of phrases
 
 
-def inputs_on(batch: Batch, model: Any) -> dict[str, Any]:
+def inputs_on(batch: Batch, model: Any) -> Fields:
     """The entries of a batch that a vision-language model reads, on its device; pixels in its precision."""
     inner = unwrap_model(model)
     inputs = PatchGroundingProcessor.model_inputs(batch)

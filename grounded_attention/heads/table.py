@@ -12,7 +12,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from grounded_attention.metrics.intervals import Interval, to_json
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.utils.bounded_files import read_data, read_json
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
@@ -135,7 +136,7 @@ class HeadCounts:
         arrays = {name: value[index] for name in SUMS if (value := getattr(self, name)) is not None}
         return HeadCounts(tuple(self.image_ids[i] for i in index), **arrays)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Fields:
         """Counts, baselines, and the mean scores of all heads as lists (L, H), as JSON types."""
         scores = {name: values for name in MEASURES if (values := self.mean(name)) is not None}
         return {
@@ -205,7 +206,7 @@ class HeadTable:
     heads: int
     entities: dict[str, dict[str, HeadCounts]]
     relations: dict[str, HeadCounts] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
+    about: Fields = field(default_factory=dict)
     chosen: Choice | None = None
     headless: tuple[int, ...] = ()
 
@@ -275,7 +276,7 @@ class HeadTable:
         """The heads to report."""
         return self.chosen or choose(self, SAME_SPLIT)
 
-    def best_heads(self) -> list[dict[str, Any]]:
+    def best_heads(self) -> list[Fields]:
         """The chosen head of each group, with its accuracy and interval here, as `best` of `heads.json` has them.
 
         All scores are in [0, 1], and layers have their names; groups without a choice are skipped.
@@ -286,7 +287,7 @@ class HeadTable:
             best += [self._best_head(kind, group, chosen[group]) for group in groups if group in chosen]
         return best
 
-    def _best_head(self, kind: str, group: str, pair: tuple[int, int]) -> dict[str, Any]:
+    def _best_head(self, kind: str, group: str, pair: tuple[int, int]) -> Fields:
         counts = self.counted[kind][group]
         return {
             "kind": kind,
@@ -341,14 +342,14 @@ class HeadTable:
 
     # Files
 
-    def chosen_heads(self) -> list[dict[str, Any]]:
+    def chosen_heads(self) -> list[Fields]:
         """The chosen head of all phrases, as an entry of `chosen` in `heads.json`."""
         pair = self.choice.heads.get(DIRECTIONS[0], {}).get(ALL)
         if pair is None:
             return []
         return [head_entry(self.counts, pair)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The content of `heads.json`, without the counts of each image."""
         return {
             "format": FORMAT,
@@ -373,7 +374,7 @@ class HeadTable:
         """
         return self.save_content(self.to_dict(), folder)
 
-    def save_content(self, content: Mapping[str, Any], folder: str | Path) -> Path:
+    def save_content(self, content: Columns, folder: str | Path) -> Path:
         """Writes `content` as `heads.json`, beside the counts of this table."""
         folder = Path(folder)
         arrays, index = _pack(self.counted)
@@ -420,17 +421,17 @@ class HeadTable:
             raise ValueError(f"{path}: cannot read the audit ({error}); run grounded-attention heads again") from error
 
 
-def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> dict[str, Any]:
+def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> Fields:
     """A chosen head and its scores, as JSON types."""
     means = {name: float(values[pair]) for name in MEASURES if (values := counts.mean(name)) is not None}
     interval = list(counts.interval(pair))
     return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": interval}
 
 
-def _pack(counted: Counted) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+def _pack(counted: Counted) -> tuple[dict[str, np.ndarray], list[Fields]]:
     """The arrays by name, and the kind and group of each number in the names."""
     arrays: dict[str, np.ndarray] = {}
-    index: list[dict[str, Any]] = []
+    index: list[Fields] = []
     for kind, groups in counted.items():
         for group, counts in groups.items():
             arrays[f"{len(index)}/image_ids"] = np.array(counts.image_ids, dtype=np.str_)
@@ -441,7 +442,7 @@ def _pack(counted: Counted) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]
     return arrays, index
 
 
-def _unpack(arrays: Mapping[str, np.ndarray], index: list[dict[str, Any]]) -> dict[str, dict[str, HeadCounts]]:
+def _unpack(arrays: Mapping[str, np.ndarray], index: list[Fields]) -> dict[str, dict[str, HeadCounts]]:
     counted: dict[str, dict[str, HeadCounts]] = {}
     for number, place in enumerate(index):
         ids = tuple(str(image) for image in arrays[f"{number}/image_ids"])

@@ -1,14 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """One of our own models as a grounder (self-training): the regions to which a phrase attends."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.region_detection import model_provenance
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 
 from .grounder import Candidates, Example
 
@@ -29,8 +29,8 @@ class AttentionGrounder:
         self.pipe = pipe
         self.regions = regions
         self.reads_images = pipe.reads_pixels
-        self._settings: dict[str, Any] = {"layer": layer, "head": head, "top_k": None}
-        self.provenance: dict[str, Any] = {
+        self._settings: Fields = {"layer": layer, "head": head, "top_k": None}
+        self.provenance: Fields = {
             "kind": "attention",
             **model_provenance(pipe.model, name),
             "layer": layer,
@@ -46,15 +46,15 @@ class AttentionGrounder:
             for example, regions, each in zip(examples, inputs, answers, strict=True)
         ]
 
-    def _input(self, example: Example) -> dict[str, Any]:
+    def _input(self, example: Example) -> Fields:
         spans = [(phrase.start, phrase.end) for phrase in example.phrases]
         known = {"caption": example.text, "phrases": spans, "regions": self.regions[example.image_id]}
         return known if example.image is None else {**known, "image": example.image}
 
 
-def _by_phrase(example: Example, inputs: Mapping[str, Any], pointed: Sequence[Mapping[str, Any]]) -> list[Candidates]:
+def _by_phrase(example: Example, inputs: Batch, pointed: Sequence[Columns]) -> list[Candidates]:
     """Groups the pipeline's list by phrase; the pipeline sorts phrases by their spans."""
-    spans: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    spans: dict[tuple[int, int], list[Columns]] = {}
     for one in pointed:
         spans.setdefault((one["start"], one["end"]), []).append(one)
     # The pipeline uses the size of the table's record, which may be that of a smaller copy of the image.

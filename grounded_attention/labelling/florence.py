@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import Florence2ForConditionalGeneration
 
 from grounded_attention.processing.region_detection import dictionary_digest, model_provenance
+from grounded_attention.utils.named_types import Fields
 
 from . import FLORENCE
 from .grounder import Candidates, Example, load_grounding_model
@@ -32,7 +33,7 @@ class FlorenceGrounder:
         self.model = model.eval()
         self.processor = processor
         self.batch_size = batch_size
-        self.provenance: dict[str, Any] = {
+        self.provenance: Fields = {
             "kind": "florence-2",
             **model_provenance(model, name),
             "processor": dictionary_digest(processor.image_processor.to_dict()),

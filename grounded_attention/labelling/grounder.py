@@ -2,7 +2,7 @@
 """What every grounder does, and the choice of the boxes that are stored."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.region_extraction import clip_boxes, suppress
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import first_sentences
 
 from . import BOXES_PER_PHRASE, NMS, THRESHOLD
@@ -56,7 +57,7 @@ class Grounder(Protocol):
         reads_images (`bool`): Whether `ground` needs the pictures.
     """
 
-    provenance: dict[str, Any]
+    provenance: Fields
     reads_images: bool
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
@@ -81,7 +82,7 @@ class Selection:
     threshold: float = THRESHOLD
     nms: float = NMS
 
-    def select(self, candidates: Candidates, example: Example, phrase: Phrase) -> dict[str, Any]:
+    def select(self, candidates: Candidates, example: Example, phrase: Phrase) -> Fields:
         """Makes the stored form of a phrase: its best boxes, clipped to the image and divided by its size."""
         boxes = torch.as_tensor(candidates.boxes, dtype=torch.float32).reshape(-1, 4)
         scores = torch.as_tensor(candidates.scores, dtype=torch.float32).reshape(-1)
@@ -127,7 +128,7 @@ def load_grounding_model(
     revision: str | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
-    processor_options: Mapping[str, Any] | None = None,
+    processor_options: Columns | None = None,
 ) -> tuple[Any, Any]:
     """Loads the model, of one of some `kinds`, and the processor of a grounder from the Hub or a folder."""
     where = {"revision": revision or "main"}
@@ -152,7 +153,7 @@ class SimulatedGrounder:
     def __init__(self, wrong: float = 0.0, seed: int = 0) -> None:
         self.wrong = wrong
         self.seed = seed
-        self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
+        self.provenance: Fields = {"kind": "scenes", "wrong": wrong, "seed": seed}
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         return [self._ground(example) for example in examples]

@@ -8,7 +8,7 @@ pseudo_labels.partial.json   exists instead while captions are labelled, beside 
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from grounded_attention.dataset_scripts.hub.tables import table_folder
 from grounded_attention.dataset_scripts.regions.rows import check_boxes
 from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.safe_paths import path_below
 
 from . import MANIFEST
-
-Row = Mapping[str, Any]
 
 FILE = "pseudo_labels.parquet"
 KIND = ManifestKind(
@@ -69,7 +68,7 @@ class PseudoLabels:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder).absolute()
-        self.info: dict[str, Any] = KIND.read_finished(self.path, _is_valid)
+        self.info: Fields = KIND.read_finished(self.path, _is_valid)
         [shard] = self.info["shards"]
         self.file = path_below(self.path, shard["file"])
         check_file(self.file, shard["bytes"], _COPY_HINT)
@@ -99,7 +98,7 @@ class PseudoLabels:
                 raise DataError(str(error), file=self.file, where=where, hint=_COPY_HINT) from error
 
 
-def _is_valid(content: dict[str, Any]) -> bool:
+def _is_valid(content: Fields) -> bool:
     shards = content["shards"]
     texts = all(isinstance(shard[name], str) for shard in shards for name in ("file", "sha256"))
     return texts and len(shards) == 1 and is_size(shards[0]["bytes"])
@@ -117,7 +116,7 @@ def _check_row(row: Row) -> None:
             check_boxes(np.asarray(phrase["boxes"], dtype=np.float32), 1.0)
 
 
-def count_labels(rows: Iterable[Row]) -> dict[str, Any]:
+def count_labels(rows: Iterable[Row]) -> Fields:
     """Counts captions, phrases and boxes; `scores[i]` counts boxes with a score from i / 10 to (i + 1) / 10."""
     counts = Counter(captions=0, captions_skipped=0, phrases=0, phrases_with_box=0, boxes=0)
     per_caption: Counter[int] = Counter()
@@ -135,7 +134,7 @@ def count_labels(rows: Iterable[Row]) -> dict[str, Any]:
     return {**counts, "phrases_per_caption": {str(n): per_caption[n] for n in sorted(per_caption)}, "scores": scores}
 
 
-def count_matches(rows: Iterable[Row], regions: Any, iou: float = IOU_THRESHOLD) -> dict[str, Any]:
+def count_matches(rows: Iterable[Row], regions: Any, iou: float = IOU_THRESHOLD) -> Fields:
     """Counts the phrases that region proposals match (section III-B of the paper: IoU with the grounder's box)."""
     counts = {"iou": iou, "phrases": 0, "matched": 0, "regions": 0, "captions_without_regions": 0}
     for row in rows:
@@ -152,7 +151,7 @@ def count_matches(rows: Iterable[Row], regions: Any, iou: float = IOU_THRESHOLD)
     return counts
 
 
-def describe(statistics: Mapping[str, Any], matches: Mapping[str, Any] | None = None) -> list[str]:
+def describe(statistics: Columns, matches: Columns | None = None) -> list[str]:
     """Formats statistics as lines of text."""
     captions, phrases, boxes = (statistics[name] for name in ("captions", "phrases", "boxes"))
     alone = statistics["phrases_per_caption"].get("0", 0)

@@ -4,12 +4,13 @@
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_words
 from grounded_attention.processing.phrase import Phrase, read_phrase
+from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.whole_words import whole_words
 
 _INSTALL = {
@@ -22,9 +23,9 @@ _OTHER = "; or choose another source with --phrases"
 class PhraseSource(Protocol):
     """Finds the phrases of captions."""
 
-    provenance: dict[str, Any]
+    provenance: Fields
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+    def find(self, rows: Sequence[Row]) -> list[list[Phrase]]:
         """Finds the phrases of captions."""
 
 
@@ -53,7 +54,7 @@ class TextBlobPhrases:
         except (MissingCorpusError, LookupError) as error:
             raise ValueError(f"TextBlob has no corpora; {_INSTALL['textblob']}{_OTHER}") from error
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+    def find(self, rows: Sequence[Row]) -> list[list[Phrase]]:
         return [locate(row["text"], self._noun_phrases(row["text"])) for row in rows]
 
 
@@ -71,7 +72,7 @@ class SpacyPhrases:
         version = self._parser.meta.get("version")
         self.provenance = {"source": "spacy", "model": model, "model_version": version, "version": spacy.__version__}
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+    def find(self, rows: Sequence[Row]) -> list[list[Phrase]]:
         found = []
         for document in self._parser.pipe([row["text"] for row in rows]):
             chunks = [chunk for chunk in document.noun_chunks if chunk.root.pos_ != "PRON"]
@@ -84,7 +85,7 @@ class ContentWords:
 
     provenance = {"source": "words"}
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+    def find(self, rows: Sequence[Row]) -> list[list[Phrase]]:
         return [content_words(row["text"]) for row in rows]
 
 
@@ -93,10 +94,10 @@ class GivenPhrases:
 
     provenance = {"source": "given"}
 
-    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Phrase]]:
+    def find(self, rows: Sequence[Row]) -> list[list[Phrase]]:
         return [self._find(row, f"caption {row['caption_id']}") for row in rows]
 
-    def _find(self, row: Mapping[str, Any], where: str) -> list[Phrase]:
+    def _find(self, row: Row, where: str) -> list[Phrase]:
         if row.get("phrases") is None:
             hint = "--phrases given and --grounder scenes need a builder with annotated phrases: flickr30k_entities"
             raise DataError("the caption has no annotated phrases", where=where, hint=hint)

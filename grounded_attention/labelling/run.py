@@ -15,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -28,13 +27,14 @@ from grounded_attention.dataset_scripts.files.manifests import describe_changes,
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.tasks.caption_rows import KEPT, to_rows
 from grounded_attention.utils.locks import folder_lock
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.progress import is_quiet
 from grounded_attention.utils.whole_files import delete_folder, make_folder, whole_file
 
 from . import MANIFEST
 from .grounder import Example, Grounder, Selection
-from .labels import FILE, KIND, SCHEMA, PseudoLabels, Row
+from .labels import FILE, KIND, SCHEMA, PseudoLabels
 from .phrases import PhraseSource
 
 ImagePath = Callable[[Row], Path]
@@ -76,7 +76,7 @@ def label_captions(
     output: str | os.PathLike[str],
     image_path: ImagePath,
     *,
-    source: Mapping[str, Any],
+    source: Columns,
     selection: Selection | None = None,
     batch_size: int = 8,
     part_size: int = CAPTIONS_PER_PART,
@@ -133,7 +133,7 @@ def label_captions(
     return None
 
 
-def _begin(folder: Path, provenance: dict[str, Any]) -> None:
+def _begin(folder: Path, provenance: Fields) -> None:
     """Begins labels in a folder, or continues those that are there, if they are of the same source."""
     partial = folder / KIND.partial
     if (folder / MANIFEST).exists():
@@ -153,7 +153,7 @@ def _begin(folder: Path, provenance: dict[str, Any]) -> None:
         raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
 
 
-def _join_parts(folder: Path, sizes: Mapping[Path, int], provenance: dict[str, Any]) -> None:
+def _join_parts(folder: Path, sizes: Mapping[Path, int], provenance: Fields) -> None:
     """Joins the parts, of which one is in memory at a time, and writes the manifest."""
     path = folder / FILE
     with whole_file(path, durable=True) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
@@ -190,7 +190,7 @@ class _Labeller:
     batch_size: int
     on_error: str
 
-    def label(self, rows: Sequence[Row], bar: tqdm) -> Iterator[dict[str, Any]]:
+    def label(self, rows: Sequence[Row], bar: tqdm) -> Iterator[Fields]:
         """Yields the labels of the rows in their order."""
         batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -209,9 +209,9 @@ class _Labeller:
         reading = {path: pool.submit(open_image, path) for path in dict.fromkeys(paths)}
         return [reading[path] for path in paths]
 
-    def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Image.Image] | None"]) -> list[dict[str, Any]]:
-        labelled: list[dict[str, Any]] = []
-        examples: list[tuple[dict[str, Any], Example]] = []
+    def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Image.Image] | None"]) -> list[Fields]:
+        labelled: list[Fields] = []
+        examples: list[tuple[Fields, Example]] = []
         for row, picture, phrases in zip(batch, pictures, self.phrases.find(batch), strict=True):
             labels = {name: row[name] for name in ("caption_id", "image_id", "text")}
             labels |= {"width": None, "height": None, "phrases": []}
@@ -230,7 +230,7 @@ class _Labeller:
         self._ground(examples)
         return labelled
 
-    def _ground(self, examples: list[tuple[dict[str, Any], Example]]) -> None:
+    def _ground(self, examples: list[tuple[Fields, Example]]) -> None:
         """Grounds a batch at once, or caption by caption if the batch is refused, to find the caption at fault."""
         if not examples:
             return

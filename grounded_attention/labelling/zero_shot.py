@@ -14,6 +14,7 @@ from transformers import AutoModelForZeroShotObjectDetection
 
 from grounded_attention.modeling.finite_numbers import finite_scores
 from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_digest, model_provenance
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import first_sentences
 
 from .grounder import Candidates, Example, load_grounding_model, visible
@@ -41,7 +42,7 @@ class ZeroShotGrounder:
         self.model = model.eval()
         self.processor = processor
         self.prompt = prompt
-        self.provenance: dict[str, Any] = {
+        self.provenance: Fields = {
             "kind": "zero-shot",
             **model_provenance(model, name),
             "processor": dictionary_digest(processor.image_processor.to_dict()),

@@ -21,6 +21,7 @@ from grounded_attention.processing.chat_prompts import is_conversation, make_con
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import FPS, Video, open_video
 from grounded_attention.supervision.supervise import check_model, find_calls, head_layers, unwrap_model
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import check_one_of
 
@@ -60,7 +61,7 @@ def look(
     *,
     video: Any = None,
     fps: float = FPS,
-    messages: Sequence[Mapping[str, Any]] | None = None,
+    messages: Sequence[Columns] | None = None,
     answer: str | None = None,
     heads: GivenHeads = "auto",
     form: str | Sequence[str] = "plain",
@@ -142,7 +143,7 @@ def _look(
     answer: str | None,
     heads: GivenHeads,
     forms: tuple[str, ...],
-    options: Mapping[str, Any],
+    options: Columns,
     which: str,
 ) -> tuple[Lens, Sequenced]:
     prompt = read_prompt(patches, chat, _texts(chat), pictures)
@@ -240,7 +241,7 @@ def _said_boxes(patches: PatchGroundingProcessor, image: Any, answer: str) -> tu
 
 
 def read_chat(
-    images: Any, text: str | None, messages: Sequence[Mapping[str, Any]] | None, video: Any = None, fps: float = FPS
+    images: Any, text: str | None, messages: Sequence[Columns] | None, video: Any = None, fps: float = FPS
 ) -> tuple[Any, Pictures]:
     """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
     if images is None:
@@ -257,13 +258,13 @@ def read_chat(
         return text, _open(given_images)
     if not is_conversation(messages) or messages[-1].get("role") == "assistant":
         raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
-    chat: list[dict[str, Any]] = []
+    chat: list[Fields] = []
     pictures: list[Any] = []
     waiting = list(given_images)
     for message in messages:
         content = message.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
-        read: list[dict[str, Any]] = []
+        read: list[Fields] = []
         for part in parts:
             kind = part.get("type")
             if kind not in ("image", "video"):
@@ -319,7 +320,7 @@ def _read(
     model: Any,
     chosen: ChosenHeads,
     prompt: Sequenced,
-    inputs: Mapping[str, Any],
+    inputs: Batch,
     rows: Sequence[int],
     known: RowReader | None = None,
 ) -> tuple[ChosenHeads, Tensor]:
@@ -381,7 +382,7 @@ def _without_labels(read: Mapping[int, Tensor], prompt: Sequenced) -> tuple[tupl
     return tuple((layers[place], head) for place, head in chosen)
 
 
-def _rollout(model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns: Tensor) -> Tensor:
+def _rollout(model: Any, inputs: Batch, rows: Sequence[int], columns: Tensor) -> Tensor:
     length = inputs["input_ids"].shape[1]
     size = 4 * length**2 * len(find_calls(model))
     if size > ROLLOUT_BYTES:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ import torch
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.pages.explorer import explorer_body, pack, picture
 from grounded_attention.pages.page import html_page
+from grounded_attention.utils.named_types import Fields
 
 if TYPE_CHECKING:
     from .word_maps import Lens
@@ -55,7 +56,7 @@ def lens_page(lenses: Sequence[Lens], names: Sequence[str] = (), title: str = "W
     return html_page(title, explorer_body([_explorer(*each, MOST_BYTES // len(shown)) for each in shown], HINT))
 
 
-def _explorer(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
+def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
     """The data of an explorer whose heads have one layer without a name."""
     attention = torch.from_numpy(lens.attention)  # (K, W, R)
     cells = int(np.clip(np.sqrt(most_bytes / max(1, attention[..., 0].numel() * len(lens.images))), 8, CELLS))

@@ -17,6 +17,7 @@ from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.registry import get_method
 from grounded_attention.supervision.soft_attention import POINTER
 from grounded_attention.supervision.supervise import model_device, supervise, unwrap_model
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.open_images import open_image
 
 from .look import GivenHeads, look, ready
@@ -55,7 +56,7 @@ class Pointed:
         rows, columns = self.cells.shape
         return (self.frame[2] - self.frame[0]) / columns / 2, (self.frame[3] - self.frame[1]) / rows / 2
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """Points, scores and crops as plain values."""
         points = [[round(x, 5), round(y, 5)] for x, y in self.points]
         crops = [list(crop) for crop in self.crops]

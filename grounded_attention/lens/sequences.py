@@ -4,7 +4,7 @@
 Shape letters: N sequence, Q rows, R image tokens, L layers, H heads.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
@@ -32,6 +32,7 @@ from grounded_attention.supervision.supervise import (
     model_device,
     unwrap_model,
 )
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.plain_text import REPLACEMENT
 from grounded_attention.utils.whole_words import find_words
 
@@ -64,11 +65,11 @@ class Word:
 class Sequenced:
     """A prompt with its answer as the model reads it."""
 
-    inputs: dict[str, Any]
+    inputs: Fields
     prompt_length: int
     texts: tuple[str, ...]
     words: tuple[Word, ...]
-    batch: Mapping[str, Any]
+    batch: Batch
 
     @property
     def token_images(self) -> Tensor:
@@ -301,7 +302,7 @@ def rows_at_once(model: Any, layers: int, columns: int) -> int:
 
 @torch.no_grad()
 def read_rows(
-    model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
+    model: Any, inputs: Batch, rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
 ) -> dict[int, Tensor]:
     """Layer -> attention (H, Q, R) float32 of Q rows to R columns of one sequence, read without attention maps."""
     inner = unwrap_model(model)
@@ -328,7 +329,7 @@ def read_rows(
 
 
 @torch.no_grad()
-def read_means(model: Any, inputs: Mapping[str, Any]) -> list[Tensor]:
+def read_means(model: Any, inputs: Batch) -> list[Tensor]:
     """The attention maps of all layers, averaged over heads: (N, N) float32 each, on the device of the model."""
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)

@@ -23,6 +23,7 @@ from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.heads.points import map_points
 from grounded_attention.utils.extras import require
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.whole_files import write_text
 from grounded_attention.utils.whole_words import find_words
 
@@ -236,7 +237,7 @@ class Lens:
 
             save(self.show(), path)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The answer and, for each word, map and box as plain values."""
         words = []
         for word, one, shares in zip(self.words, self, self.share.tolist(), strict=True):
@@ -245,7 +246,7 @@ class Lens:
             values["shares"] = [float(f"{share:.4g}") for share in shares]
             cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
-        about: dict[str, Any] = {
+        about: Fields = {
             "heads": [list(head) for head in self.heads],
             "heads_from": self.heads_from,
             "form": list(self.form),

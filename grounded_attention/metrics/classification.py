@@ -9,6 +9,7 @@ from torch import Tensor
 
 from grounded_attention.supervision import GroundingAlignment
 from grounded_attention.supervision.method import RowGenerators, fixed_generator
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .item_scores import StreamingMetric
 
@@ -24,7 +25,7 @@ class ClassificationAccuracy(StreamingMetric):
             from the function) adds nothing.
     """
 
-    def __init__(self, name: str, logits: str, labels: str | Callable[[Mapping[str, Any]], Tensor | None]):
+    def __init__(self, name: str, logits: str, labels: str | Callable[[Columns], Tensor | None]):
         super().__init__()
         self.name = name
         self.logits = logits
@@ -72,13 +73,11 @@ class AlignmentAccuracy(StreamingMetric):
         super().__init__()
         self.method = method
 
-    def prepare_batch(
-        self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
-    ) -> dict[str, Any]:
+    def prepare_batch(self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator) -> Fields:
         """The pairs to add to a batch."""
         return self.method.prepare_batch(batch, generators)
 
-    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> Fields:
         """Requests the scores of the pairs."""
         return self.method.forward_kwargs(batch)
 

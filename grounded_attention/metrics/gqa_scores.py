@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from grounded_attention.utils.named_types import Batch, Columns, Fields
+
 from .item_scores import ItemScores, Scored, check_complete
 
 # The structural type of open questions; all others are binary.
@@ -25,7 +27,7 @@ COMMON_ANSWERS = ("color", "material", "shape")
 GROUNDED = ("question", "fullAnswer")
 # Steps that the script does not count.
 UNCOUNTED = ("exist", "query: name", "choose name")
-Question = Mapping[str, Any]
+Question = Columns
 
 
 def question_scores(prediction: str, question: Question) -> dict[str, float]:
@@ -51,13 +53,13 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
     return scores
 
 
-def count_steps(semantic: Iterable[Mapping[str, Any]]) -> int:
+def count_steps(semantic: Iterable[Columns]) -> int:
     """The number of reasoning steps as the script counts them."""
     named = (f"{step['operation']}: {step['argument']}" for step in semantic)
     return sum(not any(each in name for each in UNCOUNTED) for name in named)
 
 
-def grounding_score(annotations: Iterable[Mapping[str, Any]], cells: npt.ArrayLike, attention: npt.ArrayLike) -> float:
+def grounding_score(annotations: Iterable[Columns], cells: npt.ArrayLike, attention: npt.ArrayLike) -> float:
     """The script's grounding score of a question: the attention on the objects that its words and those of its full
     answer mean, each annotation on its own, so that it may be above 1. `attention` (K,) on `cells` (K, 4), regions or
     the cells of a grid, counts by the part of the cell that is in the object.
@@ -166,21 +168,21 @@ def split_scores(answered: Sequence[tuple[str, Question]]) -> dict[str, float]:
 class GQAScores(ItemScores):
     """Scores of single questions, and consistency and distribution of the split, over batches and processes."""
 
-    def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
+    def __init__(self, name: str, score: Callable[[Any, Columns], Scored]):
         super().__init__(name, score)
         self._answered: list[tuple[str, Question]] = []
 
-    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         super().update(outputs, batch)
         questions = batch["questions"]
         answers = self._items["answer"][-len(questions) :]
         self._answered += [pair for pair in zip(answers, questions, strict=True) if pair[1]["answer"]]
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Fields:
         """The state of `ItemScores`, and the answers with their questions."""
         return {**super().state(), "answered": self._answered}
 
-    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def compute(self, state: Columns) -> Fields:
         """The metrics of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
         sums = dict(state)
         further = split_scores(sums.pop("answered"))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch, Columns, Fields
+
 ID_COLUMNS = ("example_id", "image_id")
 SUM = "sum"
 COUNT = "count"
@@ -28,9 +30,9 @@ class StreamingMetric:
     and `compute` makes the numbers of them."""
 
     def __init__(self) -> None:
-        self._state: dict[str, Any] = {}
+        self._state: Fields = {}
 
-    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         """What the model is asked for beside its outputs: nothing."""
         return {}
 
@@ -40,7 +42,7 @@ class StreamingMetric:
             value = torch.as_tensor(number).detach().double()
             self._state[name] = self._state[name] + value if name in self._state else value
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Fields:
         """The sums so far."""
         return dict(self._state)
 
@@ -57,7 +59,7 @@ class ItemScores(StreamingMetric):
         [1.0, 0.0]
     """
 
-    def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
+    def __init__(self, name: str, score: Callable[[Any, Columns], Scored]):
         super().__init__()
         self.name = name
         self.score = score
@@ -65,7 +67,7 @@ class ItemScores(StreamingMetric):
         self._totals: dict[str, float] = {}
         self._scores: dict[str, None] = {}  # their names, in order
 
-    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Scores one batch."""
         scored = self.score(outputs, batch)
         numbers = {name: [None if v is None else float(v) for v in values] for name, values in scored.scores.items()}
@@ -82,7 +84,7 @@ class ItemScores(StreamingMetric):
         for name, value in scored.totals.items():
             self._totals[name] = self._totals.get(name, 0) + value
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Fields:
         """Sum and count of each score, and the totals: `<kind>:<name>` -> () float64."""
         sums = {f"{COUNT}:": float(len(self._items["example_id"]))}
         for name in self._scores:
@@ -91,9 +93,9 @@ class ItemScores(StreamingMetric):
         sums |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
         return {key: torch.tensor(value, dtype=torch.float64) for key, value in sums.items()}
 
-    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def compute(self, state: Columns) -> Fields:
         """The mean of each score with at least one example, the totals, and `{name}_count`."""
-        metrics: dict[str, Any] = {}
+        metrics: Fields = {}
         for key, value in state.items():
             kind, _, name = key.partition(":")
             if kind == SUM and state[f"{COUNT}:{name}"] > 0:

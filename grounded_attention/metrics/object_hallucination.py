@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch, Fields
+
 from .item_scores import StreamingMetric
 
 YES = "yes"
@@ -57,14 +59,14 @@ class ObjectHallucination(StreamingMetric):
     `hallucination_<sampling>_<metric>`, see [`hallucination_metrics`].
     """
 
-    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Counts one batch: `<sampling>:<outcome>` -> () float64."""
         for sampling, gold, answer in zip(batch["sampling"], batch["answer"], batch["generated"], strict=True):
             if sampling:
                 counts = count_outcomes([read_yes_or_no(answer)], [gold])
                 self._add(**{f"{sampling}:{name}": number for name, number in counts.items()})
 
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Tensor]) -> Fields:
         """The metrics of a state."""
         metrics = {}
         for sampling in dict.fromkeys(key.partition(":")[0] for key in state):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.utils.boxes import IOU_THRESHOLD, Boxes, box_iou, enclosing_box
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.plain_text import check_one_of
 
 from .item_scores import ID_COLUMNS, StreamingMetric
@@ -55,7 +56,7 @@ class PhraseRecall(StreamingMetric):
         self.protocol = protocol
         self._items: dict[str, list] = {column: [] for column in (*ID_COLUMNS, BY_CAPTION)}
 
-    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Ranks the regions of every phrase of a batch."""
         for example, phrases in enumerate(batch["gold"]):
             ranks = []
@@ -72,7 +73,7 @@ class PhraseRecall(StreamingMetric):
         names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
         self._add(**{f"{kind}:{name}": 1 for name in ("count", *names)})
 
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Tensor]) -> Fields:
         """
         `phrase_accuracy` (recall at 1), `phrase_recall@k` and `phrase_upper_bound`, also by type, and `phrase_count`.
 
@@ -81,7 +82,7 @@ class PhraseRecall(StreamingMetric):
         """
         number = {key: float(value) for key, value in state.items()}
         kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
-        metrics: dict[str, Any] = {}
+        metrics: Fields = {}
         for kind in [ALL, *kinds] if state else []:
             total = number[f"{kind}:count"]
             suffix = "" if kind == ALL else f"_{kind}"
@@ -98,7 +99,7 @@ class PhraseRecall(StreamingMetric):
         return {name: list(values) for name, values in self._items.items()}
 
 
-def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:
+def rank_boxes(outputs: Any, batch: Batch, example: int, place: int) -> Any:
     """The boxes (n, 4) of the regions of an example, best first for a phrase; n = 0 for a phrase that was cut."""
     candidates = batch["region_candidate_mask"][example].bool()
     if not batch["phrase_mask"][example, place].any():

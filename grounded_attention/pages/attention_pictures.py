@@ -16,6 +16,7 @@ from matplotlib.patheffects import withStroke
 from PIL import Image
 
 from grounded_attention.processing.image_layouts import ImageFrame
+from grounded_attention.utils.named_types import Fields
 
 from .colours import BLUE, GREY, HIT, MISS, VERMILLION, scale_colours
 from .figure_style import DPI, WIDTH, panels, save
@@ -23,7 +24,7 @@ from .overlay import UNSEEN, attention_overlay, colour_places
 
 ATTENDED = VERMILLION
 GOLD = BLUE
-GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
+GOLD_LINE: Fields = {"lw": 1.8, "ls": (0, (4, 2.2))}
 # of a picture: pixels, and its height in widths
 WIDEST = 500
 TALLEST = 1.25

@@ -16,6 +16,7 @@ from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .colours import scale_colours
 from .overlay import UNSEEN, attention_overlay, css_gradient, embed, empty_frame
@@ -37,7 +38,7 @@ def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: 
     return html_page(title, explorer_body([explorer(checkpoints)]))
 
 
-def explorer_body(explorers: Sequence[Mapping[str, Any]], hint: str = HINT) -> str:
+def explorer_body(explorers: Sequence[Columns], hint: str = HINT) -> str:
     """Builds explorers side by side as a part of a page; `hint` says how to use them."""
     data = {"colours": scale_colours(np.linspace(0, 1, 11)).tolist(), "explorers": explorers}
     return (
@@ -53,7 +54,7 @@ def explorer(
     best: tuple[str, int, int] | None = None,
     phrases: Sequence[Phrase] = (),
     about: str = "",
-) -> dict[str, Any]:
+) -> Fields:
     """The data of one explorer: models of one architecture, with the same examples.
 
     Args:
@@ -101,7 +102,7 @@ def _same(example: ExampleAttention) -> tuple[Any, ...]:
     return example.image_id, example.caption, example.words, example.boxes.tolist(), example.back is None
 
 
-def _example(same: Sequence[ExampleAttention], phrases: Sequence[Phrase]) -> dict[str, Any]:
+def _example(same: Sequence[ExampleAttention], phrases: Sequence[Phrase]) -> Fields:
     """The data of one captioned image, with the attention of each model."""
     first = same[0]
     gold = None if first.gold is None else [np.nonzero(row)[0].tolist() for row in first.gold]
@@ -129,7 +130,7 @@ def _with_phrases(example: ExampleAttention, phrases: Sequence[Phrase]) -> np.nd
     return np.concatenate([example.attention, *rows], axis=2)
 
 
-def picture(image: Image.Image, boxes: np.ndarray, longest: int, label: str = "") -> dict[str, Any]:
+def picture(image: Image.Image, boxes: np.ndarray, longest: int, label: str = "") -> Fields:
     """The data of a picture; what the boxes do not show is hatched."""
     frame = empty_frame(*image.size, longest)
     shown = embed(attention_overlay(image, boxes, None, (frame.width, frame.height)), longest)

@@ -3,9 +3,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+
+from grounded_attention.utils.named_types import Fields
 
 from .overlay import GOLD, PREDICTED, Box
 
@@ -45,9 +46,9 @@ class Judged:
         """Whether the prediction counts as right."""
         return self.score is not None and self.score >= RIGHT
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The content of one line in the file of predictions."""
-        line: dict[str, Any] = {"example_id": self.example_id, "image_id": self.image_id, "group": self.group}
+        line: Fields = {"example_id": self.example_id, "image_id": self.image_id, "group": self.group}
         line |= {"predicted": self.predicted, "gold": self.gold, "score": self.score}
         boxes = {box.role + "_box": list(box.corners) for box in self.boxes if box.role in (GOLD, PREDICTED)}
         return {**line, "confidence": round(self.confidence, 6), **boxes}

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import check_one_of, printable
 from grounded_attention.utils.whole_files import whole_file
 
@@ -17,7 +18,7 @@ TICK = "$\\mathdefault{"  # how matplotlib begins the numbers of a logarithmic a
 WIDTH = 840  # pixels; the width of a README without scaling
 
 # Without dates and versions, which would change the bytes.
-_METADATA: dict[str, dict[str, Any]] = {
+_METADATA: dict[str, Fields] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None},
     ".svg": {"Date": None},

@@ -8,7 +8,6 @@ figure, which a notebook shows. The same input gives the same bytes. Shape lette
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,6 +19,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
+
+from grounded_attention.utils.named_types import Columns
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
 from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
@@ -71,7 +72,7 @@ def heads_figure(
     return save(figure, path)
 
 
-def loss_curves_figure(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path) -> Figure:
+def loss_curves_figure(histories: Mapping[str, Sequence[Columns]], path: str | Path) -> Figure:
     """Draws training logs: one panel per component, one line per method."""
     names = _components(histories)
     curves = {name: {m: curve for m, h in histories.items() if (curve := _curve(h, name))} for name in names}
@@ -136,14 +137,14 @@ def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: Sequence
 # Training logs
 
 
-def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def _components(histories: Mapping[str, Sequence[Columns]]) -> list[str]:
     """The components of the logs to draw, each once: the loss, its parts by name, then evaluation by name."""
     names = sorted({name for history in histories.values() for record in history for name in record})
     losses = [name for name in names if name == "loss" or name.startswith("loss_")]
     return losses + [name for name in names if name.startswith("eval_") and "accuracy" in name]
 
 
-def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
+def _curve(history: Sequence[Columns], name: str) -> dict[int, float]:
     by_step = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
     return {step: float(by_step[step]) for step in sorted(by_step) if np.isfinite(by_step[step])}
 

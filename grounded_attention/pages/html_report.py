@@ -4,7 +4,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .failures import Alternative, Judged, Selection, baselines, by_group, by_kind, choose, mean_score
 from .overlay import Picture, card, draw, empty_frame
@@ -53,7 +54,7 @@ class Measured:
     """The results of one split on one track."""
 
     heading: str
-    numbers: Mapping[str, Any]
+    numbers: Columns
     judged: Sequence[Judged] = ()
     remarks: Sequence[str] = ()
 
@@ -97,7 +98,7 @@ def _part(part: Measured, report: Report) -> str:
 # Numbers
 
 
-def number_rows(numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+def number_rows(numbers: Columns, baselines: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
     """A row of the table for each plain number; the baselines and the count of an accuracy stand in its row."""
     taken = {key for name in numbers for key in _beside(name)}
     rows = []
@@ -108,7 +109,7 @@ def number_rows(numbers: Mapping[str, Any], baselines: Mapping[str, Mapping[str,
         if isinstance(value, int):  # a count has no baseline
             rows.append([name, meaning, str(value), "", *("" for _ in BASELINE_NAMES), ""])
             continue
-        known: dict[str, Any] = {**baselines.get(name.removesuffix("_accuracy"), {})}
+        known: Fields = {**baselines.get(name.removesuffix("_accuracy"), {})}
         known |= {key.rpartition("_")[2]: numbers[key] for key in _beside(name) if key in numbers}
         bar = _bar(value) if 0 <= value <= 1 else ""
         others = [_share(known.get(each)) for each in BASELINE_NAMES]

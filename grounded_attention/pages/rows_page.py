@@ -8,6 +8,7 @@ from typing import Any
 from PIL import Image
 
 from grounded_attention.processing.phrase import row_texts
+from grounded_attention.utils.named_types import Columns, Row
 
 from .overlay import GOLD, Box, card, draw, embed
 from .page import html_page, html_table
@@ -40,7 +41,7 @@ def rows_page(
     return html_page(title, body, about)
 
 
-def row_card(row: Mapping[str, Any]) -> str:
+def row_card(row: Row) -> str:
     """The pictures of a row with numbered boxes, its texts with the phrases marked, and the scores of a grounder."""
     images: Sequence[Image.Image] = row.get("images") or ([row["image"]] if "image" in row else [])
     shown = ""
@@ -69,7 +70,7 @@ def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:
     return x1, y1, x2, y2
 
 
-def _marked(text: str, phrases: Sequence[Mapping[str, Any]], sentence: int) -> str:
+def _marked(text: str, phrases: Sequence[Columns], sentence: int) -> str:
     """A text as HTML, its phrases marked with their numbers; of phrases inside of others only the number."""
     inside = [(each, number) for number, each in enumerate(phrases, 1) if each["sentence"] == sentence]
     made = ""

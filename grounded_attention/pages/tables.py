@@ -7,6 +7,7 @@ from typing import Any
 
 from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.significance import Estimate
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.plain_text import markdown_table
 
 METHODS = ("none", "indirect", "direct", "semi_direct")
@@ -37,7 +38,7 @@ _LAST = (
 )
 
 
-def best_method(results: Mapping[str, Any]) -> str:
+def best_method(results: Columns) -> str:
     """The best method: best head from text to regions, VGP, other accuracies, all heads, lowest perplexity."""
     methods = _ordered(results["methods"], METHODS)
     names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
@@ -68,7 +69,7 @@ def conclusion(heads: Mapping[str, tuple[str, Estimate]], chance: float, what: s
     return f"{best}: head {head} is right for {accuracy.of(what)}; chance {chance:.1%}{compared}.{chosen}"
 
 
-def comparison_table(results: Mapping[str, Any]) -> str:
+def comparison_table(results: Columns) -> str:
     """Makes a Markdown table of methods and baselines; the best method of each column is bold."""
     methods = _ordered(results["methods"], METHODS)
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
@@ -86,13 +87,13 @@ def comparison_table(results: Mapping[str, Any]) -> str:
     return f"{table}\n\n{CAPTION}Bold: best method."
 
 
-def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+def _ordered(rows: Row, known: tuple[str, ...]) -> Fields:
     """The known rows in their order, then the others; missing rows are omitted."""
     present = [name for name in known if name in rows]
     return {name: rows[name] or {} for name in dict.fromkeys([*present, *rows])}
 
 
-def _chance(results: Mapping[str, Any]) -> dict[str, Any]:
+def _chance(results: Columns) -> Fields:
     """Chance of the grounding columns as reported by the methods, plus the numbers of a baseline "chance"."""
     measured = (results.get("baselines") or {}).get("chance") or {}
     reported = (_number(row or {}, ("text_to_region_accuracy", "chance")) for row in results["methods"].values())
@@ -101,7 +102,7 @@ def _chance(results: Mapping[str, Any]) -> dict[str, Any]:
     return {"text_to_region_accuracy": grounding, **measured}
 
 
-def _number(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+def _number(row: Row, path: tuple[str, ...]) -> float | None:
     value: Any = row
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -110,7 +111,7 @@ def _number(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
     return float(value)
 
 
-def _printed(row: Mapping[str, Any], path: tuple[str, ...]) -> str:
+def _printed(row: Row, path: tuple[str, ...]) -> str:
     """The number with three decimals, which sort as strings like the numbers in [0, 1]; empty if missing."""
     value = _number(row, path)
     if value is None:
@@ -125,7 +126,7 @@ COLUMNS = ("accuracy", "majority", "chance", "count")
 FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
 
 
-def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+def accuracy_table(results: Mapping[str, Columns]) -> str:
     """Makes a Markdown table of accuracies."""
     predicted = [
         (model, key.removesuffix("_accuracy"), metrics)
@@ -174,7 +175,7 @@ GENERATION_NOTES = {
 }
 
 
-def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+def generation_table(models: Mapping[str, Mapping[str, Columns]]) -> str:
     """Makes a Markdown table of what vision-language models generate."""
     lines = [(name, split, numbers) for name, splits in models.items() for split, numbers in _measured(splits)]
     columns = [name for name in GENERATION_COLUMNS if any(name in numbers for _, _, numbers in lines)]
@@ -184,7 +185,7 @@ def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> s
     return f"{text}\n\n{notes[:1].upper()}{notes[1:]}."
 
 
-def _measured(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _measured(splits: Mapping[str, Columns]) -> Iterator[tuple[str, Columns]]:
     """The splits with answers; their grounding has the head that is best on validation."""
     for split, numbers in splits.items():
         if "answer_perplexity" not in numbers:

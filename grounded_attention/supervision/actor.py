@@ -11,10 +11,11 @@ import torch
 from annotated_types import Gt
 from torch import Tensor, nn
 
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.schema import Share, Weight
 
 from .alignment import sequence_pairs
-from .method import Batch, VisibleRows
+from .method import VisibleRows
 from .score_masks import LOWEST_SCORE
 from .soft_attention import ROWS, Divergence, Rows, SoftAttention
 from .soft_targets import Target
@@ -119,11 +120,11 @@ class Actor(SoftAttention):
         outside: Weight | None = None,
         dropout: Share = 0.1,
     ):
-        own_options: Mapping[str, Any] = {"spread": spread, "background": background, "divergence": divergence}
+        own_options: Columns = {"spread": spread, "background": background, "divergence": divergence}
         super().__init__(rows=rows, target=target, outside=outside, **own_options)
         self.dropout = dropout
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         read = ("rows", "target", "spread", "background", "divergence", "outside")
         return {"name": self.name, **{name: self.options[name] for name in read}, "dropout": self.dropout}
 
@@ -135,7 +136,7 @@ class Actor(SoftAttention):
         self._head = add_head(inner, self.dropout)
         self.visible_rows = VisibleRows(self.empty)
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         return {"output_hidden_states": True}
 
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:

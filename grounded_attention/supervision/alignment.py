@@ -6,10 +6,11 @@ Shape letters: B batch, T text, R regions, P phrases, Q queried rows, K queried 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from grounded_attention.utils.named_types import Batch
 
 # In the order in which the model reports them.
 DIRECTIONS = ("text_to_region", "region_to_text")
@@ -28,7 +29,7 @@ class GroundingTargets:
     gold: Tensor
 
 
-def grounded_phrases(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def grounded_phrases(batch: Batch) -> tuple[Tensor, Tensor]:
     """`phrase_mask` and `phrase_regions` of a batch; `ValueError` if its processor was given none."""
     if "phrase_mask" not in batch or "phrase_regions" not in batch:
         raise ValueError(
@@ -37,7 +38,7 @@ def grounded_phrases(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     return batch["phrase_mask"], batch["phrase_regions"]
 
 
-def align(batch: Mapping[str, Any]) -> Tensor:
+def align(batch: Batch) -> Tensor:
     """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region."""
     phrase_mask, phrase_regions = (each.float() for each in grounded_phrases(batch))
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
@@ -50,17 +51,17 @@ def align(batch: Mapping[str, Any]) -> Tensor:
     return aligned & regions[:, None]
 
 
-def token_mask(batch: Mapping[str, Any]) -> Tensor | None:
+def token_mask(batch: Batch) -> Tensor | None:
     """Returns (B, T) bool, False for padded tokens; None if the batch has neither mask nor positions of tokens."""
     return _valid(batch, "attention_mask", "text_positions", batch["phrase_mask"].shape[2])
 
 
-def region_mask(batch: Mapping[str, Any]) -> Tensor | None:
+def region_mask(batch: Batch) -> Tensor | None:
     """Returns (B, R) bool, False for padded regions; None if the batch has neither mask nor positions of regions."""
     return _valid(batch, "region_attention_mask", "region_positions", batch["phrase_regions"].shape[2])
 
 
-def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length: int) -> Tensor | None:
+def _valid(batch: Batch, mask_name: str, positions_name: str, length: int) -> Tensor | None:
     mask = batch.get(mask_name)
     positions = batch.get(positions_name)
     if mask is not None and mask.shape[1] != length:
@@ -79,7 +80,7 @@ def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length
     return mask.bool() & (positions >= 0)
 
 
-def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str) -> GroundingTargets:
+def grounding_targets(aligned: Tensor, batch: Batch, direction: str) -> GroundingTargets:
     """Finds the rows, columns and targets of one direction."""
     valid = region_mask(batch)
     if direction == "region_to_text":
@@ -101,9 +102,7 @@ def row_indices(wanted: Tensor) -> Tensor:
     return order.masked_fill(~wanted.gather(1, order), -1)
 
 
-def sequence_pairs(
-    targets: Mapping[str, GroundingTargets], batch: Mapping[str, Any]
-) -> dict[str, tuple[Tensor, Tensor]]:
+def sequence_pairs(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
     """Converts the rows and columns of each direction to positions in the sequence of the model."""
     text, regions = _positions(batch)
     places = {"text_to_region": (text, regions), "region_to_text": (regions, text)}
@@ -116,7 +115,7 @@ def sequence_pairs(
     }
 
 
-def _positions(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _positions(batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.get("text_positions") is not None:
         return batch["text_positions"], batch["region_positions"]
     size, _, text_length = batch["phrase_mask"].shape

@@ -22,6 +22,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import logging
 
 from grounded_attention.modeling.two_streams import ConfigView, attend_packed_keys
+from grounded_attention.utils.named_types import Fields
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
@@ -174,9 +175,7 @@ def _observe(
     return SupervisedAttention(reports, averaged, call)
 
 
-def _is_causal(
-    implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]
-) -> bool | int:
+def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: Fields) -> bool | int:
     """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention and kernels always.
 
     A kernel's window is the number of keys that a row then sees.
@@ -294,7 +293,7 @@ def _supervised(implementation: str) -> Callable:
     return supervised_attention_forward
 
 
-def _check_window(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:
+def _check_window(implementation: str, mask: Any, causal: bool | int, kwargs: Fields) -> None:
     """Raises a ValueError if a back end hides keys in a way that this file does not know."""
     in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
     if not in_mask and not causal and kwargs.get("sliding_window") is not None:

@@ -6,12 +6,13 @@ Boxes are those of DETR (Carion et al., 2020): (center_x, center_y, width, heigh
 Shape letters: B batch, T text, R regions.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from grounded_attention.utils.named_types import Batch, Columns, Fields
 
 BOXES = "boxes"  # the loss component
 WORD_BOXES = "word_boxes"  # what `prepare_batch` adds to a batch
@@ -29,7 +30,7 @@ class BoxLoss:
         self.weight = float(weight)
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         """The configuration fields that a model needs for this loss."""
         return {"box_layer": self.layer if self.weight else None}
 
@@ -45,17 +46,17 @@ class BoxLoss:
                 "set box_weight=0"
             )
 
-    def prepare_batch(self, aligned: Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare_batch(self, aligned: Tensor, batch: Batch) -> Fields:
         """Computes the entry `WORD_BOXES`, which the methods below read."""
         if batch.get("region_boxes") is None:
             raise ValueError("the batch has no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
         return {WORD_BOXES: dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))}
 
-    def counts(self, prepared: Mapping[str, Any]) -> dict[str, Tensor]:
+    def counts(self, prepared: Columns) -> dict[str, Tensor]:
         """Returns component -> number of words with a region, () int64."""
         return {BOXES: prepared[WORD_BOXES]["named"].sum()}
 
-    def losses(self, outputs: Any, prepared: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
+    def losses(self, outputs: Any, prepared: Columns) -> dict[str, tuple[Tensor, Tensor]]:
         """Returns component -> (sum, count)."""
         boxes = prepared[WORD_BOXES]["boxes"]
         named = prepared[WORD_BOXES]["named"]

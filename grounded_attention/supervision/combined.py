@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .method import AttentionMethod, Batch, RowGenerators, SupervisionMethod, fixed_generator
+from grounded_attention.utils.named_types import Batch, Fields
+
+from .method import AttentionMethod, RowGenerators, SupervisionMethod, fixed_generator
 
 
 class CombinedSupervision(SupervisionMethod):
@@ -35,8 +37,8 @@ class CombinedSupervision(SupervisionMethod):
         return self._parts
 
     @property
-    def model_config(self) -> dict[str, Any]:
-        merged: dict[str, Any] = {}
+    def model_config(self) -> Fields:
+        merged: Fields = {}
         for fields in (part.model_config for part in self.parts):
             merged |= {name: value for name, value in fields.items() if value is not None or name not in merged}
         return merged
@@ -45,10 +47,10 @@ class CombinedSupervision(SupervisionMethod):
         for part in self.parts:
             part.prepare(model)
 
-    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         return {key: value for part in self.parts for key, value in part.prepare_batch(batch, generators).items()}
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         return {key: value for part in self.parts for key, value in part.forward_kwargs(batch).items()}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -57,6 +59,6 @@ class CombinedSupervision(SupervisionMethod):
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         return {key: value for part in self.parts for key, value in part.losses(outputs, batch).items()}
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         configs = [part.get_config_dict() for part in self.parts]
         return {"name": self.name, **{config.pop("name"): config for config in configs}}

@@ -3,8 +3,10 @@
 
 from typing import Any
 
+from grounded_attention.utils.named_types import Batch, Fields
+
 from .layer_losses import LayerReport
-from .method import AttentionMethod, Batch, observed_layers, query_arguments
+from .method import AttentionMethod, observed_layers, query_arguments
 from .row_plans import RowPlans
 from .row_states import RowStates
 
@@ -58,8 +60,8 @@ class DirectSupervision(AttentionMethod):
     name = "direct"
     choosable: tuple[str, ...] = ("layers", "heads")
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"output_attentions": True, "attention_states": True, "attention_share": False}
+    def forward_kwargs(self, batch: Batch) -> Fields:
+        arguments: Fields = {"output_attentions": True, "attention_states": True, "attention_share": False}
         arguments["attention_plans"] = RowPlans()
         if self.layers is not None:
             arguments["attention_layers"] = self.layers

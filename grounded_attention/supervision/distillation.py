@@ -11,10 +11,10 @@ import torch
 from annotated_types import Len
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Pair
 
 from .divergences import kl
-from .method import Batch
 from .score_masks import LOWEST_SCORE
 from .soft_attention import ROWS, SoftAttention
 
@@ -47,7 +47,7 @@ class AttentionDistillation(SoftAttention):
         ranked = list(dict.fromkeys((layer, head) for layer, head in heads))
         self._order = [(self.pairs or ()).index(pair) for pair in ranked]
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         pairs = self.pairs or ()
         return {"name": self.name, "heads": [list(pairs[place]) for place in self._order]}
 

@@ -11,11 +11,11 @@ import torch
 from annotated_types import Len
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair
 
 from .alignment import sequence_pairs
 from .divergences import DIVERGENCES
-from .method import Batch
 from .score_masks import LOWEST_SCORE
 from .soft_attention import ROWS, SoftAttention
 from .supervise import call_layers, find_calls
@@ -58,7 +58,7 @@ class EarlierAttention(SoftAttention):
         self.sign = sign
         self.empty = "no response has a token, so no attention is compared with an earlier one"
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         config = super().get_config_dict()
         chosen = {"columns": self.response_columns, "sign": self.sign}
         return {key: config[key] for key in ("name", "layers", "heads", "divergence")} | chosen
@@ -68,7 +68,7 @@ class EarlierAttention(SoftAttention):
             self.layers = (call_layers(find_calls(model))[-1],)
         super().prepare(model)
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         return {**super().forward_kwargs(batch), "attention_share": True}
 
     def read(self, outputs: Any, batch: Batch) -> Tensor:

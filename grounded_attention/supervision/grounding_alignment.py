@@ -5,7 +5,6 @@ Shape letters: B batch, T text, R regions, P phrases, M rows of the matrix (phra
 the longest phrase.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Weight
 
 from .alignment import grounded_phrases, region_mask, token_mask
-from .method import Batch, RowGenerators, SupervisionMethod, fixed_generator
+from .method import RowGenerators, SupervisionMethod, fixed_generator
 
 # Pairs are padded to a multiple of this, so batches have few different shapes.
 _PAIR_MULTIPLE = 8
@@ -33,7 +33,7 @@ class AlignmentMatrix:
     phrases: Tensor  # (B, M, L) int64, the text columns of the tokens of each row in order, -1 for padding
 
 
-def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:
+def alignment_matrix(batch: Batch, level: str) -> AlignmentMatrix:
     """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens."""
     tokens, matches = (each.bool() for each in grounded_phrases(batch))
     valid = token_mask(batch)
@@ -177,7 +177,7 @@ class GroundingAlignment(SupervisionMethod):
         self.weight = float(weight)
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         return {**super().model_config, LEVEL: self.level}
 
     def prepare(self, model: Any) -> None:
@@ -198,7 +198,7 @@ class GroundingAlignment(SupervisionMethod):
                 f"pre-training, vgp or phrase_grounding with config.{LEVEL}={self.level!r}"
             )
 
-    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         matrix = alignment_matrix(batch, self.level)
         return {PAIRS: {**draw_pairs(matrix, generators), "phrases": matrix.phrases}}
 
@@ -210,7 +210,7 @@ class GroundingAlignment(SupervisionMethod):
         prepared = self._prepared(batch)
         return prepared["pairs"][..., 0] >= 0, prepared["labels"]
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         prepared = self._prepared(batch)
         return {"alignment_phrases": prepared["phrases"], "alignment_pairs": prepared["pairs"]}
 
@@ -231,5 +231,5 @@ class GroundingAlignment(SupervisionMethod):
         self.visible_rows.check(components, dict)
         return components
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         return {"name": self.name, "level": self.level, "weight": self.weight}

@@ -6,10 +6,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Weight
 
 from .alignment import grounded_phrases
-from .method import Batch, SupervisionMethod
+from .method import SupervisionMethod
 
 
 class IndirectSupervision(SupervisionMethod):
@@ -57,7 +58,7 @@ class IndirectSupervision(SupervisionMethod):
         self.weight = float(weight)
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         return {**super().model_config, "grounding_head": True}
 
     def prepare(self, model: Any) -> None:
@@ -74,7 +75,7 @@ class IndirectSupervision(SupervisionMethod):
             + ("use a model for VGP or pre-training" if wanted else "make it with config.grounding_head=True")
         )
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         return {}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -96,7 +97,7 @@ class IndirectSupervision(SupervisionMethod):
         self.visible_rows.check(components, dict)
         return components
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         return {"name": self.name, "weight": self.weight}
 
 

@@ -12,9 +12,9 @@ from annotated_types import Gt, Len
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair
 
-from .method import Batch
 from .score_masks import LOWEST_SCORE, is_hidden
 from .soft_attention import ROWS, SoftAttention
 
@@ -48,7 +48,7 @@ class AttentionMargin(SoftAttention):
         super().__init__(layers, heads)
         self.beta = beta
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         config = super().get_config_dict()
         return {key: config[key] for key in ("name", "layers", "heads")} | {"beta": self.beta}
 

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_iter
 from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair, Weight
 
 from .alignment import DIRECTIONS, GroundingTargets, align, grounding_targets, sequence_pairs
@@ -27,7 +28,6 @@ from .losses import TARGET_LOSSES, from_attention_maps
 from .row_states import AttentionPair
 from .supervise import call_layers, hides_later_words, supervise
 
-Batch = Mapping[str, Any]
 Direction = Literal["text_to_region", "region_to_text"]
 
 TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
@@ -129,7 +129,7 @@ class SupervisionMethod(ABC):
         return (self,)
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         """The configuration fields that a model needs for this method; without heads of other methods by default."""
         return {"box_layer": None, "alignment_level": None}
 
@@ -143,7 +143,7 @@ class SupervisionMethod(ABC):
             ValueError: if the model cannot be supervised with this method.
         """
 
-    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         """Makes entries to add to a batch, so the methods below do not compute them again.
 
         Args:
@@ -157,7 +157,7 @@ class SupervisionMethod(ABC):
         return {}
 
     @abstractmethod
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         """Returns keyword arguments for the forward pass of the model, besides its inputs (`dict[str, Any]`)."""
 
     @abstractmethod
@@ -185,7 +185,7 @@ class SupervisionMethod(ABC):
         """
 
     @abstractmethod
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         """Returns the name and all options, ready for JSON; `get_method(**config)` makes an equal method."""
 
 
@@ -242,7 +242,7 @@ class AttentionMethod(SupervisionMethod):
         self.weights = {direction: float(factors.get(direction, 1.0)) for direction in self.directions}
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         return {**super().model_config, **self.boxes.model_config}
 
     def prepare(self, model: Any) -> None:
@@ -293,7 +293,7 @@ class AttentionMethod(SupervisionMethod):
             return sorted({head for _, head in self.pairs})
         return getattr(self, option) or ()
 
-    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         aligned = align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
         made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
@@ -339,7 +339,7 @@ class AttentionMethod(SupervisionMethod):
         """
         return self.sum_losses(self.read_layers(outputs), self.targets(batch))
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         heads: list[Any] | None = None if self.heads is None else list(self.heads)
         if self.pairs is not None:
             heads = [list(pair) for pair in self.pairs]
@@ -401,7 +401,7 @@ class AttentionMethod(SupervisionMethod):
         return sums
 
 
-def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:
+def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> Fields:
     """Makes the keyword argument with which a model reports the attention of these rows."""
     if batch.get("text_positions") is not None:
         return {"attention_queries": sequence_pairs(targets, batch)}

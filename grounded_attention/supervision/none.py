@@ -5,7 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .method import Batch, SupervisionMethod
+from grounded_attention.utils.named_types import Batch, Fields
+
+from .method import SupervisionMethod
 
 
 class NoSupervision(SupervisionMethod):
@@ -40,7 +42,7 @@ class NoSupervision(SupervisionMethod):
     name = "none"
     needs_grounding = False
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         return {}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -49,5 +51,5 @@ class NoSupervision(SupervisionMethod):
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         return {}
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         return {"name": self.name}

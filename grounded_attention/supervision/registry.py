@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grounded_attention.utils.lazy_registry import LazyRegistry
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.schema import check_names, make
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def get_method(name: str, **options: Any) -> "SupervisionMethod":
 
 
 def make_method(
-    name: str, options: Mapping[str, Any], key: str = "", error: type[ValueError] = ValueError
+    name: str, options: Columns, key: str = "", error: type[ValueError] = ValueError
 ) -> "SupervisionMethod":
     """Makes a method; `key` is where a user gave its options."""
     parts = split_name(name)

@@ -5,8 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch, Fields
+
 from .attention_function import layer_numbers
-from .method import AttentionMethod, Batch, observed_layers
+from .method import AttentionMethod, observed_layers
 from .rollout import rollout_layers
 
 
@@ -58,8 +60,8 @@ class SemiDirectSupervision(AttentionMethod):
 
     name = "semi_direct"
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"output_attentions": True, "attention_mean": self.heads or True}
+    def forward_kwargs(self, batch: Batch) -> Fields:
+        arguments: Fields = {"output_attentions": True, "attention_mean": self.heads or True}
         if self.layers is not None:
             arguments["attention_layers"] = tuple(range(max(self.layers) + 1))
         return arguments

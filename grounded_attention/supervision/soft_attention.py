@@ -12,13 +12,14 @@ from annotated_types import Gt, Len
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
 
 from .alignment import row_indices, sequence_pairs, token_mask
 from .direct import DirectSupervision
 from .divergences import DIVERGENCES
 from .losses import from_attention_maps
-from .method import TARGETS, Batch, GroundingTargets, RowGenerators, fixed_generator, observed_layers
+from .method import TARGETS, GroundingTargets, RowGenerators, fixed_generator, observed_layers
 from .row_plans import RowPlans
 from .score_masks import LOWEST_SCORE, is_hidden
 from .soft_targets import Target, soft_targets
@@ -60,7 +61,7 @@ class SoftAttention(DirectSupervision):
         ValueError: if an option has another value.
     """
 
-    defaults: dict[str, Any] = {}
+    defaults: Fields = {}
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class SoftAttention(DirectSupervision):
             "divergence": "kl",
             "outside": 0.0,
         } | self.defaults
-        self.options: dict[str, Any] = {name: usual[name] if value is None else value for name, value in given.items()}
+        self.options: Fields = {name: usual[name] if value is None else value for name, value in given.items()}
         if self.options["rows"] == "anchor":
             self.empty = ANCHORLESS
         if self.options["divergence"] == "reverse_kl" and not self.options["background"]:
@@ -104,11 +105,11 @@ class SoftAttention(DirectSupervision):
         """Whether heads are weighted by what the words of the prompt look at."""
         return self.options["reduction"].startswith("queries")
 
-    def get_config_dict(self) -> dict[str, Any]:
+    def get_config_dict(self) -> Fields:
         config = super().get_config_dict()
         return {"name": self.name, **{name: config[name] for name in ("layers", "heads")}, **self.options}
 
-    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         of_phrases = soft_targets(batch, self.options["target"], self.options["spread"])
         tokens = self._tokens(batch).float()
         targets = tokens.transpose(1, 2) @ of_phrases  # (B, T, R)
@@ -159,9 +160,9 @@ class SoftAttention(DirectSupervision):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         return {ROWS: (self._prepared(batch)[TARGETS][ROWS]["rows"] >= 0).sum()}
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+    def forward_kwargs(self, batch: Batch) -> Fields:
         prepared = {**batch, **self._prepared(batch)}
-        arguments: dict[str, Any] = {"output_attentions": True, "attention_share": self.weighs_heads}
+        arguments: Fields = {"output_attentions": True, "attention_share": self.weighs_heads}
         arguments["attention_plans"] = RowPlans()
         if self.layers is not None:
             arguments["attention_layers"] = self.layers

@@ -8,11 +8,12 @@ Shape letters: B batch, P phrases, G gold boxes of a phrase, R regions.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from grounded_attention.utils.named_types import Batch
 
 from .alignment import region_mask
 
@@ -22,7 +23,7 @@ SMALLEST_BOX = 1e-6
 ROUNDING = 1e-5
 
 
-def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Tensor:
+def soft_targets(batch: Batch, target: Target, spread: float) -> Tensor:
     """Makes the target of each phrase, (B, P, R) float32: 1 in sum, or 0 for a phrase that means no region.
 
     `indicator` and `given` read `phrase_regions` (B, P, R), as marks or as they are. The others weigh the regions of

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoModel, PreTrainedModel
 
 from grounded_attention.modeling.attention_calls import SEQUENCE, AttentionCall, layer_labels, one_stream_calls
+from grounded_attention.utils.named_types import Fields
 
 from .attention_function import reads_other_sequence, supervised_implementation
 
@@ -96,7 +97,7 @@ def supervise(model: nn.Module) -> Supervision:
     return Supervision(language_model, before, towers)
 
 
-def _drop_request(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def _drop_request(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple, Fields]:
     """Qwen's models also pass this to their vision tower, whose SDPA warns about it."""
     return args, {name: value for name, value in kwargs.items() if name != "output_attentions"}
 

@@ -9,6 +9,7 @@ from annotated_types import Len
 
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.schema import Count, Of, section
 
 FEWEST = "fewest"
@@ -72,7 +73,7 @@ def frequent_answers(
     return kept
 
 
-def outside(answers: Iterable[str], known: Mapping[str, Any]) -> int:
+def outside(answers: Iterable[str], known: Columns) -> int:
     """Returns the number of answers that are not in the list."""
     return sum(answer not in known for answer in answers)
 

@@ -17,11 +17,12 @@ from grounded_attention.dataset_scripts.builders import predictions
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.modeling.task_losses import answer_sum
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Section
 
 from .answer_lists import Answers, fitted, normalise_vqa, outside, read_answers
 from .judges import JudgeContext, Rows
-from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, identify, seen_arguments
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         """The answers to each question of a split."""
         return [[each] * bool(each) if isinstance(each, str) else list(each) for each in rows[self.column]]
 
-    def fit_options(self, splits: Mapping[str, Any]) -> Any:
+    def fit_options(self, splits: Columns) -> Any:
         """The options with the list of answers itself, and the most frequent answer of the training questions."""
         train = self.known_answers(splits["train"]) if "train" in splits else []
         counted = Counter(answer for answers in train for answer in answers)
@@ -71,7 +72,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         answers = read_answers(self.options.answers, train, self.normalise)
         return replace(self.options, answers=answers, majority=self.options.majority or usual)
 
-    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+    def remarks(self, splits: Columns) -> list[str]:
         """The number of answers, and of those to the questions of each split that are not in the list."""
         index = self.options.index
         lines = [f"answers: {len(index)}"]
@@ -86,7 +87,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
                 )
         return lines
 
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         return {"answers": list(self.options.index)}
 
     def initialise(self, model: Any, processor: Any) -> None:
@@ -99,10 +100,10 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         if self.options.initialise_answers:
             model.init_classifier_from_answers(processor.tokenizer)
 
-    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+    def trained_options(self, config: Any, grounded: bool) -> Fields:
         return {"answers": list(config.answers)}
 
-    def question_inputs(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def question_inputs(self, examples: Examples, processor: Any) -> Fields:
         """The model inputs of rows whose `text` is a question, their ids, and `labels` (B, A) float32: what each
         answer of the list is worth. Phrases of `evidence` are measured."""
         evidence = {"phrases": [row["evidence"] for row in examples.rows]} if "evidence" in examples.rows[0] else {}
@@ -117,7 +118,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         return {**inputs.reported(), **identify(examples.rows), "labels": labels}
 
     @abstractmethod
-    def worth(self, row: Mapping[str, Any]) -> dict[str, float]:
+    def worth(self, row: Row) -> dict[str, float]:
         """Each answer that is right, or partly -> its score in [0, 1]; none if no answer is known."""
 
     def chosen_answers(self, outputs: Any) -> list[str]:
@@ -130,7 +131,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         """The scores of each question's best answer, and the answer."""
 
     @abstractmethod
-    def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
+    def judge_answer(self, row: Row, answer: str, confidence: float = 0.0) -> Judged:
         """Judges an answer to a question."""
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
@@ -157,7 +158,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         """Writes an official file of predictions."""
         predictions.write_answers(path, answers, **self.prediction_names)
 
-    def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
+    def prediction_options(self, predictions: Mapping[str, str]) -> Fields:
         return {"answers": sorted({*predictions.values()})}
 
 

@@ -5,15 +5,16 @@ Shapes: B batch, N sequence, T text tokens, P phrases.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from grounded_attention.utils.named_types import Batch, Columns
+
 BEFORE_ANSWER = "phrase_before_answer"  # (B, P) bool: phrases that ask at the token before an answer
 
 
-def whole_answers(phrases: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> dict[int, int]:
+def whole_answers(phrases: Sequence[Columns], texts: Sequence[str]) -> dict[int, int]:
     """Phrase number -> turn, of the phrases of a conversation that are a whole answer with boxes."""
     return {
         number: each["sentence"] // 2
@@ -24,7 +25,7 @@ def whole_answers(phrases: Sequence[Mapping[str, Any]], texts: Sequence[str]) ->
     }
 
 
-def ask_before_answers(batch: Mapping[str, Any], asked: Sequence[Mapping[int, int]]) -> dict[str, Tensor]:
+def ask_before_answers(batch: Batch, asked: Sequence[Mapping[int, int]]) -> dict[str, Tensor]:
     """Moves the phrases that are whole answers, `asked` of each example, to the token before their answer.
 
     Returns `text_positions` with the columns of these tokens, `phrase_mask` to match, and [`BEFORE_ANSWER`].

@@ -7,7 +7,7 @@ statements of NLVR2, which match if they are true.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from annotated_types import Ge
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.task_losses import UNLABELLED
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.schema import Section, Share, Weight
 
 from .caption_rows import to_rows
@@ -58,7 +59,7 @@ class CaptionMatchPretraining(MaskedTask):
             ClassificationAccuracy("relationship", "relationship_logits", "relationship_labels"),
         ]
 
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         return {"relationship_head": True}
 
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
@@ -78,7 +79,7 @@ class CaptionMatchPretraining(MaskedTask):
         kept = [name for name in ("image_id", "image_ids", "text", *renamed) if name in split.column_names]
         return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         """Regions are never masked. All draws for a row use the generator of the row. If the rows have phrases, the
         batch has those of both captions; a caption of another image has none."""
         rows = examples.rows
@@ -109,7 +110,7 @@ class CaptionMatchPretraining(MaskedTask):
         return batch
 
 
-def _with_choice(row: Mapping[str, Any]) -> dict[str, Any]:
+def _with_choice(row: Row) -> Fields:
     return {
         "image_id": row["image_id"],
         "caption_id": row["example_id"],
@@ -135,8 +136,8 @@ def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
 
 
 def _second(
-    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], exchanged: float, rng: np.random.Generator
-) -> tuple[str, int, list[dict[str, Any]]]:
+    row: Row, split: Sequence[Columns], exchanged: float, rng: np.random.Generator
+) -> tuple[str, int, list[Fields]]:
     """Draws a second caption, and returns it with 1 if it is of the same image, else 0, and with its phrases."""
     others = row.get("others") or ()
     if not others:

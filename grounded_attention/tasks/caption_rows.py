@@ -6,6 +6,8 @@ from typing import Any
 
 import datasets
 
+from grounded_attention.utils.named_types import Fields, Row
+
 KEPT = ("image_id", "file_name", "width", "height")
 CAPTION = ("caption_id", "text", "answers")
 PHRASE = ("text", "start", "end", "types")
@@ -53,7 +55,7 @@ def _flatten(images: Mapping[str, Sequence[Any]], kept: Sequence[str], grounded:
     return rows
 
 
-def phrases_of(row: Mapping[str, Any], sentence: int) -> list[dict[str, Any]]:
+def phrases_of(row: Row, sentence: int) -> list[Fields]:
     """The phrases of a text of a row that have boxes, as those of a row with this text alone."""
     return [
         {**{name: each[name] for name in PHRASE if name in each}, "sentence": 0, "boxes": each["boxes"]}

@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Captions and region features of other images in place of those of a row, for pre-training."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from grounded_attention.utils.named_types import Columns, Row
 
 from .task import Examples
 
@@ -30,9 +32,9 @@ def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Seq
 
 
 def _draw_other_feature(
-    row: Mapping[str, Any],
-    split: Sequence[Mapping[str, Any]],
-    find_regions: Callable[[Mapping[str, Any]], Any],
+    row: Row,
+    split: Sequence[Columns],
+    find_regions: Callable[[Columns], Any],
     rng: np.random.Generator,
 ) -> np.ndarray:
     """Draws the feature of a region of another image of the split."""
@@ -55,9 +57,7 @@ def exchange_captions(examples: Examples, generators: Sequence[np.random.Generat
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
-def draw_other_row(
-    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
-) -> Mapping[str, Any]:
+def draw_other_row(row: Row, split: Sequence[Columns], rng: np.random.Generator, option: str) -> Columns:
     """Draws a row of another image of the split."""
     for _ in range(DRAWS):
         other = split[int(rng.integers(len(split)))]

@@ -2,7 +2,7 @@
 """Horizontal flips of pictures during training, for models that read pixels."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from grounded_attention.utils.masks import read_mask
+from grounded_attention.utils.named_types import Columns, Fields
 
 OTHER_SIDE = {"left": "right", "right": "left"}
 SIDE = re.compile(r"\b(?:left|right)\b", flags=re.IGNORECASE)
@@ -50,7 +51,7 @@ def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[
     return swap_left_right(text), moved
 
 
-def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+def flip_phrases(texts: Sequence[str], phrases: Sequence[Columns]) -> tuple[list[str], list[Fields]]:
     """Mirrors texts and labelled phrases of one example, in the form of `VLBertProcessor`."""
     flipped = [{key: value for key, value in phrase.items() if key != "text"} for phrase in phrases]
     for phrase in flipped:
@@ -89,7 +90,7 @@ def flip_some(
     images: Sequence[Any],
     generators: Sequence[np.random.Generator],
     probability: float,
-    phrases: Sequence[Sequence[Mapping[str, Any]]] | None = None,
+    phrases: Sequence[Sequence[Columns]] | None = None,
 ) -> tuple[list[str], list[Any] | None, list[Any], list[Any] | None]:
     """Flips some pictures with their boxes and phrases, and exchanges "left" and "right" in their texts."""
     flips = [rng.random() < probability for rng in generators]

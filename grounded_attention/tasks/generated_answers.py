@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from transformers.utils import logging
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.named_types import Batch, Fields
 
 logger = logging.get_logger(__name__)
 
@@ -18,7 +19,7 @@ EXPRESSION = "expression"
 QUESTION = "question"
 
 
-def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> dict[str, Any]:
+def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> Fields:
     """Makes the inputs of `generate`: the prompts alone, the words of users, padded on the left."""
     tokenizer = processor.tokenizer
     side, tokenizer.padding_side = tokenizer.padding_side, "left"
@@ -29,7 +30,7 @@ def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] 
 
 
 @torch.no_grad()
-def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], length: int) -> dict[str, list[str]]:
+def generate_answers(model: Any, tokenizer: Any, batch: Batch, length: int) -> dict[str, list[str]]:
     """Decodes greedily at most `length` tokens: `generated`, one text for each example.
 
     `batch` has `prompt_inputs` and `labels`; a token that ends an answer in the labels ends a generated answer too.
@@ -45,7 +46,7 @@ def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], lengt
     return {"generated": [text.strip() for text in texts]}
 
 
-def score_generated(batch: Mapping[str, Any]) -> Scored:
+def score_generated(batch: Batch) -> Scored:
     """Scores generated answers.
 
     Of a box its overlap with the right one counts, and whether the point that the answer names, or the middle of its

@@ -11,10 +11,11 @@ from grounded_attention.dataset_scripts.builders.predictions import GQA_NAMES
 from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, mean_grounding, question_scores
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Fields, Row
 
 from .answer_lists import FEWEST, Answers, outside
 from .answering import AnsweringTask, AnswerOptions
-from .task import Batch, Examples, Metric, ScoredFile
+from .task import Examples, Metric, ScoredFile
 
 GROUP = "gqa"
 # What the metrics read of a row.
@@ -63,10 +64,10 @@ class GQA(AnsweringTask):
     def metrics(self) -> list[Metric]:
         return [GQAScores(GROUP, self.score)]
 
-    def worth(self, row: Mapping[str, Any]) -> dict[str, float]:
+    def worth(self, row: Row) -> dict[str, float]:
         return {row["answer"]: 1.0} if row["answer"] else {}
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         """`questions` are what the metrics read of each row."""
         questions = [
             {**{name: row[name] for name in QUESTION}, "semantic": row.get("semantic")} for row in examples.rows
@@ -99,7 +100,7 @@ class GQA(AnsweringTask):
         answered = zip(self.chosen_answers(outputs), batch["questions"], strict=True)
         return [question_scores(*pair).get("accuracy") for pair in answered]
 
-    def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
+    def judge_answer(self, row: Row, answer: str, confidence: float = 0.0) -> Judged:
         named = (("structural type", "structural_type"), ("semantic type", "semantic_type"))
         return Judged(
             row["example_id"],
@@ -134,7 +135,7 @@ class GQA(AnsweringTask):
             "image_id": [one.image_id for one in judged],
             "answer": [one.predicted for one in judged],
         }
-        named: dict[str, Any] = {f"{GROUP}_{name}": value for name, value in numbers.items()}
+        named: Fields = {f"{GROUP}_{name}": value for name, value in numbers.items()}
         return ScoredFile({**named, f"{GROUP}_count": len(judged)}, judged, items)
 
 

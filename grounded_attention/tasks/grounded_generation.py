@@ -7,7 +7,7 @@ regions are the image tokens that their boxes cover.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Index, Section, Weight, check_names
 
 from . import caption_rows
@@ -31,7 +32,7 @@ from .generated_answers import EXPRESSION, QUESTION, generate_answers, prompt_in
 from .judges import JudgeContext, Rows
 from .referring_expressions import meant_box
 from .region_words import count_region_words, region_word_loss
-from .task import Batch, Examples, LossComponent, Metric, Task, identify, row_key
+from .task import Examples, LossComponent, Metric, Task, identify, row_key
 
 logger = logging.get_logger(__name__)
 
@@ -101,7 +102,7 @@ class Chat:
     """The texts of one example."""
 
     messages: list[tuple[str, str]]
-    phrases: list[dict[str, Any]]
+    phrases: list[Fields]
 
     @property
     def texts(self) -> list[str]:
@@ -118,7 +119,7 @@ class Chat:
         """All words of the assistant."""
         return "\n".join(answer for _, answer in self.messages)
 
-    def conversation(self, image_count: int) -> list[dict[str, Any]]:
+    def conversation(self, image_count: int) -> list[Fields]:
         """The chat in transformers' form."""
         return [
             message
@@ -140,7 +141,7 @@ class Chat:
         return Chat([self.messages[turn] for turn in kept], phrases)
 
 
-def row_kind(row: Mapping[str, Any]) -> str:
+def row_kind(row: Row) -> str:
     """What a row is, by its columns: a conversation, a caption, a question, or an expression with its box."""
     if "messages" in row:
         return CONVERSATION
@@ -149,9 +150,7 @@ def row_kind(row: Mapping[str, Any]) -> str:
     return QUESTION if row.keys() & {"answer", "answers"} else EXPRESSION
 
 
-def make_chat(
-    row: Mapping[str, Any], options: GroundedGenerationOptions, dialect: BoxDialect = BOX_DIALECTS["plain"]
-) -> Chat:
+def make_chat(row: Row, options: GroundedGenerationOptions, dialect: BoxDialect = BOX_DIALECTS["plain"]) -> Chat:
     """Makes the chat of a row, with the prompt and the boxes of a dialect; the answer is the most frequent one."""
     phrases = [each for each in row.get("phrases") or () if each["boxes"]]
     kind = row_kind(row)
@@ -181,12 +180,12 @@ def make_chat(
     return Chat([(prompt, answer)], moved)
 
 
-def _of_turn(phrases: Sequence[Mapping[str, Any]], sentence: int) -> list[dict[str, Any]]:
+def _of_turn(phrases: Sequence[Columns], sentence: int) -> list[Fields]:
     return [{**each, "sentence": sentence} for each in phrases]
 
 
 def _make_turns(
-    texts: Sequence[str], phrases: Sequence[Mapping[str, Any]], options: GroundedGenerationOptions, dialect: BoxDialect
+    texts: Sequence[str], phrases: Sequence[Columns], options: GroundedGenerationOptions, dialect: BoxDialect
 ) -> Chat:
     """The chat of a conversation. The answer to an instruction that has boxes as a whole, a click of GUI-Actor's data,
     is written as that to a referring expression is: the anchor, or boxes in the words of the family."""
@@ -223,7 +222,7 @@ def _check_anchors(chat: Chat, anchor: str, name: str) -> None:
         )
 
 
-def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, Any]]:
+def _moved(phrases: Sequence[Columns], prompt: str) -> list[Fields]:
     """Phrases of a text that stands in a prompt."""
     before = prompt.index(TEXT)
     return [{**each, "start": each["start"] + before, "end": each["end"] + before} for each in phrases]
@@ -251,7 +250,7 @@ class GroundedGeneration(Task):
             return (language, words)
         return (language,)
 
-    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+    def remarks(self, splits: Columns) -> list[str]:
         """`before_answers` over rows without evidence would teach nothing."""
         if not self.options.before_answers or "train" not in splits:
             return []
@@ -267,7 +266,7 @@ class GroundedGeneration(Task):
         generated = [ItemScores("generated", lambda outputs, batch: score_generated(batch)), ObjectHallucination()]
         return [AnswerLikelihood(), ItemScores("answers", score), *(generated if self.options.generate else ())]
 
-    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
+    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> Fields:
         length = self.options.generate
         if length:
             return generate_answers(model, tokenizer, batch, length)
@@ -280,7 +279,7 @@ class GroundedGeneration(Task):
             split = caption_rows.to_rows(split, grounded=True)
         return split.select_columns([name for name in COLUMNS if name in split.column_names])
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         options = self.options
         rows = examples.rows
         kinds = [row_kind(row) for row in rows]
@@ -317,7 +316,7 @@ class GroundedGeneration(Task):
             inputs.update(ask_before_answers(inputs, asked))
         if options.region_words and examples.training:
             inputs[STATES] = True
-        texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
+        texts: Fields = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
         if options.generate and not examples.training:
             texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
             texts |= {"kind": kinds, "box_dialect": dialects}
@@ -351,7 +350,7 @@ class GroundedGeneration(Task):
             )
 
 
-def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
+def _texts(chats: Sequence[Chat], image_count: int) -> Fields:
     if all(len(chat.messages) == 1 for chat in chats):
         return {"text": [chat.prompt for chat in chats], "text_pair": [chat.answer for chat in chats]}
     return {"text": [chat.conversation(image_count) for chat in chats]}

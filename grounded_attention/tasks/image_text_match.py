@@ -9,12 +9,13 @@ from annotated_types import Ge
 
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows
 from .masked_task import MaskedTask
 from .pretraining_losses import RELATIONSHIP
-from .task import Batch, Examples, LossComponent, Metric, identify, seen_arguments
+from .task import Examples, LossComponent, Metric, identify, seen_arguments
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ImageTextMatch(MaskedTask):
         if not self.config.relationship_head:
             raise ValueError("the model has no head for the match of text and image (config.relationship_head)")
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         if examples.training:
             raise ValueError("image_text_match is measured alone: the pre-training tasks train the match")
         seen = seen_arguments(examples.images, examples.regions)

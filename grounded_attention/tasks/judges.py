@@ -9,9 +9,10 @@ from torch import Tensor
 
 from grounded_attention.metrics.item_scores import StreamingMetric
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
-Rows = Sequence[Mapping[str, Any]]
-JudgeTask = Callable[[Any, Mapping[str, Any], Rows, "JudgeContext"], Iterator[Judged]]
+Rows = Sequence[Columns]
+JudgeTask = Callable[[Any, Columns, Rows, "JudgeContext"], Iterator[Judged]]
 NO_BOX = "no region in this image"
 
 
@@ -42,7 +43,7 @@ def _name(names: Sequence[str], number: int, default: str) -> str:
     return default
 
 
-def classified(probabilities: Tensor, gold: int, named: Sequence[str]) -> dict[str, Any]:
+def classified(probabilities: Tensor, gold: int, named: Sequence[str]) -> Fields:
     """Score, confidence and names for a choice between classes; the gold label is unknown if it is negative."""
     best = int(probabilities.argmax())
     best_class = {"confidence": probabilities[best].item(), "predicted": named[best]}
@@ -52,7 +53,7 @@ def classified(probabilities: Tensor, gold: int, named: Sequence[str]) -> dict[s
     return {**best_class, **known, "score": float(best == gold), "chance": 1 / len(named)}
 
 
-def format_box(corners: Sequence[float], row: Mapping[str, Any]) -> str:
+def format_box(corners: Sequence[float], row: Row) -> str:
     """Formats a box in pixels, such as `box 3, 4 to 80, 95`."""
     sides = (row["width"], row["height"]) * 2
     x1, y1, x2, y2 = (round(value * side) for value, side in zip(corners, sides, strict=True))
@@ -75,14 +76,14 @@ class Judge(StreamingMetric):
         self.judged: list[Judged] = []
         self._seen = 0
 
-    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+    def update(self, outputs: Any, batch: Batch) -> None:
         """Adds the predictions for the next rows."""
         size = len(batch["input_ids"])
         rows = [self.rows[place] for place in range(self._seen, self._seen + size)]
         self.judged.extend(self.judge(outputs, batch, rows, self.context))
         self._seen += size
 
-    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def compute(self, state: Mapping[str, Tensor]) -> Fields:
         """Returns no numbers."""
         return {}
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What both tasks of pre-training share: masked words of captions, and whether caption and image match."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +9,11 @@ from torch import Tensor
 
 from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import MEANT, Box
+from grounded_attention.utils.named_types import Batch
 
 from .judges import JudgeContext, Rows, classified, corners
 from .pretraining_losses import RELATIONSHIP
-from .task import Batch, LossComponent, Task
+from .task import LossComponent, Task
 
 
 class MaskedTask(Task):
@@ -74,7 +75,7 @@ def _regions(
     common: tuple[str, str],
     caption: tuple[str, str],
     outputs: Any,
-    batch: Mapping[str, Any],
+    batch: Batch,
     number: int,
     context: JudgeContext,
 ) -> Iterator[Judged]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.named_types import Fields
 
 from .task import pad_labels
 
@@ -48,7 +49,7 @@ def word_masker(tokenizer: Any, probability: float) -> WordMasker:
     return WordMasker(tokenizer, probability)
 
 
-def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
+def mask_words(batch: Fields, masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
     """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted."""
     rows = batch["input_ids"].numpy()
     labels = []

@@ -14,11 +14,12 @@ from grounded_attention.metrics.phrase_recall import PROTOCOLS, PhraseRecall, fi
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
 from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import GOLD, PREDICTED, Box
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Of, Section
 
 from .caption_rows import to_rows
 from .judges import NO_BOX, JudgeContext, Rows
-from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Metric, Task, identify, region_arguments
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, Task, identify, region_arguments
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
             )
         return to_rows(split, grounded=True, bare=False).rename_column("caption_id", "example_id")
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         rows = examples.rows
         regions = examples.regions
         if regions is None:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.task_config import RegionTargets, plain_answer
 from grounded_attention.modeling.task_losses import UNLABELLED
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 
 from .answer_lists import Answers, fitted, read_answers
@@ -150,7 +151,7 @@ class Pretraining(MaskedTask):
                 "masked regions: remove it"
             )
 
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         """Families have some of these fields."""
         relationship = {"relationship_head": True} if self.options.relationship else {}
         if self.options.answers is None:
@@ -158,7 +159,7 @@ class Pretraining(MaskedTask):
         answers = list(self.options.answers)
         return {**relationship, "task_qa": True, "qa_answers": answers, "num_qa_labels": len(answers)}
 
-    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+    def trained_options(self, config: Any, grounded: bool) -> Fields:
         options = {"relationship": config.relationship_head, "regions": grounded}
         answers = getattr(config, "qa_answers", None) if getattr(config, "task_qa", False) else None
         if answers is None:
@@ -168,7 +169,7 @@ class Pretraining(MaskedTask):
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
         return to_rows(split, grounded)
 
-    def fit_options(self, splits: Mapping[str, Any]) -> Any:
+    def fit_options(self, splits: Columns) -> Any:
         options = self.options
         if options.answers is None:
             return options
@@ -176,7 +177,7 @@ class Pretraining(MaskedTask):
         best = ([max(answers, key=lambda each: each["score"])["answer"]] for answers in answered)
         return replace(options, answers=read_answers(options.answers, best, plain_answer))
 
-    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+    def remarks(self, splits: Columns) -> list[str]:
         """How many answers there are, and to how many questions of each split."""
         options = self.options
         if options.answers is None:
@@ -192,7 +193,7 @@ class Pretraining(MaskedTask):
             lines.append(f"answers, {name}: {sum(questions)} of {len(questions)} questions have one in the list")
         return lines
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         """Makes a batch of masked model inputs and targets, see `VLBertForPreTraining.forward`."""
         options = self.options
         if self.config is not None and self.config.region_targets is None:  # no masked regions
@@ -275,7 +276,7 @@ class Pretraining(MaskedTask):
         return {**batch, **dropped}
 
 
-def _given_answers(rows: Any) -> Iterator[list[dict[str, Any]]]:
+def _given_answers(rows: Any) -> Iterator[list[Fields]]:
     """The answers of each row; nothing if the rows have none. Few rows are in memory at a time."""
     if rows is None or "answers" not in rows.column_names:
         return
@@ -284,7 +285,7 @@ def _given_answers(rows: Any) -> Iterator[list[dict[str, Any]]]:
 
 
 def answer_labels(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     related: Sequence[int] | None,
     index: Mapping[str, int],
     generators: Sequence[np.random.Generator],
@@ -323,7 +324,7 @@ TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "text_positions", 
 
 
 def draw_texts(
-    texts: Sequence[Mapping[str, Any]], count: int, generators: Sequence[np.random.Generator]
+    texts: Sequence[Columns], count: int, generators: Sequence[np.random.Generator]
 ) -> tuple[list[str], list[np.random.Generator]]:
     """Draws `count` texts of a corpus with each generator."""
     drawn = [(texts[int(rng.integers(len(texts)))]["text"], rng) for rng in generators for _ in range(count)]

@@ -19,8 +19,9 @@ from grounded_attention.modeling.task_losses import (
     region_features_sum,
     soft_cross_entropy_sum,
 )
+from grounded_attention.utils.named_types import Batch
 
-from .task import Batch, LossComponent
+from .task import LossComponent
 
 # The entry of a batch with the features to predict; without it the model's inputs are the targets.
 FEATURE_TARGETS = "region_feature_targets"

@@ -15,11 +15,12 @@ from grounded_attention.modeling.task_losses import region_sum
 from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import GOLD, PREDICTED, Box
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Of, Section, Share
 
 from .flipping import flip_some
 from .judges import NO_BOX, JudgeContext, Rows, corners, format_box
-from .task import Batch, Examples, LossComponent, Metric, Task, identify, seen_arguments
+from .task import Examples, LossComponent, Metric, Task, identify, seen_arguments
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         convention = self.options.convention
         return [ItemScores("expressions", lambda outputs, batch: score(outputs, batch, convention))]
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         options = self.options
         rows = examples.rows
         regions = examples.regions

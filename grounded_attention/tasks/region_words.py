@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, normalize
 
+from grounded_attention.utils.named_types import Batch
+
 from .before_answers import BEFORE_ANSWER
-from .task import Batch
 
 SCALE = 20.0  # of cosines, before the softmax
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Section, validate
 
 from .judges import JudgeContext, Rows
@@ -32,7 +33,6 @@ TEXT_AND_REGIONS = (
     "image_sizes",
 )
 
-Batch = Mapping[str, Any]
 RowGenerator = Callable[[str], np.random.Generator]
 
 
@@ -61,34 +61,34 @@ def classification(name: str, logits: str, labels: str) -> LossComponent:
 class Metric(Protocol):
     """A streaming metric; its state has tensors and lists, which are added over batches and processes."""
 
-    def forward_kwargs(self, batch: Batch) -> dict[str, Any]: ...
+    def forward_kwargs(self, batch: Batch) -> Fields: ...
 
     def update(self, outputs: Any, batch: Batch) -> None: ...
 
-    def state(self) -> dict[str, Any]: ...
+    def state(self) -> Fields: ...
 
-    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
+    def compute(self, state: Columns) -> Fields: ...
 
 
 @dataclass(frozen=True)
 class Examples:
     """The data from which `collate` makes one batch."""
 
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
     regions: Sequence[Any] | None
     generator: RowGenerator
-    split: Sequence[Mapping[str, Any]] | None = None
-    texts: Sequence[Mapping[str, Any]] | None = None
+    split: Sequence[Columns] | None = None
+    texts: Sequence[Columns] | None = None
     images: Sequence[Any] | None = None
     training: bool = False
-    find_regions: Callable[[Mapping[str, Any]], Any] | None = None
+    find_regions: Callable[[Columns], Any] | None = None
 
 
 @dataclass(frozen=True)
 class ScoredFile:
     """The scores of an official file of predictions."""
 
-    numbers: dict[str, Any]
+    numbers: Fields
     judged: list[Judged]
     items: dict[str, list]
 
@@ -193,27 +193,27 @@ class Task(ABC):
         """The rows of a split of `data.source`, written as those of the task's data set are."""
         return rows
 
-    def fit_options(self, splits: Mapping[str, Any]) -> Any:
+    def fit_options(self, splits: Columns) -> Any:
         """The options completed with facts about the rows, such as a list of answers."""
         return self.options
 
-    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+    def remarks(self, splits: Columns) -> list[str]:
         """Lines that a run prints before training."""
         return []
 
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Fields:
         """The fields of a model's configuration that the options determine."""
         return {}
 
     def initialise(self, model: Any, processor: Any) -> None:  # noqa: B027 - few tasks need it
         """Called once before training."""
 
-    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+    def trained_options(self, config: Any, grounded: bool) -> Fields:
         """The options for the evaluation of a trained model with this configuration; `grounded`: with regions."""
         return {}
 
     @abstractmethod
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         """Makes a batch: inputs of the model, and what losses and metrics read."""
 
     # Losses and numbers
@@ -227,7 +227,7 @@ class Task(ABC):
     def metrics(self) -> list[Metric]:
         """New metrics for one evaluation."""
 
-    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
+    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> Fields:
         """Entries to add to a batch of an evaluation, for the metrics."""
         return {}
 
@@ -254,7 +254,7 @@ class Task(ABC):
         """Reads an official file of predictions."""
         raise self._lacks("official file of predictions")
 
-    def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
+    def prediction_options(self, predictions: Mapping[str, str]) -> Fields:
         """The options with which such a file is scored."""
         return {}
 
@@ -266,7 +266,7 @@ class Task(ABC):
         return ValueError(f"the task {self.name!r} has no {what}")
 
 
-def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
+def region_arguments(regions: Sequence[Any] | None) -> Fields:
     """Makes the region arguments of the processor from one `Regions` record per row; empty for text only."""
     if regions is None:
         return {}
@@ -276,7 +276,7 @@ def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
     }
 
 
-def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
+def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> Fields:
     """Makes the region arguments of the processor for rows with several images; their regions are concatenated."""
     if regions is None:
         return {}
@@ -289,27 +289,27 @@ def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
     }
 
 
-def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> dict[str, Any]:
+def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> Fields:
     """Makes the arguments of the processor for pictures and boxes; without regions only the whole image is used."""
     boxes = [np.zeros((0, 4), dtype=np.float32)] * len(images) if regions is None else [r.boxes for r in regions]
     return {"images": list(images), "region_boxes": boxes}
 
 
-def seen_arguments(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> dict[str, Any]:
+def seen_arguments(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> Fields:
     """Makes the arguments of the processor for pictures, for regions, or for text only (empty)."""
     if images is None:
         return region_arguments(regions)
     return pixel_arguments(images, regions)
 
 
-def row_key(row: Mapping[str, Any]) -> str:
+def row_key(row: Row) -> str:
     """The name of a row, which decides its random draws."""
     if "example_id" in row:
         return row["example_id"]
     return row["caption_id"]
 
 
-def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def identify(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Returns the name and the `image_id` of each row, which metrics of single examples read in a batch."""
     return {"example_id": [row_key(row) for row in rows], "image_id": [row["image_id"] for row in rows]}
 

@@ -15,20 +15,11 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
 from grounded_attention.pages.failures import Alternative, Judged
 from grounded_attention.pages.overlay import MEANT, Box
+from grounded_attention.utils.named_types import Batch, Fields, Row
 from grounded_attention.utils.schema import Section
 
 from .judges import JudgeContext, Rows, classified
-from .task import (
-    TEXT_AND_REGIONS,
-    Batch,
-    Examples,
-    LossComponent,
-    Metric,
-    Task,
-    classification,
-    identify,
-    seen_arguments,
-)
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, Task, classification, identify, seen_arguments
 
 # The 80 categories of COCO in order; class k of a detector with background is category k - 1.
 COCO_CATEGORIES = (
@@ -87,10 +78,10 @@ for answer, share in zip(answers, shares):
                 "options.region_classes=false"
             )
 
-    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+    def trained_options(self, config: Any, grounded: bool) -> Fields:
         return {"region_classes": False}  # an evaluation does not use the categories of objects
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         rows = examples.rows
         regions = examples.regions
         for row, record in zip(rows, regions or (), strict=regions is not None):
@@ -131,13 +122,13 @@ for answer, share in zip(answers, shares):
 class _Boxes:
     """The boxes of a row, used instead of a region record for models that read pixels."""
 
-    def __init__(self, row: Mapping[str, Any]):
+    def __init__(self, row: Row):
         self.boxes = np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4)
 
 
 def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: bool) -> dict[str, Tensor]:
     """The text inputs of each question with each choice; tags need only the boxes of regions, so features are 0."""
-    seen: dict[str, Any] = {}
+    seen: Fields = {}
     if tagged:
         boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
         seen["region_boxes"] = boxes
@@ -154,13 +145,13 @@ def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: boo
     return {name: inputs[name] for name in names if name in inputs}
 
 
-def pair_tags(row: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+def pair_tags(row: Row, number: int) -> list[Fields]:
     """The phrases of the question and of one of its choices, as those of a pair of texts."""
     named = [phrase for phrase in row["phrases"] if phrase["sentence"] in (0, number + 1)]
     return [{**phrase, "sentence": min(phrase["sentence"], 1)} for phrase in named]
 
 
-def _check_objects(row: Mapping[str, Any], record: Any) -> None:
+def _check_objects(row: Row, record: Any) -> None:
     if len(record.boxes) != len(row["boxes"]):
         raise ValueError(
             f"image {row['image_id']}: the region table has {len(record.boxes)} regions, but the image of the "
@@ -169,7 +160,7 @@ def _check_objects(row: Mapping[str, Any], record: Any) -> None:
         )
 
 
-def _class_labels(candidates: Tensor, rows: Sequence[Mapping[str, Any]]) -> Tensor:
+def _class_labels(candidates: Tensor, rows: Sequence[Row]) -> Tensor:
     """(B, R) int64: the class of each object, 0 for the whole image, -100 for padding."""
     labels = torch.full(candidates.shape, UNLABELLED)
     for target, columns, row in zip(labels, candidates, rows, strict=True):

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visually grounded paraphrases: which caption matches the image, and the relation of two phrases for one object."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,10 @@ from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.supervision.method import VGP_CITATION
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
 from .judges import JudgeContext, Rows, classified
-from .task import TEXT_AND_REGIONS, Batch, Examples, Metric, Task, classification, pad_labels, seen_arguments
+from .task import TEXT_AND_REGIONS, Examples, Metric, Task, classification, pad_labels, seen_arguments
 
 
 class VGP(Task):
@@ -45,7 +46,7 @@ for which, share in zip(("both captions describe", "the first alone describes", 
             ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
         ]
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         rows = examples.rows
         grounded = examples.regions is not None
         inputs = processor(
@@ -82,7 +83,7 @@ for which, share in zip(("both captions describe", "the first alone describes", 
                     yield _phrase_pair(row, place, label, pairs[number, place], context)
 
 
-def _identification(row: Mapping[str, Any], probabilities: Tensor, context: JudgeContext) -> Judged:
+def _identification(row: Row, probabilities: Tensor, context: JudgeContext) -> Judged:
     named = [context.label("identification_label", number) for number in range(len(probabilities))]
     return Judged(
         row["example_id"],
@@ -94,9 +95,7 @@ def _identification(row: Mapping[str, Any], probabilities: Tensor, context: Judg
     )
 
 
-def _phrase_pair(
-    row: Mapping[str, Any], place: int, label: int, probabilities: Tensor, context: JudgeContext
-) -> Judged:
+def _phrase_pair(row: Row, place: int, label: int, probabilities: Tensor, context: JudgeContext) -> Judged:
     pair = row["phrase_pairs"][place]
     phrases = [row["phrases"][pair[name]] for name in ("phrase1", "phrase2")]
     named = [context.label("label", number) for number in range(len(probabilities))]
@@ -113,11 +112,11 @@ def _phrase_pair(
     )
 
 
-def _captions(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _captions(row: Row) -> Iterator[tuple[str, str]]:
     return zip(("first caption", "second caption"), row["captions"], strict=True)
 
 
-def _phrase_boxes(phrases: Sequence[Mapping[str, Any]]) -> tuple[Box, ...]:
+def _phrase_boxes(phrases: Sequence[Columns]) -> tuple[Box, ...]:
     """The boxes of phrases; a box that several phrases share is drawn once."""
     named = {tuple(box): phrase["text"] for phrase in reversed(phrases) for box in phrase["boxes"]}
     return tuple(Box(MEANT, corners, text) for corners, text in named.items())

@@ -12,9 +12,10 @@ from grounded_attention.dataset_scripts.builders.nlvr2 import LABELS, read_predi
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
 from .judges import JudgeContext, Rows, classified
-from .task import Batch, Examples, Metric, ScoredFile, Task, classification, identify, joined_arguments
+from .task import Examples, Metric, ScoredFile, Task, classification, identify, joined_arguments
 
 # Position of the image pair in an identifier such as dev-850-0-1.
 PAIR = 2
@@ -33,16 +34,16 @@ def statement_of(identifier: str) -> str:
 class StatementScores(ItemScores):
     """Scores of single examples and consistency of their statements, over batches and processes."""
 
-    def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored], right: str):
+    def __init__(self, name: str, score: Callable[[Any, Columns], Scored], right: str):
         super().__init__(name, score)
         self.right = right
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Fields:
         """The state of `ItemScores`, and whether each example is right."""
         items = self.items()
         return {**super().state(), "judged": [*zip(items["example_id"], items.get(self.right, ()), strict=False)]}
 
-    def compute(self, state: Mapping[str, Any]) -> dict[str, Any]:
+    def compute(self, state: Columns) -> Fields:
         """The metrics of `ItemScores`, and `{name}_consistency` if there are labels."""
         sums = dict(state)
         statements: dict[str, list[bool]] = defaultdict(list)
@@ -73,7 +74,7 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
     def metrics(self) -> list[Metric]:
         return [StatementScores("nlvr2", score, "nlvr2_accuracy")]
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         """The regions of the left image come before those of the right image; `region_token_type_ids` (B, R)
         distinguishes them."""
         rows = examples.rows
@@ -123,7 +124,7 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         return True
 
 
-def _texts(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _texts(row: Row) -> tuple[tuple[str, str], ...]:
     return ("statement", row["text"]), ("left and right image", ", ".join(row["image_ids"]))
 
 

@@ -10,10 +10,11 @@ from grounded_attention.dataset_scripts.builders.predictions import VQA_NAMES
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.pages.failures import Judged
+from grounded_attention.utils.named_types import Batch, Fields, Row
 
 from .answer_lists import FEWEST, Answers, normalise_vqa, outside
 from .answering import AnsweringTask, AnswerOptions
-from .task import Batch, Examples, Metric, ScoredFile
+from .task import Examples, Metric, ScoredFile
 
 PUBLIC_FEWEST = 9
 
@@ -46,10 +47,10 @@ class VQA(AnsweringTask):
             return rows.map(_normalised)
         return rows
 
-    def worth(self, row: Mapping[str, Any]) -> dict[str, float]:
+    def worth(self, row: Row) -> dict[str, float]:
         return soft_targets(row["answers"])
 
-    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+    def collate(self, examples: Examples, processor: Any) -> Fields:
         return {
             **self.question_inputs(examples, processor),
             "answers": [list(row["answers"]) for row in examples.rows],
@@ -91,7 +92,7 @@ class VQA(AnsweringTask):
             return [None] * len(batch["answers"])
         return accuracies
 
-    def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
+    def judge_answer(self, row: Row, answer: str, confidence: float = 0.0) -> Judged:
         worth = self.worth(row)
         counts = sorted({a: list(row["answers"]).count(a) for a in worth}.items(), key=lambda pair: -pair[1])
         named = (("answer type", "answer_type"), ("question type", "question_type"))
@@ -127,7 +128,7 @@ class VQA(AnsweringTask):
         return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
 
 
-def _normalised(row: Mapping[str, Any]) -> dict[str, Any]:
+def _normalised(row: Row) -> Fields:
     return {"answers": [normalise_vqa(answer) for answer in row["answers"]]}
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from grounded_attention.utils.named_types import Fields
+
 from .plain_text import first_sentences
 
 MEGABYTE = 2**20
@@ -96,7 +98,7 @@ def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
         raise FileError(f"{source}: not JSON: {str(error).split(';')[0]}") from error
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> Fields:
     """For `object_pairs_hook`: refuses a key that is there twice, of which two readers may take different ones."""
     content = dict(pairs)
     if len(content) < len(pairs):

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, Len
 
+from grounded_attention.utils.named_types import Columns, Fields
+
 from .bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
 NEAREST = 12  # keys in a message about an unknown one
@@ -62,14 +64,14 @@ def validate(kind: Any, content: Any, key: str = "", source: str = "", error: ty
         raise error((source and f"{source}: ") + _explain(wrong, kind, content, key)) from None
 
 
-def plain_content(section: Any) -> dict[str, Any]:
+def plain_content(section: Any) -> Fields:
     """The keys of a section that differ from the defaults, as plain values."""
     kind: Any = type(section)
-    content: dict[str, Any] = _adapter(kind).dump_python(section, exclude_defaults=True, warnings=False)
+    content: Fields = _adapter(kind).dump_python(section, exclude_defaults=True, warnings=False)
     return content
 
 
-def make(kind: type, options: Mapping[str, Any], key: str, error: type[ValueError] = ValueError) -> Any:
+def make(kind: type, options: Columns, key: str, error: type[ValueError] = ValueError) -> Any:
     """Makes an object of a class with keyword arguments that its annotated signature allows."""
     try:
         return kind(**validate(_arguments(kind), dict(options), key, error=error))
@@ -85,7 +87,7 @@ def _arguments(made: type) -> Any:
     return section({name: hints.get(name, Any) for name in inspect.signature(made).parameters})
 
 
-def section(fields: dict[str, Any]) -> Any:
+def section(fields: Fields) -> Any:
     """The type of a section that stays a mapping: name of each key, which may be left out -> type."""
     from typing_extensions import TypedDict
 
@@ -118,7 +120,7 @@ def _explain(wrong: Any, kind: Any, content: Any, key: str) -> str:
     return "; ".join(explained)
 
 
-def _path(error: Mapping[str, Any], content: Any) -> list[Any]:
+def _path(error: Columns, content: Any) -> list[Any]:
     """The parts of a path that are keys or places of the content, or a missing key; others are names of types."""
     kept = []
     for part in error["loc"]:
@@ -135,7 +137,7 @@ def _path(error: Mapping[str, Any], content: Any) -> list[Any]:
     return kept
 
 
-def _known(kind: Any, path: Sequence[Any]) -> dict[str, Any]:
+def _known(kind: Any, path: Sequence[Any]) -> Fields:
     """The fields of the section at a path below a type."""
     fields = _fields(kind)
     for part in path:
@@ -144,11 +146,11 @@ def _known(kind: Any, path: Sequence[Any]) -> dict[str, Any]:
     return fields
 
 
-def _fields(kind: Any) -> dict[str, Any]:
+def _fields(kind: Any) -> Fields:
     """The fields of the sections in a type: its own, or those of the members of a union, a list or a mapping."""
     if hasattr(kind, "__pydantic_config__"):
         return typing.get_type_hints(kind, include_extras=True)
-    fields: dict[str, Any] = {}
+    fields: Fields = {}
     for part in (*typing.get_args(kind), *getattr(kind, "__metadata__", ())):
         fields |= _fields(part.kind if isinstance(part, Of) else part)
     return fields

@@ -8,6 +8,7 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.records import listed
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import path_below
 
 from .local_builder import BuildReport
@@ -30,7 +31,7 @@ class Candidates:
     images: list[ImageFile] = field(default_factory=list)
     report: BuildReport = field(default_factory=BuildReport)
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> Fields:
         """What a report says of them; of images without a box their ids."""
         boxes = {f"boxes: {self.source}": sum(len(record["boxes"]) for record in self.records.values())}
         return {**boxes, **self.report.counts, **self.report.examples}

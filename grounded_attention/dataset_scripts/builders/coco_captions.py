@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, member_records, read_size
 
@@ -76,7 +77,6 @@ FEATURES = {
     "captions": List(Value("string")),
     "caption_ids": List(Value("string")),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -131,7 +131,7 @@ class CocoCaptions(LocalBuilder):
 
     INFO = ("Images with five captions or so each.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         [path] = self.config.needed_files(split)
         by_stem = self.config.image_id_format == "file_stem"
         if self.config.name == KARPATHY:
@@ -148,10 +148,10 @@ class CocoCaptions(LocalBuilder):
             yield row
 
 
-def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Row]:
+def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Fields]:
     """Reads the rows of an official annotation file, in the order of its images."""
     hint = "is it captions_*.json? instances and keypoints have no captions"
-    images: dict[int, Row] = {}
+    images: dict[int, Fields] = {}
     names = ImageNames(by_stem)
     captions: dict[int, dict[str, str]] = defaultdict(dict)
     seen: set[int] = set()
@@ -173,7 +173,7 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Ro
         yield {**row, **_columns(captions.pop(number, {}))}
 
 
-def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: BuildReport) -> Iterator[Row]:
+def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: BuildReport) -> Iterator[Fields]:
     """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file."""
     names = ImageNames(by_stem, ("cocoid", "filename"))
     seen: set[int] = set()
@@ -193,7 +193,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Buil
     refuse_if(empty, "no images", file=path, expected="an object with the list images", hint=WHERE_TO_GET[KARPATHY])
 
 
-def _columns(captions: Mapping[str, str]) -> Row:
+def _columns(captions: Mapping[str, str]) -> Fields:
     return {"captions": list(captions.values()), "caption_ids": list(captions)}
 
 

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
 from grounded_attention.utils.bounded_files import parse_json
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, logger, texts
 
@@ -57,7 +58,6 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 COLUMNS = {TSV: ("caption", "url"), LABELLED: ("caption", "url", "labels", "MIDs", "confidences")}
 EXTRA = {TSV: "url", LABELLED: "url", JSON_LINES: "image"}  # a column
-Row = dict[str, Any]
 _ADDRESS = re.compile(r"\s*https?://\S", re.IGNORECASE)
 # Names of columns without case and signs.
 _ADDRESS_NAME = re.compile(r"(image|img|picture|photo)?(url|uri|link|address|src|source)s?")
@@ -126,7 +126,7 @@ class ConceptualCaptions(LocalBuilder):
         CITATION,
     )
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         [path] = self.config.needed_files(split)
         id_format = self.config.id_format()
         table = RegionTable.open(self.config.regions) if self.config.regions else None
@@ -151,7 +151,7 @@ class ConceptualCaptions(LocalBuilder):
             logger.log(level, "%s: %d of %d rows skipped", path, skipped, report.counts["rows"])
 
 
-def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:
+def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Fields]]:
     """Reads the rows of a file of Conceptual Captions, one in memory at a time."""
     header = swapped = False
     for number, line in text_lines(path, WHERE_TO_GET):
@@ -181,7 +181,7 @@ def _read_order(line: str) -> tuple[bool, bool]:
     return False, bool(_ADDRESS.match(first)) and not _ADDRESS.match(second)
 
 
-def _parse_columns(line: str, path: Path, where: str, kind: str) -> Row:
+def _parse_columns(line: str, path: Path, where: str, kind: str) -> Fields:
     # Quotes are literal in these files, so a CSV reader would change them.
     columns = line.split("\t")
     names = COLUMNS[kind]
@@ -192,7 +192,7 @@ def _parse_columns(line: str, path: Path, where: str, kind: str) -> Row:
     return {"text": columns[0].strip(), "url": columns[1]}
 
 
-def _parse_json(line: str, path: Path, where: str) -> Row:
+def _parse_json(line: str, path: Path, where: str) -> Fields:
     with data_file(path, "one record a line"):
         values = parse_json(line, f"{path}, {where}")
     record = Record(values, path, where)

@@ -38,6 +38,7 @@ from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.boxes import look_normalised
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import path_below
 
 from .local_builder import SIZE, SPLITS, BuildReport, LocalBuilder, LocalConfig, caption_columns, logger, phrase_column
@@ -79,12 +80,12 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
     return listed
 
 
-def parse_sentence(line: str, **place: Any) -> tuple[str, list[dict[str, Any]]]:
+def parse_sentence(line: str, **place: Any) -> tuple[str, list[Fields]]:
     """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases; `place` is that of an
     error."""
     line = " ".join(line.split())
     text = ""
-    phrases: list[dict[str, Any]] = []
+    phrases: list[Fields] = []
     done = 0
     for tag in TAG.finditer(line):
         text = text + line[done : tag.start()]
@@ -235,11 +236,11 @@ class Flickr30kEntities(LocalBuilder):
         self.files.check([each.gen_kwargs["split"] for each in generators], self.config.splits is not None)
         return generators
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         for image_id in self.files.image_ids(split):
             width, height, boxes = parse_annotation(self.files.annotation(image_id))
             captions = self.files.captions(split, image_id, self.config.captions_per_image)
-            phrases: list[dict[str, Any]] = []
+            phrases: list[Fields] = []
             for number, caption in enumerate(captions):
                 for phrase in caption["phrases"]:
                     gold = boxes.get(phrase["entity"], []) if caption["related"] else []
@@ -355,7 +356,7 @@ class EntitiesFiles:
             return set()
         return parse_unrelated(path)
 
-    def captions(self, split: str, image_id: str, expected: int) -> list[dict[str, Any]]:
+    def captions(self, split: str, image_id: str, expected: int) -> list[Fields]:
         """Reads the captions of an image, each with its phrases; `expected` of them, or any number for 0."""
         path = self.sentences(split, image_id)
         lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]

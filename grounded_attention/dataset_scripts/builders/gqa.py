@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from datasets import List, Value
@@ -14,6 +14,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
 from grounded_attention.dataset_scripts.files.streaming import json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import (
     BuildReport,
@@ -66,7 +67,6 @@ FEATURES = {
     # The steps of the reasoning program.
     "semantic": List({**texts("operation", "argument"), "dependencies": List(Value("int32"))}),
 }
-Row = dict[str, Any]
 Choices = dict[str, tuple[list[str], list[str]]]
 Graphs = dict[str, dict[str, list[float]]]  # image -> object -> its box
 
@@ -77,7 +77,7 @@ class GQAConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*SPLITS)
+    SPLIT_NAMES: ClassVar[Fields] = named_splits(*SPLITS)
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
 
     def sources(self) -> list[Path]:
@@ -121,7 +121,7 @@ class GQA(LocalBuilder):
 
     INFO = ("Compositional questions about images with one answer each.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         choices_file = self.config.choices_file(split)
         with_choices = split in WITH_CHOICES and choices_file.is_file()
         choices = read_choices(choices_file) if with_choices else None
@@ -145,7 +145,7 @@ class GQA(LocalBuilder):
                 yield with_phrases(row)
 
 
-def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
+def read_questions(path: Path, has_answers: bool = True) -> Iterator[Fields]:
     """Reads the rows of a file of questions, one in memory at a time; `valid` and `plausible` are empty."""
     empty = True
     for question_id, values in json_members(path, HINT):
@@ -156,7 +156,7 @@ def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
     refuse_if(empty, "no questions", file=path, expected="an object with one member a question", hint=HINT)
 
 
-def _row(question_id: str, record: Record, has_answers: bool) -> Row:
+def _row(question_id: str, record: Record, has_answers: bool) -> Fields:
     question = record.non_empty_text("question")
 
     def has(name: str) -> bool:
@@ -179,7 +179,7 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
     }
 
 
-def _annotations(record: Record) -> list[Row]:
+def _annotations(record: Record) -> list[Fields]:
     whole = record.member("annotations")
     named_objects = []
     for part in ANNOTATED:
@@ -191,7 +191,7 @@ def _annotations(record: Record) -> list[Row]:
     return named_objects
 
 
-def with_phrases(row: Row) -> Row:
+def with_phrases(row: Fields) -> Fields:
     """Adds the words of the question that mean objects; `tokens` are one word, or the first and the end."""
     words = [*re.finditer(r"\S+", row["text"])]
     phrases = []
@@ -208,7 +208,7 @@ def with_phrases(row: Row) -> Row:
     return {**row, "phrases": phrases}
 
 
-def _step(inner: Record) -> Row:
+def _step(inner: Record) -> Fields:
     dependencies = inner.items("dependencies")
     if not all(isinstance(each, int) for each in dependencies):
         raise inner.error("bad dependencies", found=dependencies, expected="numbers of steps")

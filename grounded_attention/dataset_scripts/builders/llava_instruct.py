@@ -17,6 +17,7 @@ from datasets import List
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, phrase_column, texts
 
@@ -40,7 +41,6 @@ FEATURES = {
     "messages": List(texts("role", "content")),
     "phrases": phrase_column(),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -82,7 +82,7 @@ class LlavaInstruct(LocalBuilder):
 
     INFO = ("Conversations about images.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         path = self.config.file(split)
         for index, record in enumerate(listed(path, HINT)):
             row = read_conversation(record, index)
@@ -95,7 +95,7 @@ class LlavaInstruct(LocalBuilder):
             raise DataError("no conversations about images", file=path, found=found, expected=EXPECTED, hint=HINT)
 
 
-def read_conversation(record: Record, index: int) -> Row | None:
+def read_conversation(record: Record, index: int) -> Fields | None:
     """Reads an element of the file."""
     if isinstance(record.values, Mapping) and record.values.get("image") is None:
         return None
@@ -126,7 +126,7 @@ def _read_message(record: Record, number: int) -> dict[str, str]:
     return {"role": ROLES[speaker], "content": record.text("value").replace(IMAGE_MARK, "").strip()}
 
 
-def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Row:
+def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Fields:
     if unknown := sorted(record.values.keys() - {"message", "start", "end", "boxes", "text"}):
         raise record.error("unknown key of a phrase", found=unknown[0], expected="message, start, end, boxes, text")
     number, start, end = (record.integer(name, minimum=0) for name in ("message", "start", "end"))

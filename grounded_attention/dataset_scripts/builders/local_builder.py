@@ -27,6 +27,7 @@ from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 from grounded_attention.utils.locks import require_locks
+from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.whole_files import write_text
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def phrase_column(**more: Any) -> datasets.List:
     return datasets.List({**texts("text"), **places, "boxes": boxes, **more})
 
 
-def whole_text(text: str, box: Sequence[float], sentence: int = 0) -> dict[str, Any]:
+def whole_text(text: str, box: Sequence[float], sentence: int = 0) -> Fields:
     """The phrase that is all of a text, with its box."""
     return {"text": text, "start": 0, "end": len(text), "sentence": sentence, "boxes": [box]}
 
@@ -108,7 +109,7 @@ class LocalConfig(datasets.BuilderConfig):
     """Options of every builder that reads the user's files."""
 
     # Split names on disk -> split names of `datasets`, in order; overridden by data sets with other test splits.
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
+    SPLIT_NAMES: ClassVar[Fields] = SPLITS
     REQUIRED: ClassVar[Sequence[str] | None] = None  # the splits whose files must exist; None: all
     FILES: ClassVar[Mapping[str, Sequence[str]]] = {}  # split on disk -> possible names of its file, if it has one
     FOLDERS: ClassVar[Sequence[str]] = ("",)  # of the data that may have these files
@@ -166,7 +167,7 @@ class LocalConfig(datasets.BuilderConfig):
         """Returns the terms of the rows."""
         return self.LICENCE
 
-    def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
+    def create_config_id(self, config_kwargs: Fields, custom_features: datasets.Features | None = None) -> str:
         """Extends the cache key of `datasets`, which contains the path of the data, by the state of the files."""
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
@@ -221,12 +222,12 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     config: LocalConfig
     BUILDER_CONFIG_CLASS = LocalConfig
-    _generate_rows: Callable[..., Iterable[dict[str, Any]]]
+    _generate_rows: Callable[..., Iterable[Fields]]
     INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns (or of a configuration), home page, citation
     image_lists: ImageLists | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.report: dict[str, dict[str, Any]] = {}
+        self.report: dict[str, Fields] = {}
         require_locks(kwargs.get("cache_dir") or datasets.config.HF_DATASETS_CACHE)
         super().__init__(*args, **kwargs)
 
@@ -286,7 +287,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
             raise error.__cause__ from None
 
 
-def rows_to_table(rows: Sequence[Mapping[str, Any]], features: datasets.Features) -> pa.Table:
+def rows_to_table(rows: Sequence[Row], features: datasets.Features) -> pa.Table:
     """Converts rows to a table."""
     types = features.arrow_schema
     columns = {}
@@ -302,7 +303,7 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], features: datasets.Features
     return pa.table(columns, schema=types)
 
 
-def _refuse_value(rows: Sequence[Mapping[str, Any]], name: str, values: Sequence[Any], kind: pa.DataType) -> None:
+def _refuse_value(rows: Sequence[Row], name: str, values: Sequence[Any], kind: pa.DataType) -> None:
     """Raises an error that names the first row whose value does not have the type of its column."""
     for row, value in zip(rows, values, strict=True):
         try:
@@ -317,7 +318,7 @@ class BuildReport:
 
     def __init__(self, examples: int = 100) -> None:
         self.counts: Counter[str] = Counter()
-        self.about: dict[str, Any] = {}  # what stands beside the counts
+        self.about: Fields = {}  # what stands beside the counts
         self.examples: dict[str, list[str]] = defaultdict(list)
         self._limit = examples
 
@@ -327,7 +328,7 @@ class BuildReport:
         if example is not None and len(self.examples[name]) < self._limit:
             self.examples[name].append(example)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Fields:
         """Returns the counts, with the examples under `"examples"`."""
         return {**self.about, **self.counts, "examples": dict(self.examples)}
 

@@ -4,13 +4,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
@@ -34,7 +35,6 @@ FEATURES = {
     **texts("image_id", "caption_id", "text", "source"),
     "answers": List({"answer": Value("string"), "score": Value("float32")}),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -43,7 +43,7 @@ class LXMERTPretrainingConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*FILES)
+    SPLIT_NAMES: ClassVar[Fields] = named_splits(*FILES)
     LISTS: ClassVar[str | None] = "excluded_images"
 
     excluded_images: str | Sequence[str] | None = None
@@ -71,7 +71,7 @@ class LXMERTPretraining(LocalBuilder):
 
     INFO = ("Captions and questions about images of COCO and Visual Genome.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         excluded = self.image_lists or ()
         seen: set[str] = set()
         for path in self.config.needed_files(split):
@@ -93,7 +93,7 @@ class LXMERTPretraining(LocalBuilder):
             refuse_if(len(seen) == before, "no images", file=path, expected="a list of images", hint=HINT)
 
 
-def image_rows(image_id: str, record: Record) -> Iterator[Row]:
+def image_rows(image_id: str, record: Record) -> Iterator[Fields]:
     """Makes one row of each sentence of an image."""
     place = Record(record.values, record.file, f"image {image_id!r}", HINT)
     sentences = place.member("sentf")
@@ -117,11 +117,11 @@ def image_rows(image_id: str, record: Record) -> Iterator[Row]:
             }
 
 
-def _scored(record: Record) -> list[dict[str, Any]]:
+def _scored(record: Record) -> list[Fields]:
     """The answers of a sentence, with positive scores."""
     if not isinstance(record.values, dict):
         raise record.error("bad answers", found=record.values, expected="an object {answer: score}")
-    scored: list[Row] = [{"answer": answer, "score": record.number(answer)} for answer in record.names()]
+    scored: list[Fields] = [{"answer": answer, "score": record.number(answer)} for answer in record.names()]
     for each in scored:
         if each["score"] < 0:
             raise record.error(f"bad score of {each['answer']!r}", found=each["score"], expected="0 or more")

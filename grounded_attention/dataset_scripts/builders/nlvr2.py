@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from datasets import List, Value
 
@@ -12,6 +12,7 @@ from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, json_lines, listed
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.bounded_files import open_data, read_text
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
@@ -34,7 +35,6 @@ FEATURES = {
 }
 LABELS = {"true": 1, "false": 0, "1": 1, "0": 0}
 PARTS = 4
-Row = dict[str, Any]
 
 
 @dataclass
@@ -43,7 +43,7 @@ class NLVR2Config(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train", "val", "test", "test2")
+    SPLIT_NAMES: ClassVar[Fields] = named_splits("train", "val", "test", "test2")
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
     # The official name, and LXMERT's.
     FILES: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -71,14 +71,14 @@ class NLVR2(LocalBuilder):
 
     INFO = ("Statements about two images that are true or false.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         for row in read_statements(self.config.file(split), self.config.image_id_format):
             report.add("statements")
             report.add({1: "true", 0: "false", -1: "without label"}[row["label"]])
             yield row
 
 
-def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:
+def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Fields]:
     """Reads a file of statements: the official JSON lines, or LXMERT's list, whose fields have names of their own."""
     seen: set[str] = set()
     for record in _records(path):
@@ -129,7 +129,7 @@ def read_predictions(path: Path) -> dict[str, str]:
     answers: dict[str, str] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         identifier, _, said = (part.strip() for part in line.partition(","))
-        about: dict[str, Any] = {"file": path, "where": f"line {number}", "found": line}
+        about: Fields = {"file": path, "where": f"line {number}", "found": line}
         expected = "an identifier, a comma, and True or False"
         refuse_if(said.lower() not in ("true", "false"), "bad prediction", **about, expected=expected)
         refuse_if(identifier in answers, "the statement has two predictions", **about, expected="one")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Interval, MultipleOf
@@ -16,6 +16,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_files import MAX_SEED
+from grounded_attention.utils.named_types import Fields
 
 from .coco_captions import LICENCE as COCO_LICENCE
 from .coco_captions import ImageIdFormat
@@ -34,7 +35,6 @@ FEATURES = {
     "answers": List(Value("string")),
     **texts("sampling"),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -43,7 +43,7 @@ class PopeConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = COCO_LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("test")
+    SPLIT_NAMES: ClassVar[Fields] = named_splits("test")
     instances: str = "annotations/instances_val2014.json"
     image_list: str | None = None
     images: Annotated[int, Ge(1)] = 500
@@ -75,7 +75,7 @@ class Pope(LocalBuilder):
         CITATION,
     )
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         config = self.config
         path, *lists = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Fields
 
 from .coco_captions import ImageIdFormat, ImageNames
 from .local_builder import (
@@ -53,7 +54,6 @@ FEATURES = {
     **SIZE,
     "phrases": phrase_column(),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class RefCOCOConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train", "val", "testA", "testB", "test")
+    SPLIT_NAMES: ClassVar[Fields] = named_splits("train", "val", "testA", "testB", "test")
     split_by: str | None = None
     image_id_format: ImageIdFormat = "number"
 
@@ -129,10 +129,10 @@ class RefCOCO(LocalBuilder):
         return list(read_refs(self.config.refs_file))
 
     @cached_property
-    def _objects(self) -> dict[int, Row]:
+    def _objects(self) -> dict[int, Fields]:
         return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem").objects
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         seen: set[str] = set()
         for ref in self._refs:
             for row in _rows(
@@ -158,8 +158,8 @@ def read_refs(path: Path) -> Iterator[Record]:
 class Instances(NamedTuple):
     """The content of a file in COCO's format, by the numbers in it."""
 
-    images: dict[int, Row]  # image_id, width, height, file_name
-    objects: dict[int, Row]  # bbox, the number of the category, and all of the image, whose number is `image`
+    images: dict[int, Fields]  # image_id, width, height, file_name
+    objects: dict[int, Fields]  # bbox, the number of the category, and all of the image, whose number is `image`
     categories: dict[int, str]
 
 
@@ -190,7 +190,7 @@ def read_instances(path: Path, by_stem: bool = False, hint: str = HINT) -> Insta
     return found
 
 
-def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildReport) -> Iterator[Row]:
+def _rows(ref: Record, objects: dict[int, Fields], instances: Path, report: BuildReport) -> Iterator[Fields]:
     ann_id = ref.integer("ann_id")
     if ann_id not in objects:
         raise ref.error(

@@ -11,6 +11,7 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.rows.captions import texts_in_order
+from grounded_attention.utils.named_types import Columns, Fields, Row
 
 from .flickr30k_entities import FEATURES as ENTITIES
 from .llava_instruct import FEATURES as CONVERSATIONS
@@ -24,7 +25,6 @@ OWN = "own"  # the form that is pushed: rows as `grounded_rows` gives them
 SEEN = 2000  # rows, which tell the columns of the own form
 PICTURES = "pictures"  # the form of pictures with their boxes alone
 HUMANS = 10  # answers to a question of VQA v2; an answer that stands alone counts as all of them
-Row = Mapping[str, Any]
 
 
 # The own form
@@ -32,7 +32,7 @@ Row = Mapping[str, Any]
 
 def own_features(rows: Iterable[Row]) -> datasets.Features:
     """The columns of rows: pictures, texts, phrases, and numbers and texts beside them."""
-    columns: dict[str, Any] = {}
+    columns: Fields = {}
     keys: set[str] = set()
     for row in rows:
         for name, value in row.items():
@@ -74,7 +74,7 @@ _OWN_PHRASE = {
 }
 
 
-def own_row(row: Row, features: Mapping[str, Any], where: str) -> dict[str, Any]:
+def own_row(row: Row, features: Columns, where: str) -> Fields:
     """A row with its pictures inside; every column and every key of its phrases, None where it has none."""
     names = features["phrases"].feature
     unknown = [*(row.keys() - features.keys() - {"split"}), *({*chain(*row["phrases"])} - names.keys())]
@@ -90,7 +90,7 @@ def own_row(row: Row, features: Mapping[str, Any], where: str) -> dict[str, Any]
     return made
 
 
-def _inside(picture: Any) -> dict[str, Any]:
+def _inside(picture: Any) -> Fields:
     if isinstance(picture, str):
         return {"bytes": Path(picture).read_bytes(), "path": None}
     return {"bytes": picture if isinstance(picture, bytes) else picture["bytes"], "path": None}
@@ -99,7 +99,7 @@ def _inside(picture: Any) -> dict[str, Any]:
 # Forms
 
 
-def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     for number, phrase in enumerate(row["phrases"]):
         if len(phrase["boxes"]) != 1:
             report.add("phrases without one box", key)
@@ -110,32 +110,32 @@ def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, 
         yield {"example_id": name, "text": text, "phrases": [whole_text(text, box)]}
 
 
-def _reviewed(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _reviewed(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     """As `_expressions`, with the verdict of Ref-L4's authors on references of RefCOCO: quality 0 is wrong."""
     for made in _expressions(row, key, report):
         yield {**made, "wrong": row.get("caption_quality") in (0, "0")}
 
 
-def _to_match(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _to_match(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     if "label" not in row or "captions" not in row:
         report.add("rows without captions to match", key)
         return
     yield {"example_id": key, **{name: row[name] for name in ("captions", "label", "group", "pair")}}
 
 
-def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     if row.get("answer") not in ("yes", "no") or "sampling" not in row:
         report.add("rows without a question of yes or no", key)
         return
     yield {"example_id": key, "text": row["text"], "answers": [row["answer"]], "sampling": row["sampling"]}
 
 
-def _phrases_of_text(row: Row) -> list[dict[str, Any]]:
+def _phrases_of_text(row: Row) -> list[Fields]:
     with_boxes = [each for each in row["phrases"] if each["boxes"] and each["sentence"] == 0]
     return [{name: each[name] for name in _PHRASES.feature} for each in with_boxes]
 
 
-def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     phrases = _phrases_of_text(row)
     if not phrases or "text" not in row or not row.get("answer"):
         report.add("rows without a question, its answer and a box", key)
@@ -145,7 +145,7 @@ def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
     yield {"example_id": key, "text": question, "answer": str(row["answer"]), "phrases": phrases}
 
 
-def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _captions(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     if "messages" in row:
         report.add("conversations", key)
         return
@@ -160,7 +160,7 @@ def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
     }
 
 
-def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _questions(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     turns = _turns(row)[0] if "messages" in row else []
     if len(turns) == 2:
         question = turns[0]
@@ -178,7 +178,7 @@ def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, An
     yield {**about, "text": question, "answers": answers, "phrases": phrases}
 
 
-def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     texts, phrases = _turns(row)
     if lost := sum(bool(each["boxes"]) for each in row["phrases"]) - len(phrases):
         report.add("phrases that are in no turn", key, lost)
@@ -189,7 +189,7 @@ def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[dict[str
     yield {"example_id": key, "messages": messages, "phrases": phrases}
 
 
-def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
+def _turns(row: Row) -> tuple[list[str], list[Fields]]:
     """The texts of turns of user and assistant, without the marks of pictures, and the phrases in them; none if roles
     do not take turns. What the system says is left out, and a last question without an answer."""
     turns: list[str] = []
@@ -223,7 +223,7 @@ def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
     return turns, phrases
 
 
-def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     yield {"phrases": [{"boxes": phrase["boxes"]} for phrase in row["phrases"]]}
 
 
@@ -239,7 +239,7 @@ _EVIDENCE = {
     **{name: Value("string") for name in ("example_id", "image_id", "text", "answer")},
     "phrases": _PHRASES,
 }
-FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
+FORMS: Mapping[str, tuple[Fields, Callable[[Row, str, BuildReport], Iterator[Fields]], str]] = {
     "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
     "refcoco": ({**EXPRESSIONS, **_PICTURE}, _expressions, "phrases with one box"),
     # Probes: see `training/experiments/suites.py`.

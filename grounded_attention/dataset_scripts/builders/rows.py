@@ -5,7 +5,7 @@ import glob
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES, GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.sources import split_name
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.safe_paths import is_inside
 from grounded_attention.utils.whole_files import write_bytes
 
@@ -43,17 +44,17 @@ class RowsConfig(LocalConfig):
     WHERE: ClassVar[str] = "docs/data.md has the sources and shapes that are read"
 
     form: str = "flickr30k_entities"
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Columns = field(default_factory=dict)
     boxes: str | None = None
     images: str | None = None
-    named_splits: Mapping[str, Any] = field(default_factory=dict)
+    named_splits: Columns = field(default_factory=dict)
     max_rows: int | None = None
     outside_pictures: bool = False
 
     def sources(self) -> list[Path]:
         return find_files(self.data_dir or "")
 
-    def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
+    def create_config_id(self, config_kwargs: Fields, custom_features: datasets.Features | None = None) -> str:
         """Adds the commit of a data set on the Hub, of which no file is here."""
         if self.data_dir and not self.sources():
             config_kwargs = {**config_kwargs, "commit": _commit(self.data_dir)}
@@ -125,7 +126,7 @@ class Rows(LocalBuilder):
                 "(outside_pictures=True)",
             )
 
-    def _note_outside(self, row: Mapping[str, Any]) -> None:
+    def _note_outside(self, row: Row) -> None:
         """Remembers the pictures of a row that are files elsewhere."""
         files = [each for each in row.get("images") or [row.get("image")] if isinstance(each, str)]
         self._outside.update(dict.fromkeys(file for file in files if not is_inside(Path(file), self._roots)))
@@ -138,7 +139,7 @@ class Rows(LocalBuilder):
             lines.append(f"{split}: {'; '.join([*report['read'], f'{report[ROWS]} {ROWS}', *left_out])}")
         return lines
 
-    def _is_stale(self, split: str, report: Mapping[str, Any]) -> bool:
+    def _is_stale(self, split: str, report: Columns) -> bool:
         if KEPT not in report:
             return False
         files = {os.sep + name for name in self.as_dataset(split).unique("file_name")}
@@ -162,7 +163,7 @@ class Rows(LocalBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         config = self.config
-        on_hub: dict[str, Any] = {} if config.sources() else {"streaming": True}
+        on_hub: Fields = {} if config.sources() else {"streaming": True}
         rows = grounded_rows(
             config.data_dir, config.columns, config.boxes, images=config.images, max_rows=config.max_rows, **on_hub
         )
@@ -194,9 +195,7 @@ class Rows(LocalBuilder):
             for name, split in names.items()
         ]
 
-    def _generate_rows(
-        self, rows: GroundedRows, split: str, key: str, report: BuildReport
-    ) -> Iterator[dict[str, Any]]:
+    def _generate_rows(self, rows: GroundedRows, split: str, key: str, report: BuildReport) -> Iterator[Fields]:
         """Ids begin with `key`, the split in the source, so that they are the same under any name of it."""
         if self.config.form == OWN:
             for number, row in enumerate(rows.decode(False)):
@@ -214,7 +213,7 @@ class Rows(LocalBuilder):
                 continue
             path = self._file_of(pictures[0])
             files.add(path)
-            about: dict[str, Any] = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
+            about: Fields = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
             about |= {name: row.get(name) for name in ("width", "height")}
             if masks := sum("mask" in phrase for phrase in row["phrases"]):
                 report.add("masks, of which this task reads the box", f"{key}-{number}", masks)

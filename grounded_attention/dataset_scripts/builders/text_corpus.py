@@ -10,7 +10,7 @@ import glob
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 from datasets import Value
@@ -20,6 +20,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from grounded_attention.dataset_scripts.files.errors import MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits
 
@@ -35,7 +36,7 @@ class TextCorpusConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = USER_TEXTS
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train")
+    SPLIT_NAMES: ClassVar[Fields] = named_splits("train")
 
     join_until: Annotated[int, Ge(0)] = 0
 

@@ -16,6 +16,7 @@ from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
 from grounded_attention.utils.bounded_files import parse_json, read_text
 from grounded_attention.utils.boxes import look_normalised
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import has_surrogates
 from grounded_attention.utils.safe_paths import path_below
 
@@ -138,7 +139,7 @@ def object_words(objects: Sequence[str], example_id: str, neutral: bool) -> list
 
 def render(
     record: Record, what: str, tokens: Any, words: Sequence[str], sentence: int = 0
-) -> tuple[str, list[dict[str, Any]]]:
+) -> tuple[str, list[Fields]]:
     """Converts mixed tokens to a text, tokens joined by spaces, and phrases of this sentence for its objects.
 
     A list of several objects is written as "a and b". Each name is its own phrase, so that its word pieces can see its
@@ -208,7 +209,6 @@ FEATURES = {
     ),
     "label": Value("int32"),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -267,7 +267,7 @@ class VCR(LocalBuilder):
 
     INFO = ("Questions about movie scenes with four answers and four rationales.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         read = lru_cache(maxsize=64)(read_objects)  # questions about an image are consecutive
         for record in read_questions(self.config.questions(split)):
             yield from _rows(record, split, self.config, read, report)
@@ -275,7 +275,7 @@ class VCR(LocalBuilder):
 
 def _rows(
     record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: BuildReport
-) -> Iterator[Row]:
+) -> Iterator[Fields]:
     image = read_image_objects(record, config, read)
     annot_id = record.non_empty_text("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge
 from datasets import ClassLabel, List, Value
@@ -22,6 +22,7 @@ from datasets import ClassLabel, List, Value
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.dataset_scripts.regions.table import RegionTable, local_folder
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .flickr30k_entities import CITATION as ENTITIES_CITATION
 from .flickr30k_entities import WHERE_TO_GET, Flickr30kEntities, Flickr30kEntitiesConfig, parse_annotation
@@ -91,7 +92,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
             )
 
 
-def _features(name: str) -> dict[str, Any]:
+def _features(name: str) -> Fields:
     pair = {"phrase1": Value("int32"), "phrase2": Value("int32"), "label": ClassLabel(names=list(KINDS[name].labels))}
     return {
         **texts("example_id", "image_id"),
@@ -135,9 +136,9 @@ class VGP(Flickr30kEntities):
         CITATION,
     )
     # An audit skips captions of other images, so it need not search for the nearest ones.
-    AUDIT_OPTIONS: ClassVar[dict[str, Any]] = {"negatives": "random", "negatives_per_image": 0}
+    AUDIT_OPTIONS: ClassVar[Fields] = {"negatives": "random", "negatives_per_image": 0}
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         config = self.config
         kind = config.kind()
         # All three lists, whichever splits are built: they show which rows leak between splits.
@@ -170,7 +171,7 @@ class VGP(Flickr30kEntities):
             return random_negatives(image_ids, self.config.seed)
         return nearest_negatives(image_ids, RegionTable.open(self.config.regions))
 
-    def _related(self, split: str, image_id: str) -> list[dict[str, Any]]:
+    def _related(self, split: str, image_id: str) -> list[Fields]:
         """The captions that describe the image."""
         captions = self.files.captions(split, image_id, self.config.captions_per_image)
         return [caption for caption in captions if caption["related"]]
@@ -178,12 +179,12 @@ class VGP(Flickr30kEntities):
 
 def example(
     image_id: str,
-    caption1: Mapping[str, Any],
-    caption2: Mapping[str, Any],
+    caption1: Columns,
+    caption2: Columns,
     label: str,
     boxes: Mapping[str, list[list[float]]],
     pairs: MentionPairs,
-) -> dict[str, Any]:
+) -> Fields:
     """Makes a row of [`VGP`] with the phrases of the captions that describe the image according to `label`."""
     matching = {"both": (0, 1), "first": (0,), "second": (1,)}[label]
     captions = (caption1, caption2)

@@ -23,6 +23,7 @@ import numpy as np
 from grounded_attention.dataset_scripts.files.errors import DataError, data_file, refuse_if
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .flickr30k_entities import NOT_GROUNDED
@@ -105,7 +106,7 @@ def read_pairs(path: Path, kind: PairKind) -> list[PairRow]:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
         refuse_if(missing, "columns are missing", file=path, where="line 1", found=missing, hint=hint)
         for row in reader:
-            place: dict[str, Any] = {"file": path, "where": f"line {reader.line_num}", "hint": hint}
+            place: Fields = {"file": path, "where": f"line {reader.line_num}", "hint": hint}
             # DictReader puts surplus fields under None and None into missing fields.
             whole = None not in row and None not in row.values() and all(row[name].strip() for name in columns)
             refuse_if(not whole, "the row has a wrong length", found=[*row.values()], **place)
@@ -145,7 +146,7 @@ def clean_pairs(
     return kept
 
 
-def tagged_mentions(caption: Mapping[str, Any]) -> list[Mention]:
+def tagged_mentions(caption: Columns) -> list[Mention]:
     """Returns the tagged phrases of a caption of [`Flickr30kEntities`]."""
     return [Mention(tag["start"], tag["end"], tag["text"], tag["entity"]) for tag in caption["phrases"]]
 
@@ -161,7 +162,7 @@ def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Menti
 
 
 def join_pairs(
-    rows: Iterable[PairRow], captions: Sequence[Mapping[str, Any]], kind: PairKind, report: BuildReport
+    rows: Iterable[PairRow], captions: Sequence[Columns], kind: PairKind, report: BuildReport
 ) -> dict[tuple[int, int], MentionPairs]:
     """Finds the phrase pairs of an image in each pair of its captions.
 
@@ -199,7 +200,7 @@ def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Ment
 
 
 def _untagged_places(
-    captions: Sequence[Mapping[str, Any]],
+    captions: Sequence[Columns],
     tags: Sequence[Sequence[Mention]],
     phrase: str,
     row: PairRow,
@@ -311,8 +312,8 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
 
 
 def draw_negatives(
-    captions: Sequence[Mapping[str, Any]], donor_captions: Sequence[Mapping[str, Any]], count: int, rng: random.Random
-) -> list[tuple[Mapping[str, Any], Mapping[str, Any], str]]:
+    captions: Sequence[Columns], donor_captions: Sequence[Columns], count: int, rng: random.Random
+) -> list[tuple[Columns, Columns, str]]:
     """Draws pairs of a caption of the image and a caption of the donor image. As in the public code, every caption of
     the image is paired with one wrong caption after the other (two of them for 5 captions and 10 pairs), and a random
     bit decides which comes first.

@@ -13,13 +13,14 @@ test sets: exclude those (`without_coco_ids`) before evaluating on COCO.
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .local_builder import (
     SIZE,
@@ -48,7 +49,6 @@ FEATURES = {
     "caption_ids": List(Value("string")),
     "phrases": phrase_column(),
 }
-Row = dict[str, Any]
 
 
 class ImageData(NamedTuple):
@@ -65,7 +65,7 @@ class VisualGenomeRegionsConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = WHERE_TO_GET
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train")
+    SPLIT_NAMES: ClassVar[Fields] = named_splits("train")
     LISTS: ClassVar[str | None] = "without_coco_ids"
 
     without_coco_ids: str | Sequence[str] | None = None
@@ -94,7 +94,7 @@ class VisualGenomeRegions(LocalBuilder):
 
     INFO = ("Boxes in images, each with a short description.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         images = read_images(self.config.path(IMAGES_FILE))
         excluded = self.image_lists or ()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
@@ -120,7 +120,7 @@ def read_images(path: Path) -> dict[int, ImageData]:
 
 def region_rows(
     path: Path, images: dict[int, ImageData], excluded: Container[str], report: BuildReport
-) -> Iterator[tuple[str, Row]]:
+) -> Iterator[tuple[str, Fields]]:
     """Reads the rows of `region_descriptions.json`."""
     seen: set[int] = set()
     for record in listed(path, WHERE_TO_GET):
@@ -146,8 +146,8 @@ def region_rows(
     refuse_if(not seen, "no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
 
 
-def _regions(parent: Record, image_id: int, image: ImageData, report: BuildReport) -> list[Row]:
-    regions: dict[int, Row | None] = {}
+def _regions(parent: Record, image_id: int, image: ImageData, report: BuildReport) -> list[Fields]:
+    regions: dict[int, Fields | None] = {}
     for record in parent.records("regions", "region"):
         region_id = record.integer("region_id", "id")
         record.refuse_if(region_id in regions, "the region occurs twice", found=region_id)
@@ -159,7 +159,7 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: BuildRepor
     return [region for region in regions.values() if region is not None]
 
 
-def _region(record: Record, region_id: int, image: ImageData, report: BuildReport) -> Row | None:
+def _region(record: Record, region_id: int, image: ImageData, report: BuildReport) -> Fields | None:
     """Returns a region, or None if no part of it is in the image or its description has no words."""
     text = " ".join(record.text("phrase").split())
     bbox = [record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h"))]

@@ -4,12 +4,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.named_types import Fields
 
 from .coco_captions import ImageIdFormat
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, member_records, named_splits, texts
@@ -40,7 +41,6 @@ FEATURES = {
     **texts("example_id", "image_id", "text", "question_type", "answer_type"),
     "answers": List(Value("string")),
 }
-Row = dict[str, Any]
 
 
 @dataclass
@@ -49,7 +49,7 @@ class VQAv2Config(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*SOURCES)
+    SPLIT_NAMES: ClassVar[Fields] = named_splits(*SOURCES)
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
     image_id_format: ImageIdFormat = "number"
 
@@ -78,7 +78,7 @@ class VQAv2(LocalBuilder):
 
     INFO = ("Questions about images with the answers of ten humans.", FEATURES, HOMEPAGE, CITATION)
 
-    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Row]:
+    def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         images, has_answers = SOURCES[split]
         answers = read_annotations(self.config.annotations(split)) if has_answers else None
         for row in read_questions(self.config.questions(split), answers):
@@ -92,7 +92,7 @@ class VQAv2(LocalBuilder):
             raise DataError(problem, file=path, found=next(iter(answers)), expected="question ids of that file")
 
 
-def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
+def read_questions(path: Path, answers: dict[str, Fields] | None) -> Iterator[Fields]:
     """Reads the rows of a file of questions and removes their answers from `answers`."""
     seen: set[str] = set()
     for _, record in member_records(path, HINT, "questions"):
@@ -104,7 +104,7 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
             "text": record.non_empty_text("question"),
         }
         if answers is None:
-            annotation: Row = {"question_type": "", "answer_type": "", "answers": []}
+            annotation: Fields = {"question_type": "", "answer_type": "", "answers": []}
         elif question_id in answers:
             annotation = answers.pop(question_id)
         else:
@@ -117,9 +117,9 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
         raise DataError("no questions", file=path, expected=expected, hint=HINT)
 
 
-def read_annotations(path: Path) -> dict[str, Row]:
+def read_annotations(path: Path) -> dict[str, Fields]:
     """Reads a file of answers."""
-    annotations: dict[str, Row] = {}
+    annotations: dict[str, Fields] = {}
     for _, record in member_records(path, HINT, "annotations"):
         question_id = str(record.integer("question_id"))
         record.refuse_if(question_id in annotations, "the question has two answers", found=question_id)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.whole_files import write_text
 
 from .errors import DataError, MissingFileError, refuse_if
@@ -34,7 +34,7 @@ class ManifestKind:
         """The manifest of an unfinished table."""
         return self.file.replace(".json", ".partial.json")
 
-    def read_finished(self, folder: Path, is_valid: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def read_finished(self, folder: Path, is_valid: Callable[[Fields], bool]) -> Fields:
         """Reads the manifest of a finished table, whose parts `is_valid` checks."""
         path = folder / self.file
         noun = self.what.removeprefix("a ")
@@ -50,7 +50,7 @@ class ManifestKind:
             raise DataError(f"unfinished {noun}", file=folder, hint=self.unfinished)
         raise MissingFileError(f"no {noun} here", file=folder, expected=f"a folder with {self.file}", hint=self.hint)
 
-    def read(self, path: Path) -> dict[str, Any]:
+    def read(self, path: Path) -> Fields:
         """Reads a manifest, finished or partial, and checks format, version, and that the provenance is an object."""
         try:
             content = read_json(path)
@@ -66,7 +66,7 @@ class ManifestKind:
             raise DataError(problem, file=path, found=found, expected="an object", hint=DAMAGED_HINT)
         return content
 
-    def write(self, path: Path, content: dict[str, Any]) -> None:
+    def write(self, path: Path, content: Fields) -> None:
         """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
         text = json.dumps({"format": self.name, "version": self.version, **content}, indent=2)
         write_text(path, text + "\n", durable=True)
@@ -91,7 +91,7 @@ def is_size(value: object, largest: int = MAX_SIZE) -> bool:
     return type(value) is int and 0 < value <= largest
 
 
-def describe_changes(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def describe_changes(there: Columns, wanted: Columns) -> str:
     """Describes the fields in which two provenances differ, with both values; at most four fields."""
     before = _flat(there)
     now = _flat(wanted)
@@ -99,8 +99,8 @@ def describe_changes(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str
     return ", ".join(f"{key} ({before.get(key)!r:.60}, now {now.get(key)!r:.60})" for key in keys[:_SHOWN])
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(value: Columns, prefix: str = "") -> Fields:
+    flat: Fields = {}
     for key, item in value.items():
         flat.update(_flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item})
     return flat

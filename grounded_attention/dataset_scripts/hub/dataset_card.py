@@ -13,10 +13,11 @@ from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.licences import Licence, scenes_command
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import markdown_code, markdown_table, markdown_text
 from grounded_attention.utils.project import MODEL_CARDS
 
-Record = Mapping[str, Any]
+Record = Columns
 _WARNINGS = {
     "forbidden": "**These terms forbid redistribution of the data.**",
     "unclear": "**These terms do not clearly allow redistribution of the data.**",
@@ -40,7 +41,7 @@ def data_card(
     strictest = max((each["licence"] for each in licences), key=lambda one: _STRICTNESS.index(one["redistribution"]))
     title = repository.split("/")[-1]
     named = strictest["identifier"]
-    of_other: dict[str, Any] = {"license_name": "see-card", "license_link": strictest["source"] or None}
+    of_other: Fields = {"license_name": "see-card", "license_link": strictest["source"] or None}
     data = DatasetCardData(
         pretty_name=title,
         tags=["grounded-attention", *tags],

@@ -2,7 +2,6 @@
 """Loads rows that `grounded-attention data build ... --push` pushed to the Hub, instead of building them here."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns, Fields, Row
 
 from .hub_errors import hub_errors
 from .push_record import RECORD, check_record, without_folders
@@ -27,10 +27,10 @@ class RemoteRows:
     repository: str
     commit: str
     config: str
-    record: Mapping[str, Any]
+    record: Columns
 
 
-def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], options: Mapping[str, Any]) -> RemoteRows:
+def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], options: Columns) -> RemoteRows:
     """Finds a pushed data set by its build record. Without a connection, the cached record is used."""
     name, revision = parse_place(place)
     config = options.get("config_name") or builder.DEFAULT_CONFIG_NAME or "default"
@@ -58,7 +58,7 @@ def pull_rows(remote: RemoteRows) -> dict[str, datasets.Dataset]:
     return splits | {split: datasets.Dataset.from_dict(empty, features) for split in remote.record["empty_splits"]}
 
 
-def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str, Any], str]:
+def _read_record(name: str, config: str, revision: str | None) -> tuple[Fields, str]:
     """Reads the record of a configuration; returns it with its commit."""
     with hub_errors("reading how the rows were built", name, RETRY_HINT):
         try:
@@ -75,9 +75,7 @@ def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str
     return record, path.parents[1].name  # the cache has one folder for each commit
 
 
-def _check_options(
-    place: str, record: Mapping[str, Any], builder: type[LocalBuilder], options: Mapping[str, Any]
-) -> None:
+def _check_options(place: str, record: Row, builder: type[LocalBuilder], options: Columns) -> None:
     """Raises `DataError` if the rows were built with other options."""
     defaults = {
         each.name: None if each.default is dataclasses.MISSING else each.default

@@ -14,6 +14,7 @@ from huggingface_hub.utils import are_progress_bars_disabled
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Fields
 
 from .hub_errors import hub_errors
 
@@ -41,7 +42,7 @@ class Repository:
         """Returns the files that a user pushed."""
         return [name for name in self.files if name not in _HUB_FILES]
 
-    def read_json(self, path: str) -> dict[str, Any]:
+    def read_json(self, path: str) -> Fields:
         """Downloads and parses a JSON object."""
         with hub_errors(f"reading {path}", self.name):
             local = HfApi().hf_hub_download(self.name, path, repo_type=self.kind, revision=self.commit)

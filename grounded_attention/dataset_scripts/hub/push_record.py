@@ -7,7 +7,7 @@ import inspect
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from grounded_attention.dataset_scripts.files.manifests import sha256
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
 from grounded_attention.dataset_scripts.regions.files import KIND, MANIFEST
 from grounded_attention.utils import bounded_files
+from grounded_attention.utils.named_types import Columns, Fields, Row
 
 RECORD = "build.json"
 FORMAT = "grounded-attention rows"
@@ -48,11 +49,11 @@ def make_record(
     folder: Path,
     files: Iterable[Path],
     *,
-    options: Mapping[str, Any],
+    options: Columns,
     splits: Sequence[str] | None,
     licence: Licence,
     permission: str | None,
-) -> dict[str, Any]:
+) -> Fields:
     """Collects the facts about one configuration, as written to its `build.json`; they can be written as JSON."""
     root = Path(builder.config.data_dir or ".")
     info = bounded_files.read_json(folder / "dataset_info.json")
@@ -83,7 +84,7 @@ def make_record(
     }
 
 
-def check_record(record: Mapping[str, Any], where: str) -> None:
+def check_record(record: Row, where: str) -> None:
     """Checks that a record is complete and has the expected format."""
     found = (record.get("format"), record.get("version"))
     hint = "another program or version pushed it; push to another repository"
@@ -105,7 +106,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def _checksum(path: Path, root: Path) -> dict[str, Any]:
+def _checksum(path: Path, root: Path) -> Fields:
     """Name, files, bytes and SHA-256; of a folder that of the lines `<checksum>  <path below it>`, sorted by path."""
     inside = path.resolve().is_relative_to(root.resolve())
     name = path.resolve().relative_to(root.resolve()).as_posix() if inside else path.name
@@ -130,7 +131,7 @@ def without_folders(value: Any) -> Any:
     return value
 
 
-def _command(name: str, config: str, splits: Sequence[str] | None, options: Mapping[str, Any]) -> str:
+def _command(name: str, config: str, splits: Sequence[str] | None, options: Columns) -> str:
     if name == "rows":
         columns = [f"{key}={_format_option(value)}" for key, value in options.get("columns", {}).items()]
         values = [(key, value) for key, value in options.items() if key != "columns"]

@@ -3,10 +3,9 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
@@ -17,6 +16,7 @@ from grounded_attention.dataset_scripts.licences import (
     check_redistribution,
     generated_scenes,
 )
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .dataset_card import write_card
 from .push_commit import CARD, Repository, commit_files, fetch_repository
@@ -35,11 +35,9 @@ class RowsPush:
     licence: Licence
     permission: str | None = None
     private: bool = False
-    others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    others: dict[str, Fields] = field(default_factory=dict)
 
-    def run(
-        self, builder: LocalBuilder, folder: Path, options: Mapping[str, Any], splits: Sequence[str] | None
-    ) -> str:
+    def run(self, builder: LocalBuilder, folder: Path, options: Columns, splits: Sequence[str] | None) -> str:
         """Pushes the rows that `builder` wrote into `folder`."""
         rows = parquet_files(folder, builder, self.name)
         record = make_record(
@@ -108,7 +106,7 @@ def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, P
     return files
 
 
-def _other_records(repository: Repository, builder_name: str, name: str) -> dict[str, dict[str, Any]]:
+def _other_records(repository: Repository, builder_name: str, name: str) -> dict[str, Fields]:
     """Reads the records of the other configurations of the repository."""
     paths = [path for path in repository.files if path.endswith(f"/{RECORD}") and path.count("/") == 1]
     if repository.user_files() and not paths:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import MAX_FLOAT32, json_lines
 from grounded_attention.utils.bounded_files import AnyPath, parse_json, read_json, unique_keys
+from grounded_attention.utils.named_types import Fields
 
 _EXPECTED = (
     'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '
@@ -31,7 +32,7 @@ class _Record(BaseModel):
     labels: list[str] | None = None
 
 
-def read_boxes(path: AnyPath) -> dict[str, dict[str, Any]]:
+def read_boxes(path: AnyPath) -> dict[str, Fields]:
     """Reads the boxes of images from a JSON file.
 
     The file is one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`, or JSON lines
@@ -40,7 +41,7 @@ def read_boxes(path: AnyPath) -> dict[str, dict[str, Any]]:
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("no such file", file=path, expected=_EXPECTED)
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, Fields] = {}
     for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
         refuse_if(image_id in records, "image id occurs twice", file=path, where=where, found=image_id)
         records[image_id] = _convert_record(path, where, record)
@@ -65,7 +66,7 @@ def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
         yield record.where, str(image_id), record.values
 
 
-def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:
+def _convert_record(path: Path, where: str, record: Any) -> Fields:
     """Returns a record with its boxes as an array."""
     try:
         read = _Record.model_validate(record if isinstance(record, dict) else {"boxes": record})
@@ -82,7 +83,7 @@ def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:
         if values is not None and len(values) != len(boxes):
             problem = f"the number of {name} is not the number of boxes"
             raise DataError(problem, file=path, where=where, found=len(values), expected=f"{len(boxes)}")
-    converted: dict[str, Any] = {"boxes": boxes}
+    converted: Fields = {"boxes": boxes}
     if read.scores is not None:
         converted["scores"] = np.array(read.scores, np.float32)
     if read.labels is not None:

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.utils.bounded_files import AnyPath
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import is_quiet
 
 from .files import SHARDS, read_manifest
@@ -39,7 +40,7 @@ Group = list[tuple[ImageFile, "Future[Any]"]]
 class Extractor(Protocol):
     """Finds the regions of images, for example `grounded_attention.processing.region_extraction.RegionExtractor`."""
 
-    provenance: dict[str, Any]
+    provenance: Fields
     batch_size: int
 
     def extract(self, images: Sequence[Any], image_ids: Sequence[str] | None = None) -> list[Any]:
@@ -56,7 +57,7 @@ def extract_table(
     on_error: str = "refuse",
     workers: int = 4,
     progress: bool = True,
-) -> dict[str, Any] | None:
+) -> Fields | None:
     """Writes the regions of images into a region table. The same call continues an interrupted run."""
     state = join_processes()
     folder = Path(output)
@@ -110,7 +111,7 @@ def _describe(processes: int, done: int) -> str:
     return "regions"
 
 
-def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) -> dict[str, Any]:
+def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) -> Fields:
     digest = hashlib.blake2b(digest_size=16)
     for image_id in sorted(image.image_id for image in images):
         digest.update(image_id.encode() + b"\0")

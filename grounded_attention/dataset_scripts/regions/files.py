@@ -2,13 +2,13 @@
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind, check_file, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
+from grounded_attention.utils.named_types import Fields
 
 from .rows import ARRAYS
 
@@ -34,12 +34,12 @@ def shard_name(number: int, process: int = 0) -> str:
     return f"regions-{number:05d}-{process:05d}.arrow"
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Fields:
     """Reads the manifest of a finished table."""
     return KIND.read_finished(folder, _is_valid)
 
 
-def _is_valid(content: dict[str, Any]) -> bool:
+def _is_valid(content: Fields) -> bool:
     """Checks the parts of a finished manifest that opening the table uses."""
     arrays = content["arrays"]
     shards = content["shards"]

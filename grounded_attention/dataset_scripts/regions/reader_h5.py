@@ -3,7 +3,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.files.records import Record, id_text, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns
 
 from .reader_records import MAX_RECORD_BYTES, SourceRecord, import_library
 
 logger = logging.getLogger(__name__)
 
-Columns = Mapping[str, Any]  # the fields of an image
 
 INDEX_SUFFIX = "_imgid2idx.pkl"
 GQA_INFO = "gqa_objects_info.json"

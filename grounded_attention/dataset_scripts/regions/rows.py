@@ -2,15 +2,15 @@
 """One row of a region table, the regions of an image: checks, digest, and layout in Arrow."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.named_types import Columns
 
 # Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
 EDGE_TOLERANCE = 1.0
@@ -49,7 +49,7 @@ class Regions:
     attributes: npt.NDArray[np.int32] | None = None
     attribute_scores: npt.NDArray[np.float32] | None = None
     class_probs: npt.NDArray[np.float16] | None = None
-    provenance: Mapping[str, Any] | None = field(default=None, init=False)
+    provenance: Columns | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.boxes)

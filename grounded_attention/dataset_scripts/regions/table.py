@@ -25,6 +25,7 @@ import numpy.typing as npt
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import check_file
 from grounded_attention.utils.bounded_files import AnyPath
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import path_below
 
 from .files import COPY_HINT, INDEX, KIND, MANIFEST, SHARDS, add_digest, digest_text, read_manifest
@@ -77,7 +78,7 @@ class RegionTable:
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path).absolute()
-        self.info: dict[str, Any] = read_manifest(self.path)
+        self.info: Fields = read_manifest(self.path)
         shards = self.info["shards"]
         self._paths = [path_below(self.path, shard["file"]) for shard in shards]
         for file, shard in zip(self._paths, shards, strict=True):
@@ -121,7 +122,7 @@ class RegionTable:
         return self.info["feature_size"]
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Fields:
         """The source of the rows, as given to the writer."""
         return self.info["provenance"]
 

@@ -2,11 +2,9 @@
 """Writes a region table shard by shard, so that a crash at any moment costs at most the shard being written."""
 
 import json
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +13,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, placed, r
 from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays
 from grounded_attention.utils.bounded_files import AnyPath
 from grounded_attention.utils.locks import folder_lock
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, whole_file
 
@@ -38,7 +37,7 @@ SHARD_BYTES = 64 << 20
 MAX_PROBLEMS = 1000
 
 
-def finished_table(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any] | None:
+def finished_table(folder: Path, provenance: Columns) -> Fields | None:
     """The manifest of the finished table of a source, None if there is none; one of another source is an error."""
     if not (folder / MANIFEST).exists():
         return None
@@ -47,7 +46,7 @@ def finished_table(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any
     return manifest
 
 
-def _check_source(there: Mapping[str, Any], wanted: Mapping[str, Any], folder: Path, state: str) -> None:
+def _check_source(there: Columns, wanted: Columns, folder: Path, state: str) -> None:
     if there != wanted:
         problem = f"the {state} table in this folder has another source; it differs in"
         hint = "use the same source and options, choose another folder, or remove this one"
@@ -155,13 +154,13 @@ class RegionTableWriter(ShardWriter):
     def __init__(
         self,
         path: AnyPath,
-        provenance: dict[str, Any],
+        provenance: Fields,
         resume: bool = False,
         shard_bytes: int | None = None,
     ) -> None:
         # In the form that JSON gives it (lists for tuples), to compare it with that of a resumed table.
-        self.provenance: dict[str, Any] = json.loads(json.dumps(provenance))
-        self.summary: dict[str, Any] = {}
+        self.provenance: Fields = json.loads(json.dumps(provenance))
+        self.summary: Fields = {}
         self._finished = False
         self._lock = ExitStack()
         self._begin(Path(path), resume)

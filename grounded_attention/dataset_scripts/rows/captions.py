@@ -7,13 +7,13 @@ from itertools import chain
 from typing import Any
 
 from grounded_attention.processing.phrase import row_texts
+from grounded_attention.utils.named_types import Columns
 
 from .columns import XYXY_PIXELS, XYXY_SHARES, Context, has_boxes, images_of, make_row
 from .messages import read_messages
 from .raw import (
     BOX_NAMES,
     Boxes,
-    Columns,
     Phrases,
     RawPhrase,
     RowError,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from grounded_attention.utils.named_types import Columns, Fields
+
 from .masks import find_mask
 from .pictures import without_object
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
     Boxes,
-    Columns,
     Phrases,
     RawBox,
     RawPhrase,
@@ -123,7 +124,7 @@ def id_of(record: Columns, images: list[Any]) -> str | None:
 def make_row(record: Columns, texts: Columns, phrases: Phrases, **known: Any) -> RawRow:
     """A row with the pictures, the size, the id and the further columns of a record."""
     images = known.pop("images", None) or images_of(record)
-    more: dict[str, Any] = {key: value for key, value in record.items() if _goes_along(key, value)}
+    more: Fields = {key: value for key, value in record.items() if _goes_along(key, value)}
     if isinstance(record.get("answers"), list):  # of several people
         more["answers"] = [
             str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]

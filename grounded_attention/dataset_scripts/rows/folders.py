@@ -14,13 +14,14 @@ from defusedxml.common import DefusedXmlException
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.utils.bounded_files import parse_yaml, read_json, read_text
+from grounded_attention.utils.named_types import Columns
 
 from .detection import UNREAD
 from .label_studio import is_label_studio, read_label_studio
 from .outlines import around, corners_of, hull
 from .pictures import own_files
 from .probes import is_amber, open_amber
-from .raw import Columns, RowError, items, read_boxes
+from .raw import RowError, items, read_boxes
 from .readings import MARGIN, PIXELS, Reading
 from .sources import FILES, Parts, Records, Source, in_words, open_files, split_name, split_of, starts_with
 

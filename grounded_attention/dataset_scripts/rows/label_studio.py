@@ -9,10 +9,11 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.utils.named_types import Columns
 
 from .detection import UNREAD
 from .outlines import around, corners_of
-from .raw import Columns, RowError, first_of
+from .raw import RowError, first_of
 from .sources import Records, in_words, starts_with
 
 _LOOKED_AT = 100  # tasks; the first ones may have nothing

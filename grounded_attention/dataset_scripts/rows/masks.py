@@ -9,10 +9,11 @@ import numpy as np
 from PIL import Image
 
 from grounded_attention.utils.masks import mask_corners, read_mask
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.open_images import open_image
 
 from .outlines import around
-from .raw import Columns, RowError, plain, structured
+from .raw import RowError, plain, structured
 from .readings import Size
 
 MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments", "quad")

@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .raw import Columns, RowError, first_of, items, plain, structured
+from grounded_attention.utils.named_types import Columns, Fields
+
+from .raw import RowError, first_of, items, plain, structured
 
 ROLES = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
@@ -21,7 +23,7 @@ _PATH = re.compile(r"<img>([^<>\n]+)</img>")  # Qwen-VL's pictures
 _LIST = re.compile(r"\s*\[\s*\{")
 
 
-def read_messages(turns: Any, name: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+def read_messages(turns: Any, name: str) -> tuple[list[Fields], list[Any], list[Any]]:
     """Messages with `role` and `content`; the pictures inside of them; the boxes beside each text (GUI-Actor)."""
     turns = items(plain(turns), name)
     if not turns:
@@ -89,7 +91,7 @@ def _beside(message: Columns) -> Any:
     return drag or None
 
 
-def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], list[Any]]:
+def _parts(content: Sequence[Any], where: str) -> tuple[list[Fields], list[Any]]:
     """The parts of a message in the form of chat templates, and the pictures that are inside of them."""
     parts = []
     pictures = []

@@ -8,9 +8,11 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from grounded_attention.utils.named_types import Columns
+
 from .box_texts import says_nothing
 from .messages import text_places
-from .raw import Boxes, Columns, Phrases, RawPhrase, RowError, read_boxes, structured
+from .raw import Boxes, Phrases, RawPhrase, RowError, read_boxes, structured
 from .readings import PIXELS, Reading
 
 _PLACE = re.compile(r"(<ref-object>|<bbox>)")

@@ -11,9 +11,9 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+from grounded_attention.utils.named_types import Columns
 
 from .folders import open_file, open_folder
-from .raw import Columns
 from .sources import FILES, Parts, Source, class_names, dataset_records, in_words, open_files
 
 _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([^@/:]+))?(?:@([\w./-]+))?")

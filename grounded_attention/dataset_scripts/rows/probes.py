@@ -12,11 +12,12 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.utils.bounded_files import read_json, read_text
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.whats_up import RELATIONS
 
 from .columns import Context, images_of, make_row
 from .pictures import Pictures
-from .raw import Columns, RawRow, RowError, Rows, as_path, first_of, structured
+from .raw import RawRow, RowError, Rows, as_path, first_of, structured
 from .sources import Records, Source
 
 FOILS = ("foil", "negative_caption")

@@ -16,11 +16,10 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import known_values
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .outlines import hull
 from .readings import PIXELS, Reading, Readings, Size
-
-Columns = Mapping[str, Any]  # a record, or an object in it
 
 # Names of columns with four numbers, or with lists of them, in the order in which they are looked for.
 BOX_NAMES = (
@@ -97,7 +96,7 @@ class RawRow:
     phrases: Phrases = field(default_factory=list)
     size: Size | None = None  # Width and height to which boxes in pixels refer, if the row says it
     image_id: str | None = None
-    more: dict[str, Any] = field(default_factory=dict)  # Other columns that are kept
+    more: Fields = field(default_factory=dict)  # Other columns that are kept
     split: str = ""
     file: Path | None = None  # The file that has it
     where: str = ""  # Its place there

@@ -12,6 +12,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.masks import run_lengths
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 
 from .captions import texts_in_order
@@ -20,7 +21,7 @@ from .detection import OBJECT_NAMES, has_no_objects
 from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
-from .raw import BOX_NAMES, NESTED, Columns, RawBox, RawPhrase, RawRow, RowError, Rows, plain, structured
+from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, Rows, plain, structured
 from .readings import FORMAT, Decision, Reading, Readings, Sample, Size, UnclearBoxes, decide, parse_reading
 from .report import RowsReport
 from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
@@ -154,7 +155,7 @@ class GroundedRows:
         for _ in self._read(False, min(self._max_rows, COUNTED[0])):
             pass
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Fields]:
         yield from self._read(self._decodes, self._max_rows)
         for reason, count in self.report.dropped.items():
             if reason not in self._told and reason != WITHOUT_BOXES:
@@ -221,7 +222,7 @@ class GroundedRows:
         for key, names in self._source.classes.items():
             if isinstance(record.get(key), int):
                 record[key] = names.get(record[key], record[key])
-        renamed: dict[str, Any] = {}
+        renamed: Fields = {}
         hidden: set[str] = set()
         for name, column in self._columns.items():
             columns = [column] if isinstance(column, str) else list(column)
@@ -342,7 +343,7 @@ class GroundedRows:
 
     # Rows
 
-    def _read(self, decode: bool, limit: float) -> Iterator[dict[str, Any]]:
+    def _read(self, decode: bool, limit: float) -> Iterator[Fields]:
         about = self.report
         report = RowsReport(about.source, about.shape, about.convention, about.known_by)
         problem = ""
@@ -372,7 +373,7 @@ class GroundedRows:
         if report.complete:
             raise DataError("no rows", file=self._source.name, expected="at least one row")
 
-    def _row(self, raw: RawRow, decode: bool, report: RowsReport) -> dict[str, Any]:
+    def _row(self, raw: RawRow, decode: bool, report: RowsReport) -> Fields:
         file = raw.file or self._source.name
         stored = [self._pictures.find(each, raw.file) for each in raw.images]
         try:
@@ -385,7 +386,7 @@ class GroundedRows:
                 check_shape(raw.size, sizes[0], raw.image_id or raw.where, "picture")
         texts = texts_in_order(raw.texts)
         digest = picture_digest(stored[0]) if stored else None
-        row: dict[str, Any] = {"image_id": raw.image_id or digest or f"row {report.rows}", **raw.texts}
+        row: Fields = {"image_id": raw.image_id or digest or f"row {report.rows}", **raw.texts}
         if len(pictures) == 1:
             row["image"] = pictures[0]
         elif pictures:
@@ -427,7 +428,7 @@ class GroundedRows:
             report.drop("a box that is inverted or outside of its picture", name)
         if not raw.boxes and raw.regions is None:
             report.drop(WITHOUT_BOXES, name)
-        phrase: dict[str, Any] = {
+        phrase: Fields = {
             **{key: getattr(place, key) for key in ("text", "start", "end", "sentence")},
             "boxes": [sides for _, sides in kept],
             "image": image,

@@ -3,7 +3,8 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+
+from grounded_attention.utils.named_types import Fields
 
 EXAMPLES = 5  # of each reason and of missing pictures
 
@@ -36,7 +37,7 @@ class RowsReport:
         if len(kept) < EXAMPLES:
             kept.append(place)
 
-    def add(self, row: dict[str, Any], split: str) -> None:
+    def add(self, row: Fields, split: str) -> None:
         """Counts a row that was made."""
         self.rows += 1
         self.bare += not row["phrases"]
@@ -50,7 +51,7 @@ class RowsReport:
             self.boxes += count
             self.boxes_per_phrase[count] += 1
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """The fields, as JSON can hold them."""
         return dict(vars(self))
 

@@ -20,8 +20,9 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.named_types import Columns
 
-from .raw import Columns, RowError
+from .raw import RowError
 from .readings import Readings
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture

@@ -44,6 +44,7 @@ from threadpoolctl import threadpool_limits
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import make_folder
 
@@ -81,7 +82,7 @@ _CHUNK = 16
 
 def write_scenes(
     output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False, held_out: bool = False
-) -> dict[str, Any]:
+) -> Fields:
     """Draws scenes and writes them to a folder, unless the folder already holds them."""
     check_images(images)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
@@ -150,7 +151,7 @@ def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     return Regions(**looks), true
 
 
-def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool) -> dict[str, Any]:
+def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool) -> Fields:
     entities = root / "flickr30k_entities"
     for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
         folder.mkdir(parents=True)
@@ -184,7 +185,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         if not isinstance(content, str | bytes):
             content = json.dumps(content) + "\n"
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-    told: dict[str, Any] = {"splits": {split: len(listed) for split, listed in splits.items()}}
+    told: Fields = {"splits": {split: len(listed) for split, listed in splits.items()}}
     if held_out:
         pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
         told["held_out_combinations"] = pairs

@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from grounded_attention.utils.named_types import Fields
 
 from . import compositional_questions, questions
 from .captions import Caption, Entity
@@ -65,4 +66,4 @@ class DrawnImage(SceneRecord):
 
 
 Splits = Mapping[str, Sequence[DrawnImage]]  # the images of train, val and test
-Files = dict[str, Any]  # path -> text, bytes, or what JSON holds
+Files = Fields  # path -> text, bytes, or what JSON holds

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations, zip_longest
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.whole_files import make_folder, write_text
 
 from .annotators import RELATION_WORDS
@@ -46,7 +46,6 @@ WRONG_RATE = 0.2  # of reviewed references
 _ARTICLE = re.compile(r"\b(a|an) (?=([a-z]))")
 _NO_NOUN = re.compile(r"\bcan (?=see|be)")
 _SINGULAR = {plural: noun for noun, plural in PLURALS.items()}
-Row = dict[str, Any]
 
 
 def scene_probe(root: Path, kind: str) -> Path:
@@ -67,7 +66,7 @@ def _test_records(root: Path) -> list[SceneRecord]:
     return [scene_record(seed, number, images, told[HELD_OUT]) for number in numbers]
 
 
-def _rows(records: Sequence[SceneRecord], kind: str, seed: int) -> Iterator[Row]:
+def _rows(records: Sequence[SceneRecord], kind: str, seed: int) -> Iterator[Fields]:
     if kind in _OF_ALL:
         yield from _OF_ALL[kind](records)
         return
@@ -77,7 +76,7 @@ def _rows(records: Sequence[SceneRecord], kind: str, seed: int) -> Iterator[Row]
             yield about | row
 
 
-def foils(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+def foils(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """A foil of each caption and kind: two colours exchanged, or a relation turned round; it is false of the scene."""
     for number, caption in enumerate(record.captions):
         if number == record.unrelated:
@@ -126,7 +125,7 @@ def _other_relations(caption: Caption) -> Iterator[Caption]:
                 yield replace(caption, tokens=tuple(changed), facts=tuple(facts))
 
 
-def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """Questions for the look of one object, which another phrase singles out, with its box."""
     scene = record.scene
     asked: set[str] = set()
@@ -168,7 +167,7 @@ def _says(first: str, place: str, second: str) -> str:
     return f"{with_article(first)} {RELATION_WORDS[place][0]} {with_article(second)}"
 
 
-def options(records: Sequence[SceneRecord]) -> Iterator[Row]:
+def options(records: Sequence[SceneRecord]) -> Iterator[Fields]:
     """What'sUp: an image of each place of two shapes, as far as there are some, and a caption of each; the first is
     right. Images of the same shapes have one `pair`."""
     for (first, second), at in _placed(records).items():
@@ -180,7 +179,7 @@ def options(records: Sequence[SceneRecord]) -> Iterator[Row]:
                     yield {**about, "group": place.removesuffix("_of"), "pair": f"{first} {second} {number}"}
 
 
-def pairs(records: Sequence[SceneRecord]) -> Iterator[Row]:
+def pairs(records: Sequence[SceneRecord]) -> Iterator[Fields]:
     """Winoground: two images and two captions of the same words, each true of one of them."""
     placed = _placed(records)
     for (first, second), at in placed.items():
@@ -193,7 +192,7 @@ def pairs(records: Sequence[SceneRecord]) -> Iterator[Row]:
                 yield {**tag, **images, **captions}
 
 
-def statements(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+def statements(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """VSR: relations of two objects, true or not."""
     for _ in range(QUESTIONS):
         if found := related_pair(record.scene, rng):
@@ -202,7 +201,7 @@ def statements(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
             yield {"caption": text, "label": int(true == "yes"), "relation": relation.replace("_", " ")}
 
 
-def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """AMBER: yes or no about a colour, a number and a relation; half of them right."""
     scene = record.scene
     asked = []
@@ -223,7 +222,7 @@ def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
         yield {"query": text, "truth": "yes" if right else "no", "hallu": "", "type": kind}
 
 
-def descriptions(root: Path) -> list[Row]:
+def descriptions(root: Path) -> list[Fields]:
     """AMBER's free descriptions: each image with the shapes that it has, and those that it has not."""
     made = []
     for record in _test_records(root):
@@ -245,7 +244,7 @@ def shape_words() -> tuple[Callable[[str], list[str]], Callable[[str, str], bool
     return nouns, str.__eq__, related, []
 
 
-def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
+def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """Ref-L4's lists: boxes x, y, width, height in pixels; of quality 0 is the reference of another object."""
     boxes = object_boxes(record.scene)
     scene = record.scene

@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.locks import LOCK, folder_lock
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, make_folder, write_text
 
@@ -130,9 +130,7 @@ DRAWN = (
 )
 
 
-def write_once(
-    root: Path, identity: dict[str, Any], force: bool, write: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
+def write_once(root: Path, identity: Fields, force: bool, write: Callable[[], Fields]) -> Fields:
     """Writes files of this identity to a folder, one process at a time, unless it holds them already; returns the
     manifest: the identity and what `write` tells.
     """
@@ -144,7 +142,7 @@ def write_once(
         return _finished_manifest(root, identity, force) or _replace(root, identity, write)
 
 
-def _finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
+def _finished_manifest(root: Path, identity: Fields, force: bool) -> Fields | None:
     """Returns the manifest of the requested scenes, or None if the folder does not hold them completely."""
     markers = [root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()]
     if not markers:
@@ -165,7 +163,7 @@ def _finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dic
     return None
 
 
-def _replace(root: Path, identity: dict[str, Any], write: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _replace(root: Path, identity: Fields, write: Callable[[], Fields]) -> Fields:
     """Removes the files of an earlier run and writes new ones; the folder is marked as incomplete until the end."""
     refuse_links(root)
     write_text(root / PARTIAL, json.dumps(identity) + "\n")

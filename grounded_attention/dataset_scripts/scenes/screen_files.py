@@ -21,6 +21,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
@@ -38,7 +39,7 @@ WORD = r"[^\W\d]+|\d|[^\w\s]"  # its words, and each digit
 NAMES = {"val": "validation"}
 
 
-def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
+def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False) -> Fields:
     """Draws screens and writes them to a folder, unless the folder already holds them."""
     check_images(count)
     root = Path(output)
@@ -46,7 +47,7 @@ def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, 
     return write_once(root, identity, force, lambda: _write_all(root, count, seed, num_proc))
 
 
-def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, Any]:
+def _write_all(root: Path, count: int, seed: int, num_proc: int) -> Fields:
     splits = {NAMES.get(split, split): numbers for split, numbers in split_numbers(seed, count).items()}
     for name in (*splits, "processor"):
         (root / name).mkdir()
@@ -64,14 +65,14 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, An
     return {"splits": {name: len(numbers) for name, numbers in splits.items()}}
 
 
-def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple[list[Fields], Fields]:
     """Writes the picture of a screen; its rows, and its conversation."""
     rng = random.Random(f"{seed}/screen/{number}")
     screen = screens.draw_screen(rng)
     name = f"{number:06d}.png"
     paint(screen).save(root / split_of[number] / name, compress_level=1)
-    rows: list[dict[str, Any]] = []
-    talk: list[dict[str, Any]] = []
+    rows: list[Fields] = []
+    talk: list[Fields] = []
     for index, text, kind in rng.sample(asked := [*screens.ask(screen, rng)], len(asked)):
         element = screen.elements[index]
         box = writers_llava.share_of(screen, element.box)

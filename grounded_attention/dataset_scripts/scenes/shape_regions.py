@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from grounded_attention.utils.components import label_components
+from grounded_attention.utils.named_types import Fields
 
 from . import SOURCE
 from .features import FEATURE_SIZE, pixel_features
@@ -47,7 +48,7 @@ class ScenePixels:
         values = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float()
         return {"pixel_values": values, "image_sizes": sizes}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         """Returns its settings; there are none."""
         return {"image_processor_type": type(self).__name__}
 
@@ -60,7 +61,7 @@ def _as_scene(image: Image.Image) -> Image.Image:
 
 
 class _Config(SimpleNamespace):
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Fields:
         return dict(self.__dict__)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Any
 
+from grounded_attention.utils.named_types import Fields
+
 from . import shapes
 from .captions import Caption, Entity
 from .drawn import DrawnImage, Files, SceneRecord, Splits
@@ -176,7 +178,7 @@ def related_texts(record: SceneRecord) -> list[str]:
     return [caption.written()[0] for caption in record.related_captions]
 
 
-def listed_images(images: Iterable[DrawnImage]) -> list[dict[str, Any]]:
+def listed_images(images: Iterable[DrawnImage]) -> list[Fields]:
     """Images as COCO's files of annotations list them."""
     return [
         {
@@ -189,7 +191,7 @@ def listed_images(images: Iterable[DrawnImage]) -> list[dict[str, Any]]:
     ]
 
 
-def _captions_file(images: Sequence[DrawnImage]) -> dict[str, Any]:
+def _captions_file(images: Sequence[DrawnImage]) -> Fields:
     """The content of annotations/captions_<split>2014.json."""
     annotations = [
         {"image_id": int(image.image_id), "id": caption_id, "caption": text}
@@ -204,7 +206,7 @@ def _captions_file(images: Sequence[DrawnImage]) -> dict[str, Any]:
     }
 
 
-def _karpathy_images(splits: Splits) -> list[dict[str, Any]]:
+def _karpathy_images(splits: Splits) -> list[Fields]:
     listed = []
     for split, images in splits.items():
         for image in images:

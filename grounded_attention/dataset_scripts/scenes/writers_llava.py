@@ -11,9 +11,10 @@ LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 
 import json
 import random
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from grounded_attention.utils.named_types import Fields
 
 from .captions import Caption
 from .drawn import DrawnImage, Files, Splits
@@ -23,7 +24,7 @@ from .world import Scene
 from .writers import WORDS, pixels_of
 from .writers_questions import usual_answer
 
-Turn = tuple[str, str, list[dict[str, Any]]]  # prompt, answer, and phrases of either: `message` is 0 or 1
+Turn = tuple[str, str, list[Fields]]  # prompt, answer, and phrases of either: `message` is 0 or 1
 CAPTION_PROMPT = "Describe the image."
 # pixels
 PICTURE = 96
@@ -64,7 +65,7 @@ def files(seed: int, splits: Splits) -> Files:
     return written | {f"llava/processor/{name}": text for name, text in processor.items()}
 
 
-def _described(image: DrawnImage, caption: Caption) -> tuple[str, list[dict[str, Any]]]:
+def _described(image: DrawnImage, caption: Caption) -> tuple[str, list[Fields]]:
     """A caption, and its phrases with the boxes of whole pixels, as Flickr30K Entities has them."""
     scene = image.scene
     text, spans = caption.written()
@@ -98,9 +99,9 @@ def share_of(scene: Scene | Screen, box: Sequence[float], digits: int = 5) -> li
     return [round(edge / side, digits) for edge, side in zip(box, (scene.width, scene.height) * 2, strict=True)]
 
 
-def _conversation(image: str, turns: Iterable[Turn]) -> dict[str, Any]:
+def _conversation(image: str, turns: Iterable[Turn]) -> Fields:
     messages: list[dict[str, str]] = []
-    phrases: list[dict[str, Any]] = []
+    phrases: list[Fields] = []
     for prompt, answer, mentioned in turns:
         mark = "" if messages else "<image>\n"
         messages += [{"from": "human", "value": mark + prompt}, {"from": "gpt", "value": answer}]

@@ -15,7 +15,8 @@ in each of `mscoco_nominival.json` and `vgnococo.json`, whose captions have the 
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+
+from grounded_attention.utils.named_types import Fields
 
 from . import compositional_questions as composition
 from .drawn import DrawnImage, Files, Splits
@@ -52,7 +53,7 @@ def vqa_files(splits: Splits) -> Files:
     return written
 
 
-def _answers(question: Question) -> dict[str, Any]:
+def _answers(question: Question) -> Fields:
     return {
         "question_type": question.question_type,
         "answer_type": question.answer_type,
@@ -128,7 +129,7 @@ def _identified(image: DrawnImage) -> Iterator[tuple[str, composition.Question, 
         yield f"{GQA_QUESTIONS_PER_IMAGE * int(image.image_id) + place:09}", question, place < len(image.composed)
 
 
-def _gqa_records(images: Iterable[DrawnImage], with_answers: bool) -> dict[str, dict[str, Any]]:
+def _gqa_records(images: Iterable[DrawnImage], with_answers: bool) -> dict[str, Fields]:
     """Returns question id -> record."""
     records = {}
     for image in images:
@@ -141,7 +142,7 @@ def _gqa_records(images: Iterable[DrawnImage], with_answers: bool) -> dict[str, 
     return records
 
 
-def _answered(question_id: str, question: composition.Question, ids: Mapping[str, str]) -> dict[str, Any]:
+def _answered(question_id: str, question: composition.Question, ids: Mapping[str, str]) -> Fields:
     structural, semantic, detailed = question.types
     return {
         "answer": question.answer,
@@ -165,7 +166,7 @@ def _marks(question: composition.Question) -> dict[str, str]:
     return marks
 
 
-def _graph(image: DrawnImage) -> dict[str, Any]:
+def _graph(image: DrawnImage) -> Fields:
     """The size of an image, and its objects by number."""
     objects = {
         str(number): {"x": x1, "y": y1, "w": x2 - x1, "h": y2 - y1}
@@ -190,7 +191,7 @@ def lxmert_files(train: Sequence[DrawnImage], val: Sequence[DrawnImage]) -> File
     }
 
 
-def _lxmert_image(image: DrawnImage, source: str = "mscoco") -> dict[str, Any]:
+def _lxmert_image(image: DrawnImage, source: str = "mscoco") -> Fields:
     asked = [each.text for each in image.questions]
     composed = [each.text for each in image.composed]
     answers = [

@@ -8,7 +8,8 @@ kind: in testA most of the objects are solids, in testB figures.
 import pickle
 import random
 from collections.abc import Sequence
-from typing import Any
+
+from grounded_attention.utils.named_types import Fields
 
 from . import shapes
 from .annotators import RELATION_WORDS
@@ -58,7 +59,7 @@ def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
     }
 
 
-def _references(splits: Splits) -> list[dict[str, Any]]:
+def _references(splits: Splits) -> list[Fields]:
     references = []
     for split, images in splits.items():
         for image in images:
@@ -72,7 +73,7 @@ def _references(splits: Splits) -> list[dict[str, Any]]:
     return references
 
 
-def _reference(image: DrawnImage, place: int, split: str) -> dict[str, Any]:
+def _reference(image: DrawnImage, place: int, split: str) -> Fields:
     first = SENTENCES_PER_IMAGE * image.number + 3 * place
     sentences = [
         {"sent_id": number, "tokens": text.split(), "raw": text, "sent": text}

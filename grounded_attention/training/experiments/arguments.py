@@ -14,6 +14,7 @@ from grounded_attention.training.loop.learning_rates import MAPPING
 from grounded_attention.training.loop.length_batches import LENGTH
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import Weight, section, validate
 
@@ -39,7 +40,7 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
     }
     # Names in a tracker: the run is the project, the method the run.
     names = {"project": output_dir.parent.name or "grounded-attention", "run_name": output_dir.name}
-    defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
+    defaults: Fields = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
     if recipe.training.get("dataloader_num_workers") and not shares_memory():
         fixed |= {
             "dataloader_num_workers": 0,
@@ -61,7 +62,7 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
 @cache
 def _training_section() -> Any:
     """The schema of a `training` section: fields that are numbers, words or switches, and others as they are."""
-    fields: dict[str, Any] = {}
+    fields: Fields = {}
     for name, hint in typing.get_type_hints(GroundingTrainingArguments).items():
         kinds = {*typing.get_args(hint)} if isinstance(hint, types.UnionType) else {hint}
         plain = kinds - {type(None)} in ({int}, {float}, {bool}, {str})
@@ -71,14 +72,14 @@ def _training_section() -> Any:
     return section(fields)
 
 
-def check_training(training: Mapping[str, Any], prefix: str) -> None:
+def check_training(training: Columns, prefix: str) -> None:
     """Checks the types of training arguments, and that they have an effect."""
     for name in WITHOUT_EFFECT.keys() & {name for name, value in training.items() if value is not None}:
         raise RecipeError(f"{prefix}{name} has no effect here: {WITHOUT_EFFECT[name]}")
     validate(_training_section(), dict(training), prefix, error=RecipeError)
 
 
-def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
+def check_options(task: Task, options: Columns, key: str) -> Any:
     """Makes the options of a task."""
     return validate(task.Options, dict(options), key, error=RecipeError)
 

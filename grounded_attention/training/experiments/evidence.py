@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pictures and regions with their evidence kept, masked, or replaced by what another picture has there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from PIL import Image
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
 from grounded_attention.metrics.evidence import KEPT, MASKED, REPLACED, WHOLE
 from grounded_attention.utils.boxes import covered_shares
+from grounded_attention.utils.named_types import Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
@@ -63,7 +64,7 @@ def draw_others(image_ids: Sequence[str], seed: int) -> list[int]:
     return others
 
 
-def write_pictures(rows: Sequence[Mapping[str, Any]], folder: str, images: str, seed: int) -> None:
+def write_pictures(rows: Sequence[Row], folder: str, images: str, seed: int) -> None:
     """Writes the views of the pictures of rows: `<row number>_<view>.png`."""
     others = draw_others([row["image_id"] for row in rows], seed)
     for number, (row, other) in enumerate(zip(rows, others, strict=True)):
@@ -72,7 +73,7 @@ def write_pictures(rows: Sequence[Mapping[str, Any]], folder: str, images: str, 
             made.save(f"{folder}/{number}_{view}.png")
 
 
-def write_regions(rows: Sequence[Mapping[str, Any]], folder: str, table: Any, seed: int) -> None:
+def write_regions(rows: Sequence[Row], folder: str, table: Any, seed: int) -> None:
     """Writes a table with the views of the regions of rows: `<row number>_<view>`."""
     others = draw_others([row["image_id"] for row in rows], seed)
     rng = np.random.default_rng(seed)

@@ -27,6 +27,7 @@ from grounded_attention.training.recipes.recipe import (
     is_quiet,
     recipe_key_errors,
 )
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
@@ -42,7 +43,7 @@ from .trainers import check_best_metric, fit, make_trainer, seal_folder
 class Outcome:
     """A finished run."""
 
-    results: dict[str, Any]
+    results: Fields
     data: PreparedData
 
 
@@ -73,7 +74,7 @@ def run(recipe: Recipe) -> Outcome:
     return Outcome(gathered, data)
 
 
-def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
+def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> Fields:
     """Trains the start and every method, and writes `results.json`; returns its content."""
     output = open_output(recipe)
     if data.split is not None:
@@ -135,7 +136,7 @@ class _Training:
         return self.directory.name
 
 
-def _results(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
+def _results(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> Fields:
     """The results of all methods, trained one after another or in parallel; rows and regions are passed as file names
     to other processes."""
     trainings = [_Training(Path(recipe.output_dir) / name) for name in _names(recipe)]
@@ -179,7 +180,7 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
     return replace(recipe.model, source=str(directory), config=back_end)
 
 
-def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[Recipe, dict[str, Any]]:
+def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[Recipe, Fields]:
     """The recipe that supervises the chosen heads, and `supervised_heads` for the results.
 
     How often each head looks at the right region before the training is measured once.
@@ -199,7 +200,7 @@ def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[R
     return recipe, {"supervised_heads": record}
 
 
-def _measure_before(recipe: Recipe, data: PreparedData, processor: Any) -> dict[str, Any]:
+def _measure_before(recipe: Recipe, data: PreparedData, processor: Any) -> Fields:
     """The numbers of a vision-language checkpoint before training, as `before`. An earlier measurement is reused."""
     if not TASKS[recipe.task].image_tokens or recipe.model.source is None:
         return {}
@@ -263,14 +264,14 @@ def model_named(name: str) -> Iterator[None]:
         raise NotFiniteError(f"{name}: {error}") from error
 
 
-def _finished(directory: Path) -> dict[str, Any] | None:
+def _finished(directory: Path) -> Fields | None:
     """The result of a finished training with a complete model; `None` otherwise."""
     if is_complete(directory):
         return read_json(directory / "results.json")
     return None
 
 
-def _headline(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _headline(numbers: Mapping[str, Fields]) -> Fields:
     """The numbers of the comparison table; layer and head are chosen on validation and reported on test."""
     measured = reported(numbers)
     accuracies = {k: v for k, v in measured.items() if k.endswith("_accuracy") and isinstance(v, float)}
@@ -279,7 +280,7 @@ def _headline(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return accuracies | {"text_to_region_accuracy": summarise(numbers["validation"], measured)}
 
 
-def _gather(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _gather(results: Mapping[str, Fields]) -> Fields:
     """Methods and baselines; baselines without training are equal for all methods, so those of the first are used."""
     numbers = reported(next(iter(results.values()))["figures"])
     plain = {

@@ -23,6 +23,7 @@ from grounded_attention.processing.region_detection import GRID, BoxSource, Give
 from grounded_attention.processing.region_extraction import RegionExtractor
 from grounded_attention.training.recipes.recipe import MadeRegions, RecipeError, recipe_key_errors
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.safe_paths import path_below
@@ -64,7 +65,7 @@ def load_extractor(
     return RegionExtractor(source, model.to(device), processor, features_name=features, **options)
 
 
-def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | None, quiet: bool, cpu: bool) -> str:
+def make_regions(made: MadeRegions, splits: Columns, images: str | None, quiet: bool, cpu: bool) -> str:
     """Extracts the regions of all images of the rows, or finds them; a broken run is continued."""
     unused = [name for name in ("queries", "min_regions") if getattr(made, name) != getattr(MadeRegions, name)]
     if unused and made.detector in (ROWS, *OWN):
@@ -104,7 +105,7 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
     return folder
 
 
-def _reached(folder: str, boxes: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _reached(folder: str, boxes: Mapping[str, Columns]) -> str | None:
     """How many boxes of the rows a region finds; a model that chooses among regions can be right there alone."""
     table = RegionTable.open(folder)
     hits = wanted = 0
@@ -121,7 +122,7 @@ def _reached(folder: str, boxes: Mapping[str, Mapping[str, Any]]) -> str | None:
     return f"{line}: with these regions no answer can be right; take another detector, or {ROWS}" * (not hits) or line
 
 
-def picture_files(splits: Mapping[str, Any], folder: str) -> dict[str, Path]:
+def picture_files(splits: Columns, folder: str) -> dict[str, Path]:
     """The picture of each image of the rows."""
     files: dict[str, Path] = {}
     for rows in splits.values():
@@ -131,7 +132,7 @@ def picture_files(splits: Mapping[str, Any], folder: str) -> dict[str, Path]:
     return files
 
 
-def boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+def boxes_of_rows(splits: Columns, files: Mapping[str, Path]) -> dict[str, Fields]:
     """The boxes that the rows of each image have, each once, in pixels."""
     distinct: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
     for rows in splits.values():

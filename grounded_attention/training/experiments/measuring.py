@@ -3,12 +3,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.item_scores import ID_COLUMNS
 from grounded_attention.pages.figures import HEADS
 from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.whole_files import write_json
 
 from .prepared_data import PreparedData
@@ -21,20 +21,20 @@ BEFORE_FILE = "before.json"
 REPORTED = ("test", "validation")
 
 
-def measured_splits(splits: Mapping[str, Any]) -> list[str]:
+def measured_splits(splits: Columns) -> list[str]:
     """The splits to measure, in order: all except the training split."""
     return [name for name in splits if name != TRAIN]
 
 
-def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) -> dict[str, dict[str, Any]]:
+def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) -> dict[str, Fields]:
     """Measures every split except the training split."""
     return {name: _measure_split(trainer, data, name, directory) for name in measured_splits(data.splits)}
 
 
-def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, directory: Path) -> dict[str, Any]:
-    numbers: dict[str, Any] = {}
+def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, directory: Path) -> Fields:
+    numbers: Fields = {}
     items: dict[str, list] = {}
-    tracks: dict[str, Any] = {**data.tracks} or {"": None}
+    tracks: Fields = {**data.tracks} or {"": None}
     for track, regions in tracks.items():
         title = f"evaluate {split}" + (f", {track}" if track else "")
         measured, kept = trainer.measure_items(data.splits[split], title, regions)
@@ -52,18 +52,18 @@ def on_track(track: str | None, name: str) -> str:
     return f"{track}_{name}" if track else name
 
 
-def reported_split(numbers: Mapping[str, dict[str, Any]]) -> str:
+def reported_split(numbers: Mapping[str, Fields]) -> str:
     """The split whose numbers are reported: test if it is scored, else validation, else any; "" if none is."""
     order = [*REPORTED, *(name for name in numbers if name not in REPORTED)]
     return next((name for name in order if name in numbers and _is_scored(numbers[name])), "")
 
 
-def reported(numbers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def reported(numbers: Mapping[str, Fields]) -> Fields:
     """The numbers of the reported split."""
     return numbers.get(reported_split(numbers), {})
 
 
-def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, list[tuple[int, int]]]:
+def chosen_heads(methods: Mapping[str, Mapping[str, Fields]]) -> dict[str, list[tuple[int, int]]]:
     """Method -> the head that is best on validation, as tables name it; `methods` has numbers by split."""
     validated = {
         name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})
@@ -71,11 +71,11 @@ def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[st
     return {name: [tuple(summarise(numbers, numbers)["head"])] for name, numbers in validated.items()}
 
 
-def _is_scored(numbers: Mapping[str, Any]) -> bool:
+def _is_scored(numbers: Columns) -> bool:
     return any(name.endswith(("_accuracy", "_by_head")) for name in numbers)
 
 
-def scored_splits(numbers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def scored_splits(numbers: Mapping[str, Fields]) -> dict[str, Fields]:
     """The numbers to show: all scored splits if the data set has special test splits, otherwise one split."""
     own = [name for name in numbers if name not in REPORTED and _is_scored(numbers[name])]
     if own:

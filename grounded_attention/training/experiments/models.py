@@ -2,7 +2,7 @@
 """Makes or loads the model and the processor of a recipe."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from grounded_attention.training.recipes.model_family import (
 )
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .arguments import field_names
 from .processes import say_once
@@ -124,9 +125,7 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
         return model_class(config_class(**{"vocab_size": len(processor.tokenizer), **fields}))
 
 
-def load_model(
-    model_class: type[PreTrainedModel], model: Model, **config: Any
-) -> tuple[PreTrainedModel, dict[str, Any]]:
+def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, Fields]:
     """Loads the checkpoint `model.source` as a model of a class; returns transformers' loading info too."""
     if is_vision_language(model):
         return load_vlm(model)
@@ -150,7 +149,7 @@ def load_model(
     return loaded
 
 
-def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _own_fields(model_class: type[PreTrainedModel], fields: Columns) -> Fields:
     """The config fields of a task or method that the family has; others it always behaves by, or does not need."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
 

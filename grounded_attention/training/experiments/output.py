@@ -3,7 +3,6 @@
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.safe_paths import path_below, refuse_links
 from grounded_attention.utils.whole_files import write_json
 
@@ -61,7 +61,7 @@ def _names(recipe: Recipe) -> set[str]:
     return {*recipe.methods, RECIPE, TEXT_ONLY, START, *WRITTEN}
 
 
-def _wanted(recipe: Recipe) -> dict[str, Any]:
+def _wanted(recipe: Recipe) -> Fields:
     return json.loads(json.dumps(identity(recipe)))
 
 
@@ -79,7 +79,7 @@ def open_output(recipe: Recipe) -> Path:
     return output
 
 
-def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
+def _continue_longer(output: Path, wanted: Fields) -> None:
     """Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint."""
     before = read_json(output / RECIPE)
     longer = _differences(before, wanted)[1] if _is_recipe(before) else None
@@ -125,7 +125,7 @@ def _has_checkpoint(folder: Path) -> bool:
     return any(folder.glob(MANIFEST)) or any(folder.glob(f"checkpoint-*/{MANIFEST}"))
 
 
-def _check_same(output: Path, before: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
+def _check_same(output: Path, before: Fields, wanted: Fields, resume: bool) -> None:
     other, longer = _differences(before, wanted)
     if other:
         raise RecipeError(
@@ -144,7 +144,7 @@ def _check_same(output: Path, before: dict[str, Any], wanted: dict[str, Any], re
             )
 
 
-def check_rows(output: Path, split: Mapping[str, Any]) -> None:
+def check_rows(output: Path, split: Columns) -> None:
     """Refuses to continue a run, or to take its results, where `data.source` has other rows than then."""
     before = read_json(output / SPLIT).get("rows") if (output / SPLIT).is_file() else None
     if before is not None and before != split["rows"]:
@@ -155,7 +155,7 @@ def check_rows(output: Path, split: Mapping[str, Any]) -> None:
         )
 
 
-def _differences(before: dict[str, Any], wanted: dict[str, Any]) -> tuple[str, str]:
+def _differences(before: Fields, wanted: Fields) -> tuple[str, str]:
     """What differs, and the key of a longer training, which is no such difference."""
     there = before.get("training", {})
     here = wanted["training"]
@@ -168,7 +168,7 @@ def _differences(before: dict[str, Any], wanted: dict[str, Any]) -> tuple[str, s
     return describe_changes(before, wanted), ""
 
 
-def _finished(output: Path, before: dict[str, Any]) -> list[Path]:
+def _finished(output: Path, before: Fields) -> list[Path]:
     """The folders of the methods that were trained to the end."""
     folders = [output / str(name) for name in (*before["methods"], TEXT_ONLY)]
     return [folder for folder in folders if (folder / MANIFEST).is_file()]
@@ -189,12 +189,12 @@ def read_run(folder: Path, remedy: str) -> Recipe:
     return recipe
 
 
-def identity(recipe: Recipe) -> dict[str, Any]:
+def identity(recipe: Recipe) -> Fields:
     """The content of a recipe that identifies its run."""
     return _without_aside(asdict(recipe))
 
 
-def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
+def _without_aside(content: Fields) -> Fields:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = without_hub(kept["training"])
     if kept["start"]:

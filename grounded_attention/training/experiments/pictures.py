@@ -12,6 +12,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
+from grounded_attention.utils.named_types import Columns
 
 from .made_regions import picture_files
 from .measuring import BEFORE, reported_split
@@ -19,9 +20,7 @@ from .models import load_model, make_processor
 from .prepared_data import PreparedData, built_rows
 
 
-def capture_pictures(
-    results: Mapping[str, Any], recipe: Recipe, data: PreparedData
-) -> dict[str, list[ExampleAttention]]:
+def capture_pictures(results: Columns, recipe: Recipe, data: PreparedData) -> dict[str, list[ExampleAttention]]:
     """What words look at in held-out pictures, in each method, and before the training: in the trained start, or else
     the checkpoint that the recipe names.
     """

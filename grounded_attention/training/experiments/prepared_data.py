@@ -35,6 +35,7 @@ from grounded_attention.training.recipes.recipe import (
     is_quiet,
     recipe_key_errors,
 )
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .arguments import check_options, field_names
 from .made_regions import make_regions
@@ -52,7 +53,7 @@ class PreparedData:
     tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
     options: Any = None
     pulled: RemoteRows | None = None
-    split: Mapping[str, Any] | None = None  # of `data.source`: what its rows are, and which images are held out
+    split: Columns | None = None  # of `data.source`: what its rows are, and which images are held out
 
     def text_alone(self) -> "PreparedData":
         """A copy without regions and images."""
@@ -60,7 +61,7 @@ class PreparedData:
 
     def collator(self, task: Task, processor: Any, seed: int, **settings: Any) -> Collator:
         """Makes batches of these rows; `settings` are further arguments of [`Collator`]."""
-        known: dict[str, Any] = {"texts": self.texts, "images": self.images}
+        known: Fields = {"texts": self.texts, "images": self.images}
         return Collator(task, processor, self.regions, seed, **known, **settings)
 
 
@@ -124,7 +125,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     return PreparedData(splits, regions, texts, images, opened, options, pulled, told)
 
 
-def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
+def _check_tables(splits: Columns, regions: Any, tracks: Columns, empty_images: bool) -> None:
     """Checks that every table contains the images of its splits."""
     trained = [rows for name, rows in splits.items() if name in ("train", "validation") or not tracks]
     measured = [rows for name, rows in splits.items() if name != "train"]
@@ -143,7 +144,7 @@ def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) ->
     return datasets.concatenate_datasets([splits[name] for name in names])
 
 
-def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] | None:
+def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> Fields | None:
     """Makes a validation split of training rows if there is none: a tenth of the images, whose rows are no longer
     trained on. Returns what was done, with the ids of these images.
     """
@@ -217,7 +218,7 @@ def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
     name = data.builder or task.builder
     options = dict(data.options)
     if data.source is not None:
-        rows_options: dict[str, Any] = {
+        rows_options: Fields = {
             "columns": data.columns,
             "boxes": data.boxes,
             "images": data.images,
@@ -238,9 +239,7 @@ def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
     return [*(name for name in field_names(builder_class.BUILDER_CONFIG_CLASS) if name not in general), "config_name"]
 
 
-def _built(
-    builder_class: type[LocalBuilder], options: Mapping[str, Any], **places: Any
-) -> dict[str, datasets.Dataset]:
+def _built(builder_class: type[LocalBuilder], options: Columns, **places: Any) -> dict[str, datasets.Dataset]:
     check_names(options, builder_options(builder_class), "data.options.")
     with recipe_key_errors("data"):
         builder = builder_class(**places, **options)

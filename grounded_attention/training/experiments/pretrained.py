@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Loads models by name, to look at what they attend to: a folder, or `ORG/NAME` or `ORG/NAME@REVISION` on the Hub."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from grounded_attention.processing.image_tokens import READ_REGIONS, get_image_t
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.training.recipes.adapters import base_of, import_peft, load_base_model
 from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import first_sentences
 
 EVERYWHERE = "auto"  # device: over all GPUs, and the memory of the machine (accelerate)
@@ -110,7 +111,7 @@ def load_vlm(
         processor = load_processor(source, revision=revision or "main")
         settings = _settings(dtype, device)
 
-        def load(auto_class: Any) -> tuple[Any, dict[str, Any]]:
+        def load(auto_class: Any) -> tuple[Any, Fields]:
             return auto_class.from_pretrained(**place, **settings, output_loading_info=True)
 
         # The weights of an adapter have the names of the model with its head.
@@ -131,7 +132,7 @@ def load_vlm(
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
 
 
-def _settings(dtype: str, device: str | None) -> dict[str, Any]:
+def _settings(dtype: str, device: str | None) -> Fields:
     """Arguments of `from_pretrained` for the floating type, quantised weights, and several devices."""
     if dtype in QUANTISED:
         return {
@@ -144,7 +145,7 @@ def _settings(dtype: str, device: str | None) -> dict[str, Any]:
     return settings
 
 
-def _load(load: Callable[[Any], tuple[Any, dict[str, Any]]], config: Any, whole: bool) -> tuple[Any, dict[str, Any]]:
+def _load(load: Callable[[Any], tuple[Any, Fields]], config: Any, whole: bool) -> tuple[Any, Fields]:
     """The model, without its language head unless it is `whole`, and what transformers reports about its weights."""
     bare = not whole and type(config) in MODEL_MAPPING
     model, loading = load(AutoModel if bare else AutoModelForImageTextToText)
@@ -162,7 +163,7 @@ def _load(load: Callable[[Any], tuple[Any, dict[str, Any]]], config: Any, whole:
     return model, loading
 
 
-def _lacks_most(model: Any, loading: Mapping[str, Any]) -> bool:
+def _lacks_most(model: Any, loading: Columns) -> bool:
     return 2 * len(loading["missing_keys"]) > len(model.state_dict())
 
 
@@ -197,7 +198,7 @@ def load_pipeline(
         check_finite(model, "its weights")
     except WRONG as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
-    parts: dict[str, Any] = {
+    parts: Fields = {
         "detector": ShapeDetector() if detector == SOURCE else detector,
         "feature_model": SceneFeatures() if features == SOURCE else features,
         "queries": queries,

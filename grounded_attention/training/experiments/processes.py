@@ -2,11 +2,10 @@
 """The processes of a launch: they join before any data is written, and no other launch uses their output folder."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -14,10 +13,11 @@ from accelerate import PartialState
 from grounded_attention.training.publish.hub import on_main_process
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.locks import FolderInUse, folder_lock
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.whole_files import make_folder
 
 
-def join_processes(training: Mapping[str, Any]) -> None:
+def join_processes(training: Columns) -> None:
     """Connects the processes that torchrun or accelerate has started, so that one of them prepares the data."""
     if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("true", "1"):
         raise RecipeError(

@@ -4,7 +4,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from accelerate import PartialState
@@ -30,6 +29,7 @@ from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
@@ -58,7 +58,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(recipe, results))]))
 
 
-def _table(results: dict[str, Any]) -> str:
+def _table(results: Fields) -> str:
     """The comparison of the methods, or the accuracies of the task, as Markdown."""
     if any("vgp_accuracy" in result for result in results["methods"].values()):
         return comparison_table(results)
@@ -73,11 +73,11 @@ def _table(results: dict[str, Any]) -> str:
     return accuracy_table(shown)
 
 
-def _history(directory: Path) -> list[dict[str, Any]]:
+def _history(directory: Path) -> list[Fields]:
     return read_json(directory / "history.json")
 
 
-def _heads(results: dict[str, Any], output: Path) -> None:
+def _heads(results: Fields, output: Path) -> None:
     measured = {name: result["figures"] for name, result in results["methods"].items()}
     if "before" in results:
         measured = {BEFORE: results["before"], **measured}
@@ -94,7 +94,7 @@ def _heads(results: dict[str, Any], output: Path) -> None:
 PAGE = "run.html"
 
 
-def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] | None]:
+def _conclusion(results: Columns) -> tuple[str, tuple[str, int, int] | None]:
     """A sentence about the heads that were chosen on validation; method, layer and head of the best of them."""
     grounding = {name: result.get("text_to_region_accuracy", {}) for name, result in results["methods"].items()}
     grounding = {name: numbers for name, numbers in grounding.items() if "head" in numbers}
@@ -109,7 +109,7 @@ def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] |
 
 
 def write_run_page(
-    results: Mapping[str, Any],
+    results: Columns,
     recipe: Recipe,
     table: str,
     examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
@@ -168,7 +168,7 @@ def _figure(path: Path, alt: str, caption: str) -> str:
     return ""
 
 
-def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
+def next_steps(recipe: Recipe, results: Columns) -> Sequence[str]:
     """Commands that go on from a finished run."""
     output = Path(recipe.output_dir)
     best = output / best_method(results)

@@ -23,6 +23,7 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .arguments import training_arguments
@@ -37,7 +38,7 @@ class Scored:
 
     split: str
     track: str
-    numbers: dict[str, Any]
+    numbers: Fields
     judged: list[Judged]
     items: Mapping[str, list]
 
@@ -81,7 +82,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     )
 
 
-def tables(data: PreparedData) -> dict[str, Any]:
+def tables(data: PreparedData) -> Fields:
     """Track -> its region table; without tracks, an empty name -> the only table."""
     return dict(data.tracks) or ({"": data.regions} if data.regions is not None else {})
 
@@ -148,7 +149,7 @@ def measure_perturbation(
     *,
     maps: Sequence[str] = MAPS,
     steps: int = STEPS,
-    about: Mapping[str, Any] | None = None,
+    about: Columns | None = None,
 ) -> PerturbationCurves:
     """Computes the perturbation curves of a checkpoint on a split; see `perturb`."""
     rows = data.splits[split]
@@ -171,7 +172,7 @@ def measure_perturbation(
         )
 
 
-def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
+def _batches(trainer: Any, rows: Any) -> Iterator[tuple[Fields, list[str]]]:
     collator = trainer.data_collator.evaluating(rows)
     size = trainer.args.eval_batch_size
     images = rows["image_id"]

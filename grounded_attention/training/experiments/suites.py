@@ -49,6 +49,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels, meant_box
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.progress import with_progress
 from grounded_attention.utils.safe_paths import path_below
 
@@ -68,7 +69,7 @@ CAPTION = "caption"  # the other way to match
 # The splits that are measured, the first that there is.
 MEASURED = ("test", "testA", "val", "validation", "train")
 # Probes of scenes by the builders of the real data sets.
-SCENES: Mapping[str, tuple[str, dict[str, Any], Sequence[str]]] = {
+SCENES: Mapping[str, tuple[str, Fields, Sequence[str]]] = {
     GROUNDING: ("refcoco", {}, ("testA", "testB")),
     HALLUCINATION: (
         "pope",
@@ -83,7 +84,7 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
     COMPOSITION: {OPTIONS: "What'sUp", STATEMENTS: "VSR", PAIRS: "Winoground"},
     HALLUCINATION: {VERDICTS: "AMBER"},
 }
-Items = Mapping[str, Mapping[str, Any]]  # id of an example -> its scores and notes
+Items = Mapping[str, Columns]  # id of an example -> its scores and notes
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Probe:
     rows: datasets.Dataset
     images: str
     positive: str = YES
-    descriptions: Sequence[Mapping[str, Any]] = ()  # what AMBER asks to be described
+    descriptions: Sequence[Columns] = ()  # what AMBER asks to be described
     words: Callable[[], tuple[Any, ...]] = shape_words  # and by what words it is judged
 
 
@@ -160,7 +161,7 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
         name = "scenes"
     else:
         name = root.name if root.exists() else source
-    on_hub: dict[str, Any] = {} if root.exists() else {"streaming": True}
+    on_hub: Fields = {} if root.exists() else {"streaming": True}
     of_gqa = suite == EVIDENCE and not (root / MANIFEST).is_file() and any(root.rglob("val_sceneGraphs.json"))
     if of_gqa:
         gqa = BUILDERS["gqa"](data_dir=source, splits="val")
@@ -183,7 +184,7 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     return Probe(name, rows, os.sep)
 
 
-def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def gqa_evidence(row: Row) -> Iterator[Fields]:
     """A question of GQA with the boxes that it and its full answer mean; its own words are phrases."""
     phrases = [each for each in row["phrases"] if each["boxes"]]
     if phrases:
@@ -317,7 +318,7 @@ def _descriptions(settings: Settings, probe: Probe) -> dict[str, Estimate]:
 
 def _evidence(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
     listed = [{"boxes": [box for phrase in row["phrases"] for box in phrase["boxes"]], **row} for row in rows]
-    answers: dict[str, dict[str, Any]] = {}
+    answers: dict[str, Fields] = {}
     with TemporaryDirectory() as folder:
         if settings.reads_pixels:
             write_pictures(listed, folder, probe.images, settings.seed)
@@ -361,13 +362,13 @@ _MEASURE: Mapping[str, Callable[[Settings, Probe, Any], dict[str, Estimate]]] = 
 }
 
 
-def _ask(settings: Settings, probe: Probe, rows: Any, length: int, heads: bool = False) -> dict[str, dict[str, Any]]:
+def _ask(settings: Settings, probe: Probe, rows: Any, length: int, heads: bool = False) -> dict[str, Fields]:
     """The scores and notes of each question, and its answer as `said`; `length` is that of a written answer."""
     if settings.is_vlm:
         items = _score(settings, probe, "grounded_generation", rows, {"generate": length}, heads)
         return {name: {**item, "said": str(item["generated"])} for name, item in items.items()}
 
-    def as_vqa(row: dict[str, Any]) -> dict[str, Any]:
+    def as_vqa(row: Fields) -> Fields:
         evidence = {"evidence": row["phrases"]} if heads else {}
         return {**evidence, "answers": row["answers"] * HUMANS, "question_type": "", "answer_type": "", "phrases": []}
 
@@ -376,7 +377,7 @@ def _ask(settings: Settings, probe: Probe, rows: Any, length: int, heads: bool =
 
 
 def _score(
-    settings: Settings, probe: Probe, name: str, rows: Any, task_options: Mapping[str, Any], heads: bool = False
+    settings: Settings, probe: Probe, name: str, rows: Any, task_options: Columns, heads: bool = False
 ) -> Items:
     """The scores and notes of each example of a task; `heads` adds its attention."""
     task = TASKS[name]

@@ -24,6 +24,7 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.whole_files import write_json
 
 from .arguments import training_arguments
@@ -123,7 +124,7 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
 def check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
     """Checks that a model and its processor can read the data, and lets the processor cut texts where both end."""
     fit_tokenizer(model, processor)
-    tables: dict[str, Any] = {f"data.tracks.{name}": table for name, table in data.tracks.items()}
+    tables: Fields = {f"data.tracks.{name}": table for name, table in data.tracks.items()}
     if data.regions is not None:
         tables[str(recipe.data.regions)] = data.regions
     if data.images is not None or tables:  # otherwise the model reads text only

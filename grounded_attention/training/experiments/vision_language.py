@@ -18,6 +18,7 @@ from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
 from grounded_attention.training.recipes.model_family import vision_language_type
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .processes import say_once
 
@@ -57,7 +58,7 @@ def check_vision_language(model: Model) -> None:
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 
 
-def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> None:
+def _check_config(fields: Columns, model_type: str, prefix: str) -> None:
     """Checks the names of fields, also of the configurations inside."""
     with recipe_key_errors(f"{prefix}model_type"):
         config = AutoConfig.for_model(model_type)
@@ -127,13 +128,13 @@ def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
         return VLM.model_class(model_type)._from_config(config, **loading)
 
 
-def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGroundingProcessor) -> dict[str, Any]:
+def _token_fields(model_type: str, fields: Columns, processor: PatchGroundingProcessor) -> Fields:
     """The vocabulary size and the special tokens of a new model, where the recipe does not give them."""
     tokenizer = processor.tokenizer
     known = VLM.config_class(model_type)().to_dict()
     ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in TOKENS}
     ids["image"] = tokenizer.convert_tokens_to_ids(processor.family.image_token(processor.processor))
-    token_fields: dict[str, Any] = {
+    token_fields: Fields = {
         f"{name}_{end}": ids[name]
         for name in TOKENS
         for end in TOKEN_FIELDS
@@ -145,7 +146,7 @@ def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGr
     return token_fields
 
 
-def load_vlm(model: Model) -> tuple[Any, dict[str, Any]]:
+def load_vlm(model: Model) -> tuple[Any, Fields]:
     """Loads the checkpoint `model.source`, a folder with an adapter with its base model; returns transformers' loading
     info too."""
     # Small steps vanish in 16 bits. Frozen weights keep the type of their file.
@@ -200,7 +201,7 @@ def check_adapter(model: Model) -> None:
         raise RecipeError("model.freeze has no effect with model.adapter, which trains the adapter alone: remove it")
 
 
-def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, whole: Iterable[str] = ()) -> Any:
+def add_lora(model: PreTrainedModel, options: Columns, prefix: str, whole: Iterable[str] = ()) -> Any:
     """Adds a LoRA to a model and prints how many parameters are trained."""
     settings = {"target_modules": linear_layers(model, prefix), **options}
     if whole:
@@ -219,7 +220,7 @@ def linear_layers(model: nn.Module, prefix: str) -> str:
     return rf"{re.escape(prefix)}\..*\.({'|'.join(sorted(ends))})"
 
 
-def adapt_family(model: Any, missing: Iterable[str], options: Mapping[str, Any]) -> Any:
+def adapt_family(model: Any, missing: Iterable[str], options: Columns) -> Any:
     """Adds a LoRA to a model of one of the project's families: by default to all linear layers of its encoder."""
     if model.get_output_embeddings() is not None:
         raise RecipeError(

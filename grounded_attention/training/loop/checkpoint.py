@@ -9,9 +9,9 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import DRAFT, write_text
 
@@ -56,7 +56,7 @@ def refuse_changed(directory: str | Path, name: str = "") -> None:
         raise ValueError(f"{name or directory}: the checkpoint is incomplete or was changed; copy or train it again")
 
 
-def _manifest(directory: Path) -> dict[str, Any] | None:
+def _manifest(directory: Path) -> Fields | None:
     try:
         files = read_json(directory / MANIFEST)
     except (OSError, ValueError):

@@ -4,7 +4,6 @@
 Shape letters: L layers, H heads.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from grounded_attention.heads.choosing import top_heads
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.supervision import get_method, split_name
 from grounded_attention.training.recipes.recipe import HEADS, Recipe, RecipeError, recipe_key_errors
+from grounded_attention.utils.named_types import Columns, Fields
 
 from .data import limit_rows
 from .trainer import GroundingTrainer
@@ -43,7 +43,7 @@ class HeadChoice:
         ranked = top_heads(accuracy)
         return sorted(ranked[: self.value] if self.kind == "best" else ranked[len(ranked) - self.value :])
 
-    def options(self, pairs: list[tuple[int, int]]) -> dict[str, Any]:
+    def options(self, pairs: list[tuple[int, int]]) -> Fields:
         """Options of a method that restrict it to the chosen heads."""
         if self.kind == "layers":
             return {"layers": sorted(set(self.value))}
@@ -79,7 +79,7 @@ def check_heads(recipe: Recipe) -> None:
             )
 
 
-def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
+def measure_heads(trainer: GroundingTrainer, seed: int) -> Fields:
     """Measures the grounding accuracy of every head on at most `MEASURED_ROWS` training rows."""
     rows = limit_rows(trainer.train_dataset, MEASURED_ROWS, seed)
     trainer.metrics = lambda: [AttentionGrounding(rollout=False)]
@@ -98,7 +98,7 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
     }
 
 
-def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
+def supervise_chosen(recipe: Recipe, measured: Columns) -> tuple[Recipe, Fields]:
     """Restricts the methods of a recipe, or the parts of them that choose heads, to the chosen heads."""
     choice = read_choice(recipe.supervision.heads)
     if choice is None:

@@ -3,7 +3,7 @@
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +19,12 @@ from grounded_attention.supervision.method import RowGenerators
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples, row_key
 from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.safe_paths import path_below
 
-from .grounding_collator import ROW_KEYS, GroundingCollator, Row
+from .grounding_collator import ROW_KEYS, GroundingCollator
 from .joins import ShuffledTargets
 
 CUT_ROWS = "cut_rows"  # of any batch of a task: key of a row whose text was cut -> tokens and phrases that it lost
@@ -32,7 +33,7 @@ CUT_ROWS = "cut_rows"  # of any batch of a task: key of a row whose text was cut
 EVALUATION = 2**31 - 1
 
 
-def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+def count_components(task: Task, method: SupervisionMethod, batch: Batch) -> dict[str, Tensor]:
     """Loss component -> number of terms in its sum, () int64; without components that the batch does not have."""
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
@@ -85,10 +86,10 @@ class Collator(GroundingCollator):
         other._epoch = torch.tensor(EVALUATION)
         return other
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def __call__(self, rows: Sequence[Row]) -> Fields:
         return self.prepare(self.collate(rows), rows)
 
-    def prepare(self, batch: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def prepare(self, batch: Fields, rows: Sequence[Row]) -> Fields:
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
             batch["gold_regions"] = batch["phrase_regions"]  # a control is one of attention, not of region words
             batch["phrase_regions"] = self._control(rows, batch).float()
@@ -100,13 +101,13 @@ class Collator(GroundingCollator):
             named = {"image_id": [row["image_id"] for row in rows]}  # items of one image count together
         return {**super().prepare(batch, rows), **named, **_cut_rows(batch, rows)}
 
-    def generators(self, rows: Sequence[Mapping[str, Any]]) -> RowGenerators:
+    def generators(self, rows: Sequence[Row]) -> RowGenerators:
         return lambda row: self.generator(f"{row_key(rows[row])} supervision")
 
-    def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def counts(self, batch: Batch) -> Columns:
         return count_components(self.task, cast(SupervisionMethod, self.method), batch)
 
-    def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> Tensor:
+    def _control(self, rows: Sequence[Row], batch: Batch) -> Tensor:
         entities = [[phrase.get("entity") for phrase in row.get("phrases") or ()] for row in rows]
         images = [row["image_id"] for row in rows]
         epoch = int(self._epoch)
@@ -120,7 +121,7 @@ class Collator(GroundingCollator):
             donor_targets=self._donor_targets if self.split is not None else None,
         )
 
-    def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def collate(self, rows: Sequence[Row]) -> Fields:
         records = None if self.regions is None else [self._regions(row) for row in rows]
         try:
             examples = Examples(
@@ -137,7 +138,7 @@ class Collator(GroundingCollator):
         except ValueError as error:
             raise ValueError(f"{_image(rows, str(error))}{error}") from error
 
-    def _regions(self, row: Mapping[str, Any]) -> Any:
+    def _regions(self, row: Row) -> Any:
         """The region record of the row's image, or a tuple with one record for each of its `image_ids`."""
         table: Any = self.regions
         if "image_ids" in row:
@@ -147,7 +148,7 @@ class Collator(GroundingCollator):
             _check_size(row, record, "region table")
         return record
 
-    def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
+    def _pictures(self, rows: Sequence[Row]) -> list[Any] | None:
         if self.images is None:
             return None
         names = [row.get("file_name") or f"{row['image_id']}.jpg" for row in rows]
@@ -161,13 +162,13 @@ class Collator(GroundingCollator):
         return np.random.default_rng((self.seed, int(self._epoch), zlib.crc32(key.encode())))
 
 
-def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
+def _check_size(row: Row, held: Any, what: str) -> None:
     size: Any = (row.get("width"), row.get("height"))
     if None not in size:
         check_shape(size, (held.width, held.height), row["image_id"], what)
 
 
-def _cut_rows(batch: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+def _cut_rows(batch: Batch, rows: Sequence[Row]) -> Fields:
     if "cut_tokens" not in batch:
         return {}
     cut = np.reshape(batch["cut_tokens"], (len(rows), -1)).sum(1).tolist()  # a row may have several texts
@@ -176,7 +177,7 @@ def _cut_rows(batch: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
     return {CUT_ROWS: {row_key(row): each for row, *each in zip(rows, cut, lost, strict=True) if each[0]}}
 
 
-def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
+def _image(rows: Sequence[Row], message: str) -> str:
     """The image of the example whose number a message of the processor contains."""
     counted = re.match(r"Example (\d+)", message)
     if counted is None or int(counted[1]) >= len(rows):

@@ -5,7 +5,7 @@ Whoever adds the one loss to a loop of their own imports this file, so it needs 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from grounded_attention.processing.processing_grounded import GroundedProcessor
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.method import RowGenerators, fixed_generator
 from grounded_attention.tasks.task import region_arguments
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
 logger = logging.get_logger(__name__)
 
@@ -29,13 +30,12 @@ logger = logging.get_logger(__name__)
 COUNTS = "component_counts"
 ROW_KEYS = "row_keys"
 SEQUENCE_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels"}
-Row = Mapping[str, Any]
 # What a text has at the place of an image, with the white space behind it; and what a text alone answers.
 PLACE = "<image>"
 _PLACES = re.compile(r"<image>\s*")
 DESCRIBE = "Describe the image."
 MESSAGES = ("messages", "conversations", "conversation")  # columns of them, in the order in which they are looked for
-Chat = list[dict[str, Any]]
+Chat = list[Fields]
 
 
 class GroundingCollator:
@@ -79,16 +79,16 @@ class GroundingCollator:
         self.max_length: int | None = None
         self.keeps_images = False
 
-    def __call__(self, rows: Sequence[Row]) -> Mapping[str, Any]:
+    def __call__(self, rows: Sequence[Row]) -> Columns:
         batch = self.prepare(self.collate(rows), rows)
         return GroundedBatch(batch, dropped_phrases=batch["dropped_phrases"])
 
-    def collate(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def collate(self, rows: Sequence[Row]) -> Fields:
         """The inputs of the model and the grounding of rows."""
         make = _region_inputs if isinstance(self.processor, GroundedProcessor) else _chat_inputs
         return make(self, [each for row in rows for each in _one_text_each(row)])
 
-    def prepare(self, batch: dict[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    def prepare(self, batch: Fields, rows: Sequence[Row]) -> Fields:
         """Adds the entries of the method, and in training the counts of the loss components."""
         for reader in self._readers:
             batch |= reader.prepare_batch(batch, self.generators(rows))
@@ -101,7 +101,7 @@ class GroundingCollator:
         """The source of random draws of each row; here every row draws the same in any batch."""
         return fixed_generator
 
-    def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def counts(self, batch: Batch) -> Columns:
         """Loss component -> number of terms in its sum."""
         if self.method is None:
             return {}
@@ -125,7 +125,7 @@ def _one_text_each(row: Row) -> list[Row]:
     ]
 
 
-def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, Any]:
+def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
     texts = [row["text"] if row.get("text") is not None else row.get("caption") for row in rows]
     if None in texts:
         place = texts.index(None)
@@ -141,7 +141,7 @@ def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str
     return batch
 
 
-def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, Any]:
+def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
     images = []
     chats = []
     phrases = []
@@ -169,7 +169,7 @@ def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, 
     return batch
 
 
-def _cut(batch: dict[str, Any], length: int, phrases: Sequence[Sequence[Phrase]], keeps_images: bool) -> None:
+def _cut(batch: Fields, length: int, phrases: Sequence[Sequence[Phrase]], keeps_images: bool) -> None:
     """Keeps the first tokens of sequences padded on the right, as TRL does; drops phrases that lose a token."""
     sizes = batch["attention_mask"].sum(1).tolist()
     texts = batch["text_positions"]
@@ -244,7 +244,7 @@ def _place_images(chat: Chat, phrases: list[Phrase], count: int) -> tuple[Chat, 
     messages = []
     number = 0
     for message in chat:
-        parts: list[dict[str, Any]] = []
+        parts: list[Fields] = []
         for part in message["content"]:
             if part["type"] != "text":
                 parts.append(part)

@@ -15,6 +15,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
 from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.supervision.controls import keyed_generator
+from grounded_attention.utils.named_types import Columns, Row
 
 
 def join_labels(
@@ -133,7 +134,7 @@ REMEMBERED = 10_000  # images in the cache; a split has several rows of each ima
 class ShuffledTargets:
     """Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`."""
 
-    def __init__(self, split: Any, collate: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]], seed: int):
+    def __init__(self, split: Any, collate: Callable[[Sequence[Columns]], Columns], seed: int):
         self.split = split
         self.collate = collate
         self.seed = seed
@@ -160,7 +161,7 @@ class ShuffledTargets:
             "supervision.labels=shuffled needs rows of several images with grounded phrases"
         )
 
-    def _targets(self, row: Mapping[str, Any]) -> list[np.ndarray]:
+    def _targets(self, row: Row) -> list[np.ndarray]:
         batch = self.collate([row])
         gold = batch["phrase_regions"][0][:, batch["region_candidate_mask"][0].bool()].bool().numpy()
         return [np.flatnonzero(regions) for regions in gold if regions.any()]

@@ -4,13 +4,14 @@
 Shape letters: B batch, T text, R regions, N = T + R + 1, D hidden.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
+
+from grounded_attention.utils.named_types import Batch, Columns
 
 
 class Preservation:
@@ -25,18 +26,18 @@ class Preservation:
     """
 
     # Extra arguments of the model's forward
-    forward_kwargs: Mapping[str, Any] = {"output_hidden_states": True}
+    forward_kwargs: Columns = {"output_hidden_states": True}
 
     def __init__(self, weight: float, start: PreTrainedModel, model_inputs: tuple[str, ...]):
         self.weight = weight
         self.model_inputs = model_inputs
         self.start = start.eval().requires_grad_(False)
 
-    def counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
         """Component -> number of terms in its sum, () int64."""
         return {"distillation": _attended(batch).sum()}
 
-    def losses(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, float]]:
         """Component -> (sum, weight)."""
         self.start.to(batch["input_ids"].device)
         model_inputs = {name: batch[name] for name in self.model_inputs if name in batch}
@@ -51,12 +52,12 @@ def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
     return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
 
 
-def _tokens(batch: Mapping[str, Any]) -> Tensor:
+def _tokens(batch: Batch) -> Tensor:
     """Mask of the tokens without padding, (B, T) bool; if an example has several choices, each choice is a row."""
     return batch["attention_mask"].bool().flatten(0, -2)
 
 
-def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
+def _regions(batch: Batch, name: str) -> Tensor:
     """Mask of the regions, (B, R) bool; R = 0 for text alone; all choices of an example have the same regions."""
     tokens = _tokens(batch)
     mask = batch.get(name)
@@ -66,11 +67,11 @@ def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
     return mask.repeat_interleave(len(tokens) // len(mask), dim=0)
 
 
-def _attended(batch: Mapping[str, Any]) -> Tensor:
+def _attended(batch: Batch) -> Tensor:
     """Mask of tokens and regions without padding, (B, T + R) bool."""
     return torch.cat([_tokens(batch), _regions(batch, "region_attention_mask")], dim=1)
 
 
-def _states(outputs: Any, batch: Mapping[str, Any]) -> Tensor:
+def _states(outputs: Any, batch: Batch) -> Tensor:
     """Final states without END, (B, T + R, D)."""
     return outputs.hidden_states[-1][:, : _attended(batch).shape[1]]

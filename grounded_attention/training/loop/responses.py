@@ -4,7 +4,7 @@
 Shape letters: B batch, N sequence, T response tokens, P boxes, R image tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +16,10 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.patch_sequences import region_arrays
 from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.supervision.alignment import row_indices
+from grounded_attention.utils.named_types import Batch, Fields, Row
 from grounded_attention.utils.open_images import open_image
 
-from .grounding_collator import Row, listed, row_images
+from .grounding_collator import listed, row_images
 
 Columns = Literal["boxes", "image", "sequence"]
 _WORDS = ("text", "words", "start", "end", "sentence")
@@ -26,12 +27,12 @@ _WORDS = ("text", "words", "start", "end", "sentence")
 
 def response_batch(
     processor: Any,
-    inputs: Mapping[str, Any],
+    inputs: Batch,
     rows: Sequence[Row],
     columns: Columns = "boxes",
     most: int | None = 64,
     keep: Tensor | None = None,
-) -> dict[str, Any]:
+) -> Fields:
     """Makes the batch of a supervision method for responses, such as the rollouts of a policy or pairs of DPO.
 
     Each box of the row's `phrases` is a phrase whose words are the tokens of the response, so every method of
@@ -82,7 +83,7 @@ def response_rows(wanted: Tensor, most: int | None) -> Tensor:
     return rows.gather(1, places.clamp(max=rows.shape[1] - 1)).masked_fill(steps >= counts, -1)
 
 
-def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns: Columns) -> dict[str, Any]:
+def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns: Columns) -> Fields:
     patches = processor if isinstance(processor, PatchGroundingProcessor) else PatchGroundingProcessor(processor)
     token = patches.tokenizer.convert_tokens_to_ids(patches.family.image_token(patches.processor))
     tokens = []
@@ -93,7 +94,7 @@ def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns
         layouts = image_layouts(patches.family, patches.processor, sizes, patches.image_settings)
         tokens.append(place_image_tokens(np.flatnonzero(sequence == token), layouts, name))
         evidence.append([] if columns == "image" else row_boxes(row, name))
-    data: dict[str, Any] = dict(region_arrays(tokens))
+    data: Fields = dict(region_arrays(tokens))
     if columns == "image":
         return {**data, "phrase_regions": data["region_candidate_mask"][:, None].astype(np.float32)}
     most = max(1, *map(len, evidence))

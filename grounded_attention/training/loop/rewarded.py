@@ -5,7 +5,7 @@ No second forward pass and no attention map: the model is asked for the rows in 
 engine such as vLLM writes the rollouts where TRL uses one; attention is read in the model that is trained alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -20,8 +20,9 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.distillation import TEACHER, AttentionDistillation
 from grounded_attention.supervision.earlier import EARLIER, EarlierAttention
 from grounded_attention.supervision.margin import AttentionMargin
+from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 
-from .grounding_collator import GroundingCollator, Row, row_images
+from .grounding_collator import GroundingCollator, row_images
 from .responses import response_batch
 from .trainer_mixin import AttentionReports, GroundingTrainerMixin, check_kept_columns, grounding_loss, use_one_gpu
 
@@ -49,7 +50,7 @@ class AttentionTeacher:
     method: AttentionDistillation
 
     @torch.no_grad()
-    def __call__(self, rows: Sequence[Row], answers: Sequence[str], student: Mapping[str, Any]) -> Tensor:
+    def __call__(self, rows: Sequence[Row], answers: Sequence[str], student: Columns) -> Tensor:
         """Where this model looks, when it reads these answers to the rows' prompts, over a student's image tokens."""
         chats = [
             {"images": row_images(row), "prompt": row["prompt"], "completion": answer}
@@ -127,10 +128,10 @@ class ResponseTerm(GroundingTrainerMixin):
         inputs = dict(inputs)
         rows = inputs.pop(ROWS)
         own = {key: inputs.pop(key, None) for key in (REWARDS, EARLIER)}
-        passes: list[tuple[dict[str, Any], Any]] = []
+        passes: list[tuple[Fields, Any]] = []
         training = trainer.model.training and torch.is_grad_enabled()
 
-        def make(model_inputs: Mapping[str, Any]) -> dict[str, Any]:
+        def make(model_inputs: Batch) -> Fields:
             rewards = own[REWARDS]
             keep = None if rewards is None or self.reward_above is None else rewards > self.reward_above
             batch = self._batch(model_inputs, rows, keep)
@@ -164,9 +165,7 @@ class ResponseTerm(GroundingTrainerMixin):
             return (loss, outputs)
         return loss
 
-    def _batch(
-        self, model_inputs: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None
-    ) -> dict[str, Any]:
+    def _batch(self, model_inputs: Batch, rows: Sequence[Any], keep: Tensor | None = None) -> Fields:
         batch = response_batch(self.patches, model_inputs, rows, self.columns, self.most_rows, keep)
         batch |= self.method.prepare_batch(batch)
         if self.teacher is None:
@@ -175,13 +174,13 @@ class ResponseTerm(GroundingTrainerMixin):
 
     @contextmanager
     def _reading(
-        self, make: Callable[[Mapping[str, Any]], dict[str, Any] | None], use: Callable[..., Any], grad: bool
+        self, make: Callable[[Columns], Fields | None], use: Callable[..., Any], grad: bool
     ) -> Iterator[None]:
         """Asks for rows in each pass of the model that makes log-probabilities, with or without gradients."""
         trainer: Any = self
-        asked: list[dict[str, Any]] = []
+        asked: list[Fields] = []
 
-        def ask(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        def ask(module: Any, args: Any, kwargs: Fields) -> Any:
             if kwargs.get("labels") is None or torch.is_grad_enabled() != grad:
                 return None
             batch = make(kwargs)
@@ -253,13 +252,13 @@ class GroundedGRPOTrainer(ResponseTerm, GRPOTrainer):
         self._rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         return rewards
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _generate_and_score_completions(self, inputs: list[Fields]) -> Fields:
         rows = [dict(row) for row in inputs]
         place = 0
         earlier = list[Tensor]()
         model: Any = self.model
 
-        def make(model_inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        def make(model_inputs: Batch) -> Fields | None:
             nonlocal place
             chunk = rows[place : place + len(model_inputs["labels"])]
             place += len(model_inputs["labels"])
@@ -268,7 +267,7 @@ class GroundedGRPOTrainer(ResponseTerm, GRPOTrainer):
                 return self._batch(model_inputs, chunk)
             return None
 
-        def keep(batch: dict[str, Any], reports: Any) -> None:
+        def keep(batch: Fields, reports: Any) -> None:
             outputs = SimpleNamespace(attentions=reports)
             earlier.extend(self.method.read(outputs, batch).unbind())  # type: ignore[attr-defined]
 
@@ -302,15 +301,13 @@ class GroundedDPOTrainer(ResponseTerm, DPOTrainer):
             raise ValueError("pairs have no rewards and advantages: use GroundedGRPOTrainer")
         collate = self.data_collator
 
-        def with_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        def with_rows(rows: list[Fields]) -> Fields:
             kept = [dict(row) for row in rows]  # TRL changes the rows
             return {**collate(rows), ROWS: [*kept, *kept]}
 
         self.data_collator = with_rows
 
-    def _batch(
-        self, model_inputs: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None
-    ) -> dict[str, Any]:
+    def _batch(self, model_inputs: Batch, rows: Sequence[Any], keep: Tensor | None = None) -> Fields:
         chosen = torch.arange(len(rows)) < len(rows) // 2
         pairs = isinstance(self.method, AttentionMargin | AttentionDistillation)
         return super()._batch(model_inputs, rows, None if pairs else chosen)

@@ -25,6 +25,7 @@ from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
+from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.progress import with_progress
 
 from .checkpoint import rotate, seal
@@ -86,7 +87,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         # The loss is divided by the counts of the whole step. Older transformers read the second attribute.
         self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
         self._resumed_from: str | None = None
-        self._cut: dict[str, Any] = {}  # rows whose text was cut, not named so far
+        self._cut: Fields = {}  # rows whose text was cut, not named so far
 
     def train(self, *args, **kwargs):
         """Like `Trainer.train`.
@@ -150,7 +151,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     # Losses
 
-    def counts(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def counts(self, batch: Batch) -> Fields:
         """Loss component of the task, the method and the preservation -> number of terms in its sum."""
         counts = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
         if self.preservation is None:
@@ -173,7 +174,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             return (loss, outputs)
         return loss
 
-    def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
+    def run_model(self, model, inputs: Batch) -> Any:
         """One forward pass with the arguments of the task and of the supervision method."""
         names = (*self.task.model_inputs, *(self.task.targets if model.training else ()))
         model_inputs = {name: inputs[name] for name in names if name in inputs}
@@ -181,7 +182,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         # A loss of the task may ask for hidden states too.
         return model(**{**model_inputs, **self.method.forward_kwargs(inputs), **kept}, return_dict=True)
 
-    def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+    def components(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
         counted = self.counts(batch)
         parts = {}
@@ -228,14 +229,12 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
 
-    def measure(self, dataset: Any, description: str = "evaluate") -> dict[str, Any]:
+    def measure(self, dataset: Any, description: str = "evaluate") -> Fields:
         """Computes all numbers of the metrics on a data set; each example counts once with any number of processes."""
         return self.measure_items(dataset, description)[0]
 
     @torch.no_grad()
-    def measure_items(
-        self, dataset: Any, description: str, regions: Any = None
-    ) -> tuple[dict[str, Any], dict[str, list]]:
+    def measure_items(self, dataset: Any, description: str, regions: Any = None) -> tuple[Fields, dict[str, list]]:
         """Like `measure`; also the scores of single examples.
 
         Args:
@@ -321,9 +320,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             rotate(run_dir, limit, self.state.global_step, self.state.best_model_checkpoint)
 
 
-def _merged(metric: Metric) -> dict[str, Any]:
+def _merged(metric: Metric) -> Fields:
     """The state of a metric, summed over processes; a process without examples adds nothing."""
-    merged: dict[str, Any] = {}
+    merged: Fields = {}
     for state in gather_object([{k: v.cpu() if isinstance(v, Tensor) else v for k, v in metric.state().items()}]):
         for key, value in state.items():
             merged[key] = merged[key] + value if key in merged else value

@@ -15,6 +15,7 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.attention_function import SupervisedAttention
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.utils.named_types import Batch, Columns
 
 from .grounding_collator import COUNTS, ROW_KEYS, GroundingCollator
 from .resume import SavedWeights
@@ -31,9 +32,7 @@ KEPT_OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def grounding_loss(
-    method: SupervisionMethod, outputs: Any, batch: Mapping[str, Any], counts: Mapping[str, Any] | None = None
-) -> Tensor:
+def grounding_loss(method: SupervisionMethod, outputs: Any, batch: Batch, counts: Columns | None = None) -> Tensor:
     """Computes the attention loss of a batch, to add to the loss of the task.
 
     Args:
@@ -165,13 +164,13 @@ class GroundingTrainerMixin(SavedWeights):
 
     # Counts
 
-    def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    def counts(self, batch: Batch) -> Columns:
         """Loss component -> number of terms in its sum; of the collator, if it has counted."""
         if COUNTS in batch:
             return batch[COUNTS]
         return self.method.counts(batch)
 
-    def count_step(self, batches: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, Tensor]:
+    def count_step(self, batches: Sequence[Batch], device: torch.device) -> dict[str, Tensor]:
         """Component -> its count over the micro-batches of all processes, () float64."""
         counts = [self.counts(batch) for batch in batches]
         if not counts or not counts[0]:
@@ -188,12 +187,12 @@ class GroundingTrainerMixin(SavedWeights):
 
     # Losses
 
-    def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+    def components(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch that is divided by its count."""
         losses = self.method.losses(outputs, batch)
         return {name: (total, self.attention_weight) for name, (total, _) in losses.items()}
 
-    def add_up(self, parts: Mapping[str, tuple[Tensor, float]], counts: Mapping[str, Any], training: bool) -> Any:
+    def add_up(self, parts: Mapping[str, tuple[Tensor, float]], counts: Columns, training: bool) -> Any:
         """The weighted sum of the components, each divided by its count; in training they are logged."""
         means = {name: _mean(total, counts[name]) for name, (total, _) in parts.items()}
         if training:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The card of an adapter from a training loop of one's own, in the place of PEFT's empty one."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.adapters import is_local, read_model_config
 from grounded_attention.utils.bounded_files import read_json, read_text
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file
 
@@ -76,7 +76,7 @@ def complete_adapter_card(folder: Path) -> bool:
     return True
 
 
-def _use_regions(head: str, config: Any) -> Mapping[str, Any]:
+def _use_regions(head: str, config: Any) -> Columns:
     """The variables of the snippet for a model of regions."""
     said = {"caption": "a dog runs after a red ball", "phrase": "a red ball"}
     example = next(task.example for task in TASKS.values() if task.head == head)

@@ -2,7 +2,6 @@
 """The numbers of a run for its card: tables, `model-index`, `.eval_results`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
@@ -11,6 +10,7 @@ from grounded_attention.heads.attention_grounding import INTERVALS, summarise
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import markdown_table
 
 ACCURACY = "_accuracy"
@@ -23,7 +23,7 @@ HEAD_NUMBERS = {
     "rollout": "rollout",
 }
 
-Numbers = Mapping[str, Mapping[str, Any]]
+Numbers = Mapping[str, Columns]
 
 
 def headline_numbers(numbers: Numbers) -> Iterator[tuple[str, str, float]]:
@@ -87,7 +87,7 @@ def _interval(ends: Sequence[float] | None) -> str:
     return interval_text((ends[0], ends[1]), ".3f")
 
 
-def head_table(grounding: Mapping[str, Any]) -> str:
+def head_table(grounding: Columns) -> str:
     """A Markdown table with the grounding accuracy of each layer; empty if heads were not measured."""
     by_head = grounding.get(f"{HEADS}_by_head")
     if by_head is None:
@@ -121,7 +121,7 @@ def eval_results(numbers: Numbers, task: Task, dataset: str, dataset_name: str) 
     return results or None
 
 
-def eval_entries(numbers: Numbers, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
+def eval_entries(numbers: Numbers, dataset_id: str | None, commit: str | None = None) -> list[Fields]:
     """The numbers for `.eval_results`, which needs a Hub data set; empty without one."""
     if dataset_id is None:
         return []

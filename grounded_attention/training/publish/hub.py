@@ -36,6 +36,7 @@ from grounded_attention.training.loop.resume import STEP
 from grounded_attention.training.recipes.adapters import is_local
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_json, read_text
+from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.safe_paths import own_files
 from grounded_attention.utils.whole_files import DRAFT
 
@@ -98,7 +99,7 @@ def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
     return planned
 
 
-def _repo(training: Mapping[str, Any], default: str, prefix: str) -> HubRepo:
+def _repo(training: Columns, default: str, prefix: str) -> HubRepo:
     of_hub = {name: training.get(f"hub_{name}") for name in ("model_id", "revision", "token")}
     for name, value in of_hub.items():
         if not isinstance(value, str | None):

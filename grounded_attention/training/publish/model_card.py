@@ -35,6 +35,7 @@ from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import family_name, family_title, head_class
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file, write_text
@@ -70,11 +71,11 @@ class Trained:
     model: PreTrainedModel
     processor: Any
     method: SupervisionMethod
-    numbers: Mapping[str, dict[str, Any]]
+    numbers: Mapping[str, Fields]
     seconds: float
     steps: int
     continued_at: int = 0
-    before: Mapping[str, dict[str, Any]] | None = None
+    before: Mapping[str, Fields] | None = None
 
     @property
     def class_name(self) -> str:
@@ -82,7 +83,7 @@ class Trained:
         return type(unwrap_model(self.model)).__name__
 
     @property
-    def reported(self) -> dict[str, Any]:
+    def reported(self) -> Fields:
         """The numbers of the reported split."""
         return reported(self.numbers)
 
@@ -140,7 +141,7 @@ def card_metadata(trained: Trained, data: PreparedData) -> ModelCardData:
     )
 
 
-def _metadata(recipe: Recipe, name: str, data: PreparedData) -> dict[str, Any]:
+def _metadata(recipe: Recipe, name: str, data: PreparedData) -> Fields:
     hub, _ = _measured_on(recipe, data)
     parts = _parts(recipe, name)
     method = [] if parts == ["none"] else ["attention-supervision", *(f"{part}-supervision" for part in parts)]
@@ -184,7 +185,7 @@ def builder_name(recipe: Recipe) -> str:
     return recipe.data.builder or TASKS[recipe.task].builder
 
 
-def drawn_scenes(recipe: Recipe, data: PreparedData) -> Mapping[str, Any] | None:
+def drawn_scenes(recipe: Recipe, data: PreparedData) -> Columns | None:
     """Version, seed and number of the training scenes; `None` for other data."""
     if data.pulled is not None:
         return data.pulled.record["scenes"]
@@ -205,7 +206,7 @@ def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | 
 # The text
 
 
-def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
+def card_content(trained: Trained, data: PreparedData) -> Fields:
     """The variables of the template `model_cards/trained.md`, or `TEMPLATE` for a vision-language model."""
     heads = head_table(trained.reported)
     tokens = TASKS[trained.recipe.task].image_tokens
@@ -377,7 +378,7 @@ def _own_citations(trained: Trained) -> list[str]:
     return list(dict.fromkeys(citation for citation in cited if citation is not None))
 
 
-def _use(trained: Trained) -> dict[str, Any]:
+def _use(trained: Trained) -> Fields:
     """The variables of the code snippets of the card."""
     example = _example(trained.processor.tokenizer)
     processor = trained.processor
@@ -408,11 +409,9 @@ def _example(tokenizer: Any) -> dict[str, str]:
     return {"caption": " ".join(words), "phrase": words[-1]}
 
 
-def vlm_content(
-    trained: Trained, source: str | None, row: Mapping[str, Any], options: GroundedGenerationOptions
-) -> dict[str, Any]:
+def vlm_content(trained: Trained, source: str | None, row: Row, options: GroundedGenerationOptions) -> Fields:
     """The variables of the template that only vision-language models have; `row` is one of those of training."""
-    example: dict[str, Any] = {"caption_id": "", "text": "a red ball"}
+    example: Fields = {"caption_id": "", "text": "a red ball"}
     if row_kind(row) == QUESTION:
         example = {"text": "What color is the ball?", "answer": ""}
     elif row_kind(row) == EXPRESSION:

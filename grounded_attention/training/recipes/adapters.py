@@ -13,6 +13,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.safe_paths import check_weight_index
 
 INSTALL = "pip install 'grounded-attention[vlm]'"
@@ -46,7 +47,7 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
     return base
 
 
-def _check_patterns(content: dict[str, Any], path: Path) -> None:
+def _check_patterns(content: Fields, path: Path) -> None:
     """PEFT matches the names of all modules with these regular expressions; a hostile one would never end."""
     patterns = [value for value in content.values() if isinstance(value, str)]
     for key in ("rank_pattern", "alpha_pattern"):

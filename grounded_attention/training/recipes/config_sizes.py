@@ -2,7 +2,8 @@
 """Bounds of the sizes that the configuration of a stranger's checkpoint declares, before a model is made."""
 
 from collections.abc import Mapping
-from typing import Any
+
+from grounded_attention.utils.named_types import Columns
 
 from .recipe import RecipeError
 
@@ -12,7 +13,7 @@ MAX_SIZE = 2**25
 MAX_NUMBER = 2**40
 
 
-def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
+def check_sizes(config: Columns, prefix: str) -> None:
     """Checks the numbers of a configuration and of those inside."""
     for name, value in config.items():
         if isinstance(value, Mapping):

@@ -30,6 +30,7 @@ from grounded_attention.utils.bounded_files import (
     parse_yaml,
     read_text,
 )
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.project import find_recipe, recipe_summaries
@@ -39,7 +40,7 @@ from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Pro
 HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
 BuilderName = Annotated[str, Of(tuple(BUILDERS))]
 FamilyName = Annotated[str, Of(tuple(FAMILIES))]
-Adapter = Annotated[dict[str, Any], Of(schema.section({"lora": dict[str, Any]}))]  # the options of PEFT's LoraConfig
+Adapter = Annotated[Fields, Of(schema.section({"lora": Fields}))]  # the options of PEFT's LoraConfig
 
 
 class RecipeError(ValueError):
@@ -85,7 +86,7 @@ class Data(Section):
     text_corpus: str | None = None
     pseudo_labels: str | None = None
     images: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Fields = field(default_factory=dict)
     limit: dict[str, Count] = field(default_factory=dict)
     limit_seed: Seed | None = None
     train_splits: list[str] = field(default_factory=lambda: ["train"])
@@ -99,11 +100,11 @@ class Model(Section):
     family: str | None = None
     source: str | None = None
     bert: str | None = None
-    config: dict[str, Any] = field(default_factory=dict)
-    family_config: dict[FamilyName, dict[str, Any]] = field(default_factory=dict)
+    config: Fields = field(default_factory=dict)
+    family_config: dict[FamilyName, Fields] = field(default_factory=dict)
     tokenizer: str | None = None
     tokens: list[str] = field(default_factory=list)
-    processor: dict[str, Any] = field(default_factory=dict)
+    processor: Fields = field(default_factory=dict)
     adapter: Adapter = field(default_factory=dict)
     freeze: list[str] = field(default_factory=list)
 
@@ -120,7 +121,7 @@ class SupervisionSection(Section):
     weight: Weight = 1.0
     labels: Annotated[str, Of(LABELS)] = "gold"
     heads: Annotated[Any, Of(Literal["all"] | schema.section(HEADS))] = "all"
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    options: dict[str, Fields] = field(default_factory=dict)
 
 
 @dataclass
@@ -144,7 +145,7 @@ class Recipe(Section):
     """One experiment."""
 
     task: Annotated[str, Of(tuple(TASKS))] = "vgp"
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Fields = field(default_factory=dict)
     output_dir: str = ""
     seed: Seed = 0
     methods: list[str] = field(default_factory=lambda: ["none"])
@@ -158,7 +159,7 @@ class Recipe(Section):
     start: "Recipe | None" = None
     supervision: SupervisionSection = field(default_factory=SupervisionSection)
     preserve: Preserve = field(default_factory=Preserve)
-    training: dict[str, Any] = field(default_factory=dict)
+    training: Fields = field(default_factory=dict)
     card: Card = field(default_factory=Card)
 
     def __post_init__(self):
@@ -168,7 +169,7 @@ class Recipe(Section):
                 self.training[key] = "no"
 
 
-def without_hub(training: dict[str, Any]) -> dict[str, Any]:
+def without_hub(training: Fields) -> Fields:
     """A `training` section without its Hub keys, which may change between runs and may contain a token."""
     return {key: value for key, value in training.items() if key != "push_to_hub" and not key.startswith("hub_")}
 
@@ -238,7 +239,7 @@ def _is_of_files(key: str, value: Any) -> bool:
     return key in FILES or (key == "regions" and not isinstance(value, dict))
 
 
-def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: str) -> Recipe:
+def _build_start(recipe: Recipe, content: Fields, start: Any, source: str) -> Recipe:
     """The recipe of the first training: the `start` section plus the keys that it shares with the outer recipe."""
     if not isinstance(start, dict):
         raise RecipeError(f"{source}: start must be a section of keys, found {start!r}")
@@ -271,7 +272,7 @@ def _read_once(pipe: Path) -> str:
         return decode_text(file.read(MAX_CONFIG_BYTES), pipe)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> Fields:
     """The content of a YAML file, unchanged."""
     try:
         text = _read_once(path) if str(path).startswith(PIPES) else read_text(path, MAX_CONFIG_BYTES)
@@ -297,7 +298,7 @@ def further(below: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
     return (*below, place)
 
 
-def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> Fields:
     """The content of a recipe file merged over the file that it `extends`; the same for its `start`."""
     below = further(below, path)
     content = read_yaml(path)
@@ -311,7 +312,7 @@ def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     return overlay({**base, "start": None} if own_start else base, content)
 
 
-def extended_path(path: Path, section: dict[str, Any]) -> Path:
+def extended_path(path: Path, section: Fields) -> Path:
     """Removes `extends` from a section and returns the file that it refers to."""
     name = section.pop("extends")
     if not isinstance(name, str):
@@ -322,7 +323,7 @@ def extended_path(path: Path, section: dict[str, Any]) -> Path:
     return find_recipe(name)
 
 
-def _as_start(content: dict[str, Any]) -> dict[str, Any]:
+def _as_start(content: Fields) -> Fields:
     """The keys that a start takes from a recipe that it extends."""
     kept = {key: value for key, value in content.items() if key in START_KEYS}
     if isinstance(kept.get("data"), dict):
@@ -330,13 +331,13 @@ def _as_start(content: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+def overlay(base: Fields, top: Fields) -> Fields:
     """Merges `top` over `base`, section by section."""
     both = {k: overlay(base[k], v) for k, v in top.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
     return {**base, **top, **both}
 
 
-def apply_override(content: dict[str, Any], override: str) -> None:
+def apply_override(content: Fields, override: str) -> None:
     """Applies one `key=value` override (dotted key, YAML value) to the content of a recipe, in place."""
     key, separator, value = override.partition("=")
     if not separator:

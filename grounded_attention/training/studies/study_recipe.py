@@ -20,6 +20,7 @@ from grounded_attention.training.recipes.recipe import (
     read_recipe,
     read_yaml,
 )
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import Count, Of, Processes, Section, Seed
 from grounded_attention.utils.schema import section as section_of
@@ -33,7 +34,7 @@ RESERVED = (START, STARTS, FINE_TUNING)
 STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
 
 # What a stage extends stands there as its content, in a tuple: a merge replaces it whole.
-_STAGE: dict[str, Any] = dict.fromkeys(STAGE_KEYS, Any) | {"data": dict[str, Any], "extends": tuple[dict[str, Any]]}
+_STAGE: Fields = dict.fromkeys(STAGE_KEYS, Any) | {"data": dict[str, Any], "extends": tuple[dict[str, Any]]}
 _ROW = {
     **_STAGE,
     "fine_tuning": bool,
@@ -41,10 +42,10 @@ _ROW = {
     "against": list[str],
 }
 _SEEDS = Annotated[int, Interval(ge=1, le=1000)] | Annotated[list[Seed], Len(1, 1000)]
-Stage = Annotated[dict[str, Any], Of(section_of(_STAGE))]
-Original = Annotated[dict[str, Any], Of(section_of({**_STAGE, "checkpoint": str | None}))]
-KnownRow = Annotated[dict[str, Any], Of(section_of(_ROW))]
-Downstream = Annotated[dict[str, Any], Of(section_of({**_STAGE, "sizes": Annotated[list[Count | None], Len(1)]}))]
+Stage = Annotated[Fields, Of(section_of(_STAGE))]
+Original = Annotated[Fields, Of(section_of({**_STAGE, "checkpoint": str | None}))]
+KnownRow = Annotated[Fields, Of(section_of(_ROW))]
+Downstream = Annotated[Fields, Of(section_of({**_STAGE, "sizes": Annotated[list[Count | None], Len(1)]}))]
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Sections(Section):
     seeds: Annotated[Any, Of(_SEEDS)] = 1
     start_each_seed: bool = False
     rows: Literal["all"] | list[str] = "all"
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Fields = field(default_factory=dict)
     starts: dict[Folder, Stage] = field(default_factory=dict)
     fine_tuning: Stage = field(default_factory=dict)
     against: Annotated[list[str], Len(1)] = field(default_factory=lambda: [ORIGINAL])
@@ -169,7 +170,7 @@ def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
     return sections
 
 
-def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+def _read_study(path: Path, below: tuple[Path, ...] = ()) -> Fields:
     """A study recipe merged over the one it extends; a section's `extends` becomes the content that it names."""
     below = further(below, path)
     content = read_yaml(path)
@@ -181,7 +182,7 @@ def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     return overlay(_read_study(extended_path(path, content), below), content)
 
 
-def _stages(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _stages(content: Columns) -> list[Fields]:
     """The sections of a study recipe that contain a recipe."""
     sections = [content.get(ORIGINAL), content.get(FINE_TUNING)]
     for group in ("known_rows", "starts", "downstream"):
@@ -193,9 +194,7 @@ def _stages(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 # Sections to recipes
 
 
-def _content(
-    section: Mapping[str, Any], sections: Sections, over: dict[str, Any] | None = None, model: bool = False
-) -> dict[str, Any]:
+def _content(section: Columns, sections: Sections, over: Fields | None = None, model: bool = False) -> Fields:
     """The recipe that a section extends with the data of the study over it, or else `over`; then its own keys."""
     if over is None or "extends" in section:
         extended = section["extends"][0] if "extends" in section else {}
@@ -217,7 +216,7 @@ def _downstream(sections: Sections, source: str) -> dict[str, Recipe]:
     return recipes
 
 
-def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
+def _recipe(content: Fields, source: str, prefix: str) -> Recipe:
     """A recipe with one method; a limited split has the same rows for every seed."""
     recipe: Recipe = build(Recipe, content, source, prefix)
     check_one_method(recipe, source, prefix)

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, pa
 from grounded_attention.training.experiments.measuring import on_track
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.plain_text import markdown_table
 
 from .study_recipe import FINE_TUNING, Column, Study
@@ -28,10 +29,10 @@ STAR = "\\*"
 Items = Mapping[str, list]
 
 
-def study_results(study: Study, finished: Sequence["Cell"], counts: Mapping[str, int]) -> dict[str, Any]:
+def study_results(study: Study, finished: Sequence["Cell"], counts: Mapping[str, int]) -> Fields:
     """The numbers of the finished cells, in [0, 1], and their differences."""
     columns = []
-    numbers: dict[str, dict[str, Any]] = {row: {} for row in study.sections.rows}
+    numbers: dict[str, Fields] = {row: {} for row in study.sections.rows}
     for column in study.columns:
         cells = [cell for cell in finished if _is_of(cell, column, study)]
         runs: dict[str, dict[int, Items]] = {row: {} for row in study.sections.rows}
@@ -83,7 +84,7 @@ def _scores(cell: "Cell", column: Column) -> Items:
     )
 
 
-def _numbers(checkpoint: Path, split: str) -> dict[str, Any]:
+def _numbers(checkpoint: Path, split: str) -> Fields:
     """The numbers of a split. The best layer and head are those of the validation split, if that is measured."""
     by_split = read_json(checkpoint / "results.json")["figures"]
     numbers = by_split.get(split, {})
@@ -98,7 +99,7 @@ def _mean(items: Items) -> float:
     return float(np.mean(items["score"]))
 
 
-def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
+def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> Fields:
     means = {str(seed): _mean(items) for seed, items in runs.items()}
     differences = {}
     for other, their in others.items():
@@ -109,7 +110,7 @@ def _number(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]
     return {"mean": sum(means.values()) / len(means), "seeds": means, "differences": differences}
 
 
-def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> dict[str, Any]:
+def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> Fields:
     """Paired by seed and item, with an interval; a metric without items has the lowest and the highest seed."""
     if "example_id" in mine[0]:
         paired = paired_difference(ItemScores.collect(mine, "score"), ItemScores.collect(theirs, "score"))
@@ -120,9 +121,9 @@ def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> dict[str, Any
     return {**ends, "interval": False, "claimed": False}
 
 
-def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Sequence["Cell"]) -> dict[str, Any]:
+def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Sequence["Cell"]) -> Fields:
     """The name of a column, its counts, and the baselines that the task reports for its score."""
-    described: dict[str, Any] = {"name": column.name, "items": None, "images": None, "baselines": {}}
+    described: Fields = {"name": column.name, "items": None, "images": None, "baselines": {}}
     for of_row in runs.values():
         for items in of_row.values():
             if "image_id" in items:
@@ -139,7 +140,7 @@ def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Se
 # The table
 
 
-def study_table(results: Mapping[str, Any]) -> str:
+def study_table(results: Columns) -> str:
     """The numbers of every row and seed in percent, differences of rows in points, and what they mean."""
     columns = results["columns"]
     names = [column["name"] for column in columns]
@@ -160,7 +161,7 @@ def study_table(results: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
+def _cell_text(results: Columns, row: str, column: str) -> str:
     number = results["figures"][row].get(column)
     if number is None:
         return MISSING
@@ -168,7 +169,7 @@ def _cell_text(results: Mapping[str, Any], row: str, column: str) -> str:
     return f"{_percent(number['mean'])} ({seeds})"
 
 
-def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mapping[str, Any]]]:
+def _differences(results: Columns) -> list[tuple[str, str, str, Columns]]:
     """Row, column, the row that it is compared with, and the difference."""
     found = []
     for row, of_row in results["figures"].items():
@@ -178,16 +179,14 @@ def _differences(results: Mapping[str, Any]) -> list[tuple[str, str, str, Mappin
     return found
 
 
-def _difference_text(difference: Mapping[str, Any]) -> str:
+def _difference_text(difference: Columns) -> str:
     low = _points(difference["low"])
     high = _points(difference["high"])
     ends = f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
     return f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
 
 
-def _notes(
-    results: Mapping[str, Any], differences: Sequence[tuple[str, str, str, Mapping[str, Any]]]
-) -> Iterator[str]:
+def _notes(results: Columns, differences: Sequence[tuple[str, str, str, Columns]]) -> Iterator[str]:
     """How the table is read, and what it claims."""
     sizes = [f"{c['name']}: {c['items']} items of {c['images']} images" for c in results["columns"] if c["items"]]
     yield (
