@@ -133,7 +133,7 @@ def best_row(best: Columns, shown: Callable[[str], str] = str) -> tuple[str, ...
     head = shown(f"{best['layer']}-{best['head']}")
     reachable = best["upper_bound"]
     return (
-        NAMES.get(best["kind"], best["kind"]) + group,
+        f"{NAMES.get(best['kind'], best['kind'])}{group}",
         head if best["active"] else f"{head} (not active)",
         f"{best['accuracy']:.1%} ({interval_text(best['interval'])})",
         f"{best['share']:.0%}",

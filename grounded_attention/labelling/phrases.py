@@ -33,7 +33,12 @@ def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
     """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy."""
     if name == "spacy":
         return SpacyPhrases(model)
-    return {"textblob": TextBlobPhrases, "words": ContentWords, "given": GivenPhrases}[name]()
+    sources: dict[str, type[PhraseSource]] = {
+        "textblob": TextBlobPhrases,
+        "words": ContentWords,
+        "given": GivenPhrases,
+    }
+    return sources[name]()
 
 
 class TextBlobPhrases:

@@ -207,11 +207,11 @@ def _without_report() -> Iterator[None]:
     def is_other(record: python_logging.LogRecord) -> bool:
         return _REPORT not in record.getMessage()
 
-    logger.addFilter(is_other)
+    logger.addFilter(is_other)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        logger.removeFilter(is_other)
+        logger.removeFilter(is_other)  # type: ignore[arg-type]
 
 
 def _find_new(info: Mapping[str, Any]) -> set[str]:

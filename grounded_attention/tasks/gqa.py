@@ -55,7 +55,7 @@ class GQA(AnsweringTask):
     builder = "gqa"
     columns = ("image_id", *QUESTION)
     column = "answer"
-    normalise = staticmethod(str)  # right is the same text
+    normalise = staticmethod(lambda answer: answer)  # right is the same text
     Options = GQAOptions
     citation = CITATION
     predictions = "a list of objects with questionId and prediction, and attention for its grounding score"

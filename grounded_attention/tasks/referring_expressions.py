@@ -70,15 +70,15 @@ IGNORED = -100.0
 DECIMALS = 3
 
 
-Convention = Annotated[str, Of(tuple(CONVENTIONS))]
+ConventionName = Annotated[str, Of(tuple(CONVENTIONS))]
 
 
 @dataclass(frozen=True)
 class ReferringExpressionOptions(Section):
     """Options of the task."""
 
-    label_convention: Convention = "vl_bert_label"
-    convention: Convention = "vl_bert"
+    label_convention: ConventionName = "vl_bert_label"
+    convention: ConventionName = "vl_bert"
     whole_image: bool = True
     flip_probability: Share = 0.0
 

@@ -224,7 +224,12 @@ class Flickr30kEntities(LocalBuilder):
     BUILDER_CONFIG_CLASS = Flickr30kEntitiesConfig
     BUILDER_CONFIGS = [Flickr30kEntitiesConfig(name="default")]
 
-    INFO = ("Phrases of image captions linked to each other and to boxes in the image.", FEATURES, HOMEPAGE, CITATION)
+    INFO: ClassVar[tuple[str, Any, str, str]] = (
+        "Phrases of image captions linked to each other and to boxes in the image.",
+        FEATURES,
+        HOMEPAGE,
+        CITATION,
+    )
 
     @cached_property
     def files(self) -> "EntitiesFiles":

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from grounded_attention.utils.bounded_files import AnyPath
+
 from .errors import DataError, refuse_if
 from .streaming import text_lines
 
@@ -85,7 +87,7 @@ def read_ids(path: str | Path) -> set[str]:
     return ids
 
 
-def list_files(names: str | os.PathLike[str] | Sequence[str] | None) -> list[Path]:
+def list_files(names: AnyPath | Sequence[AnyPath] | None) -> list[Path]:
     """Returns the files of an option: one path, several separated by commas, as `a.txt,b.txt` or `[a.txt, b.txt]`."""
     if isinstance(names, (str, os.PathLike)):
         text = os.fspath(names)
@@ -119,7 +121,7 @@ def image_keys(image_id: str) -> set[str]:
 class ImageLists:
     """The images of the lists in [`list_files`] of an option, in any spelling; errors as of [`read_ids`]."""
 
-    def __init__(self, files: str | os.PathLike[str] | Sequence[str] | None) -> None:
+    def __init__(self, files: AnyPath | Sequence[AnyPath] | None) -> None:
         self._keys = {file: {image_key(each): each for each in read_ids(file)} for file in list_files(files)}
         self._unseen, self._example = set(self._keys), ""
 

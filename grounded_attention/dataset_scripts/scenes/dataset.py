@@ -137,7 +137,7 @@ def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     described = features.pixel_features(image, boxes)
     count = len(detections.boxes)
     scene = drawn.scene
-    about = {"image_id": drawn.image_id, "width": scene.width, "height": scene.height}
+    about: Fields = {"image_id": drawn.image_id, "width": scene.width, "height": scene.height}
     boxes = normalise_boxes(boxes, scene.width, scene.height)
     looks = vars(detections) | about | {"boxes": boxes[:count], "features": described[:count]}
     names = [f"{item.colours[0]} {item.shapes[0]}" for item in scene.objects]

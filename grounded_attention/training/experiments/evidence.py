@@ -43,7 +43,8 @@ def picture_views(picture: Image.Image, boxes: Boxes, other: Image.Image) -> dic
 
 def region_views(record: Regions, boxes: Boxes, other: Regions, rng: np.random.Generator) -> dict[str, Regions]:
     """View -> the regions; features that are taken away are 0, those that replace them are of another picture's."""
-    is_evidence = (covered_shares(record.boxes, boxes) >= INSIDE).any(axis=1, keepdims=True)  # (R, 1)
+    covered = covered_shares(record.boxes, boxes) >= INSIDE  # (R, boxes)
+    is_evidence = np.any(covered, axis=1)[:, None]  # (R, 1)
     nothing = np.zeros_like(record.features)
     foreign = other.features[rng.integers(len(other), size=len(record))] if len(other) else nothing
     made = _views(is_evidence, record.features, nothing, foreign)

@@ -44,7 +44,7 @@ _ROW = {
 _SEEDS = Annotated[int, Interval(ge=1, le=1000)] | Annotated[list[Seed], Len(1, 1000)]
 Stage = Annotated[Fields, Of(section_of(_STAGE))]
 Original = Annotated[Fields, Of(section_of({**_STAGE, "checkpoint": str | None}))]
-KnownRow = Annotated[Fields, Of(section_of(_ROW))]
+KnownRow = Annotated[Fields, Of(section_of(_ROW) | None)]  # None is a row as it stands
 Downstream = Annotated[Fields, Of(section_of({**_STAGE, "sizes": Annotated[list[Count | None], Len(1)]}))]
 
 
@@ -74,7 +74,7 @@ class Sections(Section):
     study: Folder
     output_dir: Annotated[str, Len(1)]
     original: Original
-    known_rows: Annotated[dict[Folder, KnownRow | None], Len(1)]
+    known_rows: Annotated[dict[Folder, KnownRow], Len(1)]
     downstream: Annotated[dict[Folder, Downstream], Len(1)]
     columns: Annotated[list[Column], Len(1)]
     seeds: Annotated[Any, Of(_SEEDS)] = 1
