@@ -28,9 +28,8 @@ import numpy as np
 from PIL import Image
 
 from grounded_attention import grounded_rows
-from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, positive, run
 from grounded_attention.commands.main import main as program
-from grounded_attention.commands.number_options import positive
 from grounded_attention.dataset_scripts.scenes.screen_files import PATCH, PICTURE
 from grounded_attention.heads.points import is_hit, zoom_box
 from grounded_attention.heads.statistics import ratio_intervals

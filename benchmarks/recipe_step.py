@@ -33,8 +33,7 @@ import numpy as np
 import transformers
 
 from benchmarks.measuring import benchmark_parser
-from grounded_attention.commands.command_line import run
-from grounded_attention.commands.number_options import positive
+from grounded_attention.commands.command_line import positive, run
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.recipes.recipe import load_recipe
 

@@ -63,10 +63,11 @@ def test_contributing_names_files_that_exist_and_what_is_in_them():
 
 
 def test_the_table_of_metrics_names_files_that_exist():
-    named = re.findall(r"^\| `(?:tasks/)?(\w+\.py)` \|", read("docs/evaluation.md"), re.MULTILINE)
-    made = {path.name for folder in ("metrics", "heads", "tasks") for path in (PACKAGE / folder).glob("*.py")}
+    named = re.findall(r"^\| `([\w/]+\.py)` \|", read("docs/evaluation.md"), re.MULTILINE)
     assert len(named) > 10
-    assert {*named} <= made
+    for name in named:
+        places = [PACKAGE / name, PACKAGE / "metrics" / name, PACKAGE / "heads" / name]
+        assert any(place.is_file() for place in places), name
 
 
 def test_the_citation_has_the_version_of_the_package():

@@ -9,15 +9,18 @@ token (`3-4`) is the written form; the tree relates its words. Empty nodes (`8.1
 """
 
 import importlib.util
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.bounded_files import read_text
 
 SPACY_MODEL = "en_core_web_sm"
@@ -216,3 +219,68 @@ def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
             places[first:last] = [(spelled[position], spelled[end - 1] + 1)] * (last - first)
             position = end
     return places
+
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 3
+
+
+def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse]) -> list[AuditExample]:
+    """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase."""
+    index: dict[tuple[str | None, str], Parse] = {}
+    for parse in parses:
+        index.setdefault((parse.image_id, letters(parse.text).lower()), parse)
+    examples = []
+    problems = []
+    count = 0
+    for example in captions:
+        count += 1
+        try:
+            parse = _parse_of(example, index)
+            queries = tuple(_queries(example, parse, align_words(example.caption, parse)))
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if queries:
+            examples.append(replace(example, phrases=queries))
+    if problems:
+        message = f"{len(problems)} of {count} captions have no fitting parse: {'; '.join(problems[:_SHOWN])}"
+        if len(problems) == count:
+            raise ValueError(f"{message}; give parses of the captions of this data set and split")
+        logger.warning("%s; they are skipped", message)
+    return examples
+
+
+def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Parse]) -> Parse:
+    text = letters(example.caption).lower()
+    parse = index.get((example.image_id, text)) or index.get((None, text))
+    if parse is None:
+        raise ValueError(f"no parse for the caption {example.caption!r} of image {example.image_id}")
+    return parse
+
+
+def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None]) -> Iterator[Phrase]:
+    grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
+    heads = {head: phrase for phrase in grounded if (head := phrase_head(phrase, parse, places)) is not None}
+    for index, word in enumerate(parse.words):
+        if word.head == ROOT:
+            continue
+        for entity, query in ((word.head, index), (index, word.head)):
+            place = places[query]
+            if entity in heads and query not in heads and place is not None:
+                yield Phrase("", *place, boxes=heads[entity].boxes, types=(word.relation,))
+
+
+def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
+    """The index of a phrase's word whose head is outside and nearest to the root; the last of several; or None."""
+    inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
+    outer = [index for index in sorted(inside) if parse.words[index].head not in inside]
+    return min(outer, key=lambda index: (_depth(parse, index), -index), default=None)
+
+
+def _depth(parse: Parse, index: int) -> int:
+    depth = 0
+    while (index := parse.words[index].head) != ROOT:
+        depth += 1
+    return depth

@@ -7,24 +7,150 @@ its function. Only commands import this module.
 
 import argparse
 import contextlib
+import dataclasses
 import errno
+import inspect
 import os
 import re
 import select
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
+from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.extras import explain_missing_extra
+from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.project import PACKAGE, refuse_run
 
-from .signatures import add_arguments, call, help_of
+
+def whole(lowest: int, highest: int) -> Callable[[str], int]:
+    """A function that reads a whole number in a range."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:  # also for more than 4300 digits
+            value = lowest - 1
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, found {text!r:.60}")
+        return value
+
+    return read
+
+
+def share(text: str) -> float:
+    """Reads a number from 0 to 1, for example an overlap."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:  # also for NaN
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text!r:.60}")
+    return value
+
+
+positive = whole(1, MAX_COUNT)
+not_negative = whole(0, MAX_COUNT)
+seed_number = whole(0, MAX_SEED)
+processes = whole(1, MAX_PROCESSES)
+
+Positive = Annotated[int, positive]
+Count = Annotated[int, not_negative]
+Seed = Annotated[int, seed_number]
+Processes = Annotated[int, processes]
+Share = Annotated[float, share]
+
+
+_DESCRIBED = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
+
+
+SEVERAL: dict[Any, Fields] = {list: {"action": "append"}, tuple: {"action": "extend", "nargs": "+"}}
+
+
+class Parameter(NamedTuple):
+    """A parameter of a command, or a field of one."""
+
+    name: str
+    hint: Any
+    default: Any
+    is_option: bool
+    metavar: str | None
+    help: str
+
+
+def parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
+    """The parameters of a function, and the fields of those that are dataclasses."""
+    hints = get_type_hints(function, include_extras=True)
+    _, _, told = (inspect.getdoc(function) or "").partition("Args:\n")
+    described = {name: (metavar or None, " ".join(help.split())) for name, metavar, help in _DESCRIBED.findall(told)}
+    for name, each in inspect.signature(function).parameters.items():
+        is_option = each.kind is each.KEYWORD_ONLY or dataclasses.is_dataclass(function)
+        if dataclasses.is_dataclass(hints[name]):
+            for field in parameters(hints[name]):
+                metavar, help = described.get(field.name, (field.metavar, field.help))
+                yield field._replace(metavar=metavar, help=help)
+        else:
+            yield Parameter(name, hints[name], each.default, is_option, *described[name])
+
+
+def add_arguments(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
+    """Adds the parameters of a function to a parser. What is not given is left to the function's own default."""
+    for each in parameters(function):
+        settings = _settings(each.hint)
+        told = each.help.replace("%", "%%")
+        if each.default not in (inspect.Parameter.empty, None, False, ()):
+            told += f" (default: {each.default})"
+        settings |= {"help": told, "default": argparse.SUPPRESS}
+        required = each.default is inspect.Parameter.empty
+        if settings.get("action") != "store_true":
+            settings["metavar"] = each.metavar or (None if "choices" in settings else each.name.upper())
+        if each.is_option:
+            parser.add_argument(f"--{each.name.replace('_', '-')}", required=required, **settings)
+        elif settings.pop("action", None) is None:
+            parser.add_argument(each.name, nargs=None if required else "?", **settings)
+        else:
+            parser.add_argument(each.name, nargs="+" if required else "*", **settings)
+
+
+def _settings(hint: Any) -> Fields:
+    """How argparse reads a value of a type."""
+    if hint is bool:
+        return {"action": "store_true"}
+    settings: Fields = {}
+    rule = None
+    while inside := get_args(hint):
+        if get_origin(hint) in SEVERAL:
+            settings = dict(SEVERAL[get_origin(hint)])
+        if get_origin(hint) is Annotated:
+            rule = inside[1]
+        hint = inside[0]
+    if rule is None or callable(rule):
+        return settings | {"type": rule or hint}
+    return settings | {"choices": list(rule), "type": hint}
+
+
+def call(function: Callable[..., Any], given: Fields) -> Any:
+    """Calls a function with what a parser has read."""
+    hints = get_type_hints(function)
+    arguments = {}
+    for name in inspect.signature(function).parameters:
+        if dataclasses.is_dataclass(hints[name]):
+            arguments[name] = call(hints[name], given)
+        elif name in given:
+            arguments[name] = given[name]
+    return function(**arguments)
+
+
+def help_of(function: Callable[..., Any]) -> str:
+    """The help of a command: the docstring of its module."""
+    return sys.modules[function.__module__].__doc__ or ""
+
 
 NO_BARS = "TQDM_DISABLE"  # not from utils.progress, which imports tqdm before `calm_bars`
 

@@ -14,8 +14,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.commands.command_line import Positive, Processes, Seed
+
 from .command_line import Program
-from .number_options import Positive, Processes, Seed
 
 
 def scenes(

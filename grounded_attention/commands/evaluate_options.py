@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from grounded_attention.analysis import MAPS
-
-from .number_options import Positive, Seed
+from grounded_attention.commands.command_line import Positive, Seed
 
 SUITES = ("grounding", "composition", "hallucination", "evidence")
 MATCHES = ("yes", "caption")

@@ -55,12 +55,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from grounded_attention.commands.command_line import Count, Positive, Share
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.utils.named_types import Fields
 
 from .command_line import Program
 from .models import Dtype
-from .number_options import Count, Positive, Share
 from .rows_options import RowSource, refuse_row_options, rows_builder
 
 if TYPE_CHECKING:

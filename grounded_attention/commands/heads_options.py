@@ -4,9 +4,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from grounded_attention.commands.command_line import Count, Positive
 from grounded_attention.heads import RANKS, WORDS
-
-from .number_options import Count, Positive
 
 VALIDATION = "validation"
 

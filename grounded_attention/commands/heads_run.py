@@ -13,8 +13,7 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from grounded_attention.analysis.dependencies import relation_examples
-from grounded_attention.analysis.dependency_parses import read_conllu
+from grounded_attention.analysis.dependency_parses import read_conllu, relation_examples
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.heads.boxes import CENTRE, RANDOM

@@ -12,14 +12,12 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoTokenizer
 from transformers.utils import logging
 
-from grounded_attention.analysis.dependencies import relation_examples
-from grounded_attention.analysis.dependency_parses import Parse, read_conllu, spacy_parses
+from grounded_attention.analysis.dependency_parses import Parse, read_conllu, relation_examples, spacy_parses
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
-from grounded_attention.dataset_scripts.rows.sources import split_name
-from grounded_attention.dataset_scripts.rows.splitting import image_order
+from grounded_attention.dataset_scripts.rows.sources import image_order, split_name
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.card import HEADS, HEADS_FIGURE, boxes_table, put_heads_in_card

@@ -38,6 +38,7 @@ from typing import Annotated, Any
 
 from tqdm import tqdm
 
+from grounded_attention.commands.command_line import Positive
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.regions.files import read_manifest
 from grounded_attention.dataset_scripts.regions.readers import (
@@ -59,7 +60,6 @@ from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.progress import is_quiet
 
 from .command_line import Program
-from .number_options import Positive
 
 FORMATS = ("auto", *sorted(READERS))
 

@@ -8,8 +8,8 @@ from typing import Annotated
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.labelling import PROMPTS
 
+from .command_line import Positive, Share
 from .models import Dtype
-from .number_options import Positive, Share
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 from grounded_attention.analysis import MAPS
 from grounded_attention.analysis.perturbation_curves import area_text
-from grounded_attention.pages.perturbation_figure import perturbation_figure
+from grounded_attention.pages.figures import perturbation_figure
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config

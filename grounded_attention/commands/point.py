@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.commands.command_line import Count
+
 from .command_line import Program, explain_error
 from .models import ModelOptions, read_heads
-from .number_options import Count
 from .rows_options import RowSource
 
 

@@ -42,9 +42,8 @@ from typing import Annotated, Any
 
 from grounded_attention.labelling import BOXES_PER_PHRASE, NMS, SOURCES, THRESHOLD
 
-from .command_line import Program
+from .command_line import Positive, Program, Share
 from .labelling_options import Captions, Grounding
-from .number_options import Positive, Share
 from .rows_options import RowSource
 
 

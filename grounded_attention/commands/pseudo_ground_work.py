@@ -21,13 +21,11 @@ from grounded_attention.dataset_scripts.regions.extraction_run import join_proce
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import find_family
 from grounded_attention.labelling import FLORENCE, PROMPTS
-from grounded_attention.labelling.attention import AttentionGrounder
-from grounded_attention.labelling.florence import load_florence
-from grounded_attention.labelling.grounder import Grounder, Selection, SimulatedGrounder
+from grounded_attention.labelling.grounder import AttentionGrounder, Grounder, Selection, SimulatedGrounder
 from grounded_attention.labelling.labels import PseudoLabels, count_labels, count_matches, describe
 from grounded_attention.labelling.phrases import load_phrases
 from grounded_attention.labelling.run import ImagePath, caption_rows, captions_digest, label_captions
-from grounded_attention.labelling.zero_shot import load_zero_shot
+from grounded_attention.labelling.zero_shot import load_florence, load_zero_shot
 from grounded_attention.pages.rows_page import row_card, rows_page
 from grounded_attention.training.experiments.pretrained import find_device, load_pipeline, split_revision
 from grounded_attention.utils.named_types import Fields, Row

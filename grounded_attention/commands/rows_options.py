@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from grounded_attention.commands.command_line import Positive
 from grounded_attention.utils.named_types import Fields
 
 from .key_values import read_columns
-from .number_options import Positive
 
 
 @dataclass(frozen=True)

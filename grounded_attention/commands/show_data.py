@@ -15,8 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.commands.command_line import Count
+
 from .command_line import Program
-from .number_options import Count
 from .rows_options import RowSource
 
 COUNTED = 1000  # rows

@@ -20,13 +20,52 @@ from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUE
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Index, Pair, Weight
 
-from .alignment import DIRECTIONS, GroundingTargets, align, grounding_targets, sequence_pairs
+from .alignment import (
+    DIRECTIONS,
+    GroundingTargets,
+    align,
+    grounding_targets,
+    sequence_pairs,
+)
 from .attention_function import SupervisedAttention
 from .box_loss import BoxLoss
 from .layer_losses import LayerReport, sum_layers
-from .losses import TARGET_LOSSES, from_attention_maps
 from .row_states import AttentionPair
+from .score_masks import LOWEST_SCORE
 from .supervise import call_layers, hides_later_words, supervise
+
+
+def from_attention_maps(maps: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Converts attention maps to a pair like those of `SupervisedAttention.pairs`."""
+    index = rows.clamp(min=0)[:, None, :, None].expand(-1, maps.shape[1], -1, maps.shape[3])
+    selected = maps.gather(2, index)
+    index = columns.clamp(min=0)[:, None, None].expand(-1, *selected.shape[1:3], -1)
+    selected = selected.gather(3, index).float()
+    hidden = (selected <= 0) | (columns < 0)[:, None, None]
+    logs = selected.clamp(min=torch.finfo(torch.float32).tiny).log().masked_fill(hidden, LOWEST_SCORE)
+    return logs.log_softmax(-1).masked_fill(hidden, LOWEST_SCORE), logs.logsumexp(-1)
+
+
+def uniform_rows(log_alpha: Tensor, gold: Tensor) -> Tensor:
+    """Computes the cross-entropy with the uniform distribution over the gold columns (VGP paper, equation 7)."""
+    weights = gold / gold.sum(-1, keepdim=True).clamp(min=1)
+    return -(log_alpha.mean(2) * weights).sum(-1)
+
+
+def sum_rows(log_alpha: Tensor, gold: Tensor) -> Tensor:
+    """Computes -log of the attention to each gold column, added up: equation 7 as it is written."""
+    return -(log_alpha.mean(2) * gold).sum(-1)
+
+
+def any_rows(log_alpha: Tensor, gold: Tensor) -> Tensor:
+    """Computes -log of the total attention to the gold columns, so attention to any of them is enough."""
+    logs = log_alpha.masked_fill(~gold[:, :, None], LOWEST_SCORE)
+    return -logs.logsumexp(-1).mean(2) * gold.any(-1)
+
+
+# The option `target` of methods -> the loss of rows
+TARGET_LOSSES = {"uniform": uniform_rows, "sum": sum_rows, "any": any_rows}
+
 
 Direction = Literal["text_to_region", "region_to_text"]
 

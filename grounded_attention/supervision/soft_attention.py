@@ -12,13 +12,13 @@ from annotated_types import Gt, Len
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.supervision.method import from_attention_maps
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
 
 from .alignment import row_indices, sequence_pairs, token_mask
 from .direct import DirectSupervision
 from .divergences import DIVERGENCES
-from .losses import from_attention_maps
 from .method import TARGETS, GroundingTargets, RowGenerators, fixed_generator, observed_layers
 from .row_plans import RowPlans
 from .score_masks import LOWEST_SCORE, is_hidden

@@ -18,11 +18,11 @@ from annotated_types import Ge
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.task_losses import UNLABELLED
+from grounded_attention.tasks.pretraining import draw_other_row
 from grounded_attention.utils.named_types import Columns, Fields, Row
 from grounded_attention.utils.schema import Section, Share, Weight
 
 from .caption_rows import to_rows
-from .exchanges import draw_other_row
 from .masked_task import MaskedTask
 from .masking import WORD_PROBABILITY, mask_words, word_masker
 from .pretraining_losses import WORDS, word_labels

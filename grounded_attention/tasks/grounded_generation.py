@@ -7,32 +7,164 @@ regions are the image tokens that their boxes cover.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax, normalize
 from transformers.utils import logging
 
-from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answer_tokens, one_example
-from grounded_attention.metrics.item_scores import ItemScores, Scored
+from grounded_attention.metrics.item_scores import ItemScores, Scored, StreamingMetric
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.tasks import caption_rows
 from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Index, Section, Weight, check_names
 
-from . import caption_rows
-from .before_answers import ask_before_answers, whole_answers
-from .generated_answers import EXPRESSION, QUESTION, generate_answers, prompt_inputs, score_generated
+from .generated_answers import (
+    EXPRESSION,
+    QUESTION,
+    generate_answers,
+    prompt_inputs,
+    score_generated,
+)
 from .judges import JudgeContext, Rows
 from .referring_expressions import meant_box
-from .region_words import count_region_words, region_word_loss
 from .task import Examples, LossComponent, Metric, Task, identify, row_key
+
+BEFORE_ANSWER = "phrase_before_answer"  # (B, P) bool: phrases that ask at the token before an answer
+
+
+def whole_answers(phrases: Sequence[Columns], texts: Sequence[str]) -> dict[int, int]:
+    """Phrase number -> turn, of the phrases of a conversation that are a whole answer with boxes."""
+    return {
+        number: each["sentence"] // 2
+        for number, each in enumerate(phrases)
+        if each["sentence"] % 2
+        and each.get("boxes")
+        and not (texts[each["sentence"]][: each["start"]] + texts[each["sentence"]][each["end"] :]).strip()
+    }
+
+
+def ask_before_answers(batch: Batch, asked: Sequence[Mapping[int, int]]) -> dict[str, Tensor]:
+    """Moves the phrases that are whole answers, `asked` of each example, to the token before their answer.
+
+    Returns `text_positions` with the columns of these tokens, `phrase_mask` to match, and [`BEFORE_ANSWER`].
+    """
+    positions = batch["text_positions"]
+    mask = batch["phrase_mask"].clone()
+    labels = batch["labels"]
+    most = max(map(len, asked), default=0)
+    columns = most + (positions.shape[1] + most == labels.shape[1])  # T must not be N
+    places = positions.new_full((len(positions), columns), -1)
+    mask = torch.cat([mask, mask.new_zeros(*mask.shape[:2], columns)], -1)
+    before = mask.new_zeros(mask.shape[:2])
+    for example, of_example in enumerate(asked):
+        learned = labels[example] >= 0
+        first = (learned & ~learned.roll(1)).nonzero().flatten()  # no sequence begins with an answer
+        for column, (phrase, turn) in enumerate(of_example.items()):
+            places[example, column] = first[turn] - 1
+            mask[example, phrase] = False
+            mask[example, phrase, positions.shape[1] + column] = True
+            before[example, phrase] = True
+    return {"text_positions": torch.cat([positions, places], 1), "phrase_mask": mask, BEFORE_ANSWER: before}
+
+
+SCALE = 20.0  # of cosines, before the softmax
+
+
+def count_region_words(batch: Batch) -> Tensor:
+    """The number of words, () int64, of the phrases that have an image token."""
+    return (batch["phrase_mask"] & _grounded(batch)[..., None]).sum()
+
+
+def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Sums the cross-entropies of the words of each phrase, given the image tokens that its boxes cover.
+
+    The mean of these image tokens is compared with each different word of the phrases of the batch: cosine of the two
+    inputs of the language model, times 20, and the softmax over the words. Each word of the phrase is a target. The
+    other words are those of the same batch of one process, so with accumulation or more processes the loss is another.
+    """
+    states = outputs.hidden_states[0].float()
+    if states.shape[:2] != batch["input_ids"].shape:  # Gemma 3n: streams made from the first one
+        states = states[0]
+    elif states.dim() == 4:  # hyper-connections: equal copies in several streams
+        states = states.mean(2)
+    used = _grounded(batch)
+    gold = _gold(batch).to(states)
+    regions = (gold @ _at(states, batch["region_positions"]))[used] / gold.sum(-1, keepdim=True)[used]
+    phrase, token = batch["phrase_mask"][used].nonzero(as_tuple=True)  # of each word of all phrases
+    example = used.nonzero()[phrase, 0]
+    place = batch["text_positions"][example, token]
+    ids, word = batch["input_ids"][example, place].unique(return_inverse=True)
+    counts = word.new_zeros(len(ids)).index_add(0, word, torch.ones_like(word))
+    words = states.new_zeros(len(ids), states.shape[-1]).index_add(0, word, states[example, place]) / counts[:, None]
+    cosines = normalize(regions, dim=-1) @ normalize(words, dim=-1).T  # (K, V)
+    return -log_softmax(SCALE * cosines, dim=-1)[phrase, word].sum()
+
+
+def _grounded(batch: Batch) -> Tensor:
+    """Whether each phrase has a word and an image token, (B, P) bool; the token before an answer is no word."""
+    used = batch["phrase_mask"].any(-1) & _gold(batch).any(-1)
+    if BEFORE_ANSWER in batch:
+        return used & ~batch[BEFORE_ANSWER]
+    return used
+
+
+def _gold(batch: Batch) -> Tensor:
+    """(B, P, R): the image tokens of each phrase, also where attention learns those of a control."""
+    return batch.get("gold_regions", batch["phrase_regions"])
+
+
+def _at(states: Tensor, positions: Tensor) -> Tensor:
+    """The states at positions (B, L), of which -1 is padding."""
+    return states.gather(1, positions.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def answer_tokens(outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Returns the scores and the labels of the tokens to learn."""
+    labels = batch["labels"][:, 1:]
+    learned = labels >= 0
+    return outputs.logits[:, :-1][learned], labels[learned]
+
+
+def one_example(outputs: Any, batch: Batch, number: int) -> tuple[Any, dict[str, Tensor]]:
+    """Returns outputs and batch of one example of a batch, for [`answer_tokens`]."""
+    place = slice(number, number + 1)
+    return SimpleNamespace(logits=outputs.logits[place]), {"labels": batch["labels"][place]}
+
+
+class AnswerLikelihood(StreamingMetric):
+    """Streaming metric of gold answers, each token counted once: `answer_loss` (mean negative log-likelihood),
+    `answer_perplexity` (its exponential), `answer_token_accuracy` and `answer_tokens`."""
+
+    def update(self, outputs: Any, batch: Batch) -> None:
+        """Counts one batch."""
+        logits, labels = answer_tokens(outputs, batch)
+        loss = cross_entropy_sum(logits, labels)[0]
+        right = (logits.argmax(-1) == labels).sum()
+        self._add(loss=loss.cpu(), right=right.cpu(), tokens=len(labels))
+
+    def compute(self, state: Mapping[str, Tensor]) -> Fields:
+        """The metrics of a state; empty if no answer is known."""
+        if not state or not state["tokens"]:
+            return {}
+        loss = state["loss"] / state["tokens"]
+        return {
+            "answer_loss": loss.item(),
+            "answer_perplexity": loss.exp().item(),
+            "answer_token_accuracy": (state["right"] / state["tokens"]).item(),
+            "answer_tokens": int(state["tokens"]),
+        }
+
 
 logger = logging.get_logger(__name__)
 

@@ -4,7 +4,7 @@ clues, and the caption match; also masked words of texts without images (VL-BERT
 questions among the texts (LXMERT, section 3.1.3).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -22,12 +22,12 @@ from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 
 from .answer_lists import Answers, fitted, read_answers
 from .caption_rows import to_rows
-from .exchanges import exchange_captions, exchange_features
 from .flipping import flip_some
 from .masked_task import MaskedTask
 from .masking import (
     REGION_PROBABILITY,
     WORD_PROBABILITY,
+    ChosenRegions,
     CoMasking,
     choose_regions,
     find_overlapping,
@@ -47,8 +47,159 @@ from .pretraining_losses import (
     text_word_labels,
     word_labels,
 )
-from .pretraining_regions import check_classes, place_regions, region_targets
-from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, pixel_arguments, region_arguments
+from .task import (
+    TEXT_AND_REGIONS,
+    Examples,
+    LossComponent,
+    Metric,
+    pixel_arguments,
+    region_arguments,
+)
+
+
+def region_targets(
+    candidates: Tensor, regions: Sequence[Any], chosen: Sequence[ChosenRegions], options: Any, wanted: RegionTargets
+) -> dict[str, Tensor]:
+    """Makes the targets of masked regions."""
+    masks = {
+        "predicted_regions": [each.predicted for each in chosen],
+        "masked_regions": [each.hidden for each in chosen],
+    }
+    targets = {
+        name: place_regions(candidates, values, candidates.new_zeros(candidates.shape))
+        for name, values in masks.items()
+    }
+    all_regions = wanted.normalizer is not None
+    labelled = candidates if all_regions else targets["predicted_regions"]
+    if wanted.classes and options.region_targets == "soft":
+        probs = [_class_probs(record) for record in regions]
+        empty = torch.zeros(*candidates.shape, probs[0].shape[1])
+        return {**targets, "region_label_probs": place_regions(candidates, probs, empty) * labelled[..., None]}
+    columns = []
+    if wanted.classes:
+        columns.append(
+            ("region_label", [_classes(r, options.background and wanted.background) for r in regions], "scores")
+        )
+    if wanted.attributes:
+        columns.append(("attribute_label", [_attributes(record) for record in regions], "attribute_scores"))
+    for name, values, scores in columns:
+        labels = place_regions(candidates, values, torch.full(candidates.shape, UNLABELLED))
+        targets[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
+        if all_regions:
+            weights = [_scores(record, scores) for record in regions]
+            targets[f"{name}_weights"] = place_regions(candidates, weights, torch.zeros(candidates.shape))
+    return targets
+
+
+def check_classes(targets: dict[str, Tensor], known: int) -> None:
+    """Raises ValueError if the regions have other classes than the `known` ones that the model predicts."""
+    probs = targets.get("region_label_probs")
+    labels = targets.get("region_labels")
+    classes = known if labels is None or not labels.numel() else max(known, int(labels.max()) + 1)
+    if probs is not None:
+        classes = probs.shape[-1]
+    if classes != known:
+        raise ValueError(
+            f"the regions have {classes} detector classes or more, but model.config.region_classes is {known}: "
+            "set it to the number of classes of the detector (plus background, if it has this class)"
+        )
+
+
+def place_regions(candidates: Tensor, values: Sequence[np.ndarray], out: Tensor) -> Tensor:
+    """Writes the values of each image's regions into their columns of `out` (B, R, ...)."""
+    for row, columns, own in zip(out, candidates, values, strict=True):
+        row[columns] = torch.from_numpy(own[: int(columns.sum())]).to(row.dtype)
+    return out
+
+
+def _attributes(record: Any) -> np.ndarray:
+    if record.attributes is None:
+        raise ValueError(_missing(record, "attributes", "model.config.visual_attr_loss=true"))
+    return record.attributes
+
+
+def _scores(record: Any, name: str) -> np.ndarray:
+    values = getattr(record, name)
+    if values is None:
+        raise ValueError(_missing(record, f"{name} (confidence of the detector)", "model.config.visual_loss=released"))
+    return values
+
+
+def _classes(record: Any, background: bool) -> np.ndarray:
+    if record.classes is None:
+        raise ValueError(_missing(record, "detector classes", "options.region_targets=hard"))
+    return record.classes + int(background)
+
+
+def _class_probs(record: Any) -> np.ndarray:
+    if record.class_probs is None:
+        raise ValueError(_missing(record, "class probabilities (class_probs)", "options.region_targets=soft"))
+    return record.class_probs
+
+
+def _missing(record: Any, what: str, option: str) -> str:
+    return (
+        f"image {record.image_id}: the region table has no {what}, but {option} needs them: import or extract "
+        "features with them, or set options.regions=false"
+    )
+
+
+DRAWS = 1000  # captions to draw before the split counts as one with a single image
+
+
+def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Sequence[np.ndarray]) -> list[Any]:
+    """Replaces the features of regions by those of random regions of other images of the split."""
+    if examples.find_regions is None or any(record.features is None for record in regions):
+        raise ValueError("options.regions_exchanged needs region features (data.regions): set it to 0")
+    split = examples.split or examples.rows
+    shown = []
+    for row, record, mask in zip(examples.rows, regions, exchanged, strict=True):
+        if mask.any():
+            rng = examples.generator(f"{row['caption_id']} exchanged regions")
+            features = record.features.copy()
+            for place in np.flatnonzero(mask):
+                features[place] = _draw_other_feature(row, split, examples.find_regions, rng)
+            record = replace(record, features=features)
+        shown.append(record)
+    return shown
+
+
+def _draw_other_feature(
+    row: Row,
+    split: Sequence[Columns],
+    find_regions: Callable[[Columns], Any],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Draws the feature of a region of another image of the split."""
+    for _ in range(DRAWS):
+        other = draw_other_row(row, split, rng, "options.regions_exchanged")
+        features = find_regions(other).features
+        if len(features):
+            return features[int(rng.integers(len(features)))]
+    raise ValueError(f"found no regions in {DRAWS} other images: set options.regions_exchanged=0")
+
+
+def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
+    """Replaces captions, with probability 0.5, by captions of other images of the split."""
+    pairs = [
+        (row["text"], 1)
+        if rng.random() < 0.5
+        else (draw_other_row(row, examples.split or examples.rows, rng, "options.relationship")["text"], 0)
+        for row, rng in zip(examples.rows, generators, strict=True)
+    ]
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+def draw_other_row(row: Row, split: Sequence[Columns], rng: np.random.Generator, option: str) -> Columns:
+    """Draws a row of another image of the split."""
+    for _ in range(DRAWS):
+        other = split[int(rng.integers(len(split)))]
+        if other["image_id"] != row["image_id"]:
+            return other
+    raise ValueError(
+        f"found no caption of an image other than {row['image_id']!r} in {len(split)} rows: {option} needs several "
+        "images"
+    )
 
 
 @dataclass(frozen=True)

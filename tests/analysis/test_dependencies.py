@@ -10,8 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grounded_attention.analysis.dependencies import phrase_head, relation_examples
-from grounded_attention.analysis.dependency_parses import align_words, read_conllu, spacy_parses
+from grounded_attention.analysis.dependency_parses import (
+    align_words,
+    phrase_head,
+    read_conllu,
+    relation_examples,
+    spacy_parses,
+)
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing.phrase import Phrase
 

@@ -12,7 +12,7 @@ from torch import nn
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, perturb
 from grounded_attention.analysis.relevancy import MAPS, ReadOut
 from grounded_attention.modeling.attention_calls import one_stream_calls
-from grounded_attention.pages.perturbation_figure import perturbation_figure
+from grounded_attention.pages.figures import perturbation_figure
 
 pytestmark = pytest.mark.drawn_figures
 

@@ -14,11 +14,13 @@ from multiprocess import Pool
 from safetensors.torch import load_file, save_file
 
 from grounded_attention.commands import main
-from grounded_attention.commands.command_line import explain_error, make_parser, run
-from grounded_attention.commands.number_options import (
+from grounded_attention.commands.command_line import (
+    explain_error,
+    make_parser,
     not_negative,
     positive,
     processes,
+    run,
     seed_number,
     share,
 )

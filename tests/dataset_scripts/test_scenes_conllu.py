@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from grounded_attention.analysis.dependencies import relation_examples
-from grounded_attention.analysis.dependency_parses import read_conllu
+from grounded_attention.analysis.dependency_parses import read_conllu, relation_examples
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.scenes.annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Mention

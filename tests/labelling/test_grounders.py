@@ -7,10 +7,15 @@ import torch
 from PIL import Image
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.labelling.attention import AttentionGrounder
-from grounded_attention.labelling.florence import TASK, FlorenceGrounder, written_probability
-from grounded_attention.labelling.grounder import Example, Selection, SimulatedGrounder
-from grounded_attention.labelling.zero_shot import ZeroShotGrounder, clean, load_zero_shot
+from grounded_attention.labelling.grounder import AttentionGrounder, Example, Selection, SimulatedGrounder
+from grounded_attention.labelling.zero_shot import (
+    TASK,
+    FlorenceGrounder,
+    ZeroShotGrounder,
+    clean,
+    load_zero_shot,
+    written_probability,
+)
 from grounded_attention.modeling.caption_phrases import find_phrases
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.metrics.phrase_recall import PhraseRecall, first_hit
+from grounded_attention.tasks.phrase_grounding import PhraseRecall, first_hit
 from grounded_attention.tasks.referring_expressions import is_right
 from grounded_attention.utils.boxes import box_iou, enclosing_box
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.space.loading import LONGEST_TEXT, Captures, VisitorError, open_picture
-from grounded_attention.space.regions import NO_SECOND, caption_phrases, regions_page
+from grounded_attention.space.page import NO_SECOND, caption_phrases, regions_page
 from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, read_scenes
 from grounded_attention.utils import open_images
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grounded_attention.supervision import get_method
-from grounded_attention.supervision.losses import TARGET_LOSSES, uniform_rows
+from grounded_attention.supervision.method import TARGET_LOSSES, uniform_rows
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.pretraining import stack_batches
 from tests.helpers.exported import MAKERS, SIZES, draw_inputs, model_inputs

@@ -10,7 +10,7 @@ import torch
 from grounded_attention import get_method
 from grounded_attention.supervision import row_states
 from grounded_attention.supervision.layer_losses import sum_layers
-from grounded_attention.supervision.losses import uniform_rows
+from grounded_attention.supervision.method import uniform_rows
 from grounded_attention.supervision.row_states import RowStates, layers_at_once, stack_states
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, ScoreMask
 from tests.helpers.supervision_models import bert, embeddings, supervised

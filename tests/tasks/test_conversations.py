@@ -15,9 +15,13 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.before_answers import BEFORE_ANSWER
-from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat, score
-from grounded_attention.tasks.region_words import count_region_words
+from grounded_attention.tasks.grounded_generation import (
+    BEFORE_ANSWER,
+    GroundedGenerationOptions,
+    count_region_words,
+    make_chat,
+    score,
+)
 from grounded_attention.tasks.task import Examples
 from tests.helpers.tiny_scenes import tiny_scenes
 

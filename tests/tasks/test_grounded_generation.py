@@ -11,12 +11,12 @@ from datasets import Dataset
 from PIL import Image
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.metrics.answer_likelihood import AnswerLikelihood
 from grounded_attention.processing.box_dialects import BOX_DIALECTS
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.generated_answers import generate_answers, prompt_inputs, score_generated
 from grounded_attention.tasks.grounded_generation import (
+    AnswerLikelihood,
     GroundedGenerationOptions,
     language_loss,
     make_chat,

@@ -13,8 +13,12 @@ from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions
-from grounded_attention.tasks.region_words import SCALE, count_region_words, region_word_loss
+from grounded_attention.tasks.grounded_generation import (
+    SCALE,
+    GroundedGenerationOptions,
+    count_region_words,
+    region_word_loss,
+)
 from grounded_attention.tasks.task import Examples
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vlm_models import make_model

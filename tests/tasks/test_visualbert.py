@@ -14,10 +14,10 @@ from transformers import BertTokenizer, set_seed
 
 from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.families import FAMILIES
-from grounded_attention.metrics.phrase_recall import RANKS, PhraseRecall, first_hit
 from grounded_attention.modeling import VisualBERTConfig, VLBertConfig
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.phrase_grounding import RANKS, PhraseRecall, first_hit
 from grounded_attention.training.loop.data import Collator, check_regions
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS

@@ -11,8 +11,7 @@ from transformers import AutoModelForPreTraining
 
 from grounded_attention.commands import pseudo_ground
 from grounded_attention.training.loop.trainer import GroundingTrainer
-from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
-from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, recipe_yaml
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe
 

@@ -15,8 +15,7 @@ from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.publish.card_results import eval_entries
 from grounded_attention.training.publish.card_snippets import move_card
 from grounded_attention.training.publish.model_card import progress_card
-from grounded_attention.training.recipes.recipe import load_recipe
-from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from grounded_attention.training.recipes.recipe import load_recipe, recipe_yaml
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 

@@ -8,8 +8,7 @@ import torch
 
 from grounded_attention.training.experiments.arguments import training_arguments
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.loop.learning_rates import map_learning_rates
-from grounded_attention.training.loop.trainer import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments, map_learning_rates
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.tiny_trainer import make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model

@@ -7,7 +7,7 @@ from PIL import Image
 from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
 from grounded_attention.pages.figures import HEADS
-from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
+from grounded_attention.training.experiments.trainers import PictureTracking, tracks_pictures
 
 
 class Received:

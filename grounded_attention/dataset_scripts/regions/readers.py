@@ -5,18 +5,184 @@ A format is a function from a path to an iterator of `SourceRecord`, registered 
 request only, so that a damaged one can be skipped and a known one costs no decoding.
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import codecs
+import logging
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.utils.bounded_files import AnyPath, open_data
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
+from grounded_attention.dataset_scripts.files.records import id_text
+from grounded_attention.utils.bounded_files import AnyPath, FileError, open_data, parse_json
 
 from .reader_h5 import read_h5
-from .reader_json import read_vl_bert_zip, split_zip_path
 from .reader_lmdb import read_lmdb
-from .reader_records import FEATURE_SIZE, SourceRecord
-from .reader_tsv import BUTD_FIELDS, LXMERT_FIELDS, read_butd_tsv, read_lxmert_tsv
+from .reader_records import (
+    FEATURE_SIZE,
+    MAX_RECORD_BYTES,
+    SourceRecord,
+    check_length,
+)
 from .rows import Regions
+
+logger = logging.getLogger(__name__)
+
+BUTD_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+BUTD_OPTIONAL = "cls_prob"
+LXMERT_FIELDS = (
+    "img_id",
+    "img_h",
+    "img_w",
+    "objects_id",
+    "objects_conf",
+    "attrs_id",
+    "attrs_conf",
+    "num_boxes",
+    "boxes",
+    "features",
+)
+
+
+def read_butd_tsv(path: Path) -> Iterator[SourceRecord]:
+    """Reads a bottom-up-attention tsv: image_id, image_w, image_h, num_boxes, boxes, features[, cls_prob].
+
+    Boxes are pixels of the original image. Arrays are base64 of little-endian float32. ViLBERT's extractor writes the
+    seventh field, (n, C) class probabilities with background as column 0: `classes` is the argmax over the other
+    columns, counted from 0, and `scores` is its probability; `class_probs` keeps all C columns.
+    """
+    return _records(path, BUTD_FIELDS)
+
+
+def read_lxmert_tsv(path: Path) -> Iterator[SourceRecord]:
+    """Reads an LXMERT tsv; note that its height precedes its width.
+
+    Fields: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes, boxes, features. Boxes are
+    pixels of the original image. Arrays are base64 of little-endian float32, ids of int64. `objects_id` has no
+    background class (0 is the first object), so it is kept unchanged.
+    """
+    return _records(path, LXMERT_FIELDS)
+
+
+def _records(path: Path, names: Sequence[str]) -> Iterator[SourceRecord]:
+    """Yields the rows of a tsv file. Fields are ids, numbers and base64, never quoted, so each line is a row."""
+    with open_data(path) as file:
+        refuse_if(not file.peek(1), "the file is empty", file=path, expected="one image a line", hint="copy it again")
+        for row, line in enumerate(_lines(file), start=1):
+            # Some copies end in an empty line, and some rows in CRLF.
+            content = line.rstrip(b"\r\n")
+            if content := content.removeprefix(codecs.BOM_UTF8) if row == 1 else content:
+                image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace")
+                decode = partial(_decode, content, names)
+                yield SourceRecord(path, row, id_text(image_id), len(line), decode, exact=True)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(MAX_RECORD_BYTES):
+        if len(line) == MAX_RECORD_BYTES:
+            raise DataError(
+                "a line is too long for a row", file=file.name, hint="check that this is the format of the file"
+            )
+        if not line.endswith(b"\n"):
+            logger.warning("%s: the last line has no end, so the file may be cut", file.name)
+        yield line
+
+
+def _decode(line: bytes, names: Sequence[str]) -> dict[str, bytes]:
+    values = line.split(b"\t")
+    # Some copies have a tab at the end of the line, which has no meaning.
+    if values[-1] == b"" and len(values) > len(names):
+        values.pop()
+    known = [*names, BUTD_OPTIONAL] if names == BUTD_FIELDS and len(values) == len(names) + 1 else names
+    if len(values) != len(known):
+        hint = "the row is torn, or the file has another format"
+        raise DataError(
+            "wrong number of fields", found=len(values), expected=f"{len(names)} ({', '.join(names)})", hint=hint
+        )
+    try:
+        values[0].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError("image id is not UTF-8", found=values[0]) from error
+    return dict(zip(known, values, strict=True))
+
+
+IN_ZIP = ".zip@"
+# What `zipfile` raises for damaged content; a ValueError for a name that is not UTF-8, a RuntimeError (of which
+# NotImplementedError is one) for an encrypted file or a version or method that it does not know.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+
+
+def split_zip_path(path: AnyPath) -> tuple[Path, str]:
+    """Splits VL-BERT's notation for a folder inside a zip, `x.zip@/a/1.json`, into `x.zip` and `a/1.json`."""
+    archive, mark, place = str(path).partition(IN_ZIP)
+    if mark:
+        return (Path(f"{archive}.zip"), place.strip("/"))
+    return (Path(path), "")
+
+
+def read_vl_bert_zip(path: Path) -> Iterator[SourceRecord]:
+    """Reads VL-BERT's `<image id>.json` files: a zip of them, `x.zip@/folder` in one, a folder, or one file.
+
+    Fields: `image_w`, `image_h`, `num_boxes`, `boxes` (pixels of the original image), `features`, optionally `classes`
+    (n, 1601) and `attrs` (n, 401), both with background as column 0. Arrays are base64 of little-endian float32. The
+    image id is the name of the file, by which VL-BERT finds it. Regions keep the file's order (VL-BERT's own loader
+    sorts them by confidence). `image_box_feature`, the feature of the whole image, is dropped, since a table holds
+    detected regions only.
+    """
+    source, place = split_zip_path(path)
+    if source.is_dir() or not zipfile.is_zipfile(source):
+        files = sorted(source.rglob("*.json")) if source.is_dir() else [source]
+        for row, file in enumerate(files, start=1):
+            yield SourceRecord(file, row, file.stem, file.stat().st_size, partial(_read_file, file))
+        return
+    with _open_zip(source) as archive:
+        members = [member for member in archive.infolist() if _is_chosen(member.filename, place)]
+        if not members:
+            raise DataError("no JSON files", file=source, where=place or None, expected="<image id>.json")
+        for row, member in enumerate(members, start=1):
+            decode = partial(_read_member, archive, member)
+            stem = PurePosixPath(member.filename).stem
+            yield SourceRecord(source, row, stem, member.compress_size, decode, member.filename)
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except ZIP_ERRORS as error:
+        raise DataError("damaged zip archive", file=path, found=str(error), hint="copy or unpack it again") from error
+
+
+def _is_chosen(name: str, place: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return (
+        name.endswith(".json") and "__MACOSX" not in parts and (f"/{name}/").startswith(f"/{place}/" if place else "/")
+    )
+
+
+def _read_file(path: Path) -> Any:
+    with open_data(path) as file:
+        return _parse(file.read(MAX_RECORD_BYTES + 1))
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    try:
+        with archive.open(member) as file:
+            content = file.read(MAX_RECORD_BYTES + 1)
+    except ZIP_ERRORS as error:
+        raise DataError("damaged file in the zip", found=str(error)) from error
+    return _parse(content)
+
+
+def _parse(content: bytes) -> Any:
+    check_length(content)
+    try:
+        return parse_json(content, "record")
+    except FileError as error:
+        raise DataError("not JSON", found=str(error)[:200], hint="the file is cut or damaged") from error
+
 
 __all__ = ["FEATURE_SIZE", "READERS", "SourceRecord", "read_regions", "recognise", "source_records", "source_size"]
 

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .outlines import hull
+from grounded_attention.dataset_scripts.rows.raw import hull
+
 from .raw import Boxes, RawBox, RowError, first_of, trimmed
 from .readings import PIXELS, Reading, Readings
 

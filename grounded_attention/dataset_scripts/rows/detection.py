@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from grounded_attention.dataset_scripts.rows.raw import around
 from grounded_attention.utils.whole_words import whole_words
 
 from .columns import TEXT_NAMES, XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, Columns, Context, boxes_of, each_text, make_row
 from .masks import MASK_NAMES
-from .outlines import around
 from .questions import WORD_NAMES
 from .raw import (
     BOX_NAMES,

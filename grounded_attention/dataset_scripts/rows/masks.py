@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from grounded_attention.dataset_scripts.rows.raw import around
 from grounded_attention.utils.masks import mask_corners, read_mask
 from grounded_attention.utils.named_types import Columns
 from grounded_attention.utils.open_images import open_image
 
-from .outlines import around
 from .raw import RowError, plain, structured
 from .readings import Size
 

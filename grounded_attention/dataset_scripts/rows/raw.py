@@ -4,7 +4,7 @@
 import ast
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -18,8 +18,35 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import known_values
 from grounded_attention.utils.named_types import Columns, Fields
 
-from .outlines import hull
 from .readings import PIXELS, Reading, Readings, Size
+
+
+def around(
+    points: Iterable[Sequence[float]],
+    degrees: float = 0,
+    pivot: Sequence[float] | None = None,
+    size: Sequence[float] | None = None,
+) -> list[float]:
+    """The box around points. Those that are turned about their middle or `pivot` are cut at the edge of a picture of
+    this size, which their box may leave where the thing itself does not."""
+    corners = np.array([*points], dtype=np.float64)  # (P, 2)
+    if degrees:
+        cos = np.cos(np.radians(degrees))
+        sin = np.sin(np.radians(degrees))
+        middle = corners.mean(axis=0) if pivot is None else np.array(pivot)
+        corners = np.clip((corners - middle) @ [[cos, sin], [-sin, cos]] + middle, 0, size)
+    return [*map(float, corners.min(axis=0)), *map(float, corners.max(axis=0))]
+
+
+def hull(numbers: Sequence[Any]) -> list[float]:
+    """The box around corners x, y, x, y ..."""
+    return around(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def corners_of(x: float, y: float, width: float, height: float) -> list[tuple[float, float]]:
+    """The corners of an upright rectangle."""
+    return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
+
 
 # Names of columns with four numbers, or with lists of them, in the order in which they are looked for.
 BOX_NAMES = (

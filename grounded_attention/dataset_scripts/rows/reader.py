@@ -4,11 +4,17 @@
 import logging
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.masks import run_lengths
@@ -20,13 +26,86 @@ from .columns import IMAGE_NAMES, TEXT_NAMES, Context
 from .detection import OBJECT_NAMES, has_no_objects
 from .masks import find_mask, unite_masks
 from .opening import open_source
-from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
-from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, Rows, plain, structured
-from .readings import FORMAT, Decision, Reading, Readings, Sample, Size, UnclearBoxes, decide, parse_reading
+from .pictures import (
+    MissingPicture,
+    Pictures,
+    UnreadablePicture,
+    picture_digest,
+)
+from .raw import (
+    BOX_NAMES,
+    NESTED,
+    RawBox,
+    RawPhrase,
+    RawRow,
+    RowError,
+    Rows,
+    named_sides,
+    plain,
+    structured,
+)
+from .readings import (
+    FORMAT,
+    Decision,
+    Reading,
+    Readings,
+    Sample,
+    Size,
+    UnclearBoxes,
+    decide,
+    parse_reading,
+)
 from .report import RowsReport
 from .shapes import NO_OBJECTS, OF_A_TOOL, Shape, find_shape
 from .sources import Source, in_words, split_name
-from .unread import UNREAD, unread_places
+
+UNREAD = "it looks like boxes, points, masks or marks and is not read"
+_NAME = re.compile(
+    r"box|rect|polygon|quad|outline|contour|points?(?![a-z])|coordinate|region|geometry|trace|\b(?:roi|rois|corners)\b",
+    re.IGNORECASE,
+)
+_MASK = re.compile(r"mask|segmentation|\brles?\b|polygon", re.IGNORECASE)
+_MARK = re.compile(r"<\|?(?:box|quad|det|point|points|loc_?\d+|patch_index_\d+)(?:_start)?[\s|>]")
+_LOOKED_AT = 64  # entries of a list
+
+
+def unread_places(record: Columns, made: Sequence[RawRow]) -> list[str]:
+    """The columns that say where something is, of a record whose rows have no box; else those of masks, of rows that
+    have no mask.
+    """
+    phrases = [phrase for row in made for phrase in row.phrases]
+    if any(each.mask is not None or any(box.mask is not None for box in each.boxes) for each in phrases):
+        return []
+    names = dict.fromkeys(_places({key: each for key, each in record.items() if key not in IMAGE_NAMES}, ""))
+    has_boxes = any(each.boxes or each.regions is not None for each in phrases)
+    return [name for name in names if not has_boxes or _MASK.search(name.rpartition(".")[2])]
+
+
+def _places(value: Any, name: str) -> Iterator[str]:
+    last = name.rpartition(".")[2]
+    if isinstance(value, str):
+        with suppress(RowError):
+            value = structured(value, name)
+    if isinstance(value, dict):
+        if named_sides(value) or None not in (value.get("x"), value.get("y")):
+            yield name or "columns of sides"
+        if value.get("bytes") and (_MASK.search(last) or last == "gt"):
+            yield name
+        for key, each in value.items():
+            yield from _places(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and value and all(isinstance(each, (int, float)) for each in value):
+        if len(value) in (4, 8) or ((_NAME.search(last) or _MASK.search(last)) and len(value) > 1):
+            yield name
+    elif isinstance(value, list):
+        for each in value[:_LOOKED_AT]:
+            yield from _places(each, name)
+    elif isinstance(value, str):
+        is_file = last == "gt" and value.lower().endswith(SUFFIXES)
+        if _MARK.search(value) or is_file or (_MASK.search(last) and len(value.split()) == 1):
+            yield name
+    elif _MASK.search(last) and isinstance(value, (bytes, np.ndarray, Image.Image)):
+        yield name
+
 
 logger = logging.getLogger(__name__)
 

@@ -4,6 +4,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grounded_attention.dataset_scripts.rows.raw import hull
+
 from .columns import (
     TEXT_NAMES,
     XYWH_PIXELS,
@@ -17,7 +19,6 @@ from .columns import (
     has_boxes,
 )
 from .masks import MASK_NAMES
-from .outlines import hull
 from .questions import evidence_of
 from .raw import BOX_NAMES, RowError, Rows, first_of, items, read_boxes, size_of, structured, texts_of
 from .readings import Readings

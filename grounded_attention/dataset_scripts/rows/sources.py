@@ -2,6 +2,7 @@
 """Records of files with rows, and of data sets of `datasets`."""
 
 import csv
+import hashlib
 import json
 import re
 from collections import Counter
@@ -24,6 +25,16 @@ from grounded_attention.utils.named_types import Columns
 
 from .raw import RowError
 from .readings import Readings
+
+# The part of the images that is held out where rows are trained on.
+HELD_OUT = 0.1
+
+
+def image_order(image_id: str, seed: int = 0) -> int:
+    """A number below 2**64 that looks random, by which images are shuffled."""
+    digest = hashlib.sha256(f"{seed}\0{image_id}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
 
 LONGEST_ROW = 2**25  # characters of CSV; a field may hold a picture
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.tasks import Task
-from grounded_attention.training.loop.learning_rates import MAPPING
 from grounded_attention.training.loop.length_batches import LENGTH
-from grounded_attention.training.loop.trainer import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import MAPPING, GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.process_group import shares_memory

@@ -1,19 +1,73 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pictures and regions with their evidence kept, masked, or replaced by what another picture has there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
-from grounded_attention.metrics.evidence import KEPT, MASKED, REPLACED, WHOLE
+from grounded_attention.metrics.significance import Estimate, estimate_ratio
 from grounded_attention.utils.boxes import covered_shares
 from grounded_attention.utils.named_types import Row
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
+
+WHOLE = "whole"
+CHANGED = KEPT, MASKED, REPLACED = "kept", "masked", "replaced"
+VIEWS = (WHOLE, *CHANGED)
+
+
+def evidence_metrics(
+    right: Mapping[str, Sequence[float]],
+    image_ids: Sequence[str],
+    heads: npt.ArrayLike | None = None,
+    chance: npt.ArrayLike | None = None,
+) -> dict[str, Estimate]:
+    """Scores N questions; `right`: view of `VIEWS` -> whether each answer is right, 0 or 1.
+
+    Of attention, `heads` (N, H) is the share of the question's grounded words whose most attended region is evidence,
+    NaN for a question without such words, which counts for the answers alone, and `chance` (N,) that of a random
+    region, below 1. Returned are `accuracy` and that of each view, `dependence`; with attention also `attention` (of
+    the head that is best on the images of the other half), `agreement` (questions in which most words look at the
+    evidence where the answer depends on it, and do not where it does not), and `evidence_score`.
+    """
+    views = {view: np.asarray(right[view], dtype=float) for view in VIEWS}
+    dependence = views[KEPT] - (views[MASKED] + views[REPLACED]) / 2
+    estimates = {
+        "accuracy" if view == WHOLE else f"accuracy, {view}": estimate_ratio(values, None, image_ids)
+        for view, values in views.items()
+    }
+    estimates["dependence"] = estimate_ratio(dependence, None, image_ids)
+    if heads is None or chance is None:
+        return estimates
+    looked = best_head(np.asarray(heads, dtype=float), image_ids)
+    lucky = np.asarray(chance, dtype=float)
+    known = ~np.isnan(looked) & (lucky < 1)
+    if not known.any():
+        return estimates
+    images = np.asarray(image_ids)[known].tolist()
+    looked = looked[known]
+    depends = dependence[known]
+    above = (looked - lucky[known]) / (1 - lucky[known])
+    estimates["attention"] = estimate_ratio(looked, None, images)
+    estimates["agreement"] = estimate_ratio((looked > 0.5) == (depends > 0), None, images)
+    estimates["evidence_score"] = estimate_ratio(depends * above, None, images)
+    return estimates
+
+
+def best_head(heads: np.ndarray, image_ids: Sequence[str]) -> np.ndarray:
+    """(N,) the values (N, H) of the head that is best on the other half of the images: one that was chosen on the same
+    questions would look better than it is."""
+    _, image = np.unique(np.asarray(image_ids), return_inverse=True)
+    sides = np.random.default_rng(0).permutation(image.max() + 1)[image] % 2
+    means = [np.nanmean(heads[sides == side], 0) if (sides == side).any() else None for side in (0, 1)]
+    chosen = [int(np.argmax(np.nan_to_num(each))) if each is not None else 0 for each in means]
+    return np.where(sides == 0, heads[:, chosen[1]], heads[:, chosen[0]])
+
 
 INSIDE = 0.5  # of a region's area in the evidence, from which it is evidence
 Boxes = Sequence[Sequence[float]]

@@ -16,8 +16,8 @@ from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
-from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_jobs
+from grounded_attention.training.loop.trainer import plain_bars
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
 from grounded_attention.training.recipes.recipe import (

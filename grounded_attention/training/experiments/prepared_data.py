@@ -18,7 +18,7 @@ from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
 from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.rows.splitting import HELD_OUT, image_order
+from grounded_attention.dataset_scripts.rows.sources import HELD_OUT, image_order
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.tasks import TASKS, Task

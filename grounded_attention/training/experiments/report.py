@@ -26,8 +26,7 @@ from grounded_attention.pages.tables import (
 )
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.recipes.adapters import read_model_config
-from grounded_attention.training.recipes.recipe import Recipe
-from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from grounded_attention.training.recipes.recipe import Recipe, recipe_yaml
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.named_types import Columns, Fields
 from grounded_attention.utils.whole_files import write_text

@@ -39,7 +39,6 @@ from grounded_attention.families import VLM
 from grounded_attention.heads.heads_file import find_file
 from grounded_attention.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.metrics.amber import Described, description_metrics, load_word_tools
-from grounded_attention.metrics.evidence import CHANGED, VIEWS, WHOLE, evidence_metrics
 from grounded_attention.metrics.gqa_scores import GROUNDED
 from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
@@ -47,6 +46,7 @@ from grounded_attention.metrics.significance import Estimate
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels, meant_box
+from grounded_attention.training.experiments.evidence import CHANGED, VIEWS, WHOLE, evidence_metrics
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.named_types import Columns, Fields, Row

@@ -2,16 +2,22 @@
 """Makes the Trainer of one method of a recipe."""
 
 import pickle
+import tempfile
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from transformers import PreTrainedModel, set_seed
+import numpy as np
+from PIL import Image
+from transformers import PreTrainedModel, Trainer, TrainerCallback, set_seed
+from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.metrics.classification import AlignmentAccuracy
 from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.pages.figures import HEADS, heads_figure
 from grounded_attention.supervision import GroundingAlignment, supervise
 from grounded_attention.supervision.soft_attention import tell_anchor
 from grounded_attention.supervision.supervise import find_calls
@@ -19,7 +25,6 @@ from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.loop.resume import prepare_resume
-from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.training.recipes.methods import recipe_method
@@ -29,8 +34,50 @@ from grounded_attention.utils.whole_files import write_json
 
 from .arguments import training_arguments
 from .measuring import measured_splits
-from .models import check_pixels, check_width, fit_tokenizer, load_model, make_model
+from .models import (
+    check_pixels,
+    check_width,
+    fit_tokenizer,
+    load_model,
+    make_model,
+)
 from .prepared_data import PreparedData
+
+
+class PictureTracking(TrainerCallback):
+    """Sends pictures after each evaluation that has measured heads."""
+
+    def __init__(self, trainer: Trainer, name: str, layers: Sequence[str]):
+        self.trainer = trainer
+        self.name = name
+        self.layers = list(layers)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        measured = [entry for entry in state.log_history if HEADS in entry and entry["step"] == state.global_step]
+        if state.is_world_process_zero and measured:
+            key = "eval_text_to_region_chance"
+            chance = next((entry[key] for entry in reversed(state.log_history) if key in entry), 0.0)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "heads.png")
+                heads_figure({self.name: measured[-1][HEADS]}, chance, path, self.layers)
+                send_picture(self.trainer, "heads", path, state.global_step)
+
+
+def tracks_pictures(trainer: Trainer) -> bool:
+    """Whether a program that shows pictures receives the logs of a Trainer."""
+    kinds = (TensorBoardCallback, TrackioCallback)
+    return any(isinstance(callback, kinds) for callback in trainer.callback_handler.callbacks)
+
+
+def send_picture(trainer: Trainer, name: str, path: Path, step: int) -> None:
+    """Sends a picture to TensorBoard and trackio, whichever of them receives the logs."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
+            pixels = np.asarray(Image.open(path, formats=["PNG"]).convert("RGB"))
+            callback.tb_writer.add_image(name, pixels, step, dataformats="HWC")
+        if isinstance(callback, TrackioCallback):
+            trackio = cast(Any, callback)._trackio
+            trackio.log({name: trackio.Image(str(path), caption=f"step {step}"), "train/global_step": step})
 
 
 def make_trainer(

@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The Trainer: task losses plus attention supervision with exact counts, and streaming evaluation."""
 
+import difflib
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import datasets
+import huggingface_hub
 import torch
+import transformers
 from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, gather_object
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Sampler, Subset
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
+from transformers.trainer_callback import ProgressCallback
 
 from grounded_attention.families import find_family
 from grounded_attention.metrics.item_scores import interleave
@@ -25,19 +32,74 @@ from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
+from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.named_types import Batch, Fields
-from grounded_attention.utils.progress import with_progress
+from grounded_attention.utils.progress import is_quiet, with_progress
 
 from .checkpoint import rotate, seal
 from .data import CUT_ROWS, Collator, count_components
 from .finite_steps import FiniteTrainer, spread_nan
 from .grounding_collator import COUNTS
-from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
-from .progress import TrainingBar
 from .resume import load_unlogged, save_step, save_unlogged
 from .trainer_mixin import GroundingTrainerMixin, logger
+
+MAPPING = "learning_rate_mapping"
+# Parts that DataParallel, torch.compile, FSDP and activation checkpointing add to the names of weights.
+WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+
+
+def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[str, float]) -> None:
+    """Moves the weights that a pattern matches to a new parameter group, which differs only in its learning rate."""
+    named = [(WRAPPERS.sub("", name), weight) for name, weight in model.named_parameters()]
+    patterns = {
+        id(weight): next((pattern for pattern in mapping if re.search(pattern, name)), None) for name, weight in named
+    }
+    taken = set()
+    for group in list(optimizer.param_groups):
+        for pattern, rate in mapping.items():
+            own = [weight for weight in group["params"] if patterns.get(id(weight)) == pattern]
+            if own:
+                group["params"] = [weight for weight in group["params"] if patterns.get(id(weight)) != pattern]
+                optimizer.add_param_group({**group, "params": own, "lr": rate})
+                taken.add(pattern)
+    for pattern in mapping:
+        if pattern not in taken:
+            _refuse(pattern, [name for name, weight in named if weight.requires_grad])
+
+
+def _refuse(pattern: str, names: list[str]) -> None:
+    close = difflib.get_close_matches(pattern, names, n=1, cutoff=0.0)
+    raise RecipeError(
+        f"training.{MAPPING}: {pattern!r} matches no trained weight, or an earlier pattern matches them all; the "
+        f"nearest name is {close[0]!r}"
+    )
+
+
+class TrainingBar(ProgressCallback):
+    """The bar of transformers, with the name of the run and its losses; of the logs it prints those of evaluations."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.training_bar is not None:
+            self.training_bar.set_description(args.run_name)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if any(name.startswith("eval_") for name in logs):
+            super().on_log(args, state, control, logs, **kwargs)
+        elif self.training_bar is not None and "loss" in logs:  # the log at the end has times and no loss
+            # The components are not weighted, so that methods can be compared; their sum with weights cannot.
+            parts = {name[5:]: value for name, value in logs.items() if name.startswith("loss_")}
+            self.training_bar.set_postfix(parts or {"loss": logs["loss"]}, refresh=False)
+
+
+def plain_bars(quiet: bool) -> None:
+    """Disables the progress bars of libraries if nothing shall show progress."""
+    if quiet or is_quiet():
+        datasets.disable_progress_bars()
+        huggingface_hub.utils.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
 
 
 @dataclass

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from annotated_types import Len
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -34,7 +35,18 @@ from grounded_attention.utils.named_types import Fields
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.project import find_recipe, recipe_summaries
-from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Processes, Section, Seed, Weight
+from grounded_attention.utils.schema import (
+    Count,
+    Index,
+    Indices,
+    Of,
+    Pair,
+    Processes,
+    Section,
+    Seed,
+    Weight,
+    plain_content,
+)
 
 # Which heads are supervised, one of these; `list` has pairs of layer and head.
 HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
@@ -392,3 +404,23 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
         raise RecipeError(f"{key}: {error}") from error
     except Exception as error:  # libraries raise any type for a value of another type, tokenizers a plain Exception
         raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {first_sentences(error)})") from error
+
+
+class _Plain(yaml.SafeDumper):
+    """A YAML dumper without aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def recipe_yaml(recipe: Recipe) -> str:
+    """The keys of a recipe that differ from the defaults, without the Hub keys."""
+    content = plain_content(recipe)
+    if recipe.start is not None:  # it shares everything else with the outer recipe
+        start = {key: value for key, value in content["start"].items() if key in START_KEYS}
+        start["data"] = {key: value for key, value in start.get("data", {}).items() if key not in PLACES}
+        content["start"] = start
+    for section in (content, content.get("start", {})):
+        if "training" in section:
+            section["training"] = without_hub(section["training"])
+    return yaml.dump(content, Dumper=_Plain, sort_keys=False, allow_unicode=True).strip()
