@@ -216,7 +216,9 @@ class AttentionGrounder:
     def _input(self, example: Example) -> Fields:
         spans = [(phrase.start, phrase.end) for phrase in example.phrases]
         known = {"caption": example.text, "phrases": spans, "regions": self.regions[example.image_id]}
-        return known if example.image is None else {**known, "image": example.image}
+        if example.image is None:
+            return known
+        return {**known, "image": example.image}
 
 
 def _by_phrase(example: Example, inputs: Batch, pointed: Sequence[Columns]) -> list[Candidates]:

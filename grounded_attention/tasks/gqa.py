@@ -65,7 +65,9 @@ class GQA(AnsweringTask):
         return [GQAScores(GROUP, self.score)]
 
     def worth(self, row: Row) -> dict[str, float]:
-        return {row["answer"]: 1.0} if row["answer"] else {}
+        if row["answer"]:
+            return {row["answer"]: 1.0}
+        return {}
 
     def collate(self, examples: Examples, processor: Any) -> Fields:
         """`questions` are what the metrics read of each row."""

@@ -279,7 +279,9 @@ def row_kind(row: Row) -> str:
         return CONVERSATION
     if "caption_id" in row:
         return CAPTION
-    return QUESTION if row.keys() & {"answer", "answers"} else EXPRESSION
+    if row.keys() & {"answer", "answers"}:
+        return QUESTION
+    return EXPRESSION
 
 
 def make_chat(row: Row, options: GroundedGenerationOptions, dialect: BoxDialect = BOX_DIALECTS["plain"]) -> Chat:

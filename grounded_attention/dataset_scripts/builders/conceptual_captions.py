@@ -94,7 +94,9 @@ class ConceptualCaptionsConfig(LocalConfig):
 
     def needed_files(self, split: str) -> list[Path]:
         names = FILES[self.name].get(split)
-        return [self.find(*names)] if names else []
+        if names:
+            return [self.find(*names)]
+        return []
 
     def check(self) -> None:
         self.id_format()

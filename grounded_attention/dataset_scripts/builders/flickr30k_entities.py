@@ -206,7 +206,9 @@ class Flickr30kEntitiesConfig(LocalConfig):
 
     def needed_files(self, split: str) -> list[Path]:
         files = EntitiesFiles.locate(self.data_dir)
-        return [] if files.split_folders else [files.root / f"{split}.txt", files.root / "UNRELATED_CAPTIONS"]
+        if files.split_folders:
+            return []
+        return [files.root / f"{split}.txt", files.root / "UNRELATED_CAPTIONS"]
 
 
 class Flickr30kEntities(LocalBuilder):

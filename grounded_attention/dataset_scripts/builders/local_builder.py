@@ -192,7 +192,8 @@ def _check_types(config: LocalConfig) -> None:
     kinds = typing.get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if field.name not in general:
             try:
                 TypeAdapter(kinds[field.name]).validate_python(value, strict=True)

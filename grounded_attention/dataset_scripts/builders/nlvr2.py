@@ -106,7 +106,9 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
 def _records(path: Path) -> Iterator[Record]:
     with open_data(path) as file:
         is_list = file.read(64).decode("utf-8-sig", "replace").lstrip().startswith("[")
-    return listed(path, HINT) if is_list else json_lines(path, HINT)
+    if is_list:
+        return listed(path, HINT)
+    return json_lines(path, HINT)
 
 
 def _read_identifier(record: Record) -> tuple[str, str]:

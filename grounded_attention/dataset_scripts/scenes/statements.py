@@ -47,7 +47,9 @@ class _Draft(NamedTuple):
         """The truth about a left and a right scene; None if it depends on what is undecided."""
         ways = [(False, True) if shown is None else (shown,) for shown in (self.shows(left), self.shows(right))]
         found = {self.truth(*way) for way in product(*ways)}
-        return found.pop() if len(found) == 1 else None
+        if len(found) == 1:
+            return found.pop()
+        return None
 
 
 Kind = Callable[[Scene, random.Random], _Draft]
@@ -133,7 +135,9 @@ def _count_in_side(scene: Scene, rng: random.Random) -> _Draft:
 
     def shows(scene: Scene) -> bool | None:
         counted = count_of(scene, meaning)
-        return None if counted is None else counted == number
+        if counted is None:
+            return None
+        return counted == number
 
     return _Draft(f"There {what} in the {side} {rng.choice(IMAGE_WORDS)}.", shows, SIDES[side], Content((noun,)))
 

@@ -49,7 +49,9 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
 
 def on_track(track: str | None, name: str) -> str:
     """The name of a metric on a track."""
-    return f"{track}_{name}" if track else name
+    if track:
+        return f"{track}_{name}"
+    return name
 
 
 def reported_split(numbers: Mapping[str, Fields]) -> str:

@@ -71,7 +71,9 @@ class Cell:
         if record != {"fingerprint": self.fingerprint}:
             return OTHER
         finished = (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
-        return FINISHED if finished else STARTED
+        if finished:
+            return FINISHED
+        return STARTED
 
 
 def plan_cells(study: Study) -> list[Cell]:

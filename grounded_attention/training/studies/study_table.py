@@ -218,7 +218,9 @@ def _notes(results: Columns, differences: Sequence[tuple[str, str, str, Columns]
 
 
 def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.1f}"
+    if value is None:
+        return MISSING
+    return f"{100 * value:.1f}"
 
 
 def _points(value: float) -> str:
