@@ -49,13 +49,16 @@ class Phrase:
 
 
 KEYS = tuple(each.name for each in fields(Phrase))
+# Keys of earlier versions, and of rows that they wrote.
+_FORMER = {"words": "text", "caption": "sentence", "message": "sentence", "entity_id": "entity"}
 
 
 def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: str, grounded: bool = False) -> Phrase:
     """Reads a phrase of a row.
 
     A mapping has the keys of [`Phrase`]. `start` and `end` may be missing if the text occurs once, as whole words, in
-    the sentence, or without `sentence` in all texts.
+    the sentence, or without `sentence` in all texts. As in earlier versions, an integer `text` is the `sentence`, and
+    `region` one of `regions`.
 
     Args:
         phrase (`Mapping` or `Phrase`): The phrase.
@@ -120,12 +123,24 @@ def known_values(phrase: Any, name: str) -> dict[str, Any]:
     values = phrase if isinstance(phrase, Mapping) else getattr(phrase, "__dict__", None)
     if values is None:
         raise ValueError(f"{name}: {phrase!r:.80} is not a dictionary; expected a list of phrases for every example.")
-    unknown = [key for key in values if key not in KEYS and values[key] is not None]
-    if unknown:
-        close = difflib.get_close_matches(str(unknown[0]), KEYS, n=1, cutoff=0.5)
-        meant = f"; did you mean {close[0]!r}?" if close else "."
-        raise ValueError(f"{name}: {unknown[0]!r} is no key of a phrase; known: {', '.join(KEYS)}{meant}")
-    return {key: value for key, value in values.items() if value is not None}
+    known_values: dict[str, Any] = {}
+    for key, value in values.items():
+        if value is None:
+            continue
+        if key == "text" and _is_integer(value):
+            key = "sentence"
+        elif key == "region":
+            key = "regions"
+            value = [value]
+        known = _FORMER.get(key, key)
+        if known not in KEYS:
+            close = difflib.get_close_matches(str(key), [*KEYS, *_FORMER], n=1, cutoff=0.5)
+            meant = f"; did you mean {_FORMER.get(close[0], close[0])!r}?" if close else "."
+            raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(KEYS)}{meant}")
+        if known in known_values:
+            raise ValueError(f"{name}: {key!r} says once more what {known!r} is; remove one of them.")
+        known_values[known] = value
+    return known_values
 
 
 def _is_integer(value: Any) -> bool:

@@ -2,6 +2,7 @@
 """Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
+from grounded_attention.processing.box_dialects import BOX_DIALECTS
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.named_types import Batch, Fields
 
@@ -46,8 +48,8 @@ def generate_answers(model: Any, tokenizer: Any, batch: Batch, length: int) -> d
     return {"generated": [text.strip() for text in texts]}
 
 
-def score_generated(batch: Batch) -> Scored:
-    """Scores generated answers.
+def score_generated(batch: Batch, scale: int = 1000) -> Scored:
+    """Scores generated answers. Boxes of rows without `box_dialect` are plain numbers up to `scale`.
 
     Of a box its overlap with the right one counts, and whether the point that the answer names, or the middle of its
     box, is in the right one (ScreenSpot's measure).
@@ -57,7 +59,7 @@ def score_generated(batch: Batch) -> Scored:
         name: [None] * len(columns[0])
         for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy")
     }
-    dialects = batch["box_dialect"]
+    dialects = batch.get("box_dialect") or [replace(BOX_DIALECTS["plain"], scale=scale)] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
     boxes: list[list[float] | None] = [None] * len(columns[0])
     lenient = [False] * len(columns[0])

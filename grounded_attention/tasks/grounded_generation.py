@@ -25,6 +25,7 @@ from grounded_attention.pages.failures import Judged
 from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.processing.phrase import known_values
 from grounded_attention.tasks import caption_rows
 from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Index, Section, Weight, check_names
@@ -274,7 +275,9 @@ class Chat:
 
 
 def row_kind(row: Row) -> str:
-    """What a row is, by its columns: a conversation, a caption, a question, or an expression with its box."""
+    """What a row is, by its columns: a conversation, a caption, a question, or an expression; or what `kind` says."""
+    if row.get("kind") in (CONVERSATION, CAPTION, QUESTION, EXPRESSION):
+        return str(row["kind"])
     if "messages" in row:
         return CONVERSATION
     if "caption_id" in row:
@@ -315,7 +318,7 @@ def make_chat(row: Row, options: GroundedGenerationOptions, dialect: BoxDialect 
 
 
 def _of_turn(phrases: Sequence[Columns], sentence: int) -> list[Fields]:
-    return [{**each, "sentence": sentence} for each in phrases]
+    return [{**known_values(each, "phrases"), "sentence": sentence} for each in phrases]
 
 
 def _make_turns(
@@ -517,3 +520,8 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
 
 
 TASK = GroundedGeneration()
+
+
+def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> Fields:
+    """The batch of rows for these options, see [`GroundedGeneration`]."""
+    return TASK.configure(options).collate(examples, processor)

@@ -30,6 +30,12 @@ def test_words_are_found_in_any_text_and_checked_against_a_span():
     assert read_phrase(phrase, TEXTS, "x") == phrase == find_phrases(TEXTS[0], [{"text": "red shirt"}])[0][0]
 
 
+def test_keys_of_earlier_versions_are_read():
+    assert read(text=1, start=4, end=7) == read(words="man", message=1) == read(caption=1, text="man")
+    assert read(text="runs", entity_id="5", types=None).entity == "5"
+    assert read(text="runs", region=2).regions == [2]
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -42,7 +48,8 @@ def test_words_are_found_in_any_text_and_checked_against_a_span():
         ({"text": "", "boxes": []}, ["start and end are None"]),
         ({"text": "man", "start": 3, "end": 6, "boxes": []}, ["'man'", "3 to 6", "'an '"]),
         ({"text": "man", "sentence": 2, "boxes": []}, ["sentence is 2", "2 text"]),
-        ({"text": "runs", "entity_id": "5", "boxes": []}, ["'entity_id'", "did you mean 'entity'"]),
+        ({"text": "runs", "words": "man", "boxes": []}, ["'words'", "once more", "'text'"]),
+        ({"text": "runs", "entities": "5", "boxes": []}, ["'entities'", "did you mean 'entity'"]),
         ({"text": "runs"}, ["neither boxes nor regions", "'boxes': []"]),
     ],
 )
