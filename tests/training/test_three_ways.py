@@ -42,7 +42,7 @@ def conversations() -> list[dict]:
             {"role": "user", "content": row.pop("prompt")},
             {"role": "assistant", "content": row.pop("completion")},
         ]
-        row["phrases"] = [{"text": each["words"], "boxes": each["boxes"]} for each in row["phrases"]]
+        row["phrases"] = [{"text": each["text"], "boxes": each["boxes"]} for each in row["phrases"]]
     return rows
 
 

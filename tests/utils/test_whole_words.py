@@ -80,14 +80,14 @@ def test_whole_words_are_found(text, words):
     found = [text[start:end] for start, end in whole_words(re.escape(words), text)]
     assert found == [words]
     assert [each.text for each in find_phrases(text, [words])[0]] == [words]
-    assert [each.text for each in locate(text, [words])[0]] == [words]
+    assert [each.text for each in locate(text, [words])] == [words]
     assert words in collated(text, words)
 
 
 @pytest.mark.parametrize(("text", "words"), PARTS)
 def test_parts_of_words_are_refused(text, words):
     assert not [*whole_words(re.escape(words), text)]
-    assert locate(text, [words]) == ([], 1)
+    assert locate(text, [words]) == []
     for look_up in (lambda: find_phrases(text, [words]), lambda: collated(text, words)):
         with pytest.raises(ValueError, match=re.escape(repr(words))):
             look_up()
