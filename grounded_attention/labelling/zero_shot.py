@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Zero-shot detectors of transformers as grounders: Grounding DINO, MM Grounding DINO, OWL-ViT, OWLv2.
+"""Models of transformers as grounders: Grounding DINO, MM Grounding DINO, OWL-ViT, OWLv2, and Florence-2.
 
 Shape letters: B captions, N boxes of the detector, T tokens, Q queries.
 """

@@ -8,12 +8,12 @@ from .alignment import sequence_pairs as sequence_pairs
 from .attention_function import SUPERVISED_IMPLEMENTATIONS as SUPERVISED_IMPLEMENTATIONS
 from .attention_function import SupervisedAttention as SupervisedAttention
 from .attention_function import supervised_implementation as supervised_implementation
+from .combined import CombinedSupervision as CombinedSupervision
 from .grounding_alignment import GroundingAlignment as GroundingAlignment
 from .method import AttentionMethod as AttentionMethod
 from .method import SupervisionMethod as SupervisionMethod
 from .method import from_attention_maps as from_attention_maps
 from .registry import METHODS as METHODS
-from .registry import CombinedSupervision as CombinedSupervision
 from .registry import get_method as get_method
 from .registry import method_names as method_names
 from .registry import split_name as split_name

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from datasets import Dataset
 
-from grounded_attention.training.experiments import pictures
 from grounded_attention.training.experiments.output import check_output, identity, open_output
+from grounded_attention.training.experiments.report import _to_show
 from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
 from grounded_attention.utils.safe_paths import path_below
 
@@ -124,4 +124,4 @@ def test_no_picture_is_read_outside_the_folder(tmp_path):
     recipe = Recipe(data=Data(data_dir=str(tmp_path)), pictures=1)
     row = {"image_id": "../evil", "text": "dog", "phrases": [{"text": "dog", "boxes": [[0.0, 0.0, 1.0, 1.0]]}]}
     with pytest.raises(ValueError, match=r"\.\./evil"):
-        pictures._to_show("test", recipe, SimpleNamespace(splits={"test": Dataset.from_list([row])}))
+        _to_show("test", recipe, SimpleNamespace(splits={"test": Dataset.from_list([row])}))

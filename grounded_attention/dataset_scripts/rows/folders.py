@@ -1,5 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Formats of annotation tools: COCO JSON; XML of Pascal VOC and CVAT; folders of YOLO, `imagefolder` and V*."""
+"""Formats of annotation tools: JSON of COCO and Label Studio; XML of Pascal VOC and CVAT; folders of YOLO,
+`imagefolder` and V*.
+"""
 
 import math
 from collections import defaultdict
