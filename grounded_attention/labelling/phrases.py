@@ -3,6 +3,7 @@
 
 import importlib.metadata
 import importlib.util
+import logging
 import re
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,6 +14,7 @@ from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.utils.named_types import Fields, Row
 from grounded_attention.utils.whole_words import whole_words
 
+logger = logging.getLogger(__name__)
 _INSTALL = {
     "textblob": "pip install '.[textblob]' && python -m textblob.download_corpora lite",
     "spacy": "pip install '.[spacy]' && python -m spacy download {model}",
@@ -49,6 +51,7 @@ class TextBlobPhrases:
             raise ValueError(f"TextBlob is not installed; {_INSTALL['textblob']}{_OTHER}")
         self.provenance = {"source": "textblob", "version": importlib.metadata.version("textblob")}
         self._noun_phrases("a red ball")  # a missing corpus is an error before any work
+        self._told = False  # that phrases were left out: once
 
     def _noun_phrases(self, text: str) -> list[str]:
         from textblob import TextBlob
@@ -60,7 +63,16 @@ class TextBlobPhrases:
             raise ValueError(f"TextBlob has no corpora; {_INSTALL['textblob']}{_OTHER}") from error
 
     def find(self, rows: Sequence[Row]) -> list[list[Phrase]]:
-        return [locate(row["text"], self._noun_phrases(row["text"])) for row in rows]
+        found = []
+        for row in rows:
+            texts = self._noun_phrases(row["text"])
+            phrases = locate(row["text"], texts)
+            found.append(phrases)
+            if len(phrases) < len(texts) and not self._told:
+                self._told = True
+                problem = "noun phrases of TextBlob that are not in their caption get no label: %s of %r"
+                logger.warning(problem, texts, row["text"])
+        return found
 
 
 class SpacyPhrases:

@@ -55,12 +55,14 @@ def install_textblob(monkeypatch, noun_phrases):
     monkeypatch.setattr(phrases.importlib.metadata, "version", lambda name: "0.20.1")
 
 
-def test_noun_phrases_of_textblob(monkeypatch):
+def test_noun_phrases_of_textblob(monkeypatch, caplog):
     install_textblob(monkeypatch, lambda text: ["red ball", "blue cube"] if "Red" in text else ["lost"])
     source = load_phrases("textblob")
     assert source.provenance == {"source": "textblob", "version": "0.20.1"}
-    found = source.find([{"text": "The Red ball is near a blue cube."}, {"text": "nothing"}])
-    assert [[phrase.text for phrase in each] for each in found] == [["Red ball", "blue cube"], []]
+    found = source.find([{"text": "The Red ball is near a blue cube."}, {"text": "nothing"}, {"text": "none"}])
+    assert [[phrase.text for phrase in each] for each in found] == [["Red ball", "blue cube"], [], []]
+    (said,) = caplog.messages  # once, for the first of them
+    assert "lost" in said and "'nothing'" in said
 
 
 def test_what_is_not_installed_is_named(monkeypatch):
