@@ -71,6 +71,7 @@ def parse_options(builder: type[LocalBuilder], texts: Sequence[str]) -> Fields:
     options: Fields = {}
     for key, text in pairs(texts, "option").items():
         if key not in known:
-            raise DataError("unknown option", found=f"{key}={text}", expected=f"one of {', '.join(known)}")
+            expected = f"one of {', '.join(known)}" if known else "none for this data set"
+            raise DataError("unknown option", found=f"{key}={text}", expected=expected)
         options[key] = parse_yaml(text, f"option {key}") if kinds[key] in (bool, int) else text
     return options
