@@ -277,17 +277,20 @@ class VGPHeads(PhraseHeads):
     def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Tensor | None]:
         """Runs the encoder and the box head.
 
-        With a box head the hidden states are recorded, and are therefore computed with padding. If they were not
-        requested (`output_hidden_states`), they are removed from the output.
+        With a box head the hidden states are recorded, and are therefore computed with padding. Those that were not
+        requested (`output_hidden_states`: all, or some indices) are removed from the output.
         """
         if self.box_head is None:
             return encoder(*args, return_dict=True, **kwargs), None
         requested = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
         outputs = encoder(*args, return_dict=True, output_hidden_states=True, **kwargs)
-        states = outputs.hidden_states[self.config.box_layer + 1]
-        pred_boxes = self.box_head(states[:, : outputs.text_hidden_state.shape[1]])
-        if not requested:
+        states = outputs.hidden_states
+        pred_boxes = self.box_head(states[self.config.box_layer + 1][:, : outputs.text_hidden_state.shape[1]])
+        if requested is None or requested is False:
             outputs.hidden_states = None
+        elif requested is not True:
+            wanted = {index % len(states) for index in ([requested] if isinstance(requested, int) else requested)}
+            outputs.hidden_states = tuple(state if index in wanted else None for index, state in enumerate(states))
         return outputs, pred_boxes
 
     def score_vgp(
