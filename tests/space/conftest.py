@@ -3,4 +3,8 @@
 
 import importlib.util
 
-collect_ignore = [] if importlib.util.find_spec("gradio") else ["test_page.py", "test_publish.py", "test_visitors.py"]
+collect_ignore = (
+    []
+    if importlib.util.find_spec("gradio")
+    else ["test_checkpoints.py", "test_page.py", "test_publish.py", "test_visitors.py"]
+)
