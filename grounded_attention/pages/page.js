@@ -2,7 +2,7 @@
 // The explorer of attention: reads the page's own data block and nothing else. Text from data is only ever set as text.
 "use strict";
 (() => {
-  const root = document.getElementById("explorer");
+  const root = document.querySelector(".explorers");
   const data = JSON.parse(document.getElementById("explorer-data").textContent);
   // A name, not an address: nothing is fetched.
   const SVG = "http" + "://www.w3.org/2000/svg";

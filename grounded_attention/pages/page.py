@@ -20,7 +20,7 @@ from grounded_attention.utils.plain_text import REPLACEMENT
 
 # Of no use in HTML; a terminal that shows the file would obey them.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-EXPLORER = '<div id="explorer"></div>'  # where page.js builds
+EXPLORER = '<div class="explorers"></div>'  # where page.js builds
 
 
 class Html(str):

@@ -159,6 +159,13 @@ def test_the_first_sentence_and_the_explorer_name_the_best_head_of_all(written):
     assert data["explorers"][0]["best"] == [1, layer, head]
 
 
+def test_no_two_elements_have_one_id(written):
+    """A heading had that of the place where the script builds the explorer, which then stood in the heading."""
+    ids = re.findall(r' id="([^"]+)"', written)
+    assert "explorer" in ids
+    assert len(ids) == len(set(ids))
+
+
 def test_one_model_has_no_changes_and_no_script_without_examples(white):
     page = heads_page({"start": RESULTS["start"]})
     assert "What changed" not in page
@@ -195,7 +202,7 @@ def test_a_browser_shows_every_figure_and_the_explorer(written, tmp_path):
     with open_browser(tmp_path / "profile") as page:
         page.open(tmp_path / "audit.html", 360, 740)
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
-        assert page.evaluate("document.getElementById('explorer').dataset.ready") == "true"
+        assert page.evaluate("document.querySelector('.explorers').dataset.ready") == "true"
         assert page.evaluate("document.querySelectorAll('.pane').length") == 2
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.evaluate(SPLIT_WORDS) == []

@@ -14,7 +14,7 @@ from tests.space.space_pages import serve
 
 # The pages of the tabs, in their frames.
 LENS, REGIONS = (f"document.querySelector('#{tab}-view iframe')?.contentDocument" for tab in ("look", "grounded"))
-READY = f"{REGIONS}?.querySelector('#explorer')?.dataset.ready === 'true'"
+READY = f"{REGIONS}?.querySelector('.explorers')?.dataset.ready === 'true'"
 
 
 @pytest.fixture(scope="module")
