@@ -5,7 +5,6 @@ import gc
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +24,7 @@ os.environ["HF_MODULES_CACHE"] = _MODULES.name
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection():
     """No garbage collection while ten thousand tests are found: they stay."""
     gc.disable()
     found = yield
@@ -36,14 +35,14 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def frozen_heap() -> None:
+def frozen_heap():
     """Leaves libraries out of garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_trainings() -> Iterator[None]:
+def quick_trainings():
     """No full garbage collection before each training, a quarter of a tiny one, and no wait for the disk after it."""
     from accelerate.utils import memory  # it reads the environment set above
 
@@ -54,7 +53,7 @@ def quick_trainings() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def figures(request: pytest.FixtureRequest) -> Iterator[None]:
+def figures(request):
     """White figures, unless a module is marked `drawn_figures`: drawing takes most of the time of a tiny training.
 
     Scripts in forks of the waiting process of `warm_python` have them by the variable.
@@ -68,7 +67,7 @@ def figures(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def quick_ends_of_loaders() -> Iterator[None]:
+def quick_ends_of_loaders():
     """PyTorch waits five seconds for a worker of a loader that the garbage collector ends; here half a second."""
     from torch.utils.data import _utils  # torch reads the environment set above
 
@@ -78,7 +77,7 @@ def quick_ends_of_loaders() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def plain_logging() -> None:
+def plain_logging():
     """Loggers as a new process has them: a command that a test runs in this process may have made them quiet."""
     from transformers.utils import logging as transformers_logging  # it reads the environment set above
 
@@ -90,7 +89,7 @@ def plain_logging() -> None:
 
 
 @pytest.fixture
-def fresh_compiler() -> Iterator[None]:
+def fresh_compiler():
     """torch.compile without what it compiled in other tests: for a second shape it compiles in another way."""
     import torch  # it reads the environment set above
 
@@ -100,7 +99,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 @pytest.fixture
-def uncompiled() -> Iterator[None]:
+def uncompiled():
     """FlexAttention computed operator by operator; its C++ takes half a minute to compile the first time."""
     import torch  # it reads the environment set above
 
@@ -109,7 +108,7 @@ def uncompiled() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scenes(tmp_path_factory):
     """A few drawn scenes for the tests of a file, none of which changes them."""
     from tests.helpers.tiny_scenes import tiny_scenes  # it imports torch
 
@@ -117,7 +116,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
+def shared():
     """The `shared` folder beside the checkout (real excerpts, reference tensors); the test is skipped without it."""
     folder = Path(__file__).resolve().parents[2] / "shared"
     if not folder.is_dir():
@@ -126,7 +125,7 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def loopback_hub(tmp_path: Path) -> Iterator[LoopbackHub]:
+def loopback_hub(tmp_path):
     """An empty Hub on this machine; processes work with it in `loopback_hub.environment(home)`."""
     with LoopbackHub(tmp_path / "loopback_hub") as hub:
         yield hub

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "grounded_attention"
 SKILL = ROOT / "skills" / "grounded-attention" / "SKILL.md"
 
 
-def read(name: str) -> str:
+def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 

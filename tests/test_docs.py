@@ -14,7 +14,6 @@ from transformers import BertConfig, BertForPreTraining
 
 from grounded_attention.commands.main import main
 from grounded_attention.utils.open_images import open_image
-from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vlm_files import save_qwen
 from tests.helpers.tiny_vlm_recipes import save_llava
@@ -35,7 +34,7 @@ Qwen2_5_VLProcessor.get_attributes = classmethod(lambda cls: ["image_processor",
 """
 
 
-def snippets(page: Path) -> list[tuple[str, str, str | None]]:
+def snippets(page):
     """(name, code, where it is to run or None) of each Python block."""
     text = page.read_text(encoding="utf-8")
     found = []
@@ -65,7 +64,7 @@ def test_a_mark_needs_its_reason(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def made(tmp_path_factory):
     """What `make train` leaves behind, small: scenes in data/scenes, a model of two steps in runs/scenes_vgp/direct.
 
     And tiny models under the names of BERT and Qwen2.5-VL, which stand for those on the Hub.
@@ -121,7 +120,7 @@ HfApi().upload_folder(repo_id=sys.argv[1], folder_path=sys.argv[2])
 """
 
 
-def on_hub(hub: LoopbackHub, home: Path, repository: str, folder: Path) -> None:
+def on_hub(hub, home, repository, folder):
     """Puts a checkpoint into a repository of somebody else's."""
     hub.state.add_user("hf_owner", repository.partition("/")[0])
     environment = hub.environment(home, "hf_owner")

@@ -19,7 +19,7 @@ def test_an_example_is_read_at_a_glance(example):
     assert len(example.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
-def pointing(example: str, folder, *arguments: str) -> list[tuple[int, int]]:
+def pointing(example, folder, *arguments):
     """(best head, chance), in percent, before and after."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     code = (ROOT / "examples" / f"{example}.py").read_text(encoding="utf-8")

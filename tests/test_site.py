@@ -43,7 +43,7 @@ def test_the_api_has_every_public_class_and_function_once():
     assert public <= set(listed)
 
 
-def load_docs(name: str):
+def load_docs(name):
     """A module of docs/, which is no package."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.syspath_prepend(ROOT / "docs")
@@ -67,7 +67,7 @@ SEARCHES = {
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory) -> dict[str, list[dict]]:
+def searched(tmp_path_factory):
     """Query -> what the script of the site finds, in a browser."""
     folder = tmp_path_factory.mktemp("search")
     pages = ["README.md", *(page for pages in NAVIGATION.values() for page in pages)]

@@ -50,7 +50,7 @@ TEMPLATES = [
 PICTURE = re.compile(r"!\[[^]]*\]\([^)]*\)|<img\b[^>]*>")
 
 
-def prose(text: str) -> str:
+def prose(text):
     """The text of a Markdown page without its head, code, links' targets and comments, each replaced by spaces."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -59,7 +59,7 @@ def prose(text: str) -> str:
     return re.sub(r"\S+\.(?:md|py|yaml|json)\b", " ", text)
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text):
     """The sentences of a page; headings, elements of a list and rows of a table end one, a piece of code is a word."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "\n\n", text, flags=re.DOTALL | re.MULTILINE)
@@ -69,7 +69,7 @@ def sentences(text: str) -> list[str]:
     return [part for block in blocks for part in re.split(r"(?<=[.!?])[*_)\"”]*\s+", block)]
 
 
-def hits(text: str, rejected: str) -> list[str]:
+def hits(text, rejected):
     return [text[max(0, found.start() - 30) : found.end() + 20] for found in re.finditer(rejected, text, re.I)]
 
 

@@ -10,13 +10,12 @@ import resource
 import shutil
 import signal
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from .mutations import MUTATIONS, mutate
-from .reader import OUT, SLOW, Reader, digest_of_output
+from .reader import OUT, SLOW, digest_of_output
 from .readers import READERS
 from .sandbox import run_apart
 
@@ -38,11 +37,11 @@ class Case:
     seed: int
 
     @property
-    def text(self) -> str:
+    def text(self):
         return f"damage/{self.reader.replace(' ', '_')}/{self.mutation}/{self.number}"
 
     @classmethod
-    def parse(cls, text: str, seed: int) -> "Case":
+    def parse(cls, text, seed):
         _, reader, mutation, number = text.split("/")
         known = {name.replace(" ", "_"): name for name in READERS}
         return cls(known[reader], mutation, int(number), seed)
@@ -57,18 +56,18 @@ class Verdict:
     words: str = ""
 
     @property
-    def failed(self) -> bool:
+    def failed(self):
         return self.kind not in ("refused", "right", "read")
 
 
-def cases(count: int, seed: int, readers: Sequence[str] = tuple(READERS)) -> list[Case]:
+def cases(count, seed, readers=tuple(READERS)):
     """A seeded choice: all readers and kinds of damage in turn, grouped by reader."""
     turns = [(name, kind) for kind in MUTATIONS for name in readers if kind in SLOW or not READERS[name].slow]
     chosen = [Case(*turns[number % len(turns)], number // len(turns), seed) for number in range(count)]
     return sorted(chosen, key=lambda case: list(readers).index(case.reader))
 
 
-def run_cases(folder: Path, base: Path, chosen: Sequence[Case]) -> list[Verdict]:
+def run_cases(folder, base, chosen):
     """Runs cases in forked processes; a process that crashes or hangs ends one case, and the rest go on."""
     verdicts: list[Verdict] = []
     while len(verdicts) < len(chosen):
@@ -87,7 +86,7 @@ def run_cases(folder: Path, base: Path, chosen: Sequence[Case]) -> list[Verdict]
     return verdicts
 
 
-def _batch(base: Path, batch: Sequence[Case]) -> int:
+def _batch(base, batch):
     """In a process of its own: reads the sound files, then each damaged one."""
     reader = READERS[batch[0].reader]
     sound = Path("sound")
@@ -108,7 +107,7 @@ def _batch(base: Path, batch: Sequence[Case]) -> int:
     return 0
 
 
-def damaged_file(case: Case, folder: Path) -> tuple[Path, bytes]:
+def damaged_file(case, folder):
     """The file that a case damages, and its new content."""
     seed = f"{case.seed}/{case.text}"
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
@@ -120,7 +119,7 @@ def damaged_file(case: Case, folder: Path) -> tuple[Path, bytes]:
     return path, mutate(case.mutation, path.read_bytes(), seed)
 
 
-def _judge(reader: Reader, sound: Path, case: Case, expected: tuple[str, int, set[str]]) -> tuple[str, str]:
+def _judge(reader, sound, case, expected):
     path, content = damaged_file(case, sound)
     original = path.read_bytes()
     what = f"{path.relative_to(sound)}, {len(content)} of {len(original)} bytes"
@@ -147,13 +146,13 @@ def _judge(reader: Reader, sound: Path, case: Case, expected: tuple[str, int, se
     return "silent", f"{what}: {reader.rows()} of {expected[1]} rows, without a word"
 
 
-def _has_lines(path: Path, original: bytes) -> bool:
+def _has_lines(path, original):
     """Whether each line is a record, so that nobody can see a cut between two lines. NLVR2 has JSON lines in .json."""
     first, *others = original.splitlines()[:2] or [b""]
     return path.suffix in LINE_FORMATS or bool(others and first.startswith(b"{") and first.endswith(b"}"))
 
 
-def _read(reader: Reader, folder: Path) -> tuple[int, str]:
+def _read(reader, folder):
     shutil.rmtree(OUT, ignore_errors=True)
     for name in ("table", "measured"):
         shutil.rmtree(name, ignore_errors=True)
@@ -166,6 +165,6 @@ def _read(reader: Reader, folder: Path) -> tuple[int, str]:
     return status, out.getvalue()
 
 
-def _plain(words: str) -> set[str]:
+def _plain(words):
     """The lines without digits, which counts of rows change; and which counters there are."""
     return {re.sub(r"\d+", "", line).strip() for line in words.splitlines()}

@@ -4,8 +4,6 @@
 import hashlib
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 from grounded_attention.utils.whole_files import DRAFT
 
@@ -20,7 +18,7 @@ LITTER = re.compile(r"\.lock$|\.incomplete(/|$)|_builder\.lock|(^|/)\.tmp")
 SEALS = ("checkpoint_manifest.json",)
 
 
-def fingerprint(folder: Path) -> dict[str, str]:
+def fingerprint(folder):
     """File name -> digest of its content, below a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -31,7 +29,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
     return found
 
 
-def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+def differences(expected, found):
     """The names of files that are missing, are new or have another content."""
     missing = [f"{name}: missing" for name in sorted(expected.keys() - found.keys())]
     new = [f"{name}: not in the run without a fault" for name in sorted(found.keys() - expected.keys())]
@@ -39,7 +37,7 @@ def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
     return missing + new + [f"{name}: other content" for name in both if expected[name] != found[name]]
 
 
-def _digest(path: Path) -> str:
+def _digest(path):
     if path.name in IN_WORDS:
         return "exists"
     content = path.read_bytes()
@@ -53,7 +51,7 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _timeless(value: Any, names_only: bool = False) -> Any:
+def _timeless(value, names_only=False):
     if names_only:
         return sorted(value)
     if isinstance(value, dict):

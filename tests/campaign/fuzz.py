@@ -8,7 +8,6 @@ end is a failure. So is a field of another type that changes the result without 
 import json
 import random
 import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from grounded_attention.commands import evaluate
 
 from .inputs import use_cache
-from .sandbox import Ended, Limits, run_apart
+from .sandbox import Limits, run_apart
 
 LIMITS = Limits(memory=3 << 30, file=1 << 28, cpu=60)
 SECONDS = 300  # of a machine that does other work too; a process that computes is stopped by `LIMITS`
@@ -41,15 +40,15 @@ class Case:
     value: str
 
     @property
-    def text(self) -> str:
+    def text(self):
         return f"fuzz/{self.family}/{self.file}/{self.place}/{self.value}"
 
     @classmethod
-    def parse(cls, text: str) -> "Case":
+    def parse(cls, text):
         return cls(*text.split("/")[1:])
 
 
-def leaves(content: Any, prefix: str = "") -> Iterator[str]:
+def leaves(content, prefix=""):
     """The places of all values and sections, as keys joined by dots; a dot in a key is written as `%2E`."""
     if isinstance(content, dict):
         pairs = [(str(key).replace(".", "%2E").replace("/", "%2F"), value) for key, value in content.items()]
@@ -61,7 +60,7 @@ def leaves(content: Any, prefix: str = "") -> Iterator[str]:
         yield from leaves(content[0], f"{prefix}0.")
 
 
-def place_in(content: Any, place: str) -> tuple[Any, Any]:
+def place_in(content, place):
     """The section or list that has a place, and its key there."""
     *parents, last = [part.replace("%2E", ".").replace("%2F", "/") for part in place.split(".")]
     for parent in parents:
@@ -69,7 +68,7 @@ def place_in(content: Any, place: str) -> tuple[Any, Any]:
     return content, int(last) if isinstance(content, list) else last
 
 
-def cases(count: int, seed: int, base: Path, families: Sequence[str]) -> list[Case]:
+def cases(count, seed, base, families):
     """A seeded choice without repetition, the families in turn."""
     rng = random.Random(f"fuzz {seed}")
     orders = []
@@ -85,12 +84,12 @@ def cases(count: int, seed: int, base: Path, families: Sequence[str]) -> list[Ca
 class Fuzzer:
     """Runs cases, each in a process of its own with limits on memory, files and time; `base` is that of `prepare`."""
 
-    def __init__(self, folder: Path, base: Path):
+    def __init__(self, folder, base):
         self.folder = folder / "fuzz"
         self.base = base
         self._sound: dict[str, str] = {}
 
-    def check(self, case: Case) -> tuple[str, str]:
+    def check(self, case):
         """The outcome and its words; `refused`, `same` (as with the sound value) and `taken` are right."""
         ended = self._run(case.family, case)
         words = " | ".join([line for line in ended.err.splitlines() if line.strip()][-4:])[-700:]
@@ -108,22 +107,22 @@ class Fuzzer:
             return "same", words
         return ("taken" if self._has_type(case) else "silent"), words
 
-    def _expected(self, family: str) -> str:
+    def _expected(self, family):
         if family not in self._sound:
             ended = self._run(family)
             assert ended.status == 0, f"{family} fails without a wrong value:\n{ended.out}\n{ended.err}"
             self._sound[family] = self._metrics()
         return self._sound[family]
 
-    def _run(self, family: str, case: Case | None = None) -> Ended:
+    def _run(self, family, case=None):
         shutil.rmtree(self.folder / "case", ignore_errors=True)
         work = partial(_evaluate, self.base, family, case)
         return run_apart(work, self.folder / "case", seconds=SECONDS, limits=LIMITS)
 
-    def _metrics(self) -> str:
+    def _metrics(self):
         return (self.folder / "case" / "measured" / "metrics.json").read_text(encoding="utf-8")
 
-    def _has_type(self, case: Case) -> bool:
+    def _has_type(self, case):
         """Whether the value has the type of the sound one, which may be nothing."""
         section, key = place_in(_read(self.base / "families" / case.family / case.file), case.place)
         sound = section[key]
@@ -132,11 +131,11 @@ class Fuzzer:
         return sound is None or new is None or type(sound) is type(new) or numbers
 
 
-def _read(path: Path) -> Any:
+def _read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _evaluate(base: Path, family: str, case: Case | None) -> int:
+def _evaluate(base, family, case):
     """In a process of its own: evaluates the checkpoint of a family with a wrong value, or the sound one."""
     use_cache(base)
     shutil.copytree(base / "families" / family, "model")

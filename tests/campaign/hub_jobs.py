@@ -4,7 +4,6 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -22,13 +21,13 @@ REPOSITORY = "org/pushed"
 WHOLE = {"config.json", "model.safetensors", "processor_config.json", "README.md"}
 
 
-def _place() -> Path:
+def _place():
     """The state of the Hub, beside the working directory, so that its writing is no file operation of the job."""
     return Path.cwd().parent / "hub"
 
 
 @contextmanager
-def _hub() -> Iterator[str]:
+def _hub():
     """The address of the Hub: a process of its own, which ends after this one, however this one ends."""
     reading, writing = os.pipe()
     client = os.getpid()
@@ -48,7 +47,7 @@ def _hub() -> Iterator[str]:
 
 
 @contextmanager
-def hub_of(endpoint: str) -> Iterator[None]:
+def hub_of(endpoint):
     """Lets this process use a Hub, although it has imported its client."""
     changes = {"ENDPOINT": endpoint, "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
     with (
@@ -59,13 +58,13 @@ def hub_of(endpoint: str) -> Iterator[None]:
         yield
 
 
-def train_pushed(base: Path) -> int:
+def train_pushed(base):
     """Trains two steps and pushes after each, and at the end."""
     with _hub() as endpoint, hub_of(endpoint):
         return train_with(push_to_hub=True, hub_model_id=REPOSITORY)(base)
 
 
-def pushed_files(place: Path) -> dict[str, str]:
+def pushed_files(place):
     """The files of the run and of main. Every commit must be a whole model."""
     state = State(place.parent / "hub")
     for commit in state.history("models", REPOSITORY, "main")[:-1]:

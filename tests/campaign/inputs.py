@@ -2,9 +2,7 @@
 """Files that the commands of the campaign read."""
 
 import json
-from collections.abc import Callable
 from contextlib import chdir
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -26,12 +24,12 @@ FAMILY_SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def use_cache(folder: Path) -> None:
+def use_cache(folder):
     """Rows that are built are kept in this folder."""
     datasets.config.HF_DATASETS_CACHE = folder / "cache"
 
 
-def write_models(base: Path) -> None:
+def write_models(base):
     """Saves a tiny model of each family, with all fields of its configuration, and LLaVA with an adapter."""
     scenes = base / "scenes"
     for family, sizes in FAMILY_SIZES.items():
@@ -43,14 +41,14 @@ def write_models(base: Path) -> None:
     get_peft_model(made, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
 
 
-def write_run(place: Path, train: Callable[[Path], int], base: Path) -> None:
+def write_run(place, train, base):
     """Trains in `<place>/place`, with the recipe beside it."""
     (place / "place").mkdir(parents=True)
     with chdir(place / "place"):
         assert train(base) == 0
 
 
-def write_stopped_run(base: Path, train: Callable[[Path], int]) -> None:
+def write_stopped_run(base, train):
     """Trains in `stopped`, with the recipe beside it, and deletes what a run writes after its last checkpoint."""
     place = base / "stopped"
     place.mkdir()

@@ -49,7 +49,7 @@ class Job:
     ranks: int = 1  # processes
 
 
-def prepare(base: Path, whole: bool = True) -> None:
+def prepare(base, whole=True):
     """Makes what the commands read; `whole`: also what only the last jobs, most readers and wrong values need."""
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
@@ -71,17 +71,17 @@ def prepare(base: Path, whole: bool = True) -> None:
         write_run(base / "finished_vlm", train_vlm, base)
 
 
-def as_command(work: Callable[[], object]) -> int:
+def as_command(work):
     """Runs a piece of work as a command does: user errors are one line, program errors are raised."""
 
-    def quiet(options: object) -> None:
+    def quiet(options):
         work()
 
     return run(make_parser("campaign", "examples:\n  none"), quiet, [], explain_error=explain_error)
 
 
-def _train(changes: dict, training: dict) -> Callable[[Path], int]:
-    def work(base: Path) -> int:
+def _train(changes, training):
+    def work(base):
         use_cache(base)
         recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, **changes)
         steps = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "learning_rate": 1e-3}
@@ -93,39 +93,39 @@ def _train(changes: dict, training: dict) -> Callable[[Path], int]:
     return work
 
 
-def _rows(base: Path) -> int:
+def _rows(base):
     use_cache(Path.cwd())
     options = ["negatives=nearest", f"regions={base / 'scenes' / 'regions'}"]
     return build_data.main(["vgp", "--data-dir", str(base / "scenes"), "--output", "built", *options])
 
 
-def _scenes(base: Path) -> int:
+def _scenes(base):
     return draw_scenes.main(["--output", "drawn", "--images", "5", "--seed", "3"])
 
 
-def _import(base: Path) -> int:
+def _import(base):
     arguments = ["--format", "lxmert_tsv", "--feature-size", str(SIZE), "--resume", "--output", "regions"]
     return import_regions.main([str(base / "obj36.tsv"), *arguments])
 
 
-def _audit(base: Path) -> int:
+def _audit(base):
     use_cache(base)
     data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes"), "--split", "test"]
     return heads.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
 
 
-def _evaluate(base: Path) -> int:
+def _evaluate(base):
     use_cache(base)
     data = ["--task", "vgp", "--data-dir", str(base / "scenes"), "--regions", str(base / "scenes" / "regions")]
     data += ["--images", str(base / "scenes" / "flickr30k-images"), "--limit", "4"]
     return evaluate.main([str(base / "model"), *data, "--output", "measured"])
 
 
-def _labels(base: Path) -> int:
+def _labels(base):
     return as_command(lambda: label(rows_of(CAPTIONS), base / "pictures", Path("labels")))
 
 
-def _imported(place: Path) -> dict[str, str]:
+def _imported(place):
     """The rows of the table. A continued import begins a new shard, so its files are others."""
     table = RegionTable.open(place / "regions")
     table.verify()

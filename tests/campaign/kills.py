@@ -7,11 +7,10 @@ import re
 import shutil
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from .fingerprint import differences
-from .jobs import JOBS, Job
-from .sandbox import KILLS, Ended, Fault, run_apart
+from .jobs import JOBS
+from .sandbox import KILLS, Fault, run_apart
 
 ONE = "one"  # a kill of one process of several
 FAULTS = (*KILLS, ONE, "full", "broken")
@@ -27,11 +26,11 @@ class Case:
     fault: Fault
 
     @property
-    def text(self) -> str:
+    def text(self):
         return f"fault/{self.job}/{self.fault.kind}/{self.fault.at}"
 
     @classmethod
-    def parse(cls, text: str) -> "Case":
+    def parse(cls, text):
         _, job, kind, at = text.split("/")
         return cls(job, Fault(kind, int(at)))
 
@@ -39,7 +38,7 @@ class Case:
 class Faults:
     """Runs jobs with faults; each is first run once without one, and every other run is compared with that."""
 
-    def __init__(self, base: Path, jobs: list[str]):
+    def __init__(self, base, jobs):
         self.base = base
         self.jobs = jobs
         self._expected: dict[str, dict[str, str]] = {}
@@ -51,7 +50,7 @@ class Faults:
             found = json.loads(kept.read_text())
             self._expected[name], self.operations[name] = found["expected"], found["operations"]
 
-    def _straight(self, job: Job, kept: Path) -> None:
+    def _straight(self, job, kept):
         """Twice: the first run fills the cache of rows, the second is counted."""
         kept.parent.mkdir(exist_ok=True)
         runs = []
@@ -64,10 +63,10 @@ class Faults:
         assert not found, f"{job.name} is not the same twice: {found[:5]}"
         kept.write_text(json.dumps({"expected": runs[1], "operations": ended.operations}))
 
-    def _run(self, job: Job, place: Path, fault: Fault | None = None) -> Ended:
+    def _run(self, job, place, fault=None):
         return run_apart(partial(job.work, self.base), place, fault, SECONDS)
 
-    def cases(self, count: int, seed: int) -> list[Case]:
+    def cases(self, count, seed):
         """A seeded choice of faults: all jobs and kinds in turn, at operations drawn without repetition."""
         rng = random.Random(f"faults {seed}")
         turns = [(job, kind) for kind in FAULTS for job in self.jobs if kind != ONE or JOBS[job].ranks > 1]
@@ -79,7 +78,7 @@ class Faults:
                 chosen.append(Case(job, Fault(kind, every[job, kind].pop())))
         return chosen
 
-    def _order(self, job: str, rng: random.Random) -> list[int]:
+    def _order(self, job, rng):
         """All operations, the first to draw at the end; of operations of a kind on a file, one comes in each round."""
         groups: dict[str, list[int]] = {}
         for number, line in enumerate(self.operations[job], start=1):
@@ -90,7 +89,7 @@ class Faults:
         rng.shuffle(rounds)
         return [number for _, number in sorted(rounds, key=lambda pair: -pair[0])]
 
-    def check(self, case: Case, folder: Path) -> tuple[str, str]:
+    def check(self, case, folder):
         """`FAILED` or how the command met the fault before it finished as without one; and what went wrong."""
         job = JOBS[case.job]
         place = folder / case.job / "work"
@@ -112,7 +111,7 @@ class Faults:
                 met = "no harm" if ended.fired else "not reached"
         return met, ""
 
-    def _problem(self, case: Case, ended: Ended, place: Path) -> str | None:
+    def _problem(self, case, ended, place):
         """What is wrong with the run that met the fault."""
         if ended.status is None:
             return "it hangs"
@@ -126,7 +125,7 @@ class Faults:
             return None
         return f"no line of ours, status {ended.status}: {_end(ended)}"
 
-    def _finished(self, case: Case, ended: Ended, place: Path, what: str) -> str | None:
+    def _finished(self, case, ended, place, what):
         if ended.status != 0:
             return f"{what}: status {ended.status}: {_end(ended)}"
         found = differences(self._expected[case.job], JOBS[case.job].result(place))
@@ -134,13 +133,13 @@ class Faults:
             return f"{what}: {len(found)} differences: {', '.join(found[:3])}"
         return None
 
-    def _operation(self, case: Case) -> str:
+    def _operation(self, case):
         listed = self.operations[case.job]
         if case.fault.at <= len(listed):
             return listed[case.fault.at - 1]
         return f"{case.fault.at}"
 
 
-def _end(ended: Ended) -> str:
+def _end(ended):
     lines = [line for line in ended.err.splitlines() if line.strip()]
     return " | ".join(lines[-3:])[-600:]

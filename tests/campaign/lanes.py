@@ -33,7 +33,7 @@ class Unit:
     work: Callable[[Path], Iterable[Result]]
 
 
-def run_lanes(units: Sequence[Unit], folder: Path, lanes: int, tell: Callable[[Result], None]) -> list[Result]:
+def run_lanes(units, folder, lanes, tell):
     """Runs units in `lanes` processes and tells each result; a process that ends early leaves its last units out."""
     sys.stdout.flush()
     running = {_fork(units[lane::lanes], folder / f"lane_{lane}") for lane in range(lanes)}
@@ -56,12 +56,12 @@ def run_lanes(units: Sequence[Unit], folder: Path, lanes: int, tell: Callable[[R
         time.sleep(0.2)
 
 
-def _read(path: Path) -> list[Result]:
+def _read(path):
     lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the last line may not be whole yet
     return [Result(**json.loads(line)) for line in lines]
 
 
-def _fork(units: Sequence[Unit], folder: Path) -> int:
+def _fork(units, folder):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.jsonl").write_text("")
     process = os.fork()
@@ -80,7 +80,7 @@ def _fork(units: Sequence[Unit], folder: Path) -> int:
     os._exit(status)
 
 
-def table(results: Iterable[Result]) -> str:
+def table(results):
     """Counts by kind and outcome."""
     by_kind: dict[str, Counter[str]] = {}
     failed: Counter[str] = Counter()

@@ -8,10 +8,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import transformers
 import yaml
@@ -29,7 +27,7 @@ LIMIT = {"train": 8, "validation": 2, "test": 2}
 SMALL = {"max_steps": 1, "per_device_train_batch_size": 4, "logging_steps": 1, "disable_tqdm": True, "use_cpu": True}
 
 
-def run_recipe(recipe: dict[str, Any]) -> int:
+def run_recipe(recipe):
     """Runs a recipe; the second run of a case finds the file of the first, as a user's second run does."""
     path = Path.cwd().parent / "recipe.yaml"  # without "..", or its writing would count as a file operation of the job
     if not path.exists():
@@ -37,10 +35,10 @@ def run_recipe(recipe: dict[str, Any]) -> int:
     return train.main([str(path)])
 
 
-def train_with(methods: list[str] | None = None, **training: Any) -> Callable[[Path], int]:
+def train_with(methods=None, **training):
     """A job that trains two steps with these arguments, and saves after each."""
 
-    def work(base: Path) -> int:
+    def work(base):
         use_cache(base)
         recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, methods=methods or ["direct"])
         recipe["training"] |= {**STEPS, "max_steps": 2, **training}
@@ -50,7 +48,7 @@ def train_with(methods: list[str] | None = None, **training: Any) -> Callable[[P
     return work
 
 
-def study(base: Path) -> int:
+def study(base):
     """A study of two rows and one task: four trainings."""
     use_cache(base)
     recipe = tiny_recipe(base / "scenes", Path("run"))
@@ -72,7 +70,7 @@ def study(base: Path) -> int:
     return run_recipe(content)
 
 
-def _generation(base: Path, model: dict[str, Any], **training: Any) -> int:
+def _generation(base, model, **training):
     """Trains a vision-language model."""
     use_cache(base)
     recipe = tiny_recipe(base / "scenes", Path("run"), task="grounded_generation", resume=True)
@@ -83,7 +81,7 @@ def _generation(base: Path, model: dict[str, Any], **training: Any) -> int:
     return run_recipe(recipe)
 
 
-def train_adapter(base: Path) -> int:
+def train_adapter(base):
     """Trains an adapter of a vision-language model."""
     return _generation(base, {"adapter": {"lora": {"r": 2, "target_modules": ["q_proj"]}}}, max_steps=2)
 
@@ -92,10 +90,10 @@ def train_adapter(base: Path) -> int:
 WHOLE = [name for name in PROCESSORS if name not in RELATIVES]
 
 
-def train_whole(family: str) -> Callable[[Path], int]:
+def train_whole(family):
     """A job that trains all weights of a family's model, whose checkpoint may have the names of older versions."""
 
-    def work(base: Path) -> int:
+    def work(base):
         processor = make_processor(family)
         processor.chat_template = processor.chat_template or CHAT_TEMPLATE.replace("IMAGE", "<image>")  # PaliGemma
         type(processor).save_pretrained = lambda *given, **options: []  # a class of tests, which nothing could load
@@ -105,18 +103,18 @@ def train_whole(family: str) -> Callable[[Path], int]:
     return work
 
 
-def write_whole(base: Path) -> None:
+def write_whole(base):
     """Writes the models that `train_whole` trains."""
     for family in WHOLE:
         make_model(family, make_processor(family).tokenizer).save_pretrained(base / "vlms" / family)
 
 
-def train_vlm(base: Path) -> int:
+def train_vlm(base):
     """Trains a vision-language model for one step, and keeps no checkpoint of the training."""
     return _generation(base, {}, max_steps=1, save_strategy="no")
 
 
-def rank_heads(base: Path) -> int:
+def rank_heads(base):
     """Ranks the heads of a vision-language model."""
     use_cache(base)
     data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes")]
@@ -124,11 +122,11 @@ def rank_heads(base: Path) -> int:
     return heads.main(["--model", str(base / "vlm"), *data, "--output", "ranked"])
 
 
-def in_two_ranks(work: Callable[[Path], int]) -> Callable[[Path], int]:
+def in_two_ranks(work):
     """A job that runs in two processes, forked with the variables of torchrun; like torchrun it ends with the first
     that fails."""
 
-    def launch(base: Path) -> int:
+    def launch(base):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
@@ -152,7 +150,7 @@ def in_two_ranks(work: Callable[[Path], int]) -> Callable[[Path], int]:
     return launch
 
 
-def _rank(work: Callable[[Path], int], base: Path, environment: dict[str, str]) -> int:
+def _rank(work, base, environment):
     process = os.fork()
     if process:
         return process

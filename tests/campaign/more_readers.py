@@ -3,7 +3,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
@@ -30,22 +29,22 @@ from .reader import OUT, Reader, keep, kept_rows
 _BASE: list[Path] = []  # the folder of `prepare`, whose cache of rows a continued run uses
 
 
-def _copy_of(*names: str) -> Callable[[Path, Path], None]:
+def _copy_of(*names):
     """Copies folders of `prepare`."""
 
-    def make(base: Path, folder: Path) -> None:
+    def make(base, folder):
         for name in names:
             shutil.copytree(base / name, folder / name)
 
     return make
 
 
-def _original(base: Path, folder: Path) -> None:
+def _original(base, folder):
     torch.save({"state_dict": vgp_checkpoint()[1]}, folder / "original.pth")
     (folder / "fields.json").write_text(json.dumps({"num_attention_heads": 4}))
 
 
-def _convert(folder: Path) -> int:
+def _convert(folder):
     shutil.rmtree("converted", ignore_errors=True)
     given = ["--checkpoint", str(folder / "original.pth"), "--config", str(folder / "fields.json")]
     status = convert.main(["vl_bert", *given, "--output", "converted"])
@@ -54,7 +53,7 @@ def _convert(folder: Path) -> int:
     return status
 
 
-def _adapter(base: Path, folder: Path) -> None:
+def _adapter(base, folder):
     """The adapter names its model, here the copy beside it."""
     _copy_of("vlm", "adapter")(base, folder)
     path = folder / "adapter" / "adapter_config.json"
@@ -62,8 +61,8 @@ def _adapter(base: Path, folder: Path) -> None:
     path.write_text(json.dumps(content))
 
 
-def _load_vlm(name: str, folder: Path) -> int:
-    def load() -> None:
+def _load_vlm(name, folder):
+    def load():
         source = Model(source=str(folder / name), tokenizer=str(folder / "vlm"))
         processor = make_processor(source)
         model, _ = load_model(head_class(VLM.head, source), source)
@@ -73,7 +72,7 @@ def _load_vlm(name: str, folder: Path) -> int:
     return as_command(load)
 
 
-def _continue(folder: Path) -> int:
+def _continue(folder):
     """Trains on from the checkpoints of a run that was stopped before its end."""
     shutil.rmtree("work", ignore_errors=True)
     shutil.copytree(folder / "stopped", "work/place")
@@ -85,17 +84,17 @@ def _continue(folder: Path) -> int:
     return status
 
 
-def _stopped(base: Path, folder: Path) -> None:
+def _stopped(base, folder):
     _BASE[:] = [base]
     _copy_of("stopped")(base, folder)
 
 
-def _finished(name: str, base: Path, folder: Path) -> None:
+def _finished(name, base, folder):
     _BASE[:] = [base]
     shutil.copytree(base / name, folder / "run")
 
 
-def _again(folder: Path) -> int:
+def _again(folder):
     """Runs the study again: it reads its cells and writes its table; a damaged cell is trained again."""
     shutil.rmtree("work", ignore_errors=True)
     shutil.copytree(folder / "run", "work")
@@ -107,7 +106,7 @@ def _again(folder: Path) -> int:
     return status
 
 
-def _audit_run(folder: Path) -> int:
+def _audit_run(folder):
     use_cache(_BASE[0])
     few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--device", "cpu"]
     status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
@@ -116,7 +115,7 @@ def _audit_run(folder: Path) -> int:
     return status
 
 
-def _vlm_run(folder: Path) -> int:
+def _vlm_run(folder):
     use_cache(_BASE[0])
     few = ["--limit", "2", "--questions", "2", "--explore", "0", "--output", "measured", "--device", "cpu"]
     status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
@@ -125,19 +124,19 @@ def _vlm_run(folder: Path) -> int:
     return status
 
 
-def _ranked(folder: Path) -> int:
+def _ranked(folder):
     return as_command(lambda: keep(ChosenHeads.from_file(folder / "ranked"), 1))
 
 
-def _parsed(folder: Path) -> int:
-    def read() -> None:
+def _parsed(folder):
+    def read():
         parses = read_conllu(folder / "parses")
         keep(parses, len(parses))
 
     return as_command(read)
 
 
-def _pictures(base: Path, folder: Path) -> None:
+def _pictures(base, folder):
     _BASE[:] = [base]
     (folder / "pictures").mkdir()
     pictures = sorted((base / "scenes" / "flickr30k-images").iterdir())
@@ -146,25 +145,25 @@ def _pictures(base: Path, folder: Path) -> None:
     (folder / "list.txt").write_text("".join(f"{path.stem}\tpictures/{path.name}\n" for path in pictures))
 
 
-def _label(folder: Path) -> int:
+def _label(folder):
     use_cache(_BASE[0])
     captions = ["--captions", "flickr30k_entities", "--data-dir", str(_BASE[0] / "scenes"), "--split", "train"]
     given = ["--images", str(folder / "list.txt"), "--grounder", "scenes", "--phrases", "given", "--limit", "12"]
     return pseudo_ground.main([*captions, *given, "--output", str(OUT)])
 
 
-def _labelled_rows() -> int:
+def _labelled_rows():
     return sum(parquet.read_metadata(path).num_rows for path in OUT.rglob("*.parquet"))
 
 
-def _boxes(base: Path, folder: Path) -> None:
+def _boxes(base, folder):
     record = {"boxes": [[1, 2, 30, 40], [5, 5, 20, 20]], "scores": [0.5, 0.25], "labels": ["a dog", "a ball"]}
     (folder / "boxes.json").write_text(json.dumps({f"image {number}": record for number in range(6)}))
     (folder / "boxes.jsonl").write_text("".join(json.dumps({"image_id": str(n), **record}) + "\n" for n in range(6)))
 
 
-def _read_boxes(folder: Path) -> int:
-    def read() -> None:
+def _read_boxes(folder):
+    def read():
         found = [read_boxes(folder / name) for name in ("boxes.json", "boxes.jsonl")]
         keep(found, sum(map(len, found)))
 

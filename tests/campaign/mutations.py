@@ -7,7 +7,7 @@ import re
 HUGE = (b"9" * 5000, b"1e999", b"-1", b"NaN", b"99999999999999999999", b"-0.0", b"1e-999", b"0")
 
 
-def flip(content: bytes, rng: random.Random) -> bytes:
+def flip(content, rng):
     """One to eight flipped bits."""
     changed = bytearray(content)
     for _ in range(rng.randint(1, 8)):
@@ -15,36 +15,36 @@ def flip(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def cut(content: bytes, rng: random.Random) -> bytes:
+def cut(content, rng):
     """The file ends early."""
     return content[: rng.randrange(len(content))]
 
 
-def swap(content: bytes, rng: random.Random) -> bytes:
+def swap(content, rng):
     """Two pieces have changed places."""
     a, b, c, d = sorted(rng.randrange(len(content) + 1) for _ in range(4))
     return content[:a] + content[c:d] + content[b:c] + content[a:b] + content[d:]
 
 
-def insert(content: bytes, rng: random.Random) -> bytes:
+def insert(content, rng):
     """Random bytes in between."""
     place = rng.randrange(len(content) + 1)
     return content[:place] + rng.randbytes(rng.randint(1, 64)) + content[place:]
 
 
-def nul(content: bytes, rng: random.Random) -> bytes:
+def nul(content, rng):
     """A NUL in between, or a block of them, as a file system leaves after a power failure."""
     place = rng.randrange(len(content) + 1)
     length = rng.choice((1, 1, 512))
     return content[:place] + bytes(length) + content[place + (length if length > 1 else 0) :]
 
 
-def mark(content: bytes, rng: random.Random) -> bytes:
+def mark(content, rng):
     """A byte order mark at the start."""
     return rng.choice((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")) + content
 
 
-def nest(content: bytes, rng: random.Random) -> bytes:
+def nest(content, rng):
     """Thousands of brackets at the place of a value."""
     deep = rng.choice((b"[", b'{"a":', b"- ", b"(", b"<a>")) * rng.choice((200, 100_000))
     places = [found.end() for found in re.finditer(rb"[:,\[\t]", content[:100_000])] or [0]
@@ -52,7 +52,7 @@ def nest(content: bytes, rng: random.Random) -> bytes:
     return content[:place] + deep + content[place:]
 
 
-def number(content: bytes, rng: random.Random) -> bytes:
+def number(content, rng):
     """A number that is huge, negative or none."""
     places = list(re.finditer(rb"-?\d+(\.\d+)?", content[:200_000]))
     if not places:
@@ -64,6 +64,6 @@ def number(content: bytes, rng: random.Random) -> bytes:
 MUTATIONS = {each.__name__: each for each in (flip, cut, swap, insert, nul, mark, nest, number)}
 
 
-def mutate(kind: str, content: bytes, seed: str) -> bytes:
+def mutate(kind, content, seed):
     """The damaged content; the same seed gives the same damage."""
     return MUTATIONS[kind](content, random.Random(seed))

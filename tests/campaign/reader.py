@@ -24,7 +24,7 @@ class Reader:
     slow: bool = False  # it takes seconds, and is given only the kinds of damage `SLOW`
 
 
-def digest_of_output() -> str:
+def digest_of_output():
     """A digest of everything that a reader wrote."""
     content = hashlib.sha256()
     for path in sorted(path for path in OUT.rglob("*") if path.is_file() and path.suffix != ".json"):
@@ -32,12 +32,12 @@ def digest_of_output() -> str:
     return content.hexdigest()
 
 
-def keep(content: Any, rows: int) -> None:
+def keep(content, rows):
     """Stores what was read, for the comparison."""
     OUT.mkdir(exist_ok=True)
     (OUT / "rows.npy").write_bytes(np.int64(rows).tobytes())
     (OUT / "content.txt").write_text(repr(content), encoding="utf-8", errors="backslashreplace")
 
 
-def kept_rows() -> int:
+def kept_rows():
     return int(np.frombuffer((OUT / "rows.npy").read_bytes(), np.int64)[0])

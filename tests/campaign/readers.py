@@ -4,7 +4,6 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -51,31 +50,31 @@ PLACES = {"text_corpus": "corpus.txt", "pope": "refcoco+"}
 # Builders
 
 
-def _copy(names: tuple[str, ...], base: Path, folder: Path) -> None:
+def _copy(names, base, folder):
     for name in names:
         source = base / "scenes" / name
         shutil.copytree(source, folder / name) if source.is_dir() else shutil.copyfile(source, folder / name)
 
 
-def _official(name: str, base: Path, folder: Path) -> None:
+def _official(name, base, folder):
     _copy(BUILT[name][0], base, folder)
     if name in WRITERS:
         WRITERS[name](folder)
 
 
-def _build(name: str, folder: Path) -> int:
+def _build(name, folder):
     where = folder / PLACES.get(name, "")
     return build_data.main([name, "--data-dir", str(where), "--output", str(OUT), *BUILT[name][1]])
 
 
-def _built_rows() -> int:
+def _built_rows():
     return sum(parquet.read_metadata(path).num_rows for path in OUT.rglob("*.parquet"))
 
 
 # Region tables and feature files
 
 
-def _digest_table(path: Path) -> None:
+def _digest_table(path):
     table = RegionTable.open(path)
     table.verify()
     found = hashlib.sha256()
@@ -85,7 +84,7 @@ def _digest_table(path: Path) -> None:
     keep(found.hexdigest(), len(table.ids))
 
 
-def _import(kind: str, folder: Path) -> int:
+def _import(kind, folder):
     if kind == "vl_bert_zip" and not list(folder.glob("*.zip")):
         source = folder
     else:
@@ -99,23 +98,23 @@ def _import(kind: str, folder: Path) -> int:
     return status
 
 
-def _write_legacy(write: Callable, base: Path, folder: Path) -> None:
+def _write_legacy(write, base, folder):
     write(folder, [sample(str(number), seed=number) for number in (11, 12, 13, 14)])
 
 
-def _write_tsv(fields: Callable, base: Path, folder: Path) -> None:
+def _write_tsv(fields, base, folder):
     write_tsv(folder / "obj36.tsv", [fields(sample(f"image-{n}", count=2, seed=n)) for n in range(6)])
 
 
 # Models, recipes, lists
 
 
-def _checkpoint(base: Path, folder: Path) -> None:
+def _checkpoint(base, folder):
     shutil.copytree(base / "model", folder, dirs_exist_ok=True)
 
 
-def _model(folder: Path) -> int:
-    def load() -> None:
+def _model(folder):
+    def load():
         source = Model(source=str(folder))
         processor = make_processor(source)
         model, _ = load_model(head_class("vgp", source), source)
@@ -127,34 +126,34 @@ def _model(folder: Path) -> int:
     return as_command(load)
 
 
-def _recipe(base: Path, folder: Path) -> None:
+def _recipe(base, folder):
     (folder / "recipe.yaml").write_text(yaml.safe_dump(tiny_recipe(Path("scenes"), Path("run"))))
 
 
-def _read_recipe(folder: Path) -> int:
+def _read_recipe(folder):
     return as_command(lambda: keep(load_recipe(folder / "recipe.yaml", []), 1))
 
 
-def _answers(base: Path, folder: Path) -> None:
+def _answers(base, folder):
     (folder / "answers.json").write_text(json.dumps([f"answer {number}" for number in range(50)]))
 
 
-def _read_answers(folder: Path) -> int:
-    def read() -> None:
+def _read_answers(folder):
+    def read():
         found = read_answers(str(folder / "answers.json"), [])
         keep(found, len(found))
 
     return as_command(read)
 
 
-def _predictions(base: Path, folder: Path) -> None:
+def _predictions(base, folder):
     _copy(("vqa",), base, folder)
     questions = json.loads(next((folder / "vqa").glob("*val*questions.json")).read_text())["questions"]
     answers = [{"question_id": each["question_id"], "answer": "yes"} for each in questions]
     (folder / "answers.json").write_text(json.dumps(answers))
 
 
-def _read_predictions(folder: Path) -> int:
+def _read_predictions(folder):
     files = ["--predictions", str(folder / "answers.json"), "--task", "vqa", "--data-dir", str(folder)]
     status = evaluate.main([*files, "--split", "validation", "--output", "measured"])
     if status == 0:
@@ -162,12 +161,12 @@ def _read_predictions(folder: Path) -> int:
     return status
 
 
-def _labels(base: Path, folder: Path) -> None:
+def _labels(base, folder):
     shutil.copytree(base / "labels", folder / "labels")
 
 
-def _read_labels(folder: Path) -> int:
-    def read() -> None:
+def _read_labels(folder):
+    def read():
         labels = PseudoLabels(folder / "labels")
         labels.verify()
         rows = list(labels.rows)
@@ -176,19 +175,19 @@ def _read_labels(folder: Path) -> int:
     return as_command(read)
 
 
-def _audited(base: Path, folder: Path) -> None:
+def _audited(base, folder):
     shutil.copytree(base / "audited", folder / "audited")
 
 
-def _read_audited(folder: Path) -> int:
-    def read() -> None:
+def _read_audited(folder):
+    def read():
         result = HeadTable.load(folder / "audited")
         keep(result.to_pandas().to_csv(), len(result.to_pandas()))
 
     return as_command(read)
 
 
-def _table(base: Path, folder: Path) -> None:
+def _table(base, folder):
     write_table(folder / "regions", ["a", "bb", "ccc", "dddd"])
 
 

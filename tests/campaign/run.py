@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,7 @@ MEMORY = Path("/dev/shm")  # a disk in memory, on which waiting for the disk tak
 CHUNK = 100  # damaged files of a reader that are one unit of work
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same cases")
     parser.add_argument("--faults", type=int, default=200, help="number of kills, full disks and I/O errors")
@@ -44,13 +43,13 @@ def main(arguments: list[str]) -> int:
     return _campaign(options, folder)
 
 
-def default_folder(seed: int) -> Path:
+def default_folder(seed):
     """A folder of this user and seed, in memory where that is possible."""
     top = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     return top / f"grounded_attention_campaign_{os.getuid()}" / f"seed_{seed}"
 
 
-def _campaign(options: argparse.Namespace, folder: Path) -> int:
+def _campaign(options, folder):
     begin = time.monotonic()
     base = folder / "base"
     from matplotlib.figure import Figure
@@ -82,13 +81,13 @@ def _campaign(options: argparse.Namespace, folder: Path) -> int:
     return int(failed > 0 or missing > 0)
 
 
-def _tell(seed: int, result: Result) -> None:
+def _tell(seed, result):
     if result.failed:
         again = f"make campaign SEED={seed} CASE={result.name}"
         print(f"FAILED {result.name}: {result.outcome}: {result.words}\n  {again}", flush=True)
 
 
-def _units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+def _units(options, base):
     """The work of a campaign."""
     wanted = options.case.partition("/")[0]
     if wanted in ("", "fuzz"):
@@ -99,12 +98,12 @@ def _units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
         yield from _damage_units(options, base)
 
 
-def _fuzz_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+def _fuzz_units(options, base):
     from grounded_attention.families import FAMILIES
 
     from . import fuzz
 
-    def work(case: fuzz.Case, folder: Path) -> Iterator[Result]:
+    def work(case, folder):
         outcome, words = fuzz.Fuzzer(folder, base).check(case)
         failed = outcome not in ("refused", "same", "taken")
         yield Result(case.text, f"fuzz {case.family}", outcome, failed, words)
@@ -117,11 +116,11 @@ def _fuzz_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
         yield Unit([case.text], partial(work, case))
 
 
-def _fault_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+def _fault_units(options, base):
     from . import kills
     from .jobs import JOBS
 
-    def work(case: kills.Case, folder: Path) -> Iterator[Result]:
+    def work(case, folder):
         outcome, words = faults.check(case, folder)
         yield Result(case.text, f"fault {case.fault.kind}", outcome, outcome == kills.FAILED, words)
 
@@ -132,10 +131,10 @@ def _fault_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
         yield Unit([case.text], partial(work, case))
 
 
-def _damage_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+def _damage_units(options, base):
     from . import damage
 
-    def work(chosen: list[damage.Case], folder: Path) -> Iterator[Result]:
+    def work(chosen, folder):
         for verdict in damage.run_cases(folder, base, chosen):
             case = verdict.case
             yield Result(case.text, f"damage {case.mutation}", verdict.kind, verdict.failed, verdict.words)

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +42,7 @@ class Limits:
     file: int
     cpu: int
 
-    def set(self) -> None:
+    def set(self):
         """Sets the limits of this process."""
         pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack
         resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + self.memory,) * 2)
@@ -65,16 +64,16 @@ class Ended:
     fired: bool
 
     @property
-    def killed(self) -> bool:
+    def killed(self):
         return self.status == -signal.SIGKILL
 
-    def refused(self, begins: tuple[str, ...] = ("error: ",)) -> bool:
+    def refused(self, begins=("error: ",)):
         """Whether it ended with exactly one line of ours, which begins so."""
         errors = [line for line in self.err.splitlines() if line.startswith(begins) and "error: " in line]
         return self.status == 2 and len(errors) == 1 and len(errors[0]) < 5000 and "Traceback" not in self.err
 
 
-def restart_with_faults(folder: Path, module: str, arguments: list[str]) -> None:
+def restart_with_faults(folder, module, arguments):
     """Compiles `faults.c` and starts this program again with it, unless that has happened."""
     if os.environ.get(LIBRARY):
         return
@@ -90,12 +89,12 @@ def restart_with_faults(folder: Path, module: str, arguments: list[str]) -> None
 
 
 def run_apart(
-    work: Callable[[], int | None],
-    folder: Path,
-    fault: Fault | None = None,
-    seconds: float = 180,
-    limits: Limits | None = None,
-) -> Ended:
+    work,
+    folder,
+    fault=None,
+    seconds=180,
+    limits=None,
+):
     """
     Runs `work` in a forked process whose working directory is `folder`; without a fault, operations are only counted.
 
@@ -118,7 +117,7 @@ def run_apart(
     return Ended(status, out, err, (notes / "operations").read_text(errors="replace").splitlines(), bool(fired))
 
 
-def _child(work: Callable[[], int | None], folder: Path, notes: Path, limits: Limits | None) -> None:
+def _child(work, folder, notes, limits):
     """The forked process; never returns."""
     status = 70
     try:
@@ -150,7 +149,7 @@ def _child(work: Callable[[], int | None], folder: Path, notes: Path, limits: Li
         os._exit(status)
 
 
-def _wait(process: int, seconds: float) -> int | None:
+def _wait(process, seconds):
     """The exit status, negative for a signal; `None` after the time limit, when its group is killed."""
     end = time.monotonic() + seconds
     pause = 0.002

@@ -44,7 +44,7 @@ ABSENT = {
 }
 
 
-def call(name: str, *arguments: str) -> int:
+def call(name, *arguments):
     """The exit status of a command, or of a module with `main`, in this process."""
     try:
         if name in COMMANDS:
@@ -185,7 +185,7 @@ def test_without_a_command_it_is_a_mistake_that_shows_the_help(capsys):
     assert call_program("--version") == 0
 
 
-def call_program(*words: str) -> int:
+def call_program(*words):
     return main.main(list(words))
 
 

@@ -54,7 +54,7 @@ def run(files, *options, data="flickr30k_entities", model="llava"):
     return heads.main([*map(str, [*given, *pictures, *options])])
 
 
-def error(capsys) -> str:
+def error(capsys):
     printed = capsys.readouterr()
     (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert printed.out == ""
@@ -176,7 +176,7 @@ def picture(files):
 
 
 @torch.no_grad()
-def boxes_by_hand(files, image, caption: str, spans: list[tuple[int, int]]) -> list[list[float]]:
+def boxes_by_hand(files, image, caption, spans):
     """The boxes in pixels, from eager maps of the whole model."""
     model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
     grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class DeviceTest(unittest.TestCase):
     """Another device computes what the CPU computes."""
 
-    def test_all_cases(self) -> None:
+    def test_all_cases(self):
         device = "pretend" if torch_device == "cpu" else torch_device
         # A process of its own: PyTorch does not forget a device.
         with tempfile.TemporaryDirectory() as folder:

@@ -27,14 +27,14 @@ class CompiledTest(unittest.TestCase):
 
     @parameterized.expand(FAMILIES)
     @torch.no_grad()
-    def test_every_family(self, name: str) -> None:
+    def test_every_family(self, name):
         config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
         model = FAMILIES[name].base_model(config).eval().to(torch_device)
         expected = model(**inputs)
         found = torch.compile(model, fullgraph=True)(**inputs)
         torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
 
-    def test_a_training_step_without_padding(self) -> None:
+    def test_a_training_step_without_padding(self):
         """As `make bench-gpu` compiles it, with sizes that are not fixed; on a CPU the benchmark only traces."""
         compile_with = torch.compile
         with mock.patch("torch.compile", lambda model, **options: compile_with(model, dynamic=options["dynamic"])):
@@ -47,7 +47,7 @@ class CompiledTest(unittest.TestCase):
         loss.backward()
 
     @parameterized.expand(FAMILIES)
-    def test_direct_supervision_of_every_family(self, name: str) -> None:
+    def test_direct_supervision_of_every_family(self, name):
         tester = TESTERS[name]({})
         model_class = FAMILIES[name].heads["vgp"]
         config, inputs = tester.prepare_config_and_inputs_for_common()
@@ -62,7 +62,7 @@ class CompiledTest(unittest.TestCase):
         batch = {**inputs, **on_device({"phrase_regions": grounded, "region_candidate_mask": every})}
         batch |= method.prepare_batch(batch)
 
-        def step(model=model, method=method, inputs=inputs, batch=batch) -> dict[str, torch.Tensor]:
+        def step(model=model, method=method, inputs=inputs, batch=batch):
             outputs = model(**inputs, **method.forward_kwargs(batch))
             return {key: total for key, (total, _) in method.losses(outputs, batch).items()}
 
@@ -78,7 +78,7 @@ class CompiledTest(unittest.TestCase):
         torch.testing.assert_close(results[1], results[0], **CLOSE)
 
     @torch.no_grad()
-    def test_flex_attention(self) -> None:
+    def test_flex_attention(self):
         config, inputs = VLBertTester({"hidden_size": 64}).prepare_config_and_inputs_for_common()
         model = VLBertModel(config).eval().to(torch_device)
         expected = model(**inputs)
@@ -90,5 +90,5 @@ class ExportedTest(unittest.TestCase):
     """The graph of torch.export computes what the model computes, for batches of two sizes."""
 
     @parameterized.expand([(name, head) for name, family in FAMILIES.items() for head in (None, *family.heads)])
-    def test_every_head_of_every_family(self, name: str, head: str | None) -> None:
+    def test_every_head_of_every_family(self, name, head):
         assert_exported_equals_model(name, head)

@@ -38,12 +38,12 @@ from grounded_attention.modeling import (
 )
 
 
-def head_of(model_class: type[PreTrainedModel]) -> str:
+def head_of(model_class):
     """The head of a class, by the end of its name; empty for a base model."""
     return next((head for head, end in HEADS.items() if model_class.__name__.endswith(end)), "")
 
 
-def read_by(model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def read_by(model_class, inputs):
     """Those of the inputs that the class's `forward` has; classes of regions are for VL-BERT's choices alone."""
     known = {*inspect.signature(model_class.forward).parameters}
     if model_class is not VLBertForMultipleChoice:
@@ -51,7 +51,7 @@ def read_by(model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor])
     return {name: tensor for name, tensor in inputs.items() if name in known}
 
 
-def on_device(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def on_device(inputs):
     """The inputs on the device of the common tests: a GPU if there is one."""
     return {name: tensor.to(torch_device) for name, tensor in inputs.items()}
 
@@ -78,11 +78,11 @@ class VLBertTester:
     # Patterns of test names that cannot apply to this family -> why.
     skips: dict[str, str] = {}
 
-    def __init__(self, config_overrides: dict[str, Any], is_base: bool = False):
+    def __init__(self, config_overrides, is_base=False):
         self.config_overrides = config_overrides
         self.num_hidden_states_types = self.base_states_types if is_base else 1
 
-    def get_config(self) -> VLBertConfig:
+    def get_config(self):
         fields = {
             "vocab_size": 99,
             "hidden_size": self.hidden_size,
@@ -99,7 +99,7 @@ class VLBertTester:
         }
         return VLBertConfig(**{**fields, **self.config_overrides})
 
-    def prepare_config_and_inputs_for_common(self) -> tuple[VLBertConfig, dict[str, torch.Tensor]]:
+    def prepare_config_and_inputs_for_common(self):
         corners = torch.rand(self.batch_size, self.num_regions, 2, 2).sort(dim=2).values
         inputs = {
             "input_ids": torch.randint(5, 99, (self.batch_size, self.seq_length)),
@@ -111,7 +111,7 @@ class VLBertTester:
         }
         return self.get_config(), on_device(inputs)
 
-    def make_class_inputs(self, model_class: type[PreTrainedModel], batch_size: int) -> dict[str, torch.Tensor]:
+    def make_class_inputs(self, model_class, batch_size):
         """What a class takes beside the inputs of the base model, by its head; the same at each call."""
         first = torch.arange(self.seq_length) < 3
         phrases = torch.stack([first, ~first]).expand(batch_size, -1, -1)
@@ -129,7 +129,7 @@ class VLBertTester:
         }
         return on_device(read_by(model_class, inputs.get(head_of(model_class), {})))
 
-    def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
+    def make_labels(self, model_class):
         """What the losses of a class take, by its head; nothing for the base model."""
         config = self.get_config()
         ones = torch.ones(self.batch_size, dtype=torch.long)
@@ -154,9 +154,7 @@ class VLBertTester:
         }
         return on_device(read_by(model_class, labels.get(head_of(model_class), {})))
 
-    def shape_inputs(
-        self, model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
+    def shape_inputs(self, model_class, inputs):
         """The inputs of the base model as a class takes them: multiple choice has several texts an image."""
         if head_of(model_class) != "multiple_choice":
             return inputs
@@ -175,12 +173,12 @@ class PixelTester(VLBertTester):
     image_size = 32
     region_inputs = ("pixel_values", "image_sizes", "region_boxes", "region_attention_mask")
 
-    def get_config(self) -> VLBertConfig:
+    def get_config(self):
         vision = FastRCNNConfig(embedding_size=4, hidden_sizes=[4, 4, 8, 16], depths=[1, 1, 1, 1], roi_size=2)
         self.config_overrides = {"vision_config": vision, **self.config_overrides}
         return super().get_config()
 
-    def prepare_config_and_inputs_for_common(self) -> tuple[VLBertConfig, dict[str, torch.Tensor]]:
+    def prepare_config_and_inputs_for_common(self):
         config, inputs = super().prepare_config_and_inputs_for_common()
         del inputs["region_features"]
         inputs["pixel_values"] = torch.rand(self.batch_size, 3, self.image_size, self.image_size)
@@ -194,7 +192,7 @@ class VisualBERTTester(VLBertTester):
     config_class = VisualBERTConfig
     encoder_seq_length = key_length = VLBertTester.seq_length + VLBertTester.num_regions
 
-    def get_config(self) -> VisualBERTConfig:
+    def get_config(self):
         fields = {
             "vocab_size": 99,
             "hidden_size": self.hidden_size,
@@ -217,7 +215,7 @@ class ViLBertTester(VLBertTester):
     base_states_types = 2
     expected_num_hidden_layers = 4  # states of the text: embeddings, two layers, the co-attention
 
-    def get_config(self) -> ViLBertConfig:
+    def get_config(self):
         fields = {
             "vocab_size": 99,
             "hidden_size": self.hidden_size,
@@ -247,7 +245,7 @@ class LXMERTTester(ViLBertTester):
     num_hidden_layers = 6  # attention maps: one layer of each stream, and the four calls of a cross layer
     expected_num_hidden_layers = 3  # states of the text: embeddings, a layer, the cross layer
 
-    def get_config(self) -> LXMERTConfig:
+    def get_config(self):
         fields = {
             "vocab_size": 99,
             "hidden_size": self.hidden_size,
@@ -350,7 +348,7 @@ class CommonTests(ModelTesterMixin):
 
     case: Case
 
-    def setUp(self) -> None:
+    def setUp(self):
         self.model_tester = self.case.tester_class(self.case.config, self.case.model_class.__name__.endswith("Model"))
         self.all_model_classes = (self.case.model_class,)
         self.additional_model_inputs = self.model_tester.region_inputs
@@ -379,7 +377,7 @@ for case in CASES:
 class ConfigurationTest(unittest.TestCase):
     """Saving, loading and common fields of every configuration class."""
 
-    def test_every_family(self) -> None:
+    def test_every_family(self):
         for name, family in FAMILIES.items():
             with self.subTest(name):
                 tester = ConfigTester(self, config_class=family.config_class, hidden_size=36, num_attention_heads=4)

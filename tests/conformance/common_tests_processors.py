@@ -32,11 +32,11 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
             self.skipTest(SKIPS[self._testMethodName])
 
     @classmethod
-    def _setup_tokenizer(cls) -> BertTokenizer:
+    def _setup_tokenizer(cls):
         return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
 
     @staticmethod
-    def prepare_processor_dict() -> dict:
+    def prepare_processor_dict():
         return {"max_regions": 7, "region_feature_size": 16, "iou_threshold": 0.6}
 
     def test_model_input_names(self):
@@ -62,5 +62,5 @@ class VisualBERTProcessorTest(VLBertProcessorTest):
     own_inputs: ClassVar[dict] = {"region_image_indices": [0, 1]}
 
     @staticmethod
-    def prepare_processor_dict() -> dict:
+    def prepare_processor_dict():
         return {"max_regions": 7, "region_feature_size": 16, "iou_threshold": 0.6, "spatial_features": True}

@@ -5,7 +5,7 @@ import unittest
 from fnmatch import fnmatch
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, ResNetConfig
+from transformers import PreTrainedModel, ResNetConfig
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
@@ -39,16 +39,16 @@ class RegionTester:
     num_regions = 4
     is_training = False
 
-    def __init__(self, config_class: type[PreTrainedConfig]):
+    def __init__(self, config_class):
         self.config_class = config_class
 
-    def get_config(self) -> PreTrainedConfig:
+    def get_config(self):
         sizes = {"embedding_size": 8, "hidden_sizes": [8, 8, 12, 16], "depths": [1, 1, 1, 1]}
         if self.config_class is FastRCNNConfig:
             return FastRCNNConfig(**sizes, roi_size=3)
         return BackboneRegionsConfig(backbone_config=ResNetConfig(**sizes), feature_size=16, feature_stride=32)
 
-    def prepare_config_and_inputs_for_common(self) -> tuple[PreTrainedConfig, dict[str, torch.Tensor]]:
+    def prepare_config_and_inputs_for_common(self):
         corners = 64 * torch.rand(self.batch_size, self.num_regions, 2, 2).sort(dim=2).values
         inputs = {
             "pixel_values": torch.rand(self.batch_size, 3, 64, 64),
@@ -65,7 +65,7 @@ class CommonRegionTests(ModelTesterMixin):
     has_attentions = False
     test_resize_embeddings = False
 
-    def setUp(self) -> None:
+    def setUp(self):
         self.model_tester = RegionTester(self.model_class.config_class)
         self.all_model_classes = (self.model_class,)
         for pattern, reason in SKIPS.items():
@@ -85,13 +85,13 @@ for model_class in (FastRCNNFeatures, BackboneRegionFeatures):
 class VisionConfigurationTest(unittest.TestCase):
     """Saving, loading and common fields of the configurations."""
 
-    def test_fast_rcnn(self) -> None:
+    def test_fast_rcnn(self):
         self.check(FastRCNNConfig, roi_size=7)
 
-    def test_backbone_regions(self) -> None:
+    def test_backbone_regions(self):
         self.check(BackboneRegionsConfig, feature_size=8)
 
-    def check(self, config_class: type[PreTrainedConfig], **fields: int) -> None:
+    def check(self, config_class, **fields):
         # Neither has the fields of a Transformer that the tests ask for by default.
         tester = ConfigTester(self, config_class, has_text_modality=False, common_properties=[], **fields)
         tester.run_common_tests()

@@ -7,7 +7,6 @@ Prints a line for each case that passed; the first difference or error ends it.
 
 import json
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -106,7 +105,7 @@ FIGURES = ", figures"
 WAITS_OF_A_STEP = 4
 
 
-def run_model(family: str, head: str | None, device: str, folder: Path) -> dict[str, torch.Tensor]:
+def run_model(family, head, device, folder):
     """The outputs of a head, and the gradients of all weights; the outputs without masks too."""
     model = tiny_model(family, head, unpad=True).to(device)
     inputs = draw_inputs(model_inputs(model), SIZES[0])
@@ -124,11 +123,11 @@ def run_model(family: str, head: str | None, device: str, folder: Path) -> dict[
     return {name: tensor.detach().cpu() for name, tensor in (found | whole).items()}
 
 
-def _scores(outputs: Any) -> dict[str, torch.Tensor]:
+def _scores(outputs):
     return {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
 
 
-def run_two_devices(device: str, folder: Path) -> dict[str, torch.Tensor]:
+def run_two_devices(device, folder):
     """The losses of direct supervision and the gradients of a model whose last layer is on the device."""
     model = tiny_model("vl_bert", "vgp", num_hidden_layers=2)
     method = get_method("direct")
@@ -148,7 +147,7 @@ def run_two_devices(device: str, folder: Path) -> dict[str, torch.Tensor]:
     return {**losses, **gradients}
 
 
-def run_training(name: str, device: str, folder: Path) -> dict[str, list[float]]:
+def run_training(name, device, folder):
     """The losses of three steps and the figures of all splits, by method."""
     training = TRAININGS[name]
     scenes = tiny_scenes(folder / "scenes")
@@ -186,7 +185,7 @@ def run_training(name: str, device: str, folder: Path) -> dict[str, list[float]]
     return found
 
 
-def run_audit(device: str, folder: Path) -> dict[str, np.ndarray]:
+def run_audit(device, folder):
     """Right answers and share of attention of every head."""
     regions = make_regions()
     model = vl_bert()
@@ -196,7 +195,7 @@ def run_audit(device: str, folder: Path) -> dict[str, np.ndarray]:
     return {f"{name} {part}": getattr(each, part) for name, each in counts.items() for part in ("correct", "share")}
 
 
-def run_heads(model_type: str, device: str, folder: Path) -> dict[str, Any]:
+def run_heads(model_type, device, folder):
     """The scores of the heads of a vision-language model, what changes without them, and with attention steered."""
     model, processor = make_pair(model_type)
     model.to(device)
@@ -213,7 +212,7 @@ def run_heads(model_type: str, device: str, folder: Path) -> dict[str, Any]:
     return {**scores, "change": change, "steered": steered}
 
 
-def run_perturbation(device: str, folder: Path) -> dict[str, np.ndarray]:
+def run_perturbation(device, folder):
     """Curves of a VL-BERT from which regions are removed in the order of its maps."""
     model = tiny_vgp_model(initializer_range=0.4).eval().to(device)
     words = torch.arange(5, 20).view(3, 5)
@@ -224,7 +223,7 @@ def run_perturbation(device: str, folder: Path) -> dict[str, np.ndarray]:
     batch |= {"region_attention_mask": ones, "region_candidate_mask": ones}
     batch = {name: tensor.to(device) for name, tensor in batch.items()}
 
-    def read_out(outputs: Any, inputs: Any) -> ReadOut:
+    def read_out(outputs, inputs):
         scores = outputs.identification_logits.max(-1).values
         return ReadOut(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
 
@@ -239,11 +238,11 @@ def run_perturbation(device: str, folder: Path) -> dict[str, np.ndarray]:
     return {"sums": curves.sums}
 
 
-def seeded() -> torch.Generator:
+def seeded():
     return torch.Generator().manual_seed(0)
 
 
-def run_regions(device: str, folder: Path) -> dict[str, np.ndarray]:
+def run_regions(device, folder):
     """Boxes of a detector and features of VL-BERT's network."""
     saved = folder / "detector"
     if not saved.exists():
@@ -258,7 +257,7 @@ def run_regions(device: str, folder: Path) -> dict[str, np.ndarray]:
     return {f"{part} {k}": getattr(each, part) for k, each in enumerate(found) for part in ("boxes", "features")}
 
 
-def run_pipeline(device: str, folder: Path) -> dict[str, list[float]]:
+def run_pipeline(device, folder):
     """The scores of the regions of phrases."""
     checkpoint = folder / "checkpoint"
     if not checkpoint.exists():
@@ -268,7 +267,7 @@ def run_pipeline(device: str, folder: Path) -> dict[str, list[float]]:
     return {"scores": [record["score"] for records in found for record in records]}
 
 
-def count_waits(method: str, device: str, folder: Path) -> float:
+def count_waits(method, device, folder):
     """How often a training step waits for a value of the pretended device."""
     from tests.conformance.pretend_gpu import WAITS
 
@@ -285,7 +284,7 @@ def count_waits(method: str, device: str, folder: Path) -> float:
     return (counts[1] - counts[0]) / 4
 
 
-def cases() -> Iterator[tuple[str, Callable[[str, Path], Any]]]:
+def cases():
     """Name and function of a device and a folder."""
     for family, entry in FAMILIES.items():
         for head in (None, *entry.heads):
@@ -301,7 +300,7 @@ def cases() -> Iterator[tuple[str, Callable[[str, Path], Any]]]:
     yield "pipeline", run_pipeline
 
 
-def main(folder: Path, device: str) -> None:
+def main(folder, device):
     """Compares all cases."""
     for name, work in cases():
         found = work(device, folder)

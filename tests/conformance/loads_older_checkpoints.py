@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from safetensors import safe_open
@@ -43,7 +42,7 @@ def older(request, tmp_path_factory):
     return folder, json.loads((folder / "made.json").read_text())
 
 
-def keys_of(folder: Path) -> set[str]:
+def keys_of(folder):
     with safe_open(folder / "model.safetensors", "pt") as weights:
         return {*weights.keys()}
 

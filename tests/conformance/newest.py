@@ -14,7 +14,6 @@ examples:
 
 import os
 import sys
-from collections.abc import Sequence
 
 from grounded_attention.commands.command_line import make_parser
 
@@ -42,7 +41,7 @@ TESTS = (
 CLASSES = "VLBertForVGPTest or VisualBERTForVGPTest or ViLBertForVGPTest or LXMERTForVGPTest"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     """Returns pytest's exit status, or 2 when an environment cannot be made."""
     _, given = make_parser("python -m tests.conformance.newest", __doc__).parse_known_args(arguments)
     try:

@@ -27,19 +27,19 @@ KNOWN = {
 }
 
 
-def scores(pipe: VisualGroundingPipeline) -> list[float]:
+def scores(pipe):
     """The attention of the phrase on each region."""
     return [one["score"] for one in pipe(KNOWN, top_k=None)]
 
 
-def ten_steps(folder: Path, model=None) -> list[float]:
+def ten_steps(folder, model=None):
     """The losses of ten supervised steps of a small model."""
     trainer = make_trainer(folder, model=model, max_steps=STEPS, per_device_train_batch_size=4)
     trainer.train()
     return [entry["loss"] for entry in logged(trainer)]
 
 
-def save_all(folder: Path) -> None:
+def save_all(folder):
     """Saves a model and a processor of each family, and `made.json` with what they compute."""
     made = {"transformers": transformers.__version__, "scores": {}, "losses": ten_steps(folder / "run")}
     for name, family in FAMILIES.items():

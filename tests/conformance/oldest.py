@@ -10,8 +10,6 @@ examples:
 """
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser
 from grounded_attention.processing.oldest_transformers import OLDEST_TRANSFORMERS
@@ -46,12 +44,12 @@ TESTS = (
 )
 
 
-def make() -> Path:
+def make():
     """Makes the environment; returns its Python, or raises `SetupError`."""
     return prepare(FOLDER, REQUIREMENT, OWN_CONSTRAINTS)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     """Returns pytest's exit status, or 2 when the environment cannot be made."""
     _, given = make_parser("python -m tests.conformance.oldest", __doc__).parse_known_args(arguments)
     return run_tests(FOLDER, REQUIREMENT, OWN_CONSTRAINTS, given or (*IN_TWO, *TESTS), "transformers")

@@ -9,9 +9,7 @@ Importing this file gives PyTorch the device, for the whole process: only proces
 
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch._decomp.decompositions import lstm_data_impl, lstm_impl
@@ -35,7 +33,7 @@ _READS = (_ATEN._local_scalar_dense.default, _ATEN.equal.default, _ATEN.nonzero.
 class _Backend(_DummyBackendModule):
     """What PyTorch and Accelerate ask of a device."""
 
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+    def get_amp_supported_dtype(self):
         return [torch.bfloat16]
 
 
@@ -49,7 +47,7 @@ class PretendTensor(torch.Tensor):
     values: torch.Tensor
 
     @staticmethod
-    def __new__(cls, values: torch.Tensor) -> "PretendTensor":
+    def __new__(cls, values):
         tensor = torch.Tensor._make_wrapper_subclass(
             cls,
             values.size(),
@@ -61,29 +59,29 @@ class PretendTensor(torch.Tensor):
         tensor.values = values
         return tensor
 
-    def __repr__(self, **options: Any) -> str:
+    def __repr__(self, **options):
         return f"PretendTensor({self.values})"
 
-    def tolist(self) -> Any:
+    def tolist(self):
         return self.cpu().tolist()
 
-    def untyped_storage(self) -> torch.UntypedStorage:
+    def untyped_storage(self):
         """What checkpoints ask whether two weights are one."""
         return self.values.untyped_storage()
 
     @classmethod
-    def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, operator, types, args=(), kwargs=None):
         return _compute(operator, args, kwargs or {})
 
 
 class _Mode(TorchDispatchMode):
     """For operators that make a tensor of the device without having one."""
 
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         return _compute(operator, args, kwargs or {})
 
 
-def _compute(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _compute(operator, args, kwargs):
     """The result of an operator, on the device if it has tensors of the device or makes one there."""
     leaves, structure = tree_flatten((args, kwargs))
     target = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
@@ -119,7 +117,7 @@ def _compute(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tree_map_only(torch.Tensor, PretendTensor, found)
 
 
-def _plain(leaf: Any) -> Any:
+def _plain(leaf):
     """An argument of an operator as the CPU gets it."""
     if isinstance(leaf, torch.device):
         return torch.device("cpu")
@@ -128,7 +126,7 @@ def _plain(leaf: Any) -> Any:
     return leaf
 
 
-def _line() -> str:
+def _line():
     """The line of this project that runs; of PyTorch in the backward pass."""
     frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
     own = [frame for frame in frames if frame.filename.startswith(str(ROOT)) and "site-packages" not in frame.filename]
@@ -147,7 +145,7 @@ _KERNELS.impl("lstm.data", lstm_data_impl, "AutogradPrivateUse1")
 
 
 @contextmanager
-def pretend_gpu() -> Iterator[torch.device]:
+def pretend_gpu():
     """Makes the device usable; `module.to(device)` keeps its parameters' identity, as on a GPU."""
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)

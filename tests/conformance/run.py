@@ -11,7 +11,6 @@ examples:
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "conformance"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     """Returns pytest's exit status, or 2 when the tests cannot be had."""
     _, given = make_parser("python -m tests.conformance.run", __doc__).parse_known_args(arguments)
     folder = CACHE / f"transformers-{transformers.__version__}"

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -18,17 +17,17 @@ class SetupError(ValueError):
     """The second environment cannot be made."""
 
 
-def shared_constraints(text: str, own: str, requirement: str) -> str:
+def shared_constraints(text, own, requirement):
     """The lines of constraints.txt for the packages that neither the requirement nor the `own` constraints replace."""
     replaced = {_package(requirement), *(_package(line) for line in own.splitlines())}
     return "".join(f"{line}\n" for line in text.splitlines() if _package(line) not in replaced)
 
 
-def _package(line: str) -> str:
+def _package(line):
     return re.split(r"[=<>!~ #]", line, maxsplit=1)[0].lower().replace("-", "_")
 
 
-def prepare(folder: Path, requirement: str, own_constraints: Path) -> Path:
+def prepare(folder, requirement, own_constraints):
     """Makes the environment unless it is there as it should be; returns its Python.
 
     Args:
@@ -59,7 +58,7 @@ def prepare(folder: Path, requirement: str, own_constraints: Path) -> Path:
     return python
 
 
-def newest_version(package: str) -> str:
+def newest_version(package):
     """The newest version of a package on the index that is no pre-release.
 
     Raises:
@@ -70,7 +69,7 @@ def newest_version(package: str) -> str:
     return report["install"][0]["metadata"]["version"]
 
 
-def _run(command: list[str]) -> str:
+def _run(command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         reason = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[-1]
@@ -78,7 +77,7 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def run_tests(folder: Path, requirement: str, own_constraints: Path, arguments: Sequence[str], package: str) -> int:
+def run_tests(folder, requirement, own_constraints, arguments, package):
     """Runs pytest there after a line with the version of a package.
 
     Returns:
@@ -94,6 +93,6 @@ def run_tests(folder: Path, requirement: str, own_constraints: Path, arguments: 
     return run_module(python, "pytest", *arguments)
 
 
-def run_module(python: Path, *arguments: str) -> int:
+def run_module(python, *arguments):
     """Runs a module in the project's folder; returns its exit status."""
     return subprocess.run([python, "-m", *arguments], cwd=ROOT).returncode

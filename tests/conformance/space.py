@@ -10,7 +10,6 @@ examples:
 """
 
 import sys
-from collections.abc import Sequence
 
 from grounded_attention.commands.command_line import make_parser
 
@@ -19,7 +18,7 @@ from .second_environment import HERE, ROOT, run_tests
 OWN_CONSTRAINTS = HERE / "constraints-space.txt"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     """Returns pytest's exit status, or 2 when the environment cannot be made."""
     _, given = make_parser("python -m tests.conformance.space", __doc__).parse_known_args(arguments)
     return run_tests(ROOT / ".venv-space", "gradio>=6", OWN_CONSTRAINTS, given or ["tests/space"], "gradio")

@@ -18,7 +18,7 @@ from tests.conformance.upstream import UpstreamError, unpack_tests
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_archive(path: Path, files: dict[str, str], link: str = "") -> Path:
+def make_archive(path, files, link=""):
     with tarfile.open(path, "w:gz") as archive:
         for name, text in files.items():
             member = tarfile.TarInfo(name)

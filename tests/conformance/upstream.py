@@ -52,7 +52,7 @@ class UpstreamError(ValueError):
     """The source distribution cannot be had or read."""
 
 
-def fetch_source(version: str, cache: Path) -> Path:
+def fetch_source(version, cache):
     """The source distribution of transformers `version`, downloaded into `cache` unless it lies there.
 
     Raises:
@@ -79,7 +79,7 @@ def fetch_source(version: str, cache: Path) -> Path:
     return archive
 
 
-def unpack_tests(archive: Path, folder: Path) -> None:
+def unpack_tests(archive, folder):
     """Unpacks the tests of a source distribution as the package `PACKAGE` into a new `folder`.
 
     Raises:
@@ -100,7 +100,7 @@ def unpack_tests(archive: Path, folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
-def _unpack_member(source: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> bool:
+def _unpack_member(source, member, folder):
     parts = PurePosixPath(member.name).parts
     if len(parts) < 3 or parts[1] != "tests" or not member.isfile():
         return False

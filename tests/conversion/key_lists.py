@@ -1,15 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Names and shapes of the tensors of public checkpoints."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import torch
 
 
-def read_key_list(
-    shared: Path, name: str, size: Callable[[int, str], int] = lambda number, key: number
-) -> dict[str, torch.Tensor]:
+def read_key_list(shared, name, size=lambda number, key: number):
     """A state dict with the names and shapes of a public checkpoint; `size` may change a size (number, key)."""
     lines = (shared / "parity" / "checkpoint_keys" / f"keys_{name}.tsv").read_text().splitlines()
     state_dict = {}

@@ -2,7 +2,6 @@
 """Original checkpoints become Hub directories that give the reference outputs; every key is accounted for."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -263,7 +262,7 @@ def pixel_inputs():
 
 @pytest.mark.parametrize("size", ["base", "large"])
 @pytest.mark.parametrize("kind", ["prec", "e2e"])
-def test_the_key_lists_of_these_tests_are_the_original_ones(shared: Path, size, kind):
+def test_the_key_lists_of_these_tests_are_the_original_ones(shared, size, kind):
     lines = (shared / "parity" / "checkpoint_keys" / f"keys_pretrain_{size}_{kind}.tsv").read_text().splitlines()
     original = dict(line.split("\t") for line in lines)
     mine = list_shapes(**(LARGE if size == "large" else {}), end_to_end=kind == "e2e")
@@ -271,7 +270,7 @@ def test_the_key_lists_of_these_tests_are_the_original_ones(shared: Path, size, 
 
 
 @pytest.mark.parametrize("task", ["vqa", "refcoco", "vcr"])
-def test_the_task_key_lists_of_these_tests_are_the_original_ones(shared: Path, task):
+def test_the_task_key_lists_of_these_tests_are_the_original_ones(shared, task):
     lines = (shared / "parity" / "checkpoint_keys" / f"keys_{task}_base.tsv").read_text().splitlines()
     mine = list_task_shapes(task, end_to_end=task != "vqa")
     assert {key: str(shape) for key, shape in mine.items()} == dict(line.split("\t") for line in lines)
@@ -341,7 +340,7 @@ def test_the_pixel_network_can_be_left_out(convert, tmp_path):
 
 
 @pytest.mark.parametrize("name", KEY_LISTS)
-def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared: Path, name):
+def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared, name):
     lines = (shared / "parity" / "checkpoint_keys" / f"keys_{name}.tsv").read_text().splitlines()
     state_dict = {}
     for line in lines:

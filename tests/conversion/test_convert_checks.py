@@ -371,7 +371,7 @@ def test_each_converter_names_the_others(refused):
         ("vilbertbeta_tasks_6l6c", "ViLBERT"),
     ],
 )
-def test_original_key_lists_of_other_families_are_recognised(shared: Path, name, title):
+def test_original_key_lists_of_other_families_are_recognised(shared, name, title):
     for family in (VL_BERT, VISUALBERT, FAST_RCNN):
         with pytest.raises(
             CheckpointError, match=f"looks like an? {title} checkpoint, .*use `convert {title.lower()}`"

@@ -2,7 +2,6 @@
 """Original pixel networks become Hub directories that give the reference numbers; every key is accounted for."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ def convert(tmp_path, state_dict, *options):
     return main(["fast_rcnn", *paths, *options])
 
 
-def test_network_equals_the_reference(shared: Path):
+def test_network_equals_the_reference(shared):
     """Feature map, region features and a padded region of the public code's dilated ResNet-50."""
     reference = torch.load(shared / "parity" / "fast_rcnn.pt", weights_only=True)["resnet50"]
     state_dict = {}

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converters of ViLBERT and LXMERT: public key lists, wrappers, configuration files, and files that are wrong."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -33,7 +31,7 @@ SCHEDULE = {"t_biattention_id": [0, 1], "v_biattention_id": [0, 1]}
         ("vilbertbeta_tasks_6l6c", "ViLBertForMultiTask"),
     ],
 )
-def test_public_key_lists_of_vilbert(shared: Path, name, class_name):
+def test_public_key_lists_of_vilbert(shared, name, class_name):
     conversion = VILBERT.convert_state_dict(read_key_list(shared, name))
     assert conversion.class_name == class_name
     assert set(conversion.left_out.values()) == {"never used by the public code"}
@@ -45,7 +43,7 @@ def test_public_key_lists_of_vilbert(shared: Path, name, class_name):
     assert {key: fields[key] for key in wanted} == wanted
 
 
-def test_public_key_list_of_lxmert(shared: Path):
+def test_public_key_list_of_lxmert(shared):
     conversion = LXMERT.convert_state_dict(read_key_list(shared, "lxmert_pretrain"))
     assert conversion.class_name == "LXMERTForPreTraining"
     assert not conversion.left_out

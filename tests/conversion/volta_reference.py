@@ -12,12 +12,12 @@ import torch
 from torch.nn import functional as F
 
 
-def _lists(**numbers: Any) -> dict[str, Any]:
+def _lists(**numbers):
     names = "tt_attn tv_attn vt_attn vv_attn t_ff v_ff shared single_ln"
     return {f"{name}_sublayers": sorted(numbers.get(name, ())) for name in names.split()}
 
 
-def vilbert_schedule(first: int, pairs: int) -> dict[str, Any]:
+def vilbert_schedule(first, pairs):
     """`first` layers of text alone, then `pairs` of co-attention and self-attention, each with a feed-forward."""
     alone = [2 * number for number in range(first)]
     cross = [2 * first + 4 * number for number in range(pairs)]
@@ -28,7 +28,7 @@ def vilbert_schedule(first: int, pairs: int) -> dict[str, Any]:
     )
 
 
-def lxmert_schedule(both: int, text: int, crosses: int) -> dict[str, Any]:
+def lxmert_schedule(both, text, crosses):
     """`both` layers of both streams, `text` layers of text alone, then cross layers of three sub-layers."""
     shared = [2 * (both + text) + 3 * number for number in range(crosses)]
     own = [n + 1 for n in shared]
@@ -45,7 +45,7 @@ def lxmert_schedule(both: int, text: int, crosses: int) -> dict[str, Any]:
     )
 
 
-def visualbert_schedule(layers: int) -> dict[str, Any]:
+def visualbert_schedule(layers):
     """Layers of one stream."""
     attention = [2 * number for number in range(layers)]
     ends = [n + 1 for n in attention]
@@ -97,12 +97,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
 TARGETS = {"0": 1601, "3": 1600, "4": 400, "5": 16}
 
 
-def count(config: dict[str, Any]) -> int:
+def count(config):
     """The number of sub-layers."""
     return 1 + max(number for name, numbers in config.items() if name.endswith("_sublayers") for number in numbers)
 
 
-def streams(config: dict[str, Any], number: int) -> dict[str, list[str]]:
+def streams(config, number):
     """The streams with a part in a sub-layer, by the prefix of their modules: the keys of an attention, or ["ff"]."""
     found: dict[str, list[str]] = {}
     for prefix, stream in (("", "t"), ("v_", "v")):
@@ -113,21 +113,21 @@ def streams(config: dict[str, Any], number: int) -> dict[str, list[str]]:
     return found
 
 
-def size(config: dict[str, Any], prefix: str, name: str, number: int) -> int:
+def size(config, prefix, name, number):
     """A size of a stream in a sub-layer."""
     field = f"sublayer2{prefix}{'attn_hidden_size' if name == 'hidden_size' else name}"
     return config.get(field, {}).get(str(number), config[prefix + name])
 
 
-def list_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def list_shapes(config):
     """The names and shapes of a checkpoint of pre-training; tensors with two names are in it twice."""
     shapes: dict[str, tuple[int, ...]] = {}
     hidden, v_hidden, features = (config[name] for name in ("hidden_size", "v_hidden_size", "v_feature_size"))
 
-    def norm(module: str, width: int) -> None:
+    def norm(module, width):
         shapes.update({f"{module}.weight": (width,), f"{module}.bias": (width,)})
 
-    def linear(module: str, before: int, after: int) -> None:
+    def linear(module, before, after):
         shapes.update({f"{module}.weight": (after, before), f"{module}.bias": (after,)})
 
     tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
@@ -173,7 +173,7 @@ def list_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def make_state_dict(config: dict[str, Any]) -> dict[str, torch.Tensor]:
+def make_state_dict(config):
     """A random checkpoint of pre-training. Tied and shared tensors have two names."""
     generator = torch.Generator().manual_seed(3)
     weights = {key: 0.2 * torch.randn(shape, generator=generator) for key, shape in list_shapes(config).items()}
@@ -188,20 +188,20 @@ def make_state_dict(config: dict[str, Any]) -> dict[str, torch.Tensor]:
 class VoltaReference:
     """Runs a checkpoint; `maps` are the attention maps of the last run by sub-layer and direction."""
 
-    def __init__(self, config: dict[str, Any], weights: dict[str, torch.Tensor]):
+    def __init__(self, config, weights):
         self.config = config
         self.weights = weights
         self.maps = {}
 
-    def linear(self, module: str, states: torch.Tensor) -> torch.Tensor:
+    def linear(self, module, states):
         return states @ self.weights[f"{module}.weight"].T + self.weights[f"{module}.bias"]
 
-    def norm(self, module: str, states: torch.Tensor) -> torch.Tensor:
+    def norm(self, module, states):
         spread = states.var(-1, unbiased=False, keepdim=True)
         states = (states - states.mean(-1, keepdim=True)) / (spread + 1e-12).sqrt()
         return states * self.weights[f"{module}.weight"] + self.weights[f"{module}.bias"]
 
-    def embed(self, words, types, features, locations) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed(self, words, types, features, locations):
         table = {name: self.weights[f"bert.embeddings.{name}_embeddings.weight"] for name in ("word", "position")}
         table["types"] = self.weights["bert.embeddings.token_type_embeddings.weight"]
         text = table["word"][words] + table["position"][: words.shape[1]] + table["types"][types]
@@ -220,7 +220,7 @@ class VoltaReference:
             regions = (both[0] + self.norm(f"bert.v_embeddings.{both[1]}", place)) / 2
         return self.norm("bert.embeddings.LayerNorm", text), regions
 
-    def attend(self, number: int, parts: dict[str, list[str]], states: dict, masks: dict) -> dict[str, torch.Tensor]:
+    def attend(self, number, parts, states, masks):
         """The contexts of an attention sub-layer, head by head."""
         module = f"bert.encoder.layer.{number}.attention_self."
         found = {}
@@ -241,7 +241,7 @@ class VoltaReference:
             found[prefix] = torch.cat(contexts, dim=-1)
         return found
 
-    def run(self, words, types, mask, features, locations, region_mask) -> dict[str, Any]:
+    def run(self, words, types, mask, features, locations, region_mask):
         """The states of both streams, the pooled states, and the scores of pre-training."""
         states = dict(zip(("", "v_"), self.embed(words, types, features, locations), strict=True))
         masks = {"": mask.float(), "v_": region_mask.float()}

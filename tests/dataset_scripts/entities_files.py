@@ -2,8 +2,6 @@
 """Writes tiny data sets in the official layouts, for the tests of the builders."""
 
 import csv
-from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 CAPTIONS = (
     "[/EN#11/people A man] in [/EN#12/clothing a red coat] feeds [/EN#13/animals two dogs] .",
@@ -18,13 +16,13 @@ TYPOLOGY_HEADER = "image,phrase1,phrase2,original_phrase1,original_phrase2,origi
 TYPOLOGY_NAMES = ("Alternation", "Entailment1", "Entailment2", "Equivalence", "Independence")
 
 
-def box(x1: object, y1: object, x2: object, y2: object) -> str:
+def box(x1, y1, x2, y2):
     """A `<bndbox>` with these texts."""
     sides = zip(("xmin", "ymin", "xmax", "ymax"), (x1, y1, x2, y2), strict=True)
     return "<bndbox>" + "".join(f"<{side}>{value}</{side}>" for side, value in sides) + "</bndbox>"
 
 
-def write_annotation(path: Path, objects: Iterable[str], size: tuple[object, object] = (100, 50)) -> Path:
+def write_annotation(path, objects, size=(100, 50)):
     """Writes an annotation file with the given XML objects."""
     body = "".join(f"\t<object>\n\t\t{item}\n\t</object>\n" for item in objects)
     width, height = size
@@ -37,11 +35,11 @@ def write_annotation(path: Path, objects: Iterable[str], size: tuple[object, obj
 
 
 def write_entities(
-    folder: Path,
-    images: Mapping[str, tuple[str, ...]],
-    splits: Mapping[str, Iterable[str]],
-    unrelated: str = "# format: <imageID> <sentence number>",
-) -> Path:
+    folder,
+    images,
+    splits,
+    unrelated="# format: <imageID> <sentence number>",
+):
     """Writes the official folder: sentences, one box (1, 1, 50, 25) for chain 13 of each image, and lists."""
     for name in ("Sentences", "Annotations"):
         (folder / name).mkdir(parents=True)
@@ -56,7 +54,7 @@ def write_entities(
     return folder
 
 
-def write_typology(path: Path, rows: Iterable[tuple[str, str, str, int]]) -> Path:
+def write_typology(path, rows):
     """Writes a typology file of (image, phrase1, phrase2, label) rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -68,10 +66,10 @@ def write_typology(path: Path, rows: Iterable[tuple[str, str, str, int]]) -> Pat
 
 
 def write_vgp(
-    data_dir: Path,
-    train: Iterable[tuple[str, str, str, int]] = (),
-    unrelated: str = "# format: <imageID> <sentence number>",
-) -> Path:
+    data_dir,
+    train=(),
+    unrelated="# format: <imageID> <sentence number>",
+):
     """Writes a data folder: images 1, 2, 3 for training with these pairs, 4 for validation, and 5 for test."""
     images = {"1": CAPTIONS, "2": SECOND, "3": THIRD, "4": SECOND, "5": CAPTIONS}
     splits = {"train": ("1", "2", "3"), "val": ("4",), "test": ("5",)}

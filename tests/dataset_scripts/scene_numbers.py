@@ -3,30 +3,28 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 
 from grounded_attention.dataset_scripts.builders.vgp_pairs import nearest_negatives
-from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes import shapes
-from grounded_attention.dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
+from grounded_attention.dataset_scripts.scenes.captions import caption_holds, needs_context
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.world import (
     COLOURS,
     SHAPES,
-    Scene,
     SceneObject,
 )
-from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
+from grounded_attention.dataset_scripts.scenes.writers import phrase_pairs
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 Figures = dict[str, float]
 MOST_REGIONS_TO_DECODE = 6000
 
 
-def scene_numbers(folder: Path) -> Figures:
+def scene_numbers(folder):
     """Name -> number, for a folder that `write_scenes` wrote; the scenes are made again from its seed."""
     made = json.loads((folder / "scenes.json").read_text())
     seed = made["seed"]
@@ -42,7 +40,7 @@ def scene_numbers(folder: Path) -> Figures:
     }
 
 
-def language_figures(records: Sequence[SceneRecord]) -> Figures:
+def language_figures(records):
     """How often a phrase is ambiguous without its sentence, and a thing is in several captions."""
     mentions = [(record.scene, mention) for record in records for mention in _mentions(record)]
     grounded = [(scene, mention) for scene, mention in mentions if mention.members]
@@ -59,13 +57,13 @@ def language_figures(records: Sequence[SceneRecord]) -> Figures:
     }
 
 
-def label_figures(records: Sequence[SceneRecord]) -> Figures:
+def label_figures(records):
     """Shares of the five classes of phrase pairs."""
     counts = Counter(row[5] for record in records for row in phrase_pairs(record))
     return {f"pairs: {name}": count / counts.total() for name, count in counts.items()}
 
 
-def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
+def grounding_figures(records, table):
     """How often a random region is right (intersection over union of at least 0.5)."""
     chances = []
     for record in records:
@@ -76,7 +74,7 @@ def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Fig
     return {"chance of a grounded phrase": _mean(chances)}
 
 
-def negative_figures(records: Sequence[SceneRecord], table: RegionTable, splits: dict[str, list[int]]) -> Figures:
+def negative_figures(records, table, splits):
     """How often a caption is false for the nearest image of its split."""
     nearest: dict[str, str] = {}
     for numbers in splits.values():
@@ -90,7 +88,7 @@ def negative_figures(records: Sequence[SceneRecord], table: RegionTable, splits:
     return {"captions false of the nearest image": false}
 
 
-def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
+def feature_figures(records, table):
     """Accuracy of a ridge regression on a fifth of the regions that show an object; any name that fits is right."""
     rows: list[tuple[np.ndarray, SceneObject]] = []
     for record in records:
@@ -112,9 +110,7 @@ def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figur
     }
 
 
-def _decoded(
-    features: np.ndarray, fitting: Sequence[tuple[str, ...]], names: Sequence[str], ridge: float = 300
-) -> float:
+def _decoded(features, fitting, names, ridge=300):
     """Share of held-out rows whose predicted name fits, for a ridge regression."""
     targets = np.array([[(name in fit) / len(fit) for name in names] for fit in fitting], dtype=np.float32)
     cut = len(features) * 4 // 5
@@ -127,16 +123,16 @@ def _decoded(
     return _mean(names[column] in fit for column, fit in zip(best, fitting[cut:], strict=True))
 
 
-def _object_overlaps(scene: Scene, regions: Regions) -> np.ndarray:
+def _object_overlaps(scene, regions):
     """Intersection over union of regions and objects: (regions, objects)."""
     size = np.array([regions.width, regions.height] * 2, dtype=np.float32)
     return box_iou(regions.boxes * size, np.array([shapes.box(item) for item in scene.objects]))
 
 
-def _mentions(record: SceneRecord) -> list[Mention]:
+def _mentions(record):
     """The phrases of the related captions that refer to an entity."""
     return [mention for caption in record.related_captions for mention in caption.mentions if mention.entity]
 
 
-def _mean(values: object) -> float:
+def _mean(values):
     return float(np.mean(list(values)))  # type: ignore[call-overload]

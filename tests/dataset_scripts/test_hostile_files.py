@@ -448,10 +448,10 @@ def test_usual_pickles_are_far_below_the_bounds():
     assert all((found == array).all() for found, array in zip(loads(pickle.dumps(arrays)), arrays, strict=True))
 
 
-def png(width: int, height: int) -> bytes:
+def png(width, height):
     """A picture whose header claims a size."""
 
-    def chunk(kind: bytes, content: bytes) -> bytes:
+    def chunk(kind, content):
         body = kind + content
         return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
 

@@ -121,7 +121,7 @@ def pulled(pushed, tmp_path_factory):
     return folder, messages
 
 
-def assert_equal_weights(one: Path, two: Path) -> None:
+def assert_equal_weights(one, two):
     mine = load_file(one)
     theirs = load_file(two)
     assert mine.keys() <= theirs.keys()  # a tied weight is stored once

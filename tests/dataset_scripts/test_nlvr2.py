@@ -128,12 +128,12 @@ def test_predictions_are_written_in_the_official_form(tmp_path):
 # The scenes' statements
 
 
-def item(shape="ball", colour="red", x=50.0, y=50.0, **changed) -> SceneObject:
+def item(shape="ball", colour="red", x=50.0, y=50.0, **changed):
     look = {"shapes": (shape,), "colours": (colour,), "sizes": ("small",), "textures": ("plain",)}
     return SceneObject(**{**look, "x": x, "y": y, "radius": 10.0, "tilt": 0.0, **changed})
 
 
-def scene(*objects: SceneObject, ground="grass") -> Scene:
+def scene(*objects, ground="grass"):
     return Scene(200, 150, ground, "left", objects, 0)
 
 
@@ -157,7 +157,7 @@ def test_counts_are_undecided_for_a_look_between_two_names(phrase, objects, expe
     assert count_of(scene(*objects), meaning_of(phrase)) == expected
 
 
-def statement_about(beginning: str, about: Scene):
+def statement_about(beginning, about):
     """A statement of this beginning about a scene, with what decides it."""
     for seed in range(4000):
         rng = random.Random(seed)

@@ -7,8 +7,6 @@ import pickle
 import re
 import sys
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import h5py
 import lmdb
@@ -19,11 +17,10 @@ from grounded_attention.commands.import_regions import import_regions, main
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.records import id_text, plain
 from grounded_attention.dataset_scripts.regions.readers import read_regions, recognise
-from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from tests.helpers.legacy_region_files import (
     CASES,
     OPTIONAL,
-    Writer,
     vl_bert_json,
     volta_item,
     write_gqa,
@@ -39,17 +36,17 @@ from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sampl
 IDS = ["9", "300104", "147295", "321486"]
 
 
-def rows_of(name: str) -> list[Regions]:
+def rows_of(name):
     counts = [3, 3, 3, 3] if name == "hengyuan fixed" else [3, 2, 1, 3]
     return [sample(image_id, count) for image_id, count in zip(IDS, counts, strict=True)]
 
 
-def run(source: Path, output: Path, format: str = "auto", **options: Any) -> dict[str, Any]:
+def run(source, output, format="auto", **options):
     return import_regions([source], format, output, feature_size=SIZE, progress=False, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_format_comes_back(tmp_path: Path, name: str) -> None:
+def test_format_comes_back(tmp_path, name):
     format, write, optional = CASES[name]
     folder = tmp_path / "source"
     folder.mkdir()
@@ -77,7 +74,7 @@ def test_format_comes_back(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["VL-BERT zip", "ViLBERT multi-task", "MMF lmdb"])
-def test_background_column(tmp_path: Path, name: str) -> None:
+def test_background_column(tmp_path, name):
     columns = 1600 if name == "MMF lmdb" else 1601
     source = CASES[name][1](tmp_path, rows_of(name))
     rows = rows_of(name)
@@ -88,7 +85,7 @@ def test_background_column(tmp_path: Path, name: str) -> None:
         np.testing.assert_allclose(found.scores, 0.3, rtol=1e-6)
 
 
-def test_places_in_a_zip(tmp_path: Path) -> None:
+def test_places_in_a_zip(tmp_path):
     rows = rows_of("zip")
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for folder, regions in zip(("a", "a/b", "ab", "c"), rows, strict=True):
@@ -96,7 +93,7 @@ def test_places_in_a_zip(tmp_path: Path) -> None:
         archive.writestr("__MACOSX/a/._9.json", b"\0")
         archive.writestr("readme.txt", "")
 
-    def ids(place: str) -> list[str]:
+    def ids(place):
         return [regions.image_id for regions in read_regions(f"{tmp_path}/x.zip{place}", "vl_bert_zip", SIZE)]
 
     assert ids("") == IDS
@@ -110,11 +107,11 @@ def test_places_in_a_zip(tmp_path: Path) -> None:
 
 
 class Attack:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.system, ("touch marker",)
 
 
-def bad_item(**changes: Any) -> dict[str, Any]:
+def bad_item(**changes):
     return {**volta_item(sample("bad")), **changes}
 
 
@@ -139,7 +136,7 @@ BAD_ITEMS = {
 
 
 @pytest.mark.parametrize("name", BAD_ITEMS)
-def test_damaged_lmdb_values(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_lmdb_values(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     item, message = BAD_ITEMS[name]
     rows = rows_of("lmdb")
@@ -152,7 +149,7 @@ def test_damaged_lmdb_values(tmp_path: Path, name: str, monkeypatch: pytest.Monk
     assert not (tmp_path / "marker").exists()
 
 
-def test_lmdb_keys(tmp_path: Path) -> None:
+def test_lmdb_keys(tmp_path):
     rows = rows_of("lmdb")
     items = {regions.image_id: volta_item(regions) for regions in rows}
     order = [image_id.encode() for image_id in IDS[::-1]]
@@ -169,7 +166,7 @@ def test_lmdb_keys(tmp_path: Path) -> None:
     assert run(source / "data.mdb", tmp_path / "unlisted")["images"] == 4
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files(tmp_path):
     archive = write_zip(tmp_path, rows_of("zip"))
     content = bytearray(archive.read_bytes())
     content[content.index(b'"boxes"') + 20] ^= 1
@@ -202,7 +199,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     ],
     ids=["a version that is not known", "a name that is not UTF-8"],
 )
-def test_a_zip_whose_list_is_damaged(tmp_path: Path, place: bytes, content: bytes, problem: str) -> None:
+def test_a_zip_whose_list_is_damaged(tmp_path, place, content, problem):
     archive = write_zip(tmp_path, [sample("é")])
     whole = bytearray(archive.read_bytes())
     start = re.search(place, whole, re.DOTALL).start(1)  # type: ignore[union-attr]
@@ -212,7 +209,7 @@ def test_a_zip_whose_list_is_damaged(tmp_path: Path, place: bytes, content: byte
         run(archive, tmp_path / "out")
 
 
-def test_a_damaged_lzma_file_of_a_zip_is_left_out(tmp_path: Path) -> None:
+def test_a_damaged_lzma_file_of_a_zip_is_left_out(tmp_path):
     archive = tmp_path / "frcnn.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as file:
         for regions in rows_of("zip"):
@@ -225,7 +222,7 @@ def test_a_damaged_lzma_file_of_a_zip_is_left_out(tmp_path: Path) -> None:
     assert "frcnn.zip, 9.json: damaged file in the zip" in info["summary"]["problems"][0]
 
 
-def test_hdf5_side_files(tmp_path: Path) -> None:
+def test_hdf5_side_files(tmp_path):
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
     index = tmp_path / "train36_imgid2idx.pkl"
     index.write_bytes(pickle.dumps({9: 0, 5: 77}))
@@ -250,7 +247,7 @@ def test_hdf5_side_files(tmp_path: Path) -> None:
         run(source, tmp_path / "c")
 
 
-def test_hdf5_boxes_and_shares_disagree(tmp_path: Path) -> None:
+def test_hdf5_boxes_and_shares_disagree(tmp_path):
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
     with h5py.File(source, "r+") as file:
         file["spatial_features"][0, 0, 2] *= 0.5
@@ -261,7 +258,7 @@ def test_hdf5_boxes_and_shares_disagree(tmp_path: Path) -> None:
     assert "give no image size" in info["summary"]["problems"][1]
 
 
-def test_unrecognised_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unrecognised_content(tmp_path, capsys):
     source = tmp_path / "a.tsv"
     source.write_bytes(b"a caption\thttp://x\n")
     with pytest.raises(DataError, match=r"a\.tsv: format not recognised: found \"2 field.*a caption.*--format"):
@@ -281,14 +278,14 @@ def test_unrecognised_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(("library", "write"), [("h5py", write_volta_h5), ("lmdb", write_volta_arrays)])
-def test_absent_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, write: Writer) -> None:
+def test_absent_library(tmp_path, monkeypatch, library, write):
     source = write(tmp_path, rows_of("x"))
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DataError, match=rf'{library} is needed.*pip install "grounded-attention\[legacy\]"'):
         run(source, tmp_path / "regions")
 
 
-def test_an_index_that_lacks_images_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_that_lacks_images_is_told(tmp_path, caplog):
     """One flipped bit makes two ids of a pickled index equal."""
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
     index = tmp_path / "train36_imgid2idx.pkl"
@@ -304,9 +301,7 @@ GQA_ROWS = [{"idx": float("inf")}, {"idx": 0.9}, {"idx": True}, {"idx": "1"}, {"
 
 
 @pytest.mark.parametrize("change", [*GQA_ROWS, {"file": 3.7}, {"file": True}, {"file": 7}])
-def test_rows_of_gqa_that_are_no_rows(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
-) -> None:
+def test_rows_of_gqa_that_are_no_rows(tmp_path, caplog, change):
     source = write_gqa(tmp_path, rows_of("GQA"))
     info = tmp_path / "gqa_objects_info.json"
     content = json.loads(info.read_text())

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import struct
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -20,7 +19,7 @@ BAD = (-1, -(2**31), 2**31 - 1, 0, 1, 255, 65536, -8, 2**28)
 BAD_LONG = (-1, -(2**63), 2**63 - 1, 0, 1, 2**40, -8, 2**62)
 
 
-def write_table(folder: Path) -> Path:
+def write_table(folder):
     rng = np.random.default_rng(0)
     with RegionTableWriter(folder, provenance={"source": "a test"}) as writer:
         for number in range(3):
@@ -31,7 +30,7 @@ def write_table(folder: Path) -> Path:
     return folder
 
 
-def damaged(content: bytes, source: random.Random) -> bytes:
+def damaged(content, source):
     """The content with one byte, one integer or one long integer replaced, or without its end."""
     changed = bytearray(content)
     kind = source.choice(("byte", "int", "int", "long", "cut"))
@@ -44,7 +43,7 @@ def damaged(content: bytes, source: random.Random) -> bytes:
     return bytes(changed)
 
 
-def outcomes(path: Path, count: int, seed: int, work) -> list[str]:
+def outcomes(path, count, seed, work):
     """What `work` ends with for each damaged content of a file: "ok", "DataError" or another error.
 
     All of it is in one process of its own; the last is "died" if this process did.
@@ -73,7 +72,7 @@ def outcomes(path: Path, count: int, seed: int, work) -> list[str]:
     return [*said, "died"]
 
 
-def read_all(folder: Path, expected: dict[str, bytes]) -> None:
+def read_all(folder, expected):
     table = RegionTable(folder)
     assert len(table.counts(table.ids)) == 3
     for image_id in table.ids:

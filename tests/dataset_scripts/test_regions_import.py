@@ -20,17 +20,17 @@ ROOT = Path(__file__).resolve().parents[2]
 IDS = ["300104", "147295", "321486", "9"]
 
 
-def lxmert_rows(ids: list[str] = IDS) -> list[list[str]]:
+def lxmert_rows(ids=IDS):
     return [lxmert_fields(sample(image_id)) for image_id in ids]
 
 
-def run(source: Path, output: Path, **options: object) -> dict:
+def run(source, output, **options):
     arguments = {"format": "lxmert_tsv", "feature_size": SIZE, "progress": False, **options}
     return import_regions([source], output=output, **arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_lxmert_rows(tmp_path: Path, end: str) -> None:
+def test_lxmert_rows(tmp_path, end):
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows(), end)
     source.write_bytes(source.read_bytes() + end.encode())
     for image_id, found in zip(IDS, read_regions(source, "lxmert_tsv", SIZE), strict=True):
@@ -42,7 +42,7 @@ def test_lxmert_rows(tmp_path: Path, end: str) -> None:
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
-def test_a_byte_order_mark_is_not_part_of_an_id(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_an_id(tmp_path):
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes())
     assert [found.image_id for found in read_regions(source, "lxmert_tsv", SIZE)] == list(IDS)
@@ -50,7 +50,7 @@ def test_a_byte_order_mark_is_not_part_of_an_id(tmp_path: Path) -> None:
     assert RegionTable.open(tmp_path / "table").ids == IDS
 
 
-def test_butd_rows_without_classes(tmp_path: Path) -> None:
+def test_butd_rows_without_classes(tmp_path):
     source = write_tsv(tmp_path / "trainval.tsv", [butd_fields(sample(image_id)) for image_id in IDS])
     found = list(read_regions(source, "butd_tsv", SIZE))
     assert [(regions.image_id, regions.width, regions.height) for regions in found] == [(id, 50, 40) for id in IDS]
@@ -60,7 +60,7 @@ def test_butd_rows_without_classes(tmp_path: Path) -> None:
     assert found[0].class_probs is None
 
 
-def test_butd_class_probabilities_begin_with_background(tmp_path: Path) -> None:
+def test_butd_class_probabilities_begin_with_background(tmp_path):
     probabilities = np.array([[0.9, 0.01, 0.09], [0.1, 0.7, 0.2], [0.2, 0.2, 0.6]])
     source = write_tsv(tmp_path / "cc.tsv", [[*butd_fields(sample("9")), floats(probabilities)]])
     (found,) = read_regions(source, "butd_tsv", SIZE)
@@ -70,20 +70,20 @@ def test_butd_class_probabilities_begin_with_background(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.class_probs, probabilities.astype(np.float32).astype(np.float16))
 
 
-def test_boxes_at_the_edge(tmp_path: Path) -> None:
+def test_boxes_at_the_edge(tmp_path):
     row = lxmert_rows(["9"])[0]
     row[8] = floats(np.array([[0, 0, 50, 40], [-0.5, 0, 50.5, 41], [49.5, 0, 49.5, 1]]))
     (found,) = read_regions(write_tsv(tmp_path / "edge.tsv", [row]), "lxmert_tsv", SIZE)
     np.testing.assert_allclose(found.boxes, [[0, 0, 1, 1], [0, 0, 1, 1], [0.99, 0, 0.99, 0.025]], rtol=1e-6)
 
 
-def with_field(position: int, value: str) -> list[str]:
+def with_field(position, value):
     row = lxmert_rows(["bad"])[0]
     row[position] = value
     return row
 
 
-def damaged(position: int, value: float) -> list[str]:
+def damaged(position, value):
     regions = sample("bad")
     array = {6: regions.attribute_scores, 8: pixels(regions), 9: regions.features}[position].copy()
     array[1, ...] = value
@@ -110,7 +110,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-def test_damaged_row_is_skipped_or_refused(tmp_path: Path, name: str) -> None:
+def test_damaged_row_is_skipped_or_refused(tmp_path, name):
     row, message = BAD_ROWS[name]
     rows = lxmert_rows()
     source = write_tsv(tmp_path / "obj36.tsv", [*rows[:2], row, *rows[2:]])
@@ -129,7 +129,7 @@ def test_damaged_row_is_skipped_or_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [3, 40, 150])
-def test_torn_last_row(tmp_path: Path, cut: int) -> None:
+def test_torn_last_row(tmp_path, cut):
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     source.write_bytes(source.read_bytes()[:-cut])
     info = run(source, tmp_path / "regions", on_error="skip")
@@ -137,7 +137,7 @@ def test_torn_last_row(tmp_path: Path, cut: int) -> None:
     assert "row 4" in info["summary"]["problems"][0]
 
 
-def test_last_row_without_line_end_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_last_row_without_line_end_is_whole(tmp_path, caplog):
     """But the rows behind it may be cut off."""
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     run(source, tmp_path / "whole")
@@ -147,7 +147,7 @@ def test_last_row_without_line_end_is_whole(tmp_path: Path, caplog: pytest.LogCa
     assert "obj36.tsv: the last line has no end, so the file may be cut" in caplog.text
 
 
-def test_several_files_make_one_table(tmp_path: Path) -> None:
+def test_several_files_make_one_table(tmp_path):
     first = write_tsv(tmp_path / "a.tsv", lxmert_rows(IDS[:2]))
     second = write_tsv(tmp_path / "b.tsv", lxmert_rows([IDS[0], *IDS[2:]]))
     options = {"on_error": "skip", "feature_size": SIZE, "detector": "made up", "progress": False}
@@ -159,7 +159,7 @@ def test_several_files_make_one_table(tmp_path: Path) -> None:
     assert info["provenance"] == expected
 
 
-def test_wrong_sources(tmp_path: Path) -> None:
+def test_wrong_sources(tmp_path):
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     with pytest.raises(MissingFileError, match=r"absent\.tsv: no such file"):
         run(tmp_path / "absent.tsv", tmp_path / "regions")
@@ -177,7 +177,7 @@ def test_wrong_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
-def test_resume_beside_a_damaged_manifest(tmp_path: Path, file: str) -> None:
+def test_resume_beside_a_damaged_manifest(tmp_path, file):
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     folder = tmp_path / "regions"
     kind = {"format": "grounded-attention region table", "version": 1}
@@ -192,7 +192,7 @@ def test_resume_beside_a_damaged_manifest(tmp_path: Path, file: str) -> None:
         run(source, folder, resume=True)
 
 
-def test_resume_notices_another_source(tmp_path: Path) -> None:
+def test_resume_notices_another_source(tmp_path):
     rows = lxmert_rows()
     source = write_tsv(tmp_path / "obj36.tsv", [*rows, rows[0]])
     with pytest.raises(DataError, match="row 5"):
@@ -205,7 +205,7 @@ def test_resume_notices_another_source(tmp_path: Path) -> None:
         run(source, tmp_path / "regions", resume=True)
 
 
-def command(source: Path, output: Path, *options: str) -> list[str]:
+def command(source, output, *options):
     module = [sys.executable, "-m", "grounded_attention", "regions", "import"]
     return [*module, str(source), "--format", "lxmert_tsv", "--output", str(output), *options]
 
@@ -225,7 +225,7 @@ with mock.patch.object(writer, "SHARD_BYTES", 20_000), mock.patch.object(writer.
 """
 
 
-def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> None:
+def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path):
     size = 64
     count = 100
     rows = [lxmert_fields(sample(f"image-{number}", count=10, seed=number % 5, size=size)) for number in range(count)]
@@ -249,9 +249,7 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> N
     assert len(resumed.info["shards"]) == 4
 
 
-def test_command_reports_and_exits(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_reports_and_exits(tmp_path, capsys, monkeypatch):
     source = write_tsv(tmp_path / "obj36.tsv", [*lxmert_rows(), ["9", "torn"]])
     options = ("--feature-size", str(SIZE))
     assert main(command(source, tmp_path / "regions", *options)[5:]) == 2
@@ -278,11 +276,11 @@ def test_command_reports_and_exits(
     assert "examples:" in capsys.readouterr().out
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
     """One shard is in memory, here of three images."""
     monkeypatch.setattr("grounded_attention.dataset_scripts.regions.writer.SHARD_BYTES", 3 * 20 * 2048 * 2)
 
-    def peak(count: int) -> int:
+    def peak(count):
         rows = [lxmert_fields(sample(str(number), count=20, seed=number % 3, size=2048)) for number in range(count)]
         source = write_tsv(tmp_path / f"{count}.tsv", rows)
         del rows
@@ -301,7 +299,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.
     assert many < 12 * image
 
 
-def test_real_lxmert_file(shared: Path, tmp_path: Path) -> None:
+def test_real_lxmert_file(shared, tmp_path):
     source = shared / "real" / "features" / "train2014_obj36.tsv"
     words = (shared / "real" / "vocab" / "vg_objects_vocab.txt").read_text().splitlines()
     colours = (shared / "real" / "vocab" / "vg_attributes_vocab.txt").read_text().splitlines()

@@ -2,8 +2,6 @@
 import errno
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,19 +9,19 @@ import pytest
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.dataset_scripts.regions.rows import validate_regions
-from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter, normalise_boxes
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.locks import FolderInUse
 from tests.helpers.region_samples import PROVENANCE, sample, write_table
 
 
-def change(name: str, value: object) -> Callable[[Regions], None]:
+def change(name, value):
     return lambda regions: setattr(regions, name, value)
 
 
-def put(name: str, value: float) -> Callable[[Regions], None]:
+def put(name, value):
     """Puts a value into the second region's entry of an array."""
 
-    def edit(regions: Regions) -> None:
+    def edit(regions):
         array = getattr(regions, name).copy()
         array[1, ...] = value
         setattr(regions, name, array)
@@ -53,7 +51,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
-def test_bad_row_is_refused_and_leaves_no_trace(tmp_path: Path, name: str) -> None:
+def test_bad_row_is_refused_and_leaves_no_trace(tmp_path, name):
     edit, message = BAD_ROWS[name]
     bad = sample("bad")
     edit(bad)
@@ -67,7 +65,7 @@ def test_bad_row_is_refused_and_leaves_no_trace(tmp_path: Path, name: str) -> No
     assert table.ids == ["first", "last"]
 
 
-def test_pixel_boxes() -> None:
+def test_pixel_boxes():
     boxes = normalise_boxes([[0, 0, 50, 40], [25, 10, 25, 20], [-0.9, -1, 51, 40.5]], width=50, height=40)
     assert boxes.dtype == np.float32
     np.testing.assert_allclose(boxes, [[0, 0, 1, 1], [0.5, 0.25, 0.5, 0.5], [0, 0, 1, 1]])
@@ -79,7 +77,7 @@ def test_pixel_boxes() -> None:
         normalise_boxes([[0.1, 0.1, 0.9, 0.5]], 50, 40)
 
 
-def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path: Path) -> None:
+def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path):
     write_table(tmp_path / "done", ["a"])
     for resume in (False, True):
         with pytest.raises(DataError, match="already holds a finished region table"):
@@ -95,7 +93,7 @@ def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path: Path) -> N
         RegionTableWriter(tmp_path / "half", {"detector": "other"}, resume=True)
 
 
-def test_a_table_without_rows_is_no_table(tmp_path: Path) -> None:
+def test_a_table_without_rows_is_no_table(tmp_path):
     with pytest.raises(DataError, match="no image was written"):
         RegionTableWriter(tmp_path / "empty", PROVENANCE).finish()
     with pytest.raises(ValueError, match="mine"), RegionTableWriter(tmp_path / "failed", PROVENANCE):
@@ -104,7 +102,7 @@ def test_a_table_without_rows_is_no_table(tmp_path: Path) -> None:
     write_table(tmp_path / "failed", ["a"])
 
 
-def test_error_inside_leaves_a_table_to_resume(tmp_path: Path) -> None:
+def test_error_inside_leaves_a_table_to_resume(tmp_path):
     with pytest.raises(ValueError, match="mine"), RegionTableWriter(tmp_path, PROVENANCE) as writer:
         writer.write(sample("a"))
         raise ValueError("mine")
@@ -118,10 +116,10 @@ def test_error_inside_leaves_a_table_to_resume(tmp_path: Path) -> None:
     assert RegionTable.open(tmp_path).ids == ["a", "b"]
 
 
-def test_a_full_disk_leaves_a_table_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_a_table_to_resume(tmp_path, monkeypatch):
     """Of the shard that does not fit nothing is left; the one before is whole."""
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
@@ -151,7 +149,7 @@ os.kill(os.getpid(), 9)
 
 @pytest.mark.parametrize(("size", "kept"), [(1, "abc"), (200, "ab"), (10_000, "")])
 @pytest.mark.parametrize("when", ["draft", "between"])
-def test_a_kill_costs_the_shard_that_is_not_written(tmp_path: Path, size: int, kept: str, when: str) -> None:
+def test_a_kill_costs_the_shard_that_is_not_written(tmp_path, size, kept, when):
     script = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), str(size), when]
     assert subprocess.run(script, check=False).returncode == -9
     with RegionTableWriter(tmp_path / "killed", PROVENANCE, resume=True) as writer:
@@ -168,7 +166,7 @@ def test_a_kill_costs_the_shard_that_is_not_written(tmp_path: Path, size: int, k
     assert resumed.info["checksum"] == RegionTable.open(tmp_path / "straight").info["checksum"]
 
 
-def test_arrays_of_the_caller_may_change_after_a_write(tmp_path: Path) -> None:
+def test_arrays_of_the_caller_may_change_after_a_write(tmp_path):
     row = validate_regions(sample("a"))
     boxes = row.boxes.copy()
     with RegionTableWriter(tmp_path, PROVENANCE) as writer:
@@ -177,8 +175,8 @@ def test_arrays_of_the_caller_may_change_after_a_write(tmp_path: Path) -> None:
     np.testing.assert_array_equal(RegionTable.open(tmp_path)["a"].boxes, boxes)
 
 
-def test_a_disk_full_at_the_end_releases_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+def test_a_disk_full_at_the_end_releases_the_table(tmp_path, monkeypatch):
+    def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as caught:
@@ -191,17 +189,15 @@ def test_a_disk_full_at_the_end_releases_the_table(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_file_systems_without_locks_hold_tables_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    def flock(*_: object) -> None:
+def test_file_systems_without_locks_hold_tables_too(tmp_path, monkeypatch, number):
+    def flock(*_):
         raise OSError(number, "no locks here")
 
     monkeypatch.setattr("fcntl.flock", flock)
     assert len(RegionTable.open(write_table(tmp_path, ["a"]))) == 1
 
 
-def test_shards(tmp_path: Path) -> None:
+def test_shards(tmp_path):
     ids = [str(number) for number in range(7)]
     table = RegionTable.open(write_table(tmp_path, ids, shard_bytes=300))
     assert 1 < len(table.info["shards"]) < 7
@@ -209,7 +205,7 @@ def test_shards(tmp_path: Path) -> None:
     table.verify()
 
 
-def test_a_copy_with_hard_links_stays_when_the_table_is_continued(tmp_path: Path) -> None:
+def test_a_copy_with_hard_links_stays_when_the_table_is_continued(tmp_path):
     """Such as a backup of an unfinished table, whose files are those of the table."""
     table = tmp_path / "table"
     copy = tmp_path / "copy"
@@ -228,7 +224,7 @@ def test_a_copy_with_hard_links_stays_when_the_table_is_continued(tmp_path: Path
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
 
 
-def test_a_table_is_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
+def test_a_table_is_not_written_through_a_symbolic_link(tmp_path):
     (tmp_path / "precious").write_text("years of work")
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "regions.index.arrow").symlink_to(tmp_path / "precious")

@@ -6,7 +6,6 @@ import pickle
 import random
 import subprocess
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ DATA = [
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_arrays_and_plain_data_come_back(protocol: int) -> None:
+def test_arrays_and_plain_data_come_back(protocol):
     for name, array in ARRAYS.items():
         found = loads(pickle.dumps({"features": array}, protocol))["features"]
         assert found.dtype.newbyteorder("=") == array.dtype.newbyteorder("=") and found.shape == array.shape, name
@@ -56,18 +55,18 @@ def test_arrays_and_plain_data_come_back(protocol: int) -> None:
     assert type(found["ordered"]) is dict
 
 
-def test_module_names_of_numpy_one() -> None:
+def test_module_names_of_numpy_one():
     content = pickle.dumps(ARRAYS["floats"], 2).replace(b"numpy._core", b"numpy.core")
     assert b"numpy.core.multiarray" in content
     assert loads(content).tolist() == ARRAYS["floats"].tolist()
 
 
-def text(value: bytes) -> bytes:
+def text(value):
     """Python 2's `str` in protocol 2."""
     return b"T" + len(value).to_bytes(4, "little") + value
 
 
-def python2_array(values: bytes) -> bytes:
+def python2_array(values):
     """What Python 2's cPickle writes of a float32 vector in protocol 2."""
     dtype = b"cnumpy\ndtype\n" + text(b"f4") + b"K\x00K\x01\x87R(K\x03" + text(b"<") + b"NNNJ\xff\xff\xff\xffJ"
     dtype += b"\xff\xff\xff\xffK\x00tb"
@@ -75,7 +74,7 @@ def python2_array(values: bytes) -> bytes:
     return begin + b"(K\x01K" + bytes([len(values) // 4]) + b"\x85" + dtype + b"\x89" + text(values) + b"tb"
 
 
-def test_pickles_of_python_2() -> None:
+def test_pickles_of_python_2():
     values = np.array([1.5, -300.25, 3e38], dtype=np.float32)
     content = b"\x80\x02}(" + text(b"boxes") + python2_array(values.tobytes()) + text(b"raw")
     content += b"X\x06\x00\x00\x00caf\xc3\xa9s" + text(b"id") + b"\x8a\x05\x15\xcd\x5b\x07\x00u."
@@ -87,7 +86,7 @@ def test_pickles_of_python_2() -> None:
     assert plain == {"sentences": ["two dogs"], "ref_id": 12}
 
 
-def test_shared_and_circular_containers() -> None:
+def test_shared_and_circular_containers():
     row: list[Any] = [np.arange(2)]
     found = loads(pickle.dumps({"a": row, "b": row}))
     assert found["a"] is found["b"]
@@ -107,14 +106,14 @@ def test_shared_and_circular_containers() -> None:
 class Call:
     """Pickles as a call of any function, as malicious files do."""
 
-    def __init__(self, function: Any, *arguments: Any, state: Any = None) -> None:
+    def __init__(self, function, *arguments, state=None):
         self.reduced = (function, arguments) if state is None else (function, arguments, state)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return self.reduced
 
 
-def attacks(marker: Path) -> dict[str, bytes]:
+def attacks(marker):
     """Pickles that write the file `marker` where pickles are executed."""
     command = f"touch {marker}"
     code = f"open({str(marker)!r}, 'w').close()"
@@ -151,7 +150,7 @@ def attacks(marker: Path) -> dict[str, bytes]:
     return found
 
 
-def test_malicious_pickles_run_nothing(tmp_path: Path) -> None:
+def test_malicious_pickles_run_nothing(tmp_path):
     marker = tmp_path / "marker"
     pickle.loads(attacks(marker)["os.system"])
     assert marker.exists(), "the attack itself does not work"
@@ -163,7 +162,7 @@ def test_malicious_pickles_run_nothing(tmp_path: Path) -> None:
         assert not marker.exists(), name
 
 
-def test_the_error_contains_the_refused_name(tmp_path: Path) -> None:
+def test_the_error_contains_the_refused_name(tmp_path):
     path = tmp_path / "refs(unc).p"
     path.write_bytes(pickle.dumps(Call(os.system, "true")))
     with pytest.raises(DataError, match=r"refs\(unc\)\.p: the pickle holds more than data: found 'posix\.system'"):
@@ -174,7 +173,7 @@ def test_the_error_contains_the_refused_name(tmp_path: Path) -> None:
         load_pickle(tmp_path / "absent.p")
 
 
-def array_with(**changes: bytes) -> bytes:
+def array_with(**changes):
     """A pickled float32 array of two values, with forged parts."""
     parts = {
         "kind": b"cnumpy\nndarray\n",
@@ -224,7 +223,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_forged_arrays_are_refused(name: str) -> None:
+def test_forged_arrays_are_refused(name):
     with pytest.raises(DataError):
         loads(FORGED[name])
     # A forged pickle leaves nothing behind.
@@ -244,7 +243,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_claimed_sizes_take_no_memory(name: str) -> None:
+def test_claimed_sizes_take_no_memory(name):
     """A value that is there is read, whatever its number in the memo."""
     tracemalloc.start()
     with contextlib.suppress(DataError):
@@ -254,7 +253,7 @@ def test_claimed_sizes_take_no_memory(name: str) -> None:
     assert peak < 1 << 24
 
 
-def test_cut_and_damaged_pickles() -> None:
+def test_cut_and_damaged_pickles():
     whole = pickle.dumps({"features": ARRAYS["floats"], "id": "7", "more": [1.5, 1 << 70]})
     for end in range(len(whole)):
         with pytest.raises(DataError):
@@ -275,7 +274,7 @@ def test_cut_and_damaged_pickles() -> None:
                 assert len(str(error)) < 1000
 
 
-def test_too_large_pickles_are_not_read(tmp_path: Path) -> None:
+def test_too_large_pickles_are_not_read(tmp_path):
     path = tmp_path / "sparse.p"
     with open(path, "wb") as file:
         file.truncate(safe_pickle.MAX_BYTES + 1)

@@ -49,13 +49,13 @@ print(json.dumps([type(base).__name__, type(processor).__name__, type(model).__n
 """
 
 
-def add_line(path: Path, after: str, line: str) -> None:
+def add_line(path, after, line):
     text = path.read_text()
     assert text.count(after) == 1
     path.write_text(text.replace(after, after + line))
 
 
-def run(script: str, hub: LoopbackHub, folder: Path, project: Path | None, *arguments: str) -> str:
+def run(script, hub, folder, project, *arguments):
     environment = hub.environment(folder / "home")
     environment["PYTHONPATH"] = os.pathsep.join([str(project)] if project else without_project())
     environment["HF_DATASETS_CACHE"] = str(folder / "cache")

@@ -13,7 +13,6 @@ from accelerate import PartialState
 
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.ranking import rank_heads
-from grounded_attention.heads.table import HeadTable
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 from tests.helpers.tiny_vlm_examples import examples as token_examples
@@ -24,7 +23,7 @@ from tests.helpers.tiny_vlm_models import make_pair
 BATCHES = (3, 14)
 
 
-def run_audit(batch_size: int) -> HeadTable:
+def run_audit(batch_size):
     regions = make_regions()
     model = vl_bert()
     examples = make_examples(regions)
@@ -33,7 +32,7 @@ def run_audit(batch_size: int) -> HeadTable:
     )
 
 
-def run_rankings(batch_size: int) -> list[dict]:
+def run_rankings(batch_size):
     """The content of `heads.json` of a model that reads regions, and of a vision-language model."""
     regions = make_regions()
     model = vl_bert()

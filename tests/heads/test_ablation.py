@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from grounded_attention.heads.ablation import ablate_heads
-from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.modeling import VLBertForPreTraining, VLBertModel
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -27,7 +26,7 @@ SIZES = {
 
 
 @torch.no_grad()
-def log_likelihood_by_hand(model, processor, example: AuditExample, instruction: str) -> list[float]:
+def log_likelihood_by_hand(model, processor, example, instruction):
     """The log-probability of each token of the phrases in the answer."""
     grounding = PatchGroundingProcessor(processor)
     phrases = [{"sentence": 1, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
@@ -133,7 +132,7 @@ def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type)
 
 
 @torch.no_grad()
-def masked_likelihood_by_hand(model, regions, example: AuditExample) -> list[float]:
+def masked_likelihood_by_hand(model, regions, example):
     """The log-probability of each token of the phrases with boxes, all of them hidden, one caption at a time."""
     record = regions[example.image_id]
     processor = processor_of(model)

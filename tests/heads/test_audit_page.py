@@ -27,7 +27,7 @@ HEADS = 3
 IMAGES = 40
 
 
-def counts(seed: int, lift: float = 0.0) -> HeadCounts:
+def counts(seed, lift=0.0):
     items = np.random.default_rng(7).integers(1, 5, IMAGES)
     rng = np.random.default_rng(seed)
     chances = np.clip(0.3 * rng.random((LAYERS, HEADS)) + lift, 0, 1)
@@ -37,7 +37,7 @@ def counts(seed: int, lift: float = 0.0) -> HeadCounts:
     return HeadCounts(ids, items, correct, share, items // 2, items * 0.1, items)
 
 
-def result(seed: int, lift: float = 0.0) -> HeadTable:
+def result(seed, lift=0.0):
     entities = {"text_to_region": {"all": counts(seed, lift), HOSTILE: counts(seed + 1)}}
     relations = {f"rel{n}" if n else "amod": counts(seed + n).take(range(IMAGES - n)) for n in range(12)}
     return HeadTable(("0", "1"), HEADS, entities, relations, {"data": "x"})
@@ -46,7 +46,7 @@ def result(seed: int, lift: float = 0.0) -> HeadTable:
 RESULTS = {"start": result(1), HOSTILE: result(1, 0.4)}
 
 
-def example() -> ExampleAttention:
+def example():
     rng = np.random.default_rng(0)
     boxes = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
     there = rng.dirichlet(np.ones(3), (LAYERS, HEADS, 2))[..., :2]
@@ -59,7 +59,7 @@ EXAMPLES = {name: [example()] for name in RESULTS}
 class Reader(HTMLParser):
     """Text of cells and paragraphs, and which tags there are."""
 
-    def __init__(self, page: str):
+    def __init__(self, page):
         super().__init__()
         self.rows = []
         self.tags = []
@@ -181,7 +181,7 @@ def test_models_of_other_sizes_are_shown_but_not_compared(white):
     assert "wide is not compared, because it has other layers or heads than start" in text
 
 
-def _wider() -> HeadCounts:
+def _wider():
     one = counts(3)
     tall = [np.concatenate([values, values[:, :1]], 1) for values in (one.correct, one.share)]
     return HeadCounts(one.image_ids, one.items, *tall, one.baseline, one.chance)

@@ -24,7 +24,7 @@ QUESTION = "what is this ?"
 BOTH = ("llava", "qwen2_5_vl")
 
 
-def make(model_type: str, seed: int = 0):
+def make(model_type, seed=0):
     model, processor = make_pair(model_type)
     torch.manual_seed(seed)
     with torch.no_grad():
@@ -34,7 +34,7 @@ def make(model_type: str, seed: int = 0):
     return model.eval(), processor
 
 
-def with_types(count: int) -> list[AuditExample]:
+def with_types(count):
     """Phrases with types; the last one of each text has a second box, and every third none."""
     made = []
     seen = 0
@@ -50,7 +50,7 @@ def with_types(count: int) -> list[AuditExample]:
 
 
 @torch.no_grad()
-def brute_force(model, processor, given, word="last", merged=False, instruction=None) -> dict:
+def brute_force(model, processor, given, word="last", merged=False, instruction=None):
     """(group, image) -> items, right by head, share by head, baseline, chance, reachable; one phrase at a time."""
     grounding = PatchGroundingProcessor(processor)
     images = pictures(COUNT)
@@ -92,7 +92,7 @@ def brute_force(model, processor, given, word="last", merged=False, instruction=
     return sums
 
 
-def gold_patches(patches: list, boxes: list) -> set[int]:
+def gold_patches(patches, boxes):
     """The patches of which a box covers at least half; for a box without any, the one of which it covers most."""
     gold = set()
     for box in boxes:
@@ -105,7 +105,7 @@ def gold_patches(patches: list, boxes: list) -> set[int]:
     return gold
 
 
-def check(groups: dict, expected: dict) -> None:
+def check(groups, expected):
     assert {(group, image) for group, counts in groups.items() for image in counts.image_ids} == set(expected)
     for group, counts in groups.items():
         for number, image in enumerate(counts.image_ids):

@@ -17,7 +17,7 @@ from grounded_attention.heads.maps import (
 from grounded_attention.utils.masks import label_components
 
 
-def flood_fill(cells: np.ndarray) -> list[set[tuple[int, int]]]:
+def flood_fill(cells):
     """Components of True cells, diagonal neighbours included, one cell at a time."""
     left = {tuple(place) for place in np.argwhere(cells)}
     found = []
@@ -34,7 +34,7 @@ def flood_fill(cells: np.ndarray) -> list[set[tuple[int, int]]]:
     return found
 
 
-def entropy_by_hand(values: np.ndarray) -> float:
+def entropy_by_hand(values):
     above = np.maximum(values - values.mean(), 0)
     if above.sum() == 0:
         return math.log(values.size)
@@ -42,7 +42,7 @@ def entropy_by_hand(values: np.ndarray) -> float:
     return -sum(share * math.log(share) for share in shares if share > 0)
 
 
-def patches(columns: int, rows: int, frame=(0.0, 0.0, 1.0, 1.0)) -> torch.Tensor:
+def patches(columns, rows, frame=(0.0, 0.0, 1.0, 1.0)):
     """Boxes of a grid of patches, row by row."""
     across = np.linspace(frame[0], frame[2], columns + 1)
     down = np.linspace(frame[1], frame[3], rows + 1)
@@ -93,7 +93,7 @@ def test_components_are_those_of_a_flood_fill():
         assert sorted(map(sorted, found.values())) == sorted(sorted(map(int_pair, part)) for part in expected)
 
 
-def int_pair(place) -> tuple[int, int]:
+def int_pair(place):
     return int(place[0]), int(place[1])
 
 

@@ -32,7 +32,7 @@ QUESTION = "what is this ?"
 
 
 @torch.no_grad()
-def scores_by_hand(model, processor, words: str, instruction: str | None) -> dict[str, list]:
+def scores_by_hand(model, processor, words, instruction):
     """Pointing, lift and share of each phrase and head, one example at a time, from eager maps."""
     grounding = PatchGroundingProcessor(processor)
     images = pictures(COUNT)
@@ -187,7 +187,7 @@ def test_attention_that_is_not_a_number_is_refused():
 # The choice
 
 
-def made_counts(correct: np.ndarray, share: np.ndarray | None = None) -> HeadCounts:
+def made_counts(correct, share=None):
     """One phrase for each image."""
     ids = tuple(map(str, range(len(correct))))
     ones = np.ones(len(correct), dtype=int)

@@ -37,7 +37,7 @@ PARSERS = {
 }
 
 
-def tiny_florence(seed: int = 0):
+def tiny_florence(seed=0):
     """The model and its processor."""
     words = Tokenizer(models.WordLevel(VOCABULARY, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -80,7 +80,7 @@ def tiny_florence(seed: int = 0):
 class _Write(LogitsProcessor):
     """Lets a model write given tokens; the raw logits stay its own."""
 
-    def __init__(self, tokens: list[int]):
+    def __init__(self, tokens):
         self.tokens = tokens
 
     def __call__(self, input_ids, scores):
@@ -89,7 +89,7 @@ class _Write(LogitsProcessor):
         return forced
 
 
-def let_write(model, text: str) -> list[int]:
+def let_write(model, text):
     """Makes `model.generate` write this text, whose tokens are separated by spaces; returns the tokens."""
     tokens = [VOCABULARY[word] for word in text.split()]
     model.generate = functools.partial(model.generate, logits_processor=LogitsProcessorList([_Write(tokens)]))

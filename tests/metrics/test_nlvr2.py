@@ -10,7 +10,7 @@ from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.tasks.visual_reasoning import StatementScores, statement_of
 
 
-def by_hand(right: dict[str, bool]) -> tuple[float, float]:
+def by_hand(right):
     """The official script's way: one flag a key, with the third field of the identifier emptied."""
     consistent: dict[tuple[str, str, str], bool] = {}
     for identifier, value in right.items():
@@ -20,7 +20,7 @@ def by_hand(right: dict[str, bool]) -> tuple[float, float]:
     return sum(right.values()) / len(right), sum(consistent.values()) / len(consistent)
 
 
-def drawn(count: int = 300, seed: int = 0) -> dict[str, bool]:
+def drawn(count=300, seed=0):
     rng = random.Random(seed)
     ids = {f"dev-{rng.randrange(60)}-{rng.randrange(4)}-{rng.randrange(2)}" for _ in range(count)}
     return {identifier: rng.random() < 0.8 for identifier in sorted(ids)}
@@ -37,11 +37,11 @@ def test_bad_identifiers_are_named(identifier):
         statement_of(identifier)
 
 
-def scores() -> StatementScores:
+def scores():
     return StatementScores("nlvr2", lambda outputs, batch: Scored({"nlvr2_accuracy": outputs.right}), "nlvr2_accuracy")
 
 
-def batch(identifiers: list[str]) -> dict[str, list[str]]:
+def batch(identifiers):
     return {"example_id": identifiers, "image_id": identifiers}
 
 

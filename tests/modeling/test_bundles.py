@@ -28,7 +28,7 @@ MOST_FILES = 6
 MOST_NODES = 47_000  # of syntax trees: lines change with a formatter, and opened lines are read faster
 
 
-def code_of(name: str, pixels: bool = False) -> dict[str, str]:
+def code_of(name, pixels=False):
     """The files of a checkpoint of a family, or of a region-feature model."""
     if name not in FAMILIES:
         return model_code(name, False)
@@ -60,7 +60,7 @@ class WithoutDocumentation(ast.NodeTransformer):
         return node
 
 
-def statements(text: str) -> list[ast.stmt]:
+def statements(text):
     """The statements of a file, without its docstring and imports."""
     body = WithoutDocumentation().visit(ast.parse(text)).body
     left_out = (ast.Import, ast.ImportFrom)
@@ -74,7 +74,7 @@ def statements(text: str) -> list[ast.stmt]:
 
 
 @pytest.fixture(scope="module")
-def shipped() -> set[str]:
+def shipped():
     """The statements of all sources."""
     paths = [path for folder in SHIPPED for path in folder.glob("*.py")]
     return {ast.dump(node) for path in paths for node in statements(path.read_text())}

@@ -3,7 +3,6 @@
 
 import json
 import logging
-from pathlib import Path
 
 import pytest
 import torch
@@ -31,7 +30,7 @@ COPIES = {
 TASKS = [(name, head) for name, family in FAMILIES.items() for head in family.heads if head != "pretraining"]
 
 
-def pretrain(family: str, path: Path, **fields):
+def pretrain(family, path, **fields):
     """A saved pre-training model with every head; no two tensors and no two rows are alike."""
     model = MAKE[family](FAMILIES[family].heads["pretraining"], **fields)
     for parameter in model.parameters():
@@ -52,7 +51,7 @@ def checkpoints(tmp_path_factory):
     return made
 
 
-def expected_source(family: str, head: str, name: str, weights):
+def expected_source(family, head, name, weights):
     """The tensor that a weight of a task's model is to be, by the public code's rules; None for a new one."""
     if (family, head) == ("vl_bert", "multiple_choice"):
         if name == "vl_bert.embeddings.token_type_embeddings.weight":

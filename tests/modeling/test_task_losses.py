@@ -25,21 +25,21 @@ PROBABILITIES = torch.tensor([[0.5, 0.5, 0, 0], [0.0, 0, 0, 0], [0.1, 0.2, 0.3, 
 RIGHT = torch.tensor([[[1, 0, 1, 0], [0, 0, 0, 0]]] * 4 + [[[0, 1, 0, 0], [1, 1, 1, 1]]]).bool()
 
 
-def logits(*shape: int) -> torch.Tensor:
+def logits(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1), requires_grad=True)
 
 
-def log_softmax(row: list[float]) -> list[float]:
+def log_softmax(row):
     total = math.log(sum(map(math.exp, row)))
     return [value - total for value in row]
 
 
-def binary(score: float, target: float) -> float:
+def binary(score, target):
     share = 1 / (1 + math.exp(-score))
     return -target * math.log(share) - (1 - target) * math.log(1 - share)
 
 
-def by_loops(name: str, scores: list, targets: list) -> tuple[float, int]:
+def by_loops(name, scores, targets):
     losses = []
     for row, target in zip(scores, targets, strict=True):
         if name in ("cross_entropy", "softmax") and target >= 0:
@@ -81,7 +81,7 @@ LOSSES = {
 }
 
 
-def scores_for(name: str) -> torch.Tensor:
+def scores_for(name):
     if name == "grounding":
         return logits(B, 2, C)
     return logits(B, C)

@@ -37,7 +37,7 @@ families = pytest.mark.parametrize("family", MAKE)
 sizes = pytest.mark.parametrize(("words", "regions"), SIZES)
 
 
-def make_batch(words: int, regions: int) -> dict[str, torch.Tensor]:
+def make_batch(words, regions):
     """Ragged on both sides; the last word and the last region of the first row are grounded."""
     generator = torch.Generator().manual_seed(1)
     text_mask = torch.ones(B, words, dtype=torch.long)

@@ -28,7 +28,7 @@ def make(family, **fields):
     return MAKE[family](FAMILIES[family].heads["vgp"], **fields)
 
 
-def make_inputs(model) -> dict[str, torch.Tensor]:
+def make_inputs(model):
     """Three rows, padded on both sides."""
     generator = torch.Generator().manual_seed(3)
     masks = [torch.ones(B, size, dtype=torch.long) for size in (T, R)]
@@ -42,7 +42,7 @@ def make_inputs(model) -> dict[str, torch.Tensor]:
     }
 
 
-def make_phrases() -> dict[str, torch.Tensor]:
+def make_phrases():
     mask = torch.zeros(B, 2, T, dtype=torch.bool)
     for (row, phrase), tokens in PHRASES.items():
         mask[row, phrase, tokens] = True

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VL-BERT equals the reference tensors of the public code (see vl_bert_reference.py), whatever the padding."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -115,7 +113,7 @@ def test_core_gradients_equal_reference(seed):
 
 
 @pytest.mark.parametrize("name", ["ln", "ln_1x1", "scale"])
-def test_all_layers_and_gradients_equal_reference(shared: Path, name):
+def test_all_layers_and_gradients_equal_reference(shared, name):
     file = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)
     reference = file["core"][name]
     reference["last_hidden_state"] = reference["hidden_layers"][-1]
@@ -161,7 +159,7 @@ def test_vgp_heads_equal_reference():
 
 
 @pytest.mark.parametrize("name", ["none", "direct", "semi-direct", "indirect"])
-def test_vgp_module_equals_reference_from_pixels_boxes_on(shared: Path, name):
+def test_vgp_module_equals_reference_from_pixels_boxes_on(shared, name):
     reference = torch.load(shared / "parity" / "vgp_losses_and_modules.pt", weights_only=True)[f"module_{name}"]
     config = make_config(reference["config"]["NETWORK"]["VLBERT"], grounding_head=name == "indirect")
     model = VLBertForVGP(config).eval()
@@ -261,7 +259,7 @@ def test_two_streams_of_pretraining_equal_reference():
 
 
 @pytest.mark.parametrize("name", ["pretrain", "pretrain_multitask"])
-def test_pretraining_module_equals_reference(shared: Path, name):
+def test_pretraining_module_equals_reference(shared, name):
     """Masked regions, masked words, text-only rows and every loss, from features and boxes on."""
     file = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)
     reference = file["tasks"][name]
@@ -277,7 +275,7 @@ def test_pretraining_module_equals_reference(shared: Path, name):
     check_pretraining(model, inputs, expected)
 
 
-def test_pixels_give_the_reference_visual_embeddings(shared: Path):
+def test_pixels_give_the_reference_visual_embeddings(shared):
     """An end-to-end checkpoint, converted, on images and boxes in pixels; also with masked regions."""
     reference = torch.load(shared / "parity" / "fast_rcnn.pt", weights_only=True)["resnet50"]
     state_dict = {}

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VQA, RefCOCO+ and VCR equal the public task modules: logits, every loss, on any padding."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -58,7 +56,7 @@ def test_multiple_choice_equals_reference():
 
 
 @pytest.mark.parametrize("name", ["vqa_mlm", "vqa_1fc", "vqa_2fc", "refcoco", "vcr_sigmoid", "vcr_softmax"])
-def test_task_modules_equal_reference_from_features_on(shared: Path, name):
+def test_task_modules_equal_reference_from_features_on(shared, name):
     reference = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)["tasks"][name]
     task, _, form = name.partition("_")
     if task == "vqa":

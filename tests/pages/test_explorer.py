@@ -22,7 +22,7 @@ CAPTIONS = (HOSTILE, "two dogs run")
 LABELS = ("dog", "</script><b>", "", "ball", "sky", "grass")
 
 
-def example(number: int, seed: int) -> ExampleAttention:
+def example(number, seed):
     rng = np.random.default_rng([seed, number])
     fixed = np.random.default_rng(number)
     caption = CAPTIONS[number]

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Figures, looked at as pixels and as text, the way a reader sees them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb, to_rgba
@@ -31,20 +29,20 @@ BOXES = np.array([[0.1, 0.3, 0.3, 0.7], [0.4, 0.25, 0.6, 0.6], [0.7, 0.5, 0.95, 
 
 
 @pytest.fixture
-def image() -> Image.Image:
+def image():
     return Image.new("RGB", (200, 150), (200, 210, 190))
 
 
-def attention(phrase: str, weights=(0.1, 0.6, 0.2, 0.1), gold=(1,)) -> WordAttention:
+def attention(phrase, weights=(0.1, 0.6, 0.2, 0.1), gold=(1,)):
     marks = np.isin(np.arange(len(BOXES)), gold)
     return WordAttention(phrase, BOXES, np.array(weights), marks)
 
 
-def pixels(path: Path) -> np.ndarray:
+def pixels(path):
     return np.asarray(Image.open(path).convert("RGB")).astype(int)
 
 
-def edge(figure, axes, box, outset: float = 0.0) -> list[tuple[int, int]]:
+def edge(figure, axes, box, outset=0.0):
     """(row, column) of the picture's pixels along a box, `outset` pixels outside it."""
     height = round(figure.bbox.height)
     (left, top), (right, bottom) = (axes.transData.transform(corner) for corner in (box[:2], box[2:]))
@@ -59,7 +57,7 @@ def edge(figure, axes, box, outset: float = 0.0) -> list[tuple[int, int]]:
     return [(int(r), int(c)) for rows, columns in sides for r, c in zip(rows, columns, strict=True)]
 
 
-def share_of(colour: str, picture: np.ndarray, places: list[tuple[int, int]]) -> float:
+def share_of(colour, picture, places):
     target = np.array(to_rgb(colour)) * 255
     return float(np.mean([np.abs(picture[place] - target).max() < 12 for place in places]))
 
@@ -101,7 +99,7 @@ def test_a_panel_for_every_word_fits_the_sheet(image, tmp_path, count):
     assert_nothing_is_cut_or_overlaps(figure)
 
 
-def assert_nothing_is_cut_or_overlaps(figure) -> None:
+def assert_nothing_is_cut_or_overlaps(figure):
     labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
     written = [*figure.texts, *labels, *(axes.title for axes in figure.axes)]
     texts = [text.get_window_extent() for text in written if text.get_text().strip()]
@@ -203,7 +201,7 @@ def test_logs_without_losses_and_other_kinds_of_files_are_refused(image, tmp_pat
 # Charts
 
 
-def heat_maps(figure) -> list:
+def heat_maps(figure):
     return [axes for axes in figure.axes if axes.images]
 
 
@@ -251,7 +249,7 @@ def test_layers_with_names_show_them(tmp_path):
     assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
 
 
-def history(scale: float, attention: bool = True) -> list[dict]:
+def history(scale, attention=True):
     records = [{"step": s, "loss": scale / s, "loss_vgp": 1 + scale / 10 / s, "epoch": s / 9} for s in (2, 4, 6, 100)]
     if attention:
         records = [record | {"loss_attention": 2.0} for record in records]

@@ -94,7 +94,7 @@ def test_plain_text_stays_as_it_is():
         assert printable(text) == markdown_text(text) == text
 
 
-def rows_of(text: str) -> list[list[str]]:
+def rows_of(text):
     """The cells of the tables as a parser of Markdown reads them; anything but text and code in a row is an error."""
     tokens = MarkdownIt().enable(["table", "strikethrough"]).parse(text)
     rows = []

@@ -22,11 +22,11 @@ FRAME = (0.25, 0.0, 0.75, 1.0)  # a centre crop: the model sees nothing of both 
 WEIGHTS = np.array([0.4, 0.1, 0.3, 0.2])  # of the cells of 2 x 2, row by row
 
 
-def grey(picture) -> np.ndarray:
+def grey(picture):
     return np.asarray(Image.fromarray(np.asarray(picture)).convert("L"), dtype=float)
 
 
-def cells_and_side(picture) -> tuple[list[float], np.ndarray]:
+def cells_and_side(picture):
     """The lightness at the middle of each cell of the frame, and the pixels of the left side, which is not seen."""
     light = grey(picture)
     height, width = light.shape
@@ -34,7 +34,7 @@ def cells_and_side(picture) -> tuple[list[float], np.ndarray]:
     return middles, light[3:-3, 3 : int(0.24 * width)]
 
 
-def check(picture, ground: float) -> None:
+def check(picture, ground):
     """More attention is lighter, also in grey; what is not seen has light and dark lines on the picture itself."""
     middles, side = cells_and_side(picture)
     assert np.argsort(middles).tolist() == np.argsort(WEIGHTS).tolist(), middles
@@ -66,7 +66,7 @@ def test_overlapping_boxes_show_the_largest_share_and_boxes_without_a_place_noth
     assert light[9] < light[45] == light[80]
 
 
-def decoded(source: str) -> np.ndarray:
+def decoded(source):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(source))).convert("RGB"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from grounded_attention.pages.tables import accuracy_table, best_method, comparison_table
 
 
-def method_results(identification: float, vgp: float, grounding: tuple[float | None, ...]) -> dict:
+def method_results(identification, vgp, grounding):
     names = ("all_heads", "best_layer", "best_head", "rollout")
     regions = dict(zip(names, grounding, strict=True)) | {"chance": 0.131}
     return {"identification_accuracy": identification, "vgp_accuracy": vgp, "text_to_region_accuracy": regions}
@@ -27,7 +27,7 @@ RESULTS = {
 }
 
 
-def cells(table: str) -> dict[str, list[str]]:
+def cells(table):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
     assert len({len(row) for row in rows}) == 1, "every row has every column"
     return {row[0]: row[1:] for row in rows}

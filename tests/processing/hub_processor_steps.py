@@ -22,7 +22,7 @@ from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_to
 from tests.helpers.tiny_vlm_relatives import RELATIVES  # noqa: E402
 
 
-def save_as_on_hub(model_type: str, folder: Path) -> str:
+def save_as_on_hub(model_type, folder):
     """Writes the files of a processor under their older names; returns the name of its class."""
     image_class, settings, own = PROCESSORS[model_type]
     module = import_module(f"transformers.models.{model_type}.processing_{model_type}")
@@ -46,7 +46,7 @@ def save_as_on_hub(model_type: str, folder: Path) -> str:
     return name
 
 
-def load(model_type: str, folder: Path, backend: str) -> dict[str, Any]:
+def load(model_type, folder, backend):
     """What a processor makes of two texts with pictures."""
     processor = AutoProcessor.from_pretrained(folder)
     processor.image_processor = AutoImageProcessor.from_pretrained(folder, backend=backend)
@@ -64,7 +64,7 @@ def load(model_type: str, folder: Path, backend: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def main():
     found: dict[str, Any] = {"kind": KIND}
     for model_type in (name for name in PROCESSORS if not name.endswith("_padded") and name not in RELATIVES):
         folder = Path(sys.argv[1], model_type)

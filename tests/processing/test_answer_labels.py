@@ -11,7 +11,7 @@ PICTURE = np.random.default_rng(0).integers(0, 255, (37, 53, 3), dtype=np.uint8)
 WITH_TEMPLATE = [name for name in PROCESSORS if name != "paligemma"]
 
 
-def words(processor, ids) -> list[str]:
+def words(processor, ids):
     return processor.tokenizer.convert_ids_to_tokens([int(each) for each in ids])
 
 

@@ -19,7 +19,7 @@ WORDS = (
 )
 
 
-def random_text(source: random.Random) -> str:
+def random_text(source):
     return source.choice(["", " "]).join([" ".join(source.choices(WORDS, k=source.randint(0, 8))), "."])
 
 

@@ -20,7 +20,6 @@ from grounded_attention.processing import image_tokens
 from grounded_attention.processing.image_tokens import (
     IMAGE_TOKEN_FAMILIES,
     REFUSED_FAMILIES,
-    ImageTokens,
     get_image_token_family,
     locate_image_tokens,
 )
@@ -70,11 +69,11 @@ PAIRS = [
 ]
 
 
-def make_pictures(sizes: list, generator: np.random.Generator) -> list[np.ndarray]:
+def make_pictures(sizes, generator):
     return [generator.integers(0, 120, (height, width, 3), dtype=np.uint8) for width, height in sizes]
 
 
-def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.Tensor, torch.Tensor]:
+def embeddings(model, processor, examples, settings):
     """What the language model reads at every position, (B, N, D), and the input ids."""
     image = placeholder(processor)
     family = get_image_token_family(processor)
@@ -105,7 +104,7 @@ def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.
     return torch.cat(seen), inputs["input_ids"]
 
 
-def choose_areas(tokens: ImageTokens, sizes: list, generator: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+def choose_areas(tokens, sizes, generator):
     """(image, (x1, y1, x2, y2) in pixels): the whole pixels inside boxes of tokens, whole images, others."""
     scales = np.array([[*size, *size] for size in sizes])
     placed = np.flatnonzero(tokens.has_box)
@@ -124,7 +123,7 @@ def choose_areas(tokens: ImageTokens, sizes: list, generator: np.random.Generato
     return [(image, area) for image, area in areas if (area[:2] < area[2:]).all()]
 
 
-def overlap_of(tokens: ImageTokens, image: int, area: np.ndarray, size: tuple) -> tuple[np.ndarray, np.ndarray]:
+def overlap_of(tokens, image, area, size):
     """Pixels that the area shares with each token's box, the smaller of both axes (N,), and the pixels of a sample."""
     scale = np.array([*size, *size])
     boxes = np.where((tokens.images == image)[:, None] & tokens.has_box[:, None], tokens.boxes * scale, -9.0)

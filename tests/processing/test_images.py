@@ -8,7 +8,6 @@ import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,11 +23,11 @@ RED = (200, 30, 90)
 GREY = 120
 
 
-def picture(width: int, height: int, seed: int = 0) -> Image.Image:
+def picture(width, height, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def exact_size(width: int, height: int, short: int, long: int) -> tuple[int, int]:
+def exact_size(width, height, short, long):
     """The same rule in exact fractions, side by side instead of sorted."""
     scale = Fraction(short, min(width, height))
     if max(width, height) * scale > long:
@@ -53,7 +52,7 @@ def test_a_sliver_keeps_a_pixel(size, expected):
     assert FastRCNNImageProcessor().resized(*size) == expected
 
 
-def small(**options) -> FastRCNNImageProcessor:
+def small(**options):
     return FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40}, **options)
 
 
@@ -96,12 +95,12 @@ def test_all_kinds_of_images_give_the_same_pixels(tmp_path):
     assert isinstance(small()(image, "np")["image_sizes"], np.ndarray)
 
 
-def save(path: Path, image: Image.Image, **options) -> Path:
+def save(path, image, **options):
     image.save(path, **options)
     return path
 
 
-def palette(transparent: bool) -> Image.Image:
+def palette(transparent):
     image = Image.new("P", (4, 4), 1)
     image.putpalette([1, 2, 3, *RED])
     if transparent:

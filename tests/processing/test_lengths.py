@@ -12,7 +12,7 @@ from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, make_
 WORDS = "a man in red shirt dog on the ball".split()
 
 
-def shorten(text: int, regions: int, limit: int, shortest: int) -> tuple[int, int]:
+def shorten(text, regions, limit, shortest):
     """One column at a time, as the public code words it; the text is never cut below its shortest."""
     while text + regions > limit:
         if regions > text or text <= shortest:
@@ -22,14 +22,14 @@ def shorten(text: int, regions: int, limit: int, shortest: int) -> tuple[int, in
     return text, regions
 
 
-def regions_of(count: int | None) -> dict:
+def regions_of(count):
     if count is None:
         return {"region_features": None, "region_boxes": None}
     features = np.arange(1, count + 1, dtype=np.float32)[:, None].repeat(FEATURE_SIZE, axis=1)
     return {"region_features": features, "region_boxes": np.tile(np.float32([0, 0, 1, 1]), (count, 1))}
 
 
-def batch_of(rows: list[dict]) -> dict:
+def batch_of(rows):
     return {key: [row[key] for row in rows] for key in rows[0]}
 
 

@@ -22,26 +22,26 @@ SECOND = "two red balls"
 SIZES = [[(53, 37)], [(31, 64), (90, 20)]]
 
 
-def picture(width: int, height: int) -> np.ndarray:
+def picture(width, height):
     return np.random.default_rng(width).integers(0, 255, (height, width, 3), dtype=np.uint8)
 
 
 IMAGES = [[picture(*size) for size in sizes] for sizes in SIZES]
 
 
-def phrase(text: str, words: str, which: int = 0, **other) -> dict:
+def phrase(text, words, which=0, **other):
     start = text.index(words)
     return {"sentence": which, "start": start, "end": start + len(words), **other}
 
 
-def words_of(processor, batch, example: int, row: int) -> list[str]:
+def words_of(processor, batch, example, row):
     """The words of the sequence at the positions that a phrase marks."""
     positions = batch["text_positions"][example][batch["phrase_mask"][example, row]]
     assert (positions >= 0).all()
     return processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][example][positions])
 
 
-def gold_by_hand(tokens, boxes: list, image: int, threshold: float) -> list[bool]:
+def gold_by_hand(tokens, boxes, image, threshold):
     marks = [False] * len(tokens.positions)
     for x1, y1, x2, y2 in boxes:
         shares = [0.0] * len(marks)
@@ -237,7 +237,7 @@ def test_settings_of_images_reach_the_processor():
     assert batch["phrase_regions"][0, 0].nonzero().flatten().tolist() == [4, 5, 6, 7]
 
 
-def call(model_type: str = "llava", **arguments):
+def call(model_type="llava", **arguments):
     defaults = {"text": [FIRST], "images": [IMAGES[0]]}
     return PatchGroundingProcessor(make_processor(model_type))(**{**defaults, **arguments})
 

@@ -18,7 +18,7 @@ TEXT = "A man in a red shirt"
 PAIR = "two men's umbrellas , running"
 
 
-def words_of(inputs, phrase: int, example: int = 0) -> list[str]:
+def words_of(inputs, phrase, example=0):
     ids = inputs["input_ids"][example][inputs["phrase_mask"][example, phrase]]
     return make_tokenizer().convert_ids_to_tokens(ids)
 
@@ -66,7 +66,7 @@ def test_masks_equal_the_tokenizers_character_map():
             assert reported == ([] if expected else ["no token"])
 
 
-def plain_iou(a, b) -> float:
+def plain_iou(a, b):
     width = min(a[2], b[2]) - max(a[0], b[0])
     height = min(a[3], b[3]) - max(a[1], b[1])
     both = max(width, 0) * max(height, 0)

@@ -22,7 +22,7 @@ def pixel_processor(**options):
 class Detector:
     """As many regions as the image is wide in tens of pixels; remembers what it saw."""
 
-    def __init__(self, features: bool = True, feature_size: int = FEATURE_SIZE, lost: int = 0) -> None:
+    def __init__(self, features=True, feature_size=FEATURE_SIZE, lost=0):
         self.features = features
         self.feature_size = feature_size
         self.lost = lost
@@ -32,7 +32,7 @@ class Detector:
         self.seen += images
         return [self._regions(image.width // 10) for image in images[self.lost :]]
 
-    def _regions(self, count: int):
+    def _regions(self, count):
         features = np.arange(count, dtype=np.float16)[:, None].repeat(self.feature_size, 1) if self.features else None
         return SimpleNamespace(boxes=BOXES[:count], scores=np.linspace(0.9, 0.1, count), features=features)
 

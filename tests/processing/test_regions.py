@@ -8,7 +8,7 @@ from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor
 BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4]], dtype=np.float32)
 
 
-def features(count: int, seed: int = 0) -> np.ndarray:
+def features(count, seed=0):
     return np.random.default_rng(seed).random((count, FEATURE_SIZE)).astype(np.float16)
 
 
@@ -87,7 +87,7 @@ def test_examples_without_image_or_without_regions():
     assert not inputs["region_features"][:2].any()
 
 
-def broken(array: np.ndarray, index: tuple, value: float) -> np.ndarray:
+def broken(array, index, value):
     array = array.copy()
     array[index] = value
     return array

@@ -3,7 +3,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ print(inputs["input_ids"].tolist(), inputs["phrase_mask"].int().tolist(), inputs
 
 
 @pytest.fixture
-def saved(tmp_path) -> Path:
+def saved(tmp_path):
     images = FastRCNNImageProcessor(size=IMAGE_SIZE, image_std=(1.0, 2.0, 3.0))
     make_processor(**SETTINGS, image_processor=images).save_pretrained(tmp_path / "checkpoint")
     return tmp_path / "checkpoint"

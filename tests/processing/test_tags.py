@@ -12,14 +12,14 @@ TEXT = "a man and a dog"
 PAIR = "the umbrella, the ball"
 
 
-def regions(*counts: int) -> dict:
+def regions(*counts):
     return {
         "region_features": [np.ones((count, FEATURE_SIZE)) for count in counts],
         "region_boxes": [[[0.0, 0.0, 1.0, 1.0]] * count for count in counts],
     }
 
 
-def regions_of_one(count: int) -> dict:
+def regions_of_one(count):
     return {name: value[0] for name, value in regions(count).items()}
 
 

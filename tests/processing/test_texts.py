@@ -14,7 +14,7 @@ from tests.helpers.processing_helpers import FEATURE_SIZE, VOCABULARY, make_proc
 WORDS = "a an the man woman in red shirt dogs running umbrella cafe zebra , .".split()
 
 
-def random_texts(seed: int, count: int) -> list[str]:
+def random_texts(seed, count):
     source = random.Random(seed)
     return [" ".join(source.choices(WORDS, k=source.randint(0, 12))) for _ in range(count)]
 
@@ -134,10 +134,10 @@ class LetterTokenizer(PreTrainedTokenizer):
 
     vocab_size = 0
 
-    def get_vocab(self) -> dict[str, int]:
+    def get_vocab(self):
         return {}
 
-    def _tokenize(self, text: str) -> list[str]:
+    def _tokenize(self, text):
         return list(text)
 
 

@@ -31,12 +31,12 @@ print(type(processor).__name__, processor.model_feature_size, inputs["answer_pos
 """
 
 
-def make_processor(**options) -> VisualBERTProcessor:
+def make_processor(**options):
     words = [*make_tokenizer().get_vocab(), "?", "what", "is", "this"]
     return VisualBERTProcessor(make_tokenizer(words), **{"region_feature_size": FEATURE_SIZE, **options})
 
 
-def regions(*counts: int) -> dict:
+def regions(*counts):
     """Region number k of an example has the feature k everywhere."""
     return {
         "region_features": [np.tile(np.arange(count)[:, None], (1, FEATURE_SIZE)) for count in counts],
@@ -44,7 +44,7 @@ def regions(*counts: int) -> dict:
     }
 
 
-def pieces(processor, ids) -> str:
+def pieces(processor, ids):
     return " ".join(processor.tokenizer.convert_ids_to_tokens(ids.tolist()))
 
 

@@ -1,13 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The page of the Space on a free port of this machine, for tests with and without a browser."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 @contextmanager
-def serve(settings: Any) -> Iterator[str]:
+def serve(settings):
     """Serves the page of these settings, and gives its address."""
     from grounded_attention.space.page import build_page, launch_page
 

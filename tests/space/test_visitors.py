@@ -26,14 +26,14 @@ def address():
         yield address
 
 
-def painted(folder: Path, number: int) -> Path:
+def painted(folder, number):
     """A picture of one visitor; its size names it."""
     path = folder / f"{number}.png"
     Image.new("RGB", (160 + number, 120), (number * 12, 90, 200)).save(path)
     return path
 
 
-def ask(address: str, picture: Path) -> tuple[str, str]:
+def ask(address, picture):
     """Uploads a picture and asks about it: the page of the answer, and the error line."""
     client = Client(address, verbose=False, httpx_kwargs={"timeout": 120})
     uploaded = client.predict(handle_file(str(picture)), api_name="/open_file")

@@ -36,7 +36,7 @@ COLUMNS = torch.tensor([[9, 10, 11, 12, 13], [9, 10, 11, -1, -1]])
 MANY = (torch.arange(12).expand(2, -1), torch.tensor([[20, 3, 5], [1, 14, -1]]))
 
 
-def reference(maps: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> tuple[list, list]:
+def reference(maps, rows, columns):
     """log_alpha and log_share of one layer, by loops over the full maps."""
     alphas = []
     shares = []
@@ -50,7 +50,7 @@ def reference(maps: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> 
     return alphas, shares
 
 
-def observed(pair, rows: torch.Tensor, columns: torch.Tensor) -> tuple[list, list]:
+def observed(pair, rows, columns):
     """The same numbers, in the same order, out of a supervised layer's pair."""
     log_alpha, log_share = pair
     alphas = []

@@ -20,7 +20,7 @@ T = 8
 R = 6
 
 
-def make_batch(seed: int = 0) -> dict:
+def make_batch(seed=0):
     """Random phrases and regions with confidences: padded phrases, overlapping phrases, phrases without regions."""
     rng = np.random.default_rng(seed)
     phrase_mask = np.zeros((B, P, T), bool)
@@ -47,7 +47,7 @@ def make_batch(seed: int = 0) -> dict:
     return {name: torch.from_numpy(value) for name, value in batch.items()}
 
 
-def matrix_by_hand(batch: dict, example: int, level: str) -> dict:
+def matrix_by_hand(batch, example, level):
     """(row, region) -> (matches, confidence) of the pairs that may be drawn."""
     get = {name: value[example].tolist() for name, value in batch.items()}
     words = [
@@ -140,7 +140,7 @@ def test_the_draws_of_a_row_are_those_of_its_generator_and_reach_every_pair():
     assert seen == set(matrix_by_hand(batch, 0, "phrase"))
 
 
-def lstm_by_hand(lstm, states: list[np.ndarray]) -> list[np.ndarray]:
+def lstm_by_hand(lstm, states):
     """The states after each input, with the equations of an LSTM."""
     weight = {name: value.detach().double().numpy() for name, value in lstm.named_parameters()}
     size = weight["weight_hh_l0"].shape[1]

@@ -24,7 +24,7 @@ from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 HEADS = [(1, 0), (1, 3)]
 
 
-def make_batch(model_type: str, padding_side: str = "left", count: int = 2):
+def make_batch(model_type, padding_side="left", count=2):
     processor = make_processor(model_type, padding_side)
     grounding = PatchGroundingProcessor(processor)
     images = list(pictures(count).values())
@@ -103,7 +103,7 @@ def test_a_head_that_does_not_exist_is_refused(pair):
         pass
 
 
-def register_by_hand(name: str, heads: dict[int, list[int]], target: SteeredColumns, strength: float) -> None:
+def register_by_hand(name, heads, target, strength):
     """An attention function in loops over examples, heads and rows, which adds the number where it belongs."""
 
     def by_hand(module, query, key, value, attention_mask, scaling=None, **kwargs):
@@ -214,7 +214,7 @@ def test_boxes_that_do_not_fit_are_refused(boxes, message):
         box_columns(batch, boxes)
 
 
-def small_llama(**settings) -> LlamaForCausalLM:
+def small_llama(**settings):
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
     return LlamaForCausalLM(LlamaConfig(vocab_size=20, **sizes, **settings)).eval()
 

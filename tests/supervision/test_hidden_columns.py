@@ -27,20 +27,20 @@ SIZES = {
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 
 
-def gemma(back_end: str) -> Gemma3TextModel:
+def gemma(back_end):
     """Its first and last layers see a window, the one between sees everything before."""
     torch.manual_seed(0)
     config = Gemma3TextConfig(**SIZES, num_hidden_layers=3, layer_types=KINDS)
     return Gemma3TextModel._from_config(config, attn_implementation=back_end)
 
 
-def mistral(back_end: str) -> MistralModel:
+def mistral(back_end):
     """Every layer sees a window."""
     torch.manual_seed(0)
     return MistralModel._from_config(MistralConfig(**SIZES, num_hidden_layers=3), attn_implementation=back_end)
 
 
-def make_batch(texts_first: bool = False) -> dict[str, torch.Tensor]:
+def make_batch(texts_first=False):
     """Six regions at 1 to 6 and six words at 8 to 13, or the other way round; the second row's last word is padded."""
     phrases = [[([0], [5]), ([2, 3], [0, 5]), ([5], [0, 1])], [([1], [4]), ([3], [2, 5])]]
     phrase_mask, phrase_regions = (torch.zeros(2, 3, 6, dtype=torch.bool) for _ in range(2))
@@ -60,11 +60,11 @@ def make_batch(texts_first: bool = False) -> dict[str, torch.Tensor]:
     }
 
 
-def sees(kind: str, row: int, column: int) -> bool:
+def sees(kind, row, column):
     return column <= row and (kind == "full_attention" or row - column < WINDOW)
 
 
-def plain_loss(maps, kinds, batch, target: str) -> tuple[float, int]:
+def plain_loss(maps, kinds, batch, target):
     """Equations 6 to 8 from words to regions, by loops over what each layer sees."""
     total = 0.0
     count = 0

@@ -59,7 +59,7 @@ HYBRIDS = {
 }
 
 
-def make_hybrid(model_type: str):
+def make_hybrid(model_type):
     """LLaVA with a hybrid language model, and its processor."""
     try:
         text = AutoConfig.for_model(model_type, **{**TEXT, "num_hidden_layers": LAYERS}, **HYBRIDS[model_type][1])
@@ -76,13 +76,13 @@ def make_hybrid(model_type: str):
     return AutoModelForImageTextToText.from_config(config).eval(), processor
 
 
-def heads_of(model, layers) -> list[tuple[int, int]]:
+def heads_of(model, layers):
     modules = attention_modules(model)
     return [(layer, head) for layer in layers for head in range(getattr(modules[layer], "num_heads", 4))]
 
 
 @torch.no_grad()
-def logits_by_hand(model, inputs, layer: int, head: int):
+def logits_by_hand(model, inputs, layer, head):
     """The logits with one head's slice of the input of the output projection set to zero."""
     width = attention_modules(model)[layer].head_dim
 
@@ -101,7 +101,7 @@ def logits_by_hand(model, inputs, layer: int, head: int):
         handle.remove()
 
 
-def make_batch(processor, count: int = 2):
+def make_batch(processor, count=2):
     grounding = PatchGroundingProcessor(processor)
     phrases = [[{"sentence": 0, "start": 0, "end": 5, "boxes": [[0.2, 0.2, 0.6, 0.6]]}]] * count
     return grounding, grounding(list(TEXTS[:count]), images=list(pictures(count).values()), phrases=phrases)

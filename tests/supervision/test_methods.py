@@ -40,7 +40,7 @@ CONTRACTS += [
 class Grounder(nn.Module):
     """transformers' BERT on text and region embeddings, with heads of ours: `model(batch, **kwargs)`."""
 
-    def __init__(self, back_end: str = "sdpa", alignment: dict | None = None, **options):
+    def __init__(self, back_end="sdpa", alignment=None, **options):
         super().__init__()
         self.bert = bert(back_end, **options)
         torch.manual_seed(3)
@@ -50,7 +50,7 @@ class Grounder(nn.Module):
         fields = {"alignment_size": None, **widths, **(alignment or {})}
         self.alignment_head = AlignmentHead(SimpleNamespace(**fields)) if alignment else None
 
-    def forward(self, batch: dict, alignment_phrases=None, alignment_pairs=None, **kwargs) -> SimpleNamespace:
+    def forward(self, batch, alignment_phrases=None, alignment_pairs=None, **kwargs):
         masks = [batch["attention_mask"], batch["region_attention_mask"]]
         widths = [mask.shape[1] for mask in masks]
         places = torch.cat([torch.arange(widths[0]), 100 + torch.arange(widths[1])])[None]
@@ -68,7 +68,7 @@ class Grounder(nn.Module):
         return found
 
 
-def prepared(name: str, **options):
+def prepared(name, **options):
     method = get_method(name, **options)
     head = {key: value for key, value in method.model_config.items() if key.startswith("alignment_")}
     model = Grounder(alignment=head if head["alignment_level"] else None)
@@ -76,13 +76,13 @@ def prepared(name: str, **options):
     return model, method
 
 
-def corners(size: int, count: int, generator: torch.Generator) -> torch.Tensor:
+def corners(size, count, generator):
     """(size, count, 4): boxes in [0, 1]."""
     low, extent = torch.rand(2, size, count, 2, generator=generator) / 2
     return torch.cat([low, low + extent], -1)
 
 
-def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
+def make_batch(size=4, grounded=True):
     """Ragged text and regions; phrases of several tokens and regions, one phrase without region, one padded; an
     example without any grounding."""
     generator = torch.Generator().manual_seed(5)
@@ -115,7 +115,7 @@ def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
     return {name: tensor[:size] for name, tensor in batch.items()}
 
 
-def pad(batch: dict[str, torch.Tensor], text: int, regions: int) -> dict[str, torch.Tensor]:
+def pad(batch, text, regions):
     """The same examples with more padded tokens, regions and phrases, filled with noise."""
     size = len(batch["attention_mask"])
     old_text, old_regions = batch["inputs_embeds"].split([TEXT, REGIONS], 1)
@@ -135,7 +135,7 @@ def pad(batch: dict[str, torch.Tensor], text: int, regions: int) -> dict[str, to
     }
 
 
-def losses_of(model, method, batch) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def losses_of(model, method, batch):
     return method.losses(model(batch, **method.forward_kwargs(batch)), batch)
 
 
@@ -235,7 +235,7 @@ class TestContract:
 # The paper's losses, plainly
 
 
-def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -> dict[str, torch.Tensor]:
+def plain_attention_losses(maps, batch, target):
     """Equations 6 to 8 over maps (B, H, N, N) of a sequence of the words, then the regions."""
     text, regions = (
         torch.arange(len(mask[0])).where(mask > 0, -1)
@@ -249,7 +249,7 @@ def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -
     }
 
 
-def plain_rollout(maps: list[torch.Tensor]) -> list[torch.Tensor]:
+def plain_rollout(maps):
     joint = None
     rollouts = []
     for layer in maps:
@@ -259,7 +259,7 @@ def plain_rollout(maps: list[torch.Tensor]) -> list[torch.Tensor]:
     return rollouts
 
 
-def eager_maps(batch: dict) -> list[torch.Tensor]:
+def eager_maps(batch):
     return Grounder("eager")(batch, output_attentions=True).attentions
 
 

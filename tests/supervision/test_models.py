@@ -23,11 +23,11 @@ FAMILIES = {
 }
 
 
-def mean_loss(losses: dict) -> torch.Tensor:
+def mean_loss(losses):
     return sum(total / count for total, count in losses.values())
 
 
-def encoder_weights(model) -> list[torch.nn.Parameter]:
+def encoder_weights(model):
     """Weights that the attention of the last layer depends on."""
     below, last = model.base_model.encoder.layer
     words = model.base_model.embeddings.word_embeddings.weight

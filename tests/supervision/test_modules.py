@@ -8,7 +8,6 @@ load `vgp_losses_and_modules.pt` of the reference tensors and save the named ent
 """
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ RECORDED = {"direct": ["attention_loss_1", "attention_loss_2"], "indirect": ["vg
 RECORDED["semi-direct"] = RECORDED["direct"]
 
 
-def read_fixture(name: str) -> dict:
+def read_fixture(name):
     """The cut of one module, in the form of the whole file."""
     module = f"module_{name}."
     with safe_open(FIXTURES / "supervision_modules.safetensors", "pt") as file:
@@ -46,7 +45,7 @@ def read_fixture(name: str) -> dict:
     }
 
 
-def build(reference: dict, back_end: str = "sdpa") -> tuple[VLBertForVGP, dict[str, str], dict]:
+def build(reference, back_end="sdpa"):
     """Our model, original key -> our name, and the inputs of the heads."""
     config = make_config(
         reference["config"]["NETWORK"]["VLBERT"], grounding_head="vg_cls.1.weight" in reference["state_dict"]
@@ -61,7 +60,7 @@ def build(reference: dict, back_end: str = "sdpa") -> tuple[VLBertForVGP, dict[s
     return model, names, inputs
 
 
-def tags(inputs: dict) -> torch.Tensor:
+def tags(inputs):
     """(B, T): the region of each token, 0 for none, in [CLS] first [SEP] second [SEP]."""
     first = inputs["sentence1"][..., 1]
     second = inputs["sentence2"][..., 1]
@@ -69,7 +68,7 @@ def tags(inputs: dict) -> torch.Tensor:
     return torch.cat([none, first, none, second, none], dim=1)
 
 
-def grounded_phrases(inputs: dict, following: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def grounded_phrases(inputs, following):
     """Runs of a tag as phrases (B, P, T) and their regions (B, P, R).
 
     `following`: in the place of a phrase's tokens as many that follow it, the fault of the public indirect method.
@@ -95,7 +94,7 @@ def grounded_phrases(inputs: dict, following: bool) -> tuple[torch.Tensor, torch
     return phrase_mask, phrase_regions
 
 
-def add_grounding(inputs: dict, reference: dict, following: bool) -> dict:
+def add_grounding(inputs, reference, following):
     """Inputs whose first phrases are those of the pairs, ungrounded, and whose others are the grounded ones.
 
     All regions but the whole image are candidates.
@@ -112,7 +111,7 @@ def add_grounding(inputs: dict, reference: dict, following: bool) -> dict:
     }
 
 
-def check_module(name: str, reference: dict, back_end: str = "sdpa") -> None:
+def check_module(name, reference, back_end="sdpa"):
     model, names, inputs = build(reference, back_end)
     batch = add_grounding(inputs, reference, following=name == "indirect")
     method = make_method(METHODS[name], "released")
@@ -143,7 +142,7 @@ def test_module_losses_and_gradients(name, back_end):
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_module_from_features_and_boxes_on(shared: Path, name):
+def test_module_from_features_and_boxes_on(shared, name):
     file = torch.load(shared / "parity" / "vgp_losses_and_modules.pt", weights_only=True)
     check_module(name, file[f"module_{name}"])
 

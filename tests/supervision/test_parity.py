@@ -14,7 +14,7 @@ RECORDED = load_file(Path(__file__).parents[1] / "fixtures" / "supervision_losse
 DIRECTIONS = ("text_to_region", "region_to_text")
 
 
-def batch_of(case: str) -> dict[str, torch.Tensor]:
+def batch_of(case):
     """Tags (a token's region, 0 for none) as phrases; the public code's column 0 is the whole image."""
     tags = RECORDED[f"{case}.text_tags"]
     regions = RECORDED[f"{case}.box_mask"]
@@ -30,7 +30,7 @@ def batch_of(case: str) -> dict[str, torch.Tensor]:
     return {"phrase_mask": phrase_mask, "phrase_regions": phrase_regions, **masks, **places}
 
 
-def losses_of(method, maps: list[torch.Tensor], batch: dict) -> dict:
+def losses_of(method, maps, batch):
     if method.name == "semi_direct":
         maps = [rollout[:, None] for rollout in attention_rollout([layer.mean(1) for layer in maps])]
     return method.maps_losses(maps, batch)

@@ -22,7 +22,7 @@ from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_t
 MOST_FILES = 10
 
 
-def files_called(function) -> list[str]:
+def files_called(function):
     """The files of `supervision/` that a call enters, in the order in which it enters them first."""
     folder = str(ROOT / PACKAGE / "supervision")
     found = {}

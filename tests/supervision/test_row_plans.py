@@ -12,7 +12,7 @@ from tests.helpers.supervision_models import LAYERS, LENGTH, PADDING, bert, embe
 
 
 @pytest.fixture
-def made(monkeypatch) -> list:
+def made(monkeypatch):
     """The arguments of each plan that is made, not found."""
     calls: list = []
     make = row_plans.make_plan
@@ -20,20 +20,20 @@ def made(monkeypatch) -> list:
     return calls
 
 
-def query() -> tuple[torch.Tensor, torch.Tensor]:
+def query():
     return torch.tensor([[1, 4, -1], [2, -1, -1]]), torch.tensor([[9, 10, 11, -1], [9, 10, -1, -1]])
 
 
-def full_mask() -> torch.Tensor:
+def full_mask():
     return torch.ones(2, 1, LENGTH, LENGTH, dtype=torch.bool)
 
 
-def attend(plans, pair, mask=None, share=False, causal=False) -> torch.Tensor:
+def attend(plans, pair, mask=None, share=False, causal=False):
     states = torch.randn(2, 2, LENGTH, 2, 8, generator=torch.Generator().manual_seed(0)).transpose(2, 3)
     return attend_rows(states[0], states[1], [pair], 0.3, mask, share, causal, plans)[0][0]
 
 
-def batch() -> dict[str, torch.Tensor]:
+def batch():
     """Phrases of two words with a region each; five words, then six regions."""
     return {
         "phrase_mask": torch.eye(2, 5).repeat(2, 1, 1).bool(),

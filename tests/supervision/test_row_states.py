@@ -21,7 +21,7 @@ ROWS = 3
 WIDTH = 5
 
 
-def make_mask(columns: int, heads: int = HEADS) -> ScoreMask:
+def make_mask(columns, heads=HEADS):
     """Hides a third of the columns from each head and row, all from row 0 of example 1, and none from row 1."""
     generator = torch.Generator().manual_seed(1)
     hidden = torch.rand(BATCH, heads, ROWS, columns, generator=generator) < 0.3
@@ -29,14 +29,14 @@ def make_mask(columns: int, heads: int = HEADS) -> ScoreMask:
     return ScoreMask(hidden, torch.randn(hidden.shape, generator=generator))
 
 
-def make_states(mask: ScoreMask, seed: int = 0, groups: int = HEADS) -> RowStates:
+def make_states(mask, seed=0, groups=HEADS):
     generator = torch.Generator().manual_seed(seed)
     draw = partial(torch.randn, generator=generator)
     keys = draw(BATCH, groups, mask.hidden.shape[-1], WIDTH)
     return RowStates(draw(BATCH, HEADS, ROWS, WIDTH), keys, 0.4, mask)
 
 
-def row_by_row(states: RowStates) -> torch.Tensor:
+def row_by_row(states):
     """log_alpha (B, H, Q, K), each row over its visible columns alone."""
     shared = HEADS // states.keys.shape[1]
     found = torch.full((BATCH, HEADS, ROWS, states.keys.shape[2]), LOWEST_SCORE)

@@ -16,7 +16,7 @@ from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
 
-def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dict, dict]:
+def make_batch(model_type, padding_side):
     """A model, its inputs, and the whole batch: two examples of different length, the second with two images."""
     processor = make_processor(model_type, padding_side)
     generator = np.random.default_rng(3)
@@ -36,7 +36,7 @@ def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dic
     return make_model(model_type, processor.tokenizer), grounding.model_inputs(batch), dict(batch)
 
 
-def eager_maps(model, inputs: dict) -> tuple[torch.Tensor, ...]:
+def eager_maps(model, inputs):
     # Not of the vision tower: Emu 3 would round to other codes, and its words read another image.
     language = find_language_model(model)
     before = language.config._attn_implementation  # Inkling 2 has no other

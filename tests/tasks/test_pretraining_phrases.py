@@ -21,7 +21,7 @@ CLASSES = 5
 TASK = TASKS["pretraining"]
 
 
-def table() -> TinyTable:
+def table():
     rng = np.random.default_rng(0)
     made = TinyTable()
     for image in range(IMAGES):
@@ -41,7 +41,7 @@ def table() -> TinyTable:
 REGIONS = table()
 
 
-def rows() -> list[dict]:
+def rows():
     """Two captions for each image, of words of one token; phrases of one to three words with up to two boxes."""
     rng = np.random.default_rng(1)
     made = []
@@ -68,12 +68,12 @@ def rows() -> list[dict]:
 ROWS = rows()
 
 
-def processor(family: str):
+def processor(family):
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
     return FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
 
 
-def collator(family: str, task: str = "pretraining", method=None, texts=None, **options) -> Collator:
+def collator(family, task="pretraining", method=None, texts=None, **options):
     given = {
         "word_probability": 0.6,
         **({"regions": None, "region_probability": 0.5} if task == "pretraining" else {}),
@@ -87,14 +87,14 @@ def collator(family: str, task: str = "pretraining", method=None, texts=None, **
     )
 
 
-def overlap(one, other) -> float:
+def overlap(one, other):
     width, height = (min(one[2 + i], other[2 + i]) - max(one[i], other[i]) for i in (0, 1))
     area = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
     shared = max(width, 0) * max(height, 0)
     return shared / (area[0] + area[1] - shared)
 
 
-def check_phrases(batch: dict, row: int, phrases: list[dict], first: int = 0, shift: int = 1) -> int:
+def check_phrases(batch, row, phrases, first=0, shift=1):
     """Compares the phrases of a row, from number `first` on, with loops; returns how many are there. A word is one
     token; the first is in column `shift`."""
     length = int(batch["attention_mask"][row].sum())
@@ -127,7 +127,7 @@ def check_phrases(batch: dict, row: int, phrases: list[dict], first: int = 0, sh
 ROWS_TEXT = [row["text"] for row in ROWS]
 
 
-def of_row(index: int) -> list[dict]:
+def of_row(index):
     return [{**phrase, "source": index} for phrase in ROWS[index]["phrases"]]
 
 
@@ -175,7 +175,7 @@ def test_rows_of_text_alone_have_no_phrases(name):
     assert all(batch["component_counts"][key] == plain["component_counts"][key] > 0 for key in supervised)
 
 
-def pair_rows() -> list[dict]:
+def pair_rows():
     made = TASKS["caption_match_pretraining"]
     split = Dataset.from_list(ROWS)
     return list(made.to_rows(split, True))

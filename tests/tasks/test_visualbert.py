@@ -27,12 +27,12 @@ BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 1.0, 0.5], [0.0, 0.5, 0.5, 1.0], [0.5,
 ANSWERS = ["a", "b", "c d"]
 
 
-def processor(**options) -> VisualBERTProcessor:
+def processor(**options):
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate([*WORDS, "?"])})
     return VisualBERTProcessor(tokenizer, **{"region_feature_size": FEATURE_SIZE, **options})
 
 
-def model(head: str, **config):
+def model(head, **config):
     set_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     fields = {
@@ -45,20 +45,20 @@ def model(head: str, **config):
     return made.eval()
 
 
-def record(image_id: str, count: int = 4) -> Regions:
+def record(image_id, count=4):
     features = np.random.default_rng(zlib.crc32(image_id.encode())).random((count, FEATURE_SIZE)).astype(np.float16)
     return Regions(image_id, 100, 100, np.array(BOXES[:count], dtype=np.float32), features)
 
 
-def table(**counts: int) -> dict[str, Regions]:
+def table(**counts):
     return {name: record(name, count) for name, count in counts.items()}
 
 
-def collated(task: str, rows, regions, split=None, given=None, **options):
+def collated(task, rows, regions, split=None, given=None, **options):
     return Collator(TASKS[task], given or processor(), regions, split=split, options=options)(list(rows))
 
 
-def run(task: str, batch, **config):
+def run(task, batch, **config):
     kept = {name: batch[name] for name in TASKS[task].model_inputs if name in batch}
     return model(TASKS[task].head, **config)(**kept)
 
@@ -66,7 +66,7 @@ def run(task: str, batch, **config):
 # Pre-training
 
 
-def captions(images: int = 6, each: int = 3) -> Dataset:
+def captions(images=6, each=3):
     nested = [
         {
             "image_id": str(i),
@@ -78,7 +78,7 @@ def captions(images: int = 6, each: int = 3) -> Dataset:
     return TASKS["caption_match_pretraining"].to_rows(Dataset.from_list(nested))
 
 
-def seconds(batch) -> list[str]:
+def seconds(batch):
     """The second caption of each row, with its first word, which names its image."""
     tokenizer = processor().tokenizer
     ids = torch.where(batch["labels"] >= 0, batch["labels"], batch["input_ids"])
@@ -198,13 +198,13 @@ def test_masked_regions_can_be_left_to_the_family(config):
 # Reasoning over two images
 
 
-def statement(number: int, label: int = 1, text: str = "a b c") -> dict:
+def statement(number, label=1, text="a b c"):
     pair = f"dev-{number}-0"
     names = {"example_id": f"{pair}-0", "image_id": pair, "image_ids": [f"{pair}-img0", f"{pair}-img1"]}
     return {**names, "text": text, "label": label}
 
 
-def pictures(count: int) -> dict[str, Regions]:
+def pictures(count):
     return {f"dev-{n}-0-img{side}": record(f"dev-{n}-0-img{side}", 2 + side) for n in range(count) for side in (0, 1)}
 
 
@@ -269,7 +269,7 @@ def test_a_picture_that_the_table_lacks_is_named():
 # Phrase grounding
 
 
-def entities() -> Dataset:
+def entities():
     told = {
         "captions": ["a b c d", "c d a b", "d"],
         "caption_ids": ["x#0", "x#1", "x#2"],
@@ -307,7 +307,7 @@ def test_the_loss_is_that_of_the_model():
     assert own.item() == pytest.approx(by_hand.item(), rel=1e-4)
 
 
-def ranked(*orders: list[int]) -> SimpleNamespace:
+def ranked(*orders):
     """Logits that put the regions in these orders, phrase by phrase."""
     logits = torch.zeros(1, len(orders), 4)
     for phrase, order in enumerate(orders):
@@ -315,7 +315,7 @@ def ranked(*orders: list[int]) -> SimpleNamespace:
     return SimpleNamespace(logits=logits)
 
 
-def _of_type(name: str, hits: list[int | None]) -> dict[str, float]:
+def _of_type(name, hits):
     counted = {f"recall@{k}": [hit is not None and hit <= k for hit in hits] for k in RANKS}
     counted["upper_bound"] = [hit is not None for hit in hits]
     return {f"{figure}{name}": sum(right) / len(hits) for figure, right in counted.items()}

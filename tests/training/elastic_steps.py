@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from grounded_attention.modeling.finite_numbers import NotFiniteError
 from grounded_attention.training.loop.resume import prepare_resume
-from grounded_attention.training.loop.trainer import GroundingTrainer, GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import logged, make_trainer
 from tests.training.not_finite import spoil_gradient, spoil_loss
@@ -25,13 +25,13 @@ ALONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 TOGETHER = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 
 
-def elastic_trainer(folder: Path, **arguments) -> GroundingTrainer:
+def elastic_trainer(folder, **arguments):
     fixed = {"max_steps": STEPS, "save_strategy": "steps", "save_steps": STOP, "optim": "adamw_torch"}
     fixed |= {"learning_rate": 1e-3, "lr_scheduler_type": "linear", "max_grad_norm": 1.0}
     return make_trainer(folder, "direct", arguments_class=GroundingTrainingArguments, **{**fixed, **arguments})
 
 
-def train(folder: Path, resume: Path | None = None, spoil=None, **arguments) -> None:
+def train(folder, resume=None, spoil=None, **arguments):
     """Trains, and writes the losses and the weights to the folder."""
     trainer = elastic_trainer(folder, **arguments)
     if resume is not None:
@@ -48,7 +48,7 @@ def train(folder: Path, resume: Path | None = None, spoil=None, **arguments) -> 
     trainer.accelerator.wait_for_everyone()
 
 
-def main(output: Path, one: Path) -> None:
+def main(output, one):
     """What two processes do."""
     train(output / "two", **TOGETHER)
     train(output / "continued", one / f"checkpoint-{STOP}", **ALONE)

@@ -27,7 +27,7 @@ from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_t
 WEIGHT = 0.7
 
 
-def save_start(directory: Path) -> None:
+def save_start(directory):
     """Saves a checkpoint of VLBertForPreTraining."""
     config = tiny_model(region_classes=6, initializer_range=0.3).config
     set_seed(1)
@@ -39,12 +39,12 @@ def load_start(start, model_class=VLBertForVGP):
     return load_model(model_class, Model(source=str(start)))
 
 
-def preservation_of(start) -> Preservation:
+def preservation_of(start):
     """The preservation of a VGP model that starts from the checkpoint."""
     return Preservation(WEIGHT, load_start(start)[0], TASKS["vgp"].model_inputs)
 
 
-def preserving_trainer(directory, start, **arguments) -> GroundingTrainer:
+def preserving_trainer(directory, start, **arguments):
     table = tiny_table(8)
     method = get_method("direct")
     model = load_start(start)[0]
@@ -64,7 +64,7 @@ def preserving_trainer(directory, start, **arguments) -> GroundingTrainer:
     )
 
 
-def run_case(case: str, output: Path, start: Path) -> None:
+def run_case(case, output, start):
     batch, accumulation = case.split(":")
     arguments = {"per_device_train_batch_size": int(batch), "gradient_accumulation_steps": int(accumulation)}
     trainer = preserving_trainer(output, start, max_steps=2, **arguments)

@@ -18,7 +18,7 @@ from grounded_attention.training.publish import hub
 from tests.helpers.loopback_hub_state import State
 
 
-def push(step: dict, slept: list[float]) -> dict:
+def push(step, slept):
     """Pushes; returns the error, the warnings and the seconds of the waits."""
     state = State(step["state"])
     folder = Path(step["folder"])
@@ -48,7 +48,7 @@ def push(step: dict, slept: list[float]) -> dict:
     return {"error": error, "err": err.getvalue(), "waited": waited}
 
 
-def main() -> None:
+def main():
     """Pushes as the file of the first argument says."""
     disable_progress_bars()
     slept: list[float] = []

@@ -9,7 +9,6 @@ import torch
 
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.models import make_model, make_processor
-from grounded_attention.training.recipes.recipe import Model
 from grounded_attention.training.studies.study import run_study
 from grounded_attention.training.studies.study_recipe import load_study
 from grounded_attention.utils.project import find_recipe
@@ -21,7 +20,7 @@ VISUAL = {"v_hidden_size": 16, "v_intermediate_size": 16, "bi_hidden_size": 16, 
 VISUAL |= {"bi_num_attention_heads": 2}
 
 
-def models(study) -> dict[str, Model]:
+def models(study):
     return {name.replace("original", "vl_bert"): start.model for name, start in study.starts.items()}
 
 

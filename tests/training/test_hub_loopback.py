@@ -72,7 +72,7 @@ print(json.dumps(found))
 """
 
 
-def run(script: str, hub, home, *arguments: str) -> subprocess.CompletedProcess:
+def run(script, hub, home, *arguments):
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, env=hub.environment(home), cwd=home, capture_output=True, text=True, timeout=120)
 

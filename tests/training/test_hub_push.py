@@ -22,19 +22,19 @@ WORKING = {"optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"
 class Trained:
     """What the steps did: `run(name)` has the exit code and the output of each, `directory(name)` its files."""
 
-    def __init__(self, folder: Path, hub: LoopbackHub):
+    def __init__(self, folder, hub):
         self.folder = folder
         self.hub = hub
         self.steps = []
         self.done = {}
 
-    def step(self, name: str, *arguments: str, **options) -> None:
+    def step(self, name, *arguments, **options):
         """One run of the recipe into the folder `name` and the repository `org/<name>`; a later argument wins."""
         given = ["training.push_to_hub=true", f"training.hub_model_id=org/{name}"]
         arguments = [str(self.folder / "recipe.yaml"), f"output_dir={self.folder / 'runs' / name}", *given, *arguments]
         self.steps.append({"name": name, "arguments": arguments, "state": str(self.hub.state.folder), **options})
 
-    def start(self) -> None:
+    def start(self):
         (self.folder / "steps.json").write_text(json.dumps(self.steps))
         paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(self.folder / "cache")}
         environment = {**self.hub.environment(self.folder / "home"), **paths}
@@ -44,17 +44,17 @@ class Trained:
         for step, line in zip(self.steps, done.stdout.splitlines(), strict=True):
             self.done.setdefault(step["name"], []).append(json.loads(line))
 
-    def run(self, name: str, number: int = 0) -> dict:
+    def run(self, name, number=0):
         return self.done[name][number]
 
-    def directory(self, name: str, method: str = "direct") -> Path:
+    def directory(self, name, method="direct"):
         return self.folder / "runs" / name / method
 
-    def titles(self, name: str, revision: str = "main") -> list[str]:
+    def titles(self, name, revision="main"):
         """Of the commits, oldest first, without the Hub's own first one."""
         return [commit["title"] for commit in reversed(self.hub.commits(f"org/{name}", revision)[:-1])]
 
-    def is_newest(self, name: str, revision: str = "main") -> bool:
+    def is_newest(self, name, revision="main"):
         """Whether the Hub has the weights of the run's directory."""
         local = (self.directory(name) / "model.safetensors").read_bytes()
         return self.hub.read(f"org/{name}", "model.safetensors", revision) == local
@@ -90,7 +90,7 @@ def trained(tmp_path_factory):
         yield runs
 
 
-def _add_faults(runs: Trained) -> None:
+def _add_faults(runs):
     dropped = [{"kind": "drop", "match": COMMIT.format("dropped"), "after": 300}]
     runs.step("dropped", *SAVING, faults=dropped)
     runs.step("uploaded", faults=[{"kind": "drop", "match": UPLOAD, "after": 1000}])
@@ -109,7 +109,7 @@ def _add_faults(runs: Trained) -> None:
     runs.step("unknown", "training.hub_strategy=sometimes")
 
 
-def _add_continued(runs: Trained) -> None:
+def _add_continued(runs):
     """A run that was killed after its first step, and is pushed from then on; one that goes on on another machine."""
     killed = runs.directory("killed")
     left = ("results.json", "checkpoint_manifest.json", "model.safetensors", "checkpoint-2")

@@ -34,7 +34,7 @@ class Supervised(GroundingTrainerMixin, Trainer):
     """What users write."""
 
 
-def conversations() -> list[dict]:
+def conversations():
     """Four rows as people have them; each step reads all, so their order does not count."""
     rows = make_rows()
     for row in rows:
@@ -46,7 +46,7 @@ def conversations() -> list[dict]:
     return rows
 
 
-def write(folder: Path) -> None:
+def write(folder):
     """A tiny LLaVA, and the rows as files."""
     save_llava(folder / "model")
     (folder / "rows").mkdir()
@@ -58,14 +58,14 @@ def write(folder: Path) -> None:
     (folder / "rows" / "validation.jsonl").write_text(lines[0])
 
 
-def parts(folder: Path):
+def parts(folder):
     method = get_method("direct")
     model = AutoModelForImageTextToText.from_pretrained(folder / "model").train()
     method.prepare(model)
     return model, PatchGroundingProcessor(AutoProcessor.from_pretrained(folder / "model")), method
 
 
-def by_recipe(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
+def by_recipe(folder, batch, accumulation):
     output = folder / f"run_{batch}_{accumulation}"
     model = str(folder / "model")
     sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
@@ -84,7 +84,7 @@ def by_recipe(folder: Path, batch: int, accumulation: int) -> list[dict[str, flo
     return logged(json.loads((output / "direct" / "history.json").read_text()))
 
 
-def by_mixin(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
+def by_mixin(folder, batch, accumulation):
     model, processor, method = parts(folder)
     sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
     fixed = {"report_to": "none", "disable_tqdm": True, "remove_unused_columns": False, "label_names": []}
@@ -100,11 +100,11 @@ def by_mixin(folder: Path, batch: int, accumulation: int) -> list[dict[str, floa
     return logged(trainer.state.log_history)
 
 
-def logged(history: list[dict]) -> list[dict[str, float]]:
+def logged(history):
     return [{name: each[name] for name in ("loss", "loss_text_to_region")} for each in history if "loss" in each]
 
 
-def by_hand(folder: Path, batch: int, accumulation: int) -> list[dict[str, float]]:
+def by_hand(folder, batch, accumulation):
     model, processor, method = parts(folder)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     rows = conversations()

@@ -18,7 +18,7 @@ import train
 from tests.helpers.loopback_hub_state import State
 
 
-def prepare_step(step: dict) -> None:
+def prepare_step(step):
     """Prepares a run: adds faults to the Hub, removes files that a killed run would not have, fetches a checkpoint."""
     state = State(step["state"])
     for fault in step.get("faults", []):
@@ -34,7 +34,7 @@ def prepare_step(step: dict) -> None:
                 shutil.copyfile(state.content(file), Path(fetch["to"]) / Path(name).name)
 
 
-def run_step(step: dict) -> dict:
+def run_step(step):
     """Runs one step and returns its exit code and output."""
     prepare_step(step)
     out = io.StringIO()
@@ -52,7 +52,7 @@ def run_step(step: dict) -> dict:
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 
-def main() -> None:
+def main():
     """Runs what the file of the first argument says."""
     grounded_attention.training.publish.hub.WAITS = (0.0, 0.0)
     with open(sys.argv[1]) as file:

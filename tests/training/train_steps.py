@@ -20,14 +20,14 @@ from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 
 
-def run_case(case: str, output: Path) -> None:
+def run_case(case, output):
     kind, *numbers = case.split(":")
     found = _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, numbers, output)
     if found is not None:
         (output / f"{case}.json").write_text(json.dumps(found))
 
 
-def _train(method: str, case: str, numbers: list[str], output: Path) -> list | None:
+def _train(method, case, numbers, output):
     batch, accumulation, *special = numbers
     sizes: dict[str, Any] = {
         "per_device_train_batch_size": int(batch),
@@ -49,7 +49,7 @@ def _train(method: str, case: str, numbers: list[str], output: Path) -> list | N
     return logged(trainer)
 
 
-def _evaluate(rows: int, output: Path) -> dict | None:
+def _evaluate(rows, output):
     trainer = make_trainer(output, per_device_eval_batch_size=3)
     figures = trainer.measure(tiny_rows(tiny_table(8), seed=9).select(range(rows)))
     if trainer.is_world_process_zero():

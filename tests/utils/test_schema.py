@@ -30,7 +30,7 @@ class Outer(Section):
     factors: dict[Literal["first", "second"], float] = field(default_factory=dict)
     pairs: Sequence[Pair] | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.places == "nowhere":
             raise ValueError("places is nowhere")
 
