@@ -41,39 +41,55 @@ def picture(width=56, height=40, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8))
 
 
-def clip(count=5):
-    return open_video([picture(seed=seed) for seed in range(count)], 2.0)
+PICTURE = picture()
+FRAMES = [picture(seed=seed) for seed in range(5)]
+LLAVA = make_pair("llava")
+
+
+def look_with(text=TEXT, **options):
+    return look(*LLAVA, PICTURE, text, **options)
+
+
+def read_picture(processor):
+    """The processor for places of patches, and the prompt of a question about a picture."""
+    patches = PatchGroundingProcessor(processor)
+    return patches, read_prompt(patches, TEXT, [TEXT], [PICTURE])
+
+
+def answer_length(count, processor):
+    """Options of `generate` for an answer of so many tokens, all of them words."""
+    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
+    return {"max_new_tokens": count, "min_new_tokens": count, "suppress_tokens": special}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_equal_eager_generation(family):
     """The own row of each generated token and the rows of the prompt, against maps of generate."""
-    model, processor = make_pair(family)
-    compare_with_eager(model, processor, family, [picture()])
+    compare_with_eager(*make_pair(family), family, [PICTURE])
 
 
 @pytest.mark.parametrize("family", VIDEOS)
 def test_rows_about_a_video_equal_eager_generation(family):
     processor = add_videos(make_processor(family), family)
-    compare_with_eager(make_model(family, processor.tokenizer), processor, family, [picture(), clip()])
+    video = open_video(FRAMES, 2.0)
+    compare_with_eager(make_model(family, processor.tokenizer), processor, family, [PICTURE, video])
 
 
 def compare_with_eager(model, processor, family, pictures):
     patches = PatchGroundingProcessor(processor, family)
     prompt = read_prompt(patches, TEXT, [TEXT], pictures)
-    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
-    options = {"max_new_tokens": 5, "min_new_tokens": 5, "suppress_tokens": special}
+    options = answer_length(5, processor)
     ids = generate(model, patches, prompt, **options)
     whole = add_answer(model, processor.tokenizer, prompt, ids)
     columns = prompt.batch["region_positions"][0]
     length = prompt.prompt_length
-    rows = [*range(length - 4, length), *range(length, length + 4)]  # the last token is never fed back
-    read = read_rows(model, whole.inputs, rows, columns)
-    said, beside = generate_and_read(model, patches, prompt, read, **options)
-    every = [*range(length - 1, length + 5)]  # with the last token
-    again = read_rows(model, whole.inputs, every, columns)
-    assert said == ids
-    for layer, attention in beside.of(every).items():
+    rows = range(length - 4, length + 4)  # the last token is never fed back
+    read = read_rows(model, whole.inputs, [*rows], columns)
+    answer, beside = generate_and_read(model, patches, prompt, read, **options)
+    assert answer == ids
+    with_last = [*range(length - 1, length + 5)]
+    again = read_rows(model, whole.inputs, with_last, columns)
+    for layer, attention in beside.of(with_last).items():
         assert beside.of([length + 1], [layer])[layer].equal(attention[:, 2:3])
         torch.testing.assert_close(attention, again[layer], atol=2e-6, rtol=0)
 
@@ -83,125 +99,101 @@ def compare_with_eager(model, processor, family, pictures):
     )
     assert eager.sequences[0, length:].tolist() == ids
     for layer, attention in enumerate(read.values()):  # eager maps are those of layers with heads
-        first = eager.attentions[0][layer][0][:, length - 4 :, :][..., columns]
-        later = torch.stack([step[layer][0, :, -1][:, columns] for step in eager.attentions[1:]], 1)
-        torch.testing.assert_close(attention, torch.cat([first, later], 1), atol=2e-6, rtol=1e-5)
+        steps = [step[layer][0][:, -4:, columns] for step in eager.attentions]  # (heads, 4 or 1, columns)
+        torch.testing.assert_close(attention, torch.cat(steps, 1), atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "paligemma"])
-def test_rows_of_words_and_rows_that_produced_them(family, given):
-    """Against maps of eager generation: step n of them is the row that produced token n of the answer."""
+def test_rows_of_words_and_rows_that_produced_them(family, written):
+    """Against eager maps of prompt and answer: the row before a token produced it."""
     processor = make_processor(family, byte_pairs=True)
     model = make_model(family, processor.tokenizer)
-    patches = PatchGroundingProcessor(processor, family)
-    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
-    options = {"max_new_tokens": 8, "min_new_tokens": 8, "suppress_tokens": processor.tokenizer.all_special_ids}
+    patches, prompt = read_picture(processor)
+    options = answer_length(8, processor)
     ids = generate(model, patches, prompt, **options)
-    heads = [(1, 2), (0, 0)]
-    columns = prompt.batch["region_positions"][0]
-    length = prompt.prompt_length
     whole = add_answer(model, processor.tokenizer, prompt, ids)
-    asked = {"heads": heads, **options}
-    if given:
-        asked["answer"] = whole.texts[-1]
-        ids = processor.tokenizer(asked["answer"], add_special_tokens=False)["input_ids"]
+    if written:
+        options["answer"] = whole.texts[-1]
+        ids = processor.tokenizer(options["answer"], add_special_tokens=False)["input_ids"]
         whole = add_answer(model, processor.tokenizer, prompt, ids)
-    lenses = {rows: look(model, processor, picture(), TEXT, rows=rows, **asked) for rows in ("own", "before")}
+    heads = [(1, 2), (0, 0)]
+    own = look(model, processor, PICTURE, TEXT, rows="own", heads=heads, **options)
+    before = look(model, processor, PICTURE, TEXT, rows="before", heads=heads, **options)
+    assert before.to_dict()["rows"] == before.rows == "before"
+
     find_language_model(model).set_attn_implementation("eager")
     maps = model(**whole.inputs, output_attentions=True).attentions
-    if not given:
-        steps = model.generate(**prompt.inputs, **options, output_attentions=True, return_dict_in_generate=True)
-    for rows, lens in lenses.items():
-        assert lens.rows == rows
-        assert lens.to_dict()["rows"] == rows
-        for number, word in enumerate(whole.words):
-            places = [max(row - (rows == "before"), 0) for row in word.rows]
-            for place, (layer, head) in enumerate(heads):
-                mean = maps[layer][0, head, places][:, columns].mean(0)
-                np.testing.assert_allclose(lens.attention[place, number], mean.detach(), atol=2e-6)
-                if word.answer and rows == "before" and not given:
-                    said = [steps.attentions[row - length][layer][0, head, -1, columns] for row in word.rows]
-                    np.testing.assert_allclose(lens.attention[place, number], torch.stack(said).mean(0), atol=2e-6)
-    with pytest.raises(ValueError, match="own, before"):
-        look(model, processor, picture(), TEXT, rows="next")
+    columns = prompt.batch["region_positions"][0]
+    for number, word in enumerate(whole.words):
+        previous = [max(row - 1, 0) for row in word.rows]
+        for place, (layer, head) in enumerate(heads):
+            attention = maps[layer][0, head][:, columns].detach()
+            np.testing.assert_allclose(own.attention[place, number], attention[[*word.rows]].mean(0), atol=2e-6)
+            np.testing.assert_allclose(before.attention[place, number], attention[previous].mean(0), atol=2e-6)
 
 
-@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
-def test_a_word_is_the_mean_of_its_tokens_and_a_map_has_the_size_of_the_image(family):
-    model, processor = make_pair(family)
-    image = picture(61, 35)
-    lens = look(model, processor, image, TEXT, answer="a dog runs", heads=[(1, 2), (0, 0)])
+def test_a_phrase_is_the_mean_of_its_words_and_a_map_has_the_size_of_the_image():
+    lens = look(*make_pair("qwen2_5_vl"), picture(61, 35), TEXT, answer="a dog runs", heads=[(1, 2), (0, 0)])
     assert lens.answer == "a dog runs"
     assert [word.text for word in lens.words if word.answer] == ["a", "dog", "runs"]
     assert lens.heads == ((1, 2), (0, 0))
-    dog = lens["dog"]
-    assert dog.map.shape == (35, 61)
-    assert dog.cells.sum() == pytest.approx(1, abs=1e-5)
-    both = lens["small cat"]
-    parts = [lens.attention[:, number].mean(0) for number in range(len(lens.words))]
+    assert lens["dog"].map.shape == (35, 61)
+    assert lens["dog"].cells.sum() == pytest.approx(1, abs=1e-5)
     names = [word.text for word in lens.words]
-    mean = (parts[names.index("small")] + parts[names.index("cat")]) / 2
-    assert both.share == pytest.approx(mean[lens.token_images == 0].sum(), abs=1e-6)
+    attention = lens.attention.mean(0)
+    mean = (attention[names.index("small")] + attention[names.index("cat")]) / 2
+    assert lens["small cat"].share == pytest.approx(mean[lens.token_images == 0].sum(), abs=1e-6)
+    assert lens["the", 0].text == "the"
     with pytest.raises(KeyError, match=r"'dogs' is not.*'dog'"):
         lens["dogs"]
-    assert lens["the", 0].text == "the"
 
 
 def test_words_of_several_images_and_turns():
-    model, processor = make_pair("qwen2_5_vl")
-    messages = [
-        {
-            "role": "user",
-            "content": [{"type": "image", "image": picture()}, {"type": "text", "text": "what is this ?"}],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": "a small cat"}]},
-        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "and this ?"}]},
-    ]
-    lens = look(model, processor, [picture(40, 64, 1)], messages=messages, answer="two balls")
-    assert len(lens.images) == 2
+    first = [{"type": "image", "image": PICTURE}, {"type": "text", "text": "what is this ?"}]
+    reply = [{"type": "text", "text": "a small cat"}]
+    second = [{"type": "image"}, {"type": "text", "text": "and this ?"}]
+    turns = zip(("user", "assistant", "user"), (first, reply, second), strict=True)
+    messages = [{"role": role, "content": content} for role, content in turns]
+    lens = look(*make_pair("qwen2_5_vl"), [picture(40, 64, 1)], messages=messages, answer="two balls")
+    assert [image.size for image in lens.images] == [(56, 40), (40, 64)]
     assert lens.share.shape == (len(lens.words), 2)
-    assert {word.sentence for word in lens.words} == {0, 1, 2, 3}
-    before = [number for number, word in enumerate(lens.words) if word.sentence == 0]
-    assert np.allclose(lens.share[before, 1], 0), "words before the second image cannot see it"
-    assert lens.images[1].size == (40, 64)
+    sentences = np.array([word.sentence for word in lens.words])
+    assert {*sentences} == {0, 1, 2, 3}
+    assert np.allclose(lens.share[sentences == 0, 1], 0), "words before the second image cannot see it"
 
 
 def test_a_video_has_a_map_for_each_step_of_its_frames(tmp_path):
     processor = add_videos(make_processor("qwen3_vl"), "qwen3_vl")
     model = make_model("qwen3_vl", processor.tokenizer)
-    frames = [picture(seed=seed) for seed in range(5)]
-    lens = look(model, processor, picture(30, 50), TEXT, video=frames, fps=4, answer="a dog", form="relative")
+    lens = look(model, processor, picture(30, 50), TEXT, video=FRAMES, fps=4, answer="a dog", form="relative")
     assert lens.names == ("image 1", "frames 1–2, 0.1 s", "frames 3–4, 0.6 s", "frame 5, 1.0 s")
     assert [image.size for image in lens.images] == [(30, 50), *[(56, 40)] * 3]
     maps = lens.maps("dog")
-    assert [one.image for one in maps] == [0, 1, 2, 3]
-    assert [one.share for one in maps] == pytest.approx(lens.share[-1].tolist())
+    shares = [steps.share for steps in maps]
+    assert [steps.image for steps in maps] == [0, 1, 2, 3]
+    assert shares == pytest.approx(lens.share[-1].tolist())
+    assert lens["dog"].share == max(shares)
     assert maps[2].map.shape == (40, 56)
-    assert lens["dog"].share == max(one.share for one in maps)
     lens.save(tmp_path / "lens.html")
-    lens.save(tmp_path / "lens.json")
-    assert json.loads((tmp_path / "lens.json").read_text())["images"] == list(lens.names)
+    assert lens.to_dict()["images"] == list(lens.names)
 
-    parts = [{"type": "video", "video": frames[:4]}, {"type": "image"}, {"type": "text", "text": TEXT}]
-    other = look(model, processor, frames[0], messages=[{"role": "user", "content": parts}], answer="a dog")
+    parts = [{"type": "video", "video": FRAMES[:4]}, {"type": "image"}, {"type": "text", "text": TEXT}]
+    other = look(model, processor, PICTURE, messages=[{"role": "user", "content": parts}], answer="a dog")
     assert other.names == ("frames 1–2, 0.2 s", "frames 3–4, 1.2 s", "image 3")
     with pytest.raises(ValueError, match="again crops an image"):
-        look(model, processor, None, TEXT, video=frames, again=True)
-    with pytest.raises(ValueError, match="videos of this type of model are not read"):
-        look(*make_pair("llava"), None, TEXT, video=frames)
+        look(model, processor, None, TEXT, video=FRAMES, again=True)
 
 
 def test_bytes_of_one_character_belong_to_it():
     tokenizer = make_tokenizer(byte_pairs=True)
     text = "né 犬 🐕 ok"
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert len(ids) > len(text)
     read, spans = decode_each(tokenizer, [*ids, tokenizer.eos_token_id])
     assert read == text
     for place, character in enumerate(text):
-        bytes_of = [token for token, (start, end) in enumerate(spans) if start <= place < end]
-        assert len(bytes_of) == len(character.encode()), character
+        tokens = [span for span in spans if span[0] <= place < span[1]]
+        assert len(tokens) == len(character.encode()), character
     assert spans[-1] == (len(text), len(text))
 
 
@@ -211,7 +203,8 @@ def test_tokens_that_end_a_turn_are_no_words():
     tokenizer.add_tokens([AddedToken("<end_of_turn>", special=True)])
     end = tokenizer.convert_tokens_to_ids("<end_of_turn>")
     assert end not in tokenizer.all_special_ids
-    assert decode_each(tokenizer, [*tokenizer("a dog", add_special_tokens=False)["input_ids"], end])[0] == "a dog"
+    words = tokenizer("a dog", add_special_tokens=False)["input_ids"]
+    assert decode_each(tokenizer, [*words, end])[0] == "a dog"
 
 
 @pytest.mark.parametrize("options", [{"num_beams": 2, "max_new_tokens": 4}, {"max_new_tokens": 70}])
@@ -219,17 +212,16 @@ def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
     """Beams are several sequences; a cache with a window of keys forgets the first ones."""
     model, processor = make_pair("gemma3")
     model.config.get_text_config().sliding_window = 64
-    patches = PatchGroundingProcessor(processor)
-    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    patches, prompt = read_picture(processor)
     options |= {"min_new_tokens": options["max_new_tokens"]}
     ids, beside = generate_and_read(model, patches, prompt, [0, 1], **options)
     assert beside is None or beside.of([prompt.prompt_length]) is None
     assert ids == generate(model, patches, prompt, **options)
-    lens = look(model, processor, picture(), TEXT, heads="all", **options)
+    lens = look(model, processor, PICTURE, TEXT, heads="all", **options)
     whole = add_answer(model, processor.tokenizer, prompt, ids)
-    rows = [word.rows[0] for word in whole.words if len(word.rows) == 1]
+    single = [number for number, word in enumerate(whole.words) if len(word.rows) == 1]
+    rows = [whole.words[number].rows[0] for number in single]
     read = read_rows(model, whole.inputs, rows, prompt.batch["region_positions"][0])
-    single = [number for number, word in enumerate(lens.words) if len(word.rows) == 1]
     heads = torch.stack([read[layer][head] for layer, head in lens.heads])
     np.testing.assert_allclose(lens.attention[:, single], heads, atol=1e-6)
 
@@ -239,11 +231,11 @@ def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
 def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypatch):
     model, processor = make_pair(family)
     passes = []
-    model.base_model.register_forward_pre_hook(lambda *given: passes.append(given))
-    one = look(model, processor, picture(), TEXT, answer="a small cat", heads=heads)
+    model.base_model.register_forward_pre_hook(lambda *inputs: passes.append(inputs))
+    one = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads)
     assert len(passes) == 1
     monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
-    many = look(model, processor, picture(), TEXT, answer="a small cat", heads=heads)
+    many = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads)
     assert len(passes) > len(one.words)
     assert one.heads == many.heads
     np.testing.assert_allclose(one.attention, many.attention, atol=1e-6)
@@ -252,22 +244,16 @@ def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypat
 @pytest.mark.parametrize("family", ["llama4", "kimi_k25", "llava"])
 def test_half_precision(family):
     model, processor = make_pair(family)
-    lens = look(model.bfloat16(), processor, picture(), TEXT, answer="a dog", heads="all")
+    lens = look(model.bfloat16(), processor, PICTURE, TEXT, answer="a dog", heads="all")
     assert np.isfinite(lens.attention).all()
     assert lens.attention.any()
 
 
 def planted_lens(form, rows):
     """A lens of six words, four of them the answer, on two images of 36 tokens; their attention is `rows` (6, 72)."""
-    model, processor = make_pair("llava")
-
-    def read(model, inputs, positions, columns, layers=None):
-        return {0: rows[None]}
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grounded_attention.lens.look.read_rows", read)
-        images = [picture(), picture(seed=1)]
-        return look(model, processor, images, "what is", answer="the small cat near", heads=[(0, 0)], form=form)
+        patch.setattr("grounded_attention.lens.look.read_rows", lambda *arguments: {0: rows[None]})
+        return look(*LLAVA, FRAMES[:2], "what is", answer="the small cat near", heads=[(0, 0)], form=form)
 
 
 def test_a_sink_does_not_decide_at_which_image_a_word_looks():
@@ -285,9 +271,9 @@ def test_a_sink_does_not_decide_at_which_image_a_word_looks():
 
 def test_words_on_two_images_are_not_drawn_on_one():
     rows = torch.full((6, 72), 0.001)
-    rows[2, 3], rows[3, 40] = 0.5, 0.5
+    rows[2, 3] = 0.5
+    rows[3, 40] = 0.5
     lens = planted_lens("plain", rows)
-    assert [lens[word].image for word in ("the", "small")] == [0, 1]
     with pytest.raises(ValueError, match=r"'the' looks at image 0, 'small' at image 1"):
         lens.show(["the", "small"])
     assert lens.show(["small"])
@@ -295,15 +281,13 @@ def test_words_on_two_images_are_not_drawn_on_one():
 
 @pytest.mark.parametrize("text", ["?", "! ."])
 def test_an_empty_answer_and_no_letters(text, tmp_path):
-    model, processor = make_pair("llava")
-    lens = look(model, processor, picture(), text, answer="")
+    lens = look_with(text=text, answer="")
     lens.save(tmp_path / "lens.png")
     assert [word.answer for word in lens.words] == [False] * len(text.split())
 
 
 def test_words_are_found_as_they_stand():
-    model, processor = make_pair("llava")
-    lens = look(model, processor, picture(), "is it a dog, red ?", answer="red")
+    lens = look_with(text="is it a dog, red ?", answer="red")
     assert lens["a dog, red ?"].text == "a dog, red ?"
     assert lens._find("red") == [len(lens.words) - 1]
     assert lens._find(("red", 1)) == [5]
@@ -327,25 +311,25 @@ def test_words_of_every_script_are_asked_for(question, answer, asked):
     """A run of characters has the mean of its tokens, each once: those that share a byte with it."""
     processor = make_processor("llava", byte_pairs=True)
     model = make_model("llava", processor.tokenizer)
-    lens = look(model, processor, picture(), question, answer=answer, heads=[(0, 1)])
+    lens = look(model, processor, PICTURE, question, answer=answer, heads=[(0, 1)])
     for text in asked:
         numbers = lens._find(text)
-        words = [lens.words[number] for number in numbers]
-        found = answer[words[0].start : words[-1].end]
+        found = answer[lens.words[numbers[0]].start : lens.words[numbers[-1]].end]
         assert lens[text].text == found
         assert normalize("NFC", found) == normalize("NFC", text)
-        assert all(word.answer and word.rows for word in words)
-        assert lens[text].share == pytest.approx(np.mean([lens.share[number, 0] for number in numbers]), abs=1e-6)
+        assert all(lens.words[number].answer for number in numbers)
+        assert lens[text].share == pytest.approx(lens.share[numbers, 0].mean(), abs=1e-6)
     with pytest.raises(KeyError):
         lens["犬"]
 
 
 def test_characters_of_one_token_count_once():
-    model, processor = make_pair("llava")
-    lens = look(model, processor, picture(), "what is", answer="the small cat near", heads=[(0, 0)])
-    small, cat = (lens.words[lens._find(text)[0]] for text in ("small", "cat"))
-    words = tuple(replace(word, rows=small.rows) if word is cat else word for word in lens.words)
-    together = replace(lens, words=words)["the small cat"]
+    lens = look_with(text="what is", answer="the small cat near", heads=[(0, 0)])
+    words = [*lens.words]
+    [small] = lens._find("small")
+    [cat] = lens._find("cat")
+    words[cat] = replace(words[cat], rows=words[small].rows)
+    together = replace(lens, words=tuple(words))["the small cat"]
     assert together.share == pytest.approx((lens["the"].share + lens["cat"].share) / 2)
 
 
@@ -358,7 +342,7 @@ def test_adapters(tmp_path):
     load = AutoModelForImageTextToText.from_pretrained
 
     def lens(model, heads="auto"):
-        return look(model, processor, picture(), TEXT, answer="a dog", heads=heads)
+        return look(model, processor, PICTURE, TEXT, answer="a dog", heads=heads)
 
     assert lens(load(folder)).heads == ((1, 2),)
     settings = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
@@ -374,51 +358,42 @@ def test_adapters(tmp_path):
 
 
 def test_the_model_answers_as_asked():
-    model, processor = make_pair("llava")
-    options = {"max_new_tokens": 3, "num_beams": 2, "num_return_sequences": 2, "return_dict_in_generate": True}
-    lens = look(model, processor, picture(), TEXT, **options)
-    best = model.generate(
-        **read_prompt(PatchGroundingProcessor(processor, "llava"), TEXT, [TEXT], [picture()]).inputs,
-        max_new_tokens=3,
-        num_beams=2,
-        bad_words_ids=[[model.config.image_token_id]],
-        pad_token_id=processor.tokenizer.pad_token_id,
-    )
-    special = processor.tokenizer.decode(best[0, -3:], skip_special_tokens=True)
-    assert lens.answer == special
+    model, processor = LLAVA
+    options = {"max_new_tokens": 3, "num_beams": 2}
+    lens = look(model, processor, PICTURE, TEXT, **options, num_return_sequences=2, return_dict_in_generate=True)
+    _, prompt = read_picture(processor)
+    options["bad_words_ids"] = [[model.config.image_token_id]]
+    best = model.generate(**prompt.inputs, **options, pad_token_id=processor.tokenizer.pad_token_id)
+    assert lens.answer == processor.tokenizer.decode(best[0, -3:], skip_special_tokens=True)
 
 
-def test_forms_change_the_maps_and_the_relative_map_of_the_neutral_prompt_is_even():
-    model, processor = make_pair("llava")
-    plain = look(model, processor, picture(), TEXT, answer="a dog", heads="all")
-    ratio = look(model, processor, picture(), TEXT, answer="a dog", heads="all", form="relative")
+def test_forms_change_the_maps():
+    plain = look_with(answer="a dog", heads="all")
+    ratio = look_with(answer="a dog", heads="all", form="relative")
     assert not np.allclose(plain["dog"].cells, ratio["dog"].cells, atol=1e-4)
-    rolled = look(model, processor, picture(), TEXT, answer="a dog", form="rollout")
+    rolled = look_with(answer="a dog", form="rollout")
     assert rolled.heads == ()
     assert rolled.attention.shape[0] == 1
-    with pytest.raises(ValueError, match="form 'relativ' is unknown"):
-        look(model, processor, picture(), TEXT, form="relativ")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "needs an image"),
-        (
-            {"images": picture(), "messages": [{"role": "user", "content": "a"}], "text": "a"},
-            "either text or messages",
-        ),
-        ({"images": picture(), "heads": [(7, 0)]}, r"layer and head \(7, 0\)"),
-        ({"images": picture(), "heads": 9}, "layer 9 has no heads"),
-        ({"images": picture(), "heads": []}, "heads is empty"),
-        ({"images": picture(), "answer": "a <image> dog"}, "answer: a text has '<image>'"),
-        ({"images": picture(), "text": "", "answer": ""}, "is empty"),
+        ({"images": None}, "needs an image"),
+        ({"images": None, "video": FRAMES}, "videos of this type of model are not read"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "either text or messages"),
+        ({"heads": [(7, 0)]}, r"layer and head \(7, 0\)"),
+        ({"heads": 9}, "layer 9 has no heads"),
+        ({"heads": []}, "heads is empty"),
+        ({"answer": "a <image> dog"}, "answer: a text has '<image>'"),
+        ({"text": "", "answer": ""}, "is empty"),
+        ({"rows": "next"}, "own, before"),
+        ({"form": "relativ"}, "form 'relativ' is unknown"),
     ],
 )
 def test_what_cannot_be_looked_at_is_refused(options, message):
-    model, processor = make_pair("llava")
     with pytest.raises(ValueError, match=message):
-        look(model, processor, **{"text": TEXT, "answer": "a dog", **options})
+        look(*LLAVA, **{"images": PICTURE, "text": TEXT, "answer": "a dog", **options})
 
 
 @pytest.mark.parametrize("options", [{"answer": "a dog"}, {"again": True, "max_new_tokens": 2}, {"heads": "all"}])
@@ -428,12 +403,11 @@ def test_attention_that_is_no_number_is_not_shown(options):
     with torch.no_grad():
         model.model.language_model.layers[0].self_attn.q_proj.weight.fill_(torch.inf)
     with pytest.raises(ValueError, match="NaN or infinite"):
-        look(model, processor, picture(), TEXT, **options)
+        look(model, processor, PICTURE, TEXT, **options)
 
 
 def test_asking_again_crops_the_first_image():
-    model, processor = make_pair("qwen2_5_vl")
-    lens = look(model, processor, picture(640, 480), TEXT, again=True, max_new_tokens=2)
+    lens = look(*make_pair("qwen2_5_vl"), picture(640, 480), TEXT, again=True, max_new_tokens=2)
     x1, y1, x2, y2 = lens.crop
     assert 0 <= x1 < x2 <= 640
     assert 0 <= y1 < y2 <= 480
@@ -441,8 +415,7 @@ def test_asking_again_crops_the_first_image():
 
 
 def test_files(tmp_path):
-    model, processor = make_pair("llava")
-    lens = look(model, processor, picture(), TEXT, answer="a dog </script> runs")
+    lens = look_with(answer="a dog </script> runs")
     for suffix in ("html", "json", "png"):
         lens.save(tmp_path / f"lens.{suffix}")
     page = (tmp_path / "lens.html").read_text()
@@ -458,13 +431,13 @@ def test_files(tmp_path):
 def test_boxes_that_an_answer_says_are_drawn():
     processor = make_processor("llava", byte_pairs=True)
     model = make_model("llava", processor.tokenizer)
-    lens = look(model, processor, picture(), TEXT, answer="at [0.1, 0.2, 0.5, 0.75]", heads="all")
+    lens = look(model, processor, PICTURE, TEXT, answer="at [0.1, 0.2, 0.5, 0.75]", heads="all")
     assert lens.boxes == (pytest.approx((0.1, 0.2, 0.5, 0.75)),)
     assert '"said":[[0.1,0.2,0.5,0.75]]' in lens_page([lens]).replace(" ", "")
     for lenses, names in (([], []), ([lens], ["a", "b"]), ([lens, lens], ["a"])):
         with pytest.raises(ValueError, match=f"{len(names)} names for {len(lenses)} looks; give one for each"):
             lens_page(lenses, names)
-    other = look(model, processor, picture(), TEXT, answer="at [10, 20, 50, 75]", heads="all")
+    other = look(model, processor, PICTURE, TEXT, answer="at [10, 20, 50, 75]", heads="all")
     assert other.boxes == ()  # not on the scale of LLaVA
 
 
@@ -480,16 +453,13 @@ class Operations(TorchDispatchMode):
 
 def test_a_longer_answer_costs_no_more_operations_to_read():
     """A GPU would wait for each of them: what reading adds to `generate` does not grow with the answer."""
-    model, processor = make_pair("llava")
-    patches = PatchGroundingProcessor(processor, "llava")
-    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
-    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
+    model, processor = LLAVA
+    patches, prompt = read_picture(processor)
     added = []
     for length in (4, 12):
-        options = {"max_new_tokens": length, "min_new_tokens": length, "suppress_tokens": special}
-        one_more = {**options, "max_new_tokens": length + 1, "min_new_tokens": length}
+        options = answer_length(length, processor)
         with Operations() as plain:
-            generate(model, patches, prompt, **one_more)
+            generate(model, patches, prompt, **{**options, "max_new_tokens": length + 1})
         with Operations() as reading:
             _, rows = generate_and_read(model, patches, prompt, range(2), **options)
             read = rows.of(range(prompt.prompt_length - 1, prompt.prompt_length + length), [1])
@@ -504,32 +474,26 @@ class Scores(TorchDispatchMode):
     rows = 0
 
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        made = operator(*args, **kwargs or {})
         if operator is torch.ops.aten.logsumexp.default:
             self.rows = max(self.rows, args[0].shape[2])
-        return made
+        return operator(*args, **kwargs or {})
 
 
 @pytest.mark.parametrize("family", ["llava", "inkling2", "muse_glimmer", "paligemma"])
 def test_scores_of_rows_that_were_kept_have_a_bound(family, monkeypatch):
     """Those of a long prompt to all of its tokens would take more memory than the model."""
     model, processor = make_pair(family)
-    patches = PatchGroundingProcessor(processor, family)
-    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
-    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
-    options = {"max_new_tokens": 5, "min_new_tokens": 5, "suppress_tokens": special}
-    _, rows = generate_and_read(model, patches, prompt, [1], **options)
-    wanted = sorted({row for word in prompt.words for row in word.rows})
-    wanted += range(prompt.prompt_length, prompt.prompt_length + 5)
-    found = []
-    most = []
-    for bound in (2**28, 1):
-        monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", bound)
-        with Scores() as scores:
-            found.append(rows.of(wanted)[1])
-        most.append(scores.rows)
-    torch.testing.assert_close(*found, atol=2e-6, rtol=0)
-    assert most[0] > most[1] == 1
+    patches, prompt = read_picture(processor)
+    _, rows = generate_and_read(model, patches, prompt, [1], **answer_length(5, processor))
+    positions = sorted({row for word in prompt.words for row in word.rows})
+    positions += range(prompt.prompt_length, prompt.prompt_length + 5)
+    with Scores() as together:
+        expected = rows.of(positions)[1]
+    monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
+    with Scores() as alone:
+        attention = rows.of(positions)[1]
+    torch.testing.assert_close(attention, expected, atol=2e-6, rtol=0)
+    assert together.rows > alone.rows == 1
 
 
 @pytest.mark.parametrize("length", [5, 16])
@@ -538,11 +502,11 @@ def test_a_prompt_that_is_read_in_parts_is_read_the_same(length):
     model, processor = make_pair("qwen2_5_vl")
     parts = [
         {"type": "text", "text": TEXT},
-        {"type": "image", "image": picture()},
+        {"type": "image", "image": PICTURE},
         {"type": "text", "text": "a dog ?"},
     ]
-    given = {"messages": [{"role": "user", "content": parts}], "heads": "all", "max_new_tokens": 4}
-    whole = look(model, processor, **given)
+    options = {"messages": [{"role": "user", "content": parts}], "heads": "all", "max_new_tokens": 4}
+    whole = look(model, processor, **options)
     model.generation_config.prefill_chunk_size = length
-    np.testing.assert_allclose(look(model, processor, **given).attention, whole.attention, atol=1e-6)
+    np.testing.assert_allclose(look(model, processor, **options).attention, whole.attention, atol=1e-6)
     assert whole.attention[:, -1].any()
