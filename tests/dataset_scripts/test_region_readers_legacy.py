@@ -20,7 +20,6 @@ from grounded_attention.dataset_scripts.regions.readers import read_regions, rec
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from tests.helpers.legacy_region_files import (
     CASES,
-    OPTIONAL,
     vl_bert_json,
     volta_item,
     write_gqa,
@@ -31,18 +30,18 @@ from tests.helpers.legacy_region_files import (
     write_volta_h5,
     write_zip,
 )
-from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sample, write_tsv
+from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 
 IDS = ["9", "300104", "147295", "321486"]
 
 
 def rows_of(name):
-    counts = [3, 3, 3, 3] if name == "hengyuan fixed" else [3, 2, 1, 3]
-    return [sample(image_id, count) for image_id, count in zip(IDS, counts, strict=True)]
+    counts = (3, 3, 3, 3) if name == "hengyuan fixed" else (3, 2, 1, 3)
+    return list(map(sample, IDS, counts))
 
 
-def run(source, output, format="auto", **options):
-    return import_regions([source], format, output, feature_size=SIZE, progress=False, **options)
+def run(source, output, **options):
+    return import_regions([source], "auto", output, feature_size=SIZE, progress=False, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -60,36 +59,34 @@ def test_format_comes_back(tmp_path, name):
         assert (regions.width, regions.height) == (expected.width, expected.height)
         np.testing.assert_allclose(regions.boxes, expected.boxes, atol=1e-6)
         np.testing.assert_array_equal(regions.features, expected.features.astype(np.float16))
-        for array in OPTIONAL:
-            if array in optional:
-                np.testing.assert_array_equal(getattr(regions, array), getattr(expected, array))
+        for array in optional:
+            np.testing.assert_array_equal(getattr(regions, array), getattr(expected, array))
         if not optional:
             assert regions.classes is None
             assert regions.scores is None
+            assert regions.class_probs is None
     info = run(source, tmp_path / "regions")
     assert info["provenance"]["format"] == format
     assert info["images"] == 4
     RegionTable.open(tmp_path / "regions").verify()
-    assert run(source, tmp_path / "regions", resume=True) == info
 
 
 @pytest.mark.parametrize("name", ["VL-BERT zip", "ViLBERT multi-task", "MMF lmdb"])
 def test_background_column(tmp_path, name):
     columns = 1600 if name == "MMF lmdb" else 1601
-    source = CASES[name][1](tmp_path, rows_of(name))
-    rows = rows_of(name)
-    for found in read_regions(source, CASES[name][0], SIZE):
-        (expected,) = [regions for regions in rows if regions.image_id == found.image_id]
+    rows = {regions.image_id: regions for regions in rows_of(name)}
+    format, write, _ = CASES[name]
+    for found in read_regions(write(tmp_path, list(rows.values())), format, SIZE):
+        expected = rows[found.image_id]
         assert found.class_probs.shape == (len(expected), columns)
         np.testing.assert_array_equal(found.classes, expected.classes)
         np.testing.assert_allclose(found.scores, 0.3, rtol=1e-6)
 
 
 def test_places_in_a_zip(tmp_path):
-    rows = rows_of("zip")
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for folder, regions in zip(("a", "a/b", "ab", "c"), rows, strict=True):
-            archive.writestr(f"{folder}/{regions.image_id}.json", json.dumps(vl_bert_json(regions)))
+        for folder, image_id in zip(("a", "a/b", "ab", "c"), IDS, strict=True):
+            archive.writestr(f"{folder}/{image_id}.json", json.dumps(vl_bert_json(sample(image_id))))
         archive.writestr("__MACOSX/a/._9.json", b"\0")
         archive.writestr("readme.txt", "")
 
@@ -135,60 +132,53 @@ BAD_ITEMS = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_ITEMS)
-def test_damaged_lmdb_values(tmp_path, name, monkeypatch):
+@pytest.mark.parametrize(("item", "message"), BAD_ITEMS.values(), ids=BAD_ITEMS)
+def test_damaged_lmdb_values(tmp_path, item, message, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    item, message = BAD_ITEMS[name]
-    rows = rows_of("lmdb")
-    source = write_lmdb(tmp_path, {"9": volta_item(rows[0]), "bad": item, "147295": volta_item(rows[2])})
+    items = {"9": volta_item(sample("9")), "bad": item, "147295": volta_item(sample("147295"))}
+    source = write_lmdb(tmp_path, items)
     with pytest.raises(DataError, match=rf"features\.lmdb, key bad: .*({message}).*--on-error skip"):
         run(source, tmp_path / "refuse")
     info = run(source, tmp_path / "skip", on_error="skip")
     assert (info["images"], info["summary"]["skipped"]) == (2, 1)
-    assert run(source, tmp_path / "refuse", on_error="skip", resume=True)["checksum"] == info["checksum"]
     assert not (tmp_path / "marker").exists()
 
 
+def put(source, key, value):
+    with lmdb.open(str(source)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(key, value) if value else transaction.delete(key)
+
+
 def test_lmdb_keys(tmp_path):
-    rows = rows_of("lmdb")
-    items = {regions.image_id: volta_item(regions) for regions in rows}
+    items = {regions.image_id: volta_item(regions) for regions in rows_of("lmdb")}
     order = [image_id.encode() for image_id in IDS[::-1]]
     source = write_lmdb(tmp_path, items, [*order, b"gone", b""])
     info = run(source, tmp_path / "regions", on_error="skip")
     assert RegionTable.open(tmp_path / "regions").ids == IDS[::-1]
     assert "key gone: the entry keys lists this image, but it has no record" in info["summary"]["problems"][0]
-    with lmdb.open(str(source)) as environment, environment.begin(write=True) as transaction:
-        transaction.put(b"keys", pickle.dumps(Attack()))
+    put(source, b"keys", pickle.dumps(Attack()))
     with pytest.raises(DataError, match=r"key keys: .*holds more than data"):
         run(source, tmp_path / "other")
-    with lmdb.open(str(source)) as environment, environment.begin(write=True) as transaction:
-        transaction.delete(b"keys")
+    put(source, b"keys", None)
     assert run(source / "data.mdb", tmp_path / "unlisted")["images"] == 4
 
 
-def test_damaged_files(tmp_path):
-    archive = write_zip(tmp_path, rows_of("zip"))
-    content = bytearray(archive.read_bytes())
-    content[content.index(b'"boxes"') + 20] ^= 1
-    archive.write_bytes(content)
-    info = run(archive, tmp_path / "zip", on_error="skip")
-    assert info["images"] == 3
-    assert "frcnn.zip, train/9.json: damaged file in the zip" in info["summary"]["problems"][0]
-    archive.write_bytes(content[:-40])
-    with pytest.raises(DataError, match=r"frcnn\.zip"):
-        run(archive, tmp_path / "cut")
+def test_a_folder_of_json_with_damaged_files(tmp_path):
     (tmp_path / "json").mkdir()
     folder = write_json_folder(tmp_path / "json", rows_of("json"))
-    for name, text in (("9", '{"boxes": '), ("147295", "[1]")):
-        (folder / f"{name}.json").write_text(text)
-    info = run(folder, tmp_path / "jsons", on_error="skip")
+    (folder / "9.json").write_text('{"boxes": ')
+    (folder / "147295.json").write_text("[1]")
+    info = run(folder, tmp_path / "regions", on_error="skip")
     assert info["images"] == 2
-    assert "not JSON" in "".join(info["summary"]["problems"])
-    for write, size in ((write_volta_h5, 3000), (write_hengyuan, 900)):
-        source = write(tmp_path, rows_of("hengyuan fixed"))
-        source.write_bytes(source.read_bytes()[:size])
-        with pytest.raises(DataError, match=source.name):
-            run(source, tmp_path / f"{source.name}-{size}")
+    assert "9.json, row 4: not JSON" in "".join(info["summary"]["problems"])
+
+
+@pytest.mark.parametrize(("write", "size"), [(write_zip, -40), (write_volta_h5, 3000), (write_hengyuan, 900)])
+def test_files_that_are_cut(tmp_path, write, size):
+    source = write(tmp_path, rows_of("hengyuan fixed"))
+    source.write_bytes(source.read_bytes()[:size])
+    with pytest.raises(DataError, match=source.name):
+        run(source, tmp_path / "regions")
 
 
 @pytest.mark.parametrize(
@@ -209,42 +199,56 @@ def test_a_zip_whose_list_is_damaged(tmp_path, place, content, problem):
         run(archive, tmp_path / "out")
 
 
-def test_a_damaged_lzma_file_of_a_zip_is_left_out(tmp_path):
+@pytest.mark.parametrize(
+    ("compression", "before", "bits"),
+    [(zipfile.ZIP_STORED, b'"boxes"', 1), (zipfile.ZIP_LZMA, b"9.json\t\4\5\0]\0\0\x80\0", 0xFF)],
+    ids=["checksum", "lzma"],
+)
+def test_a_damaged_file_of_a_zip_is_left_out(tmp_path, compression, before, bits):
     archive = tmp_path / "frcnn.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as file:
+    with zipfile.ZipFile(archive, "w", compression) as file:
         for regions in rows_of("zip"):
             file.writestr(f"{regions.image_id}.json", json.dumps(vl_bert_json(regions)))
     content = bytearray(archive.read_bytes())
-    content[content.index(b"9.json") + len("9.json") + 20] ^= 0xFF  # after 9 bytes of properties
+    content[content.index(before) + 20] ^= bits
     archive.write_bytes(content)
     info = run(archive, tmp_path / "out", on_error="skip")
     assert info["images"] == 3
     assert "frcnn.zip, 9.json: damaged file in the zip" in info["summary"]["problems"][0]
 
 
-def test_hdf5_side_files(tmp_path):
+def test_an_index_with_a_row_that_the_features_lack(tmp_path):
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
-    index = tmp_path / "train36_imgid2idx.pkl"
-    index.write_bytes(pickle.dumps({9: 0, 5: 77}))
-    info = run(source, tmp_path / "a", on_error="skip")
+    (tmp_path / "train36_imgid2idx.pkl").write_bytes(pickle.dumps({9: 0, 5: 77}))
+    info = run(source, tmp_path / "regions", on_error="skip")
     assert info["images"] == 1
     assert "image 5: image_features has no such row" in info["summary"]["problems"][0]
-    for content, message in (([1], "no image ids"), ({1: "a"}, "a row is not a number"), (Attack(), "more than data")):
-        index.write_bytes(pickle.dumps(content))
-        with pytest.raises(DataError, match=message):
-            run(source, tmp_path / "b")
-    index.unlink()
-    with pytest.raises(MissingFileError, match=r"train36_imgid2idx\.pkl: no such file"):
-        run(source, tmp_path / "b")
-    source = write_gqa(tmp_path, rows_of("GQA"))
-    info_file = tmp_path / "gqa_objects_info.json"
-    for text, message in (("[1]", "not the objects' info"), ('{"a": 1}', "image a: not an object: found 1")):
-        info_file.write_text(text)
-        with pytest.raises(DataError, match=rf"gqa_objects_info\.json.*{message}"):
-            run(source, tmp_path / "c")
-    info_file.unlink()
-    with pytest.raises(MissingFileError, match=r"gqa_objects_info\.json: no such file"):
-        run(source, tmp_path / "c")
+
+
+HENGYUAN = (write_hengyuan, "train36_imgid2idx.pkl")
+GQA = (write_gqa, "gqa_objects_info.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (HENGYUAN, pickle.dumps([1]), "no image ids"),
+        (HENGYUAN, pickle.dumps({1: "a"}), "a row is not a number"),
+        (HENGYUAN, pickle.dumps(Attack()), "more than data"),
+        (HENGYUAN, None, r"train36_imgid2idx\.pkl: no such file"),
+        (GQA, b"[1]", r"gqa_objects_info\.json.*not the objects' info"),
+        (GQA, b'{"a": 1}', r"gqa_objects_info\.json.*image a: not an object: found 1"),
+        (GQA, None, r"gqa_objects_info\.json: no such file"),
+    ],
+)
+def test_files_beside_hdf5_that_are_refused(tmp_path, file, content, message):
+    write, name = file
+    source = write(tmp_path, rows_of("hengyuan fixed"))
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        run(source, tmp_path / "regions")
 
 
 def test_hdf5_boxes_and_shares_disagree(tmp_path):
@@ -265,14 +269,10 @@ def test_unrecognised_content(tmp_path, capsys):
         recognise(source)
     with pytest.raises(DataError, match="format not recognised"):
         recognise(tmp_path)
-    rows = rows_of("tsv")
-    for name, fields in (("butd_tsv", butd_fields), ("lxmert_tsv", lxmert_fields)):
-        # The suffix has no meaning.
-        path = write_tsv(tmp_path / f"{name}.json", [fields(regions) for regions in rows])
-        assert recognise(path)[0] == name
+    path = write_tsv(tmp_path / "features.json", [lxmert_fields(sample("9"))])  # the suffix has no meaning
     options = ["--output", str(tmp_path / "regions"), "--feature-size", str(SIZE)]
     assert main([str(path), *options]) == 0
-    assert "lxmert_tsv.json: a first line of 10 fields, read as lxmert_tsv" in capsys.readouterr().err
+    assert "features.json: a first line of 10 fields, read as lxmert_tsv" in capsys.readouterr().err
     assert main([str(source), *options]) == 2
     assert capsys.readouterr().err.startswith(f"error: {source}: format not recognised")
 
@@ -285,44 +285,52 @@ def test_absent_library(tmp_path, monkeypatch, library, write):
         run(source, tmp_path / "regions")
 
 
-def test_an_index_that_lacks_images_is_told(tmp_path, caplog):
+def test_an_index_that_lacks_images_is_reported(tmp_path, caplog):
     """One flipped bit makes two ids of a pickled index equal."""
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
-    index = tmp_path / "train36_imgid2idx.pkl"
-    rows = pickle.loads(index.read_bytes())  # which this test has just written
-    assert len(list(read_regions(source, "h5", SIZE))) == len(rows)
+    assert len(list(read_regions(source, "h5", SIZE))) == 4
     assert not caplog.text
-    index.write_bytes(pickle.dumps(dict(list(rows.items())[1:])))
-    assert len(list(read_regions(source, "h5", SIZE))) == len(rows) - 1
-    assert f"{len(rows)} images, but its index names {len(rows) - 1}" in caplog.text
+    (tmp_path / "train36_imgid2idx.pkl").write_bytes(pickle.dumps({300104: 1, 147295: 2, 321486: 3}))
+    assert len(list(read_regions(source, "h5", SIZE))) == 3
+    assert "4 images, but its index names 3" in caplog.text
 
 
-GQA_ROWS = [{"idx": float("inf")}, {"idx": 0.9}, {"idx": True}, {"idx": "1"}, {"idx": -1}, {"idx": 10**30}, {"idx": 0}]
-
-
-@pytest.mark.parametrize("change", [*GQA_ROWS, {"file": 3.7}, {"file": True}, {"file": 7}])
-def test_rows_of_gqa_that_are_no_rows(tmp_path, caplog, change):
-    source = write_gqa(tmp_path, rows_of("GQA"))
-    info = tmp_path / "gqa_objects_info.json"
-    content = json.loads(info.read_text())
+def change_gqa(folder, field, value):
+    """Writes features of GQA whose second image has this value in the file of all images."""
+    source = write_gqa(folder, rows_of("GQA"))
+    path = folder / "gqa_objects_info.json"
+    content = json.loads(path.read_text())
     content = {image_id: content[image_id] for image_id in IDS}
-    content[IDS[1]].update(change)
-    info.write_text(json.dumps(content))
-    if change == {"file": 7}:  # a row of another file
-        assert len(list(read_regions(source, "h5", SIZE))) == 3
-        assert "its index names 3" in caplog.text
-        return
-    with pytest.raises(DataError, match=rf"gqa_objects_info\.json, image {IDS[1]}: .*{next(iter(change))}"):
-        list(read_regions(source, "h5", SIZE))
+    content[IDS[1]][field] = json.loads(value)
+    path.write_text(json.dumps(content))
+    return source
 
 
 @pytest.mark.parametrize(
-    "image_id",
+    ("field", "value"),
     [
-        *(b"132417", "132417", 132417, np.int64(132417), np.uint32(132417), np.bytes_(b"132417"), np.str_("132417")),
-        *("b'132417'", 132417.0, np.float64(132417), (132417,), [b"132417"], np.array([132417]), np.array(132417)),
+        *(("idx", value) for value in ("Infinity", "0.9", "true", '"1"', "-1", "9" * 31, "0")),
+        ("file", "3.7"),
+        ("file", "true"),
     ],
 )
+def test_rows_of_gqa_that_are_no_rows(tmp_path, field, value):
+    source = change_gqa(tmp_path, field, value)
+    with pytest.raises(DataError, match=rf"gqa_objects_info\.json, image {IDS[1]}: .*{field}"):
+        list(read_regions(source, "h5", SIZE))
+
+
+def test_images_of_gqa_in_another_file(tmp_path, caplog):
+    source = change_gqa(tmp_path, "file", "7")
+    assert len(list(read_regions(source, "h5", SIZE))) == 3
+    assert "its index names 3" in caplog.text
+
+
+NUMBERS = [132417, np.uint32(132417), 132417.0, np.array(132417), np.array([132417])]
+TEXTS = [b"132417", np.bytes_(b"132417"), np.str_("132417"), "b'132417'", (132417,), [b"132417"]]
+
+
+@pytest.mark.parametrize("image_id", [*NUMBERS, *TEXTS])
 def test_ids_of_every_type_are_texts(image_id):
     assert id_text(image_id) == "132417"
 

@@ -29,35 +29,22 @@ def run(source, output, **options):
     return import_regions([source], output=output, **arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_lxmert_rows(tmp_path, end):
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows(), end)
-    source.write_bytes(source.read_bytes() + end.encode())
-    for image_id, found in zip(IDS, read_regions(source, "lxmert_tsv", SIZE), strict=True):
-        expected = sample(image_id)
-        assert (found.image_id, found.width, found.height) == (image_id, 50, 40)
-        np.testing.assert_allclose(found.boxes, expected.boxes, rtol=1e-6)
-        np.testing.assert_array_equal(found.features, expected.features.astype(np.float16))
-        for name in ("classes", "scores", "attributes", "attribute_scores"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+@pytest.fixture
+def source(tmp_path):
+    return write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
 
 
-def test_a_byte_order_mark_is_not_part_of_an_id(tmp_path):
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+def test_lines_may_end_with_a_line_feed_alone(tmp_path):
+    source = write_tsv(tmp_path / "obj36.tsv", [*lxmert_rows(), []], "\n")
+    found = list(read_regions(source, "lxmert_tsv", SIZE))
+    assert [regions.image_id for regions in found] == IDS
+    np.testing.assert_array_equal(found[3].features, sample("9").features.astype(np.float16))
+
+
+def test_a_byte_order_mark_is_not_part_of_an_id(source, tmp_path):
     source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes())
-    assert [found.image_id for found in read_regions(source, "lxmert_tsv", SIZE)] == list(IDS)
     run(source, tmp_path / "table")
     assert RegionTable.open(tmp_path / "table").ids == IDS
-
-
-def test_butd_rows_without_classes(tmp_path):
-    source = write_tsv(tmp_path / "trainval.tsv", [butd_fields(sample(image_id)) for image_id in IDS])
-    found = list(read_regions(source, "butd_tsv", SIZE))
-    assert [(regions.image_id, regions.width, regions.height) for regions in found] == [(id, 50, 40) for id in IDS]
-    np.testing.assert_allclose(found[0].boxes, sample(IDS[0]).boxes, rtol=1e-6)
-    np.testing.assert_array_equal(found[3].features, sample("9").features.astype(np.float16))
-    assert found[0].classes is None
-    assert found[0].class_probs is None
 
 
 def test_butd_class_probabilities_begin_with_background(tmp_path):
@@ -83,63 +70,49 @@ def with_field(position, value):
     return row
 
 
-def damaged(position, value):
-    regions = sample("bad")
-    array = {6: regions.attribute_scores, 8: pixels(regions), 9: regions.features}[position].copy()
-    array[1, ...] = value
-    return with_field(position, floats(array))
-
-
+ROW = lxmert_rows(["bad"])[0]
+PIXELS = pixels(sample("bad"))
+FEATURES = sample("bad").features
+# What the table itself refuses is in test_regions_writer.py.
 BAD_ROWS = {
-    "torn": (lxmert_rows(["bad"])[0][:6], "wrong number of fields: found 6, expected 10"),
-    "torn features": (with_field(9, lxmert_rows(["bad"])[0][9][:-6]), "features is not base64"),
-    "short features": (
-        with_field(9, floats(sample("bad").features[:, 1:])),
-        "features .*found 21, expected values for 3 boxes x 8",
-    ),
+    "torn": (ROW[:6], "wrong number of fields: found 6, expected 10"),
+    "torn features": (with_field(9, ROW[9][:-6]), "features is not base64"),
+    "short features": (with_field(9, floats(FEATURES[:, 1:])), "features .*found 21, expected values for 3 boxes x 8"),
     "other count": (with_field(7, "4"), "objects_id has a wrong length|boxes has a wrong length"),
     "no number": (with_field(1, "4e1"), "img_h is not a positive whole number: found '4e1'"),
     "not base64": (with_field(3, "$$$$"), "objects_id is not base64"),
-    "nan": (damaged(9, np.nan), "features contain a value"),
-    "nan box": (damaged(8, np.nan), "box is not a number"),
-    "outside": (damaged(8, 51.5), "region 1: box outside the image"),
-    "inverted": (with_field(8, floats(np.array([[0, 0, 1, 1], [20, 5, 10, 6], [0, 0, 1, 1]]))), "box inverted"),
+    "no number in a box": (with_field(8, floats(PIXELS * np.nan)), "box is not a number"),
+    "outside": (with_field(8, floats(np.add(PIXELS, [0, 0, 52, 0]))), "region 0: box outside the image"),
     "no id": (with_field(0, ""), "image id is not a text"),
-    "duplicate": (lxmert_rows()[0], "image 300104: image id occurs twice"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_ROWS)
-def test_damaged_row_is_skipped_or_refused(tmp_path, name):
-    row, message = BAD_ROWS[name]
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_damaged_row_is_skipped_or_refused(tmp_path, row, message):
     rows = lxmert_rows()
     source = write_tsv(tmp_path / "obj36.tsv", [*rows[:2], row, *rows[2:]])
-    info = run(source, tmp_path / "skip", on_error="skip")
+    with pytest.raises(DataError, match=rf"obj36.tsv, row 3: .*({message}).*--on-error skip"):
+        run(source, tmp_path / "regions")
+    info = run(source, tmp_path / "regions", on_error="skip", resume=True)
     assert (info["summary"]["rows"], info["summary"]["skipped"], info["images"]) == (5, 1, 4)
     (problem,) = info["summary"]["problems"]
     assert problem.startswith(f"{source}, row 3: ")
-    table = RegionTable.open(tmp_path / "skip")
+    table = RegionTable.open(tmp_path / "regions")
     table.verify()
     assert table.ids == IDS
     assert table.info == info
-    with pytest.raises(DataError, match=rf"obj36.tsv, row 3: .*({message}).*--on-error skip"):
-        run(source, tmp_path / "refuse")
-    resumed = run(source, tmp_path / "refuse", on_error="skip", resume=True)
-    assert (resumed["checksum"], resumed["summary"]) == (info["checksum"], info["summary"])
 
 
 @pytest.mark.parametrize("cut", [3, 40, 150])
-def test_torn_last_row(tmp_path, cut):
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+def test_torn_last_row(source, tmp_path, cut):
     source.write_bytes(source.read_bytes()[:-cut])
     info = run(source, tmp_path / "regions", on_error="skip")
     assert info["images"] == 3
     assert "row 4" in info["summary"]["problems"][0]
 
 
-def test_last_row_without_line_end_is_whole(tmp_path, caplog):
+def test_last_row_without_line_end_is_whole(source, tmp_path, caplog):
     """But the rows behind it may be cut off."""
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
     run(source, tmp_path / "whole")
     assert "no end" not in caplog.text
     source.write_bytes(source.read_bytes()[:-2])
@@ -150,46 +123,45 @@ def test_last_row_without_line_end_is_whole(tmp_path, caplog):
 def test_several_files_make_one_table(tmp_path):
     first = write_tsv(tmp_path / "a.tsv", lxmert_rows(IDS[:2]))
     second = write_tsv(tmp_path / "b.tsv", lxmert_rows([IDS[0], *IDS[2:]]))
-    options = {"on_error": "skip", "feature_size": SIZE, "detector": "made up", "progress": False}
+    options = {"on_error": "skip", "feature_size": SIZE, "detector": "a name", "progress": False}
     info = import_regions([first, second], "lxmert_tsv", tmp_path / "regions", **options)
     assert RegionTable.open(tmp_path / "regions").ids == IDS
     assert [problem.split(": ")[0] for problem in info["summary"]["problems"]] == [f"{second}, row 1"]
     files = [{"file": path.name, "bytes": path.stat().st_size} for path in (first, second)]
-    expected = {"sources": files, "format": "lxmert_tsv", "feature_size": SIZE, "detector": "made up"}
+    expected = {"sources": files, "format": "lxmert_tsv", "feature_size": SIZE, "detector": "a name"}
     assert info["provenance"] == expected
 
 
-def test_wrong_sources(tmp_path):
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "csv"}, "unknown format.*found 'csv', expected one of butd_tsv, h5"),
+        ({"format": "butd_tsv"}, "wrong number of fields: found 10, expected 6"),
+        ({"format": "butd_tsv", "on_error": "skip"}, "wrong number of fields: found 10, expected 6"),
+        ({"feature_size": 2048}, "features has a wrong length"),
+    ],
+)
+def test_options_that_do_not_fit_a_source(source, tmp_path, options, message):
+    with pytest.raises(DataError, match=message):
+        run(source, tmp_path / "regions", **options)
+    assert run(source, tmp_path / "regions")["images"] == 4
+
+
+def test_a_finished_table_is_imported_again_only_to_resume(source, tmp_path):
     with pytest.raises(MissingFileError, match=r"absent\.tsv: no such file"):
         run(tmp_path / "absent.tsv", tmp_path / "regions")
-    with pytest.raises(DataError, match=r"unknown format.*found 'csv', expected one of butd_tsv, h5"):
-        run(source, tmp_path / "regions", format="csv")
-    for on_error in ("refuse", "skip"):
-        with pytest.raises(DataError, match="wrong number of fields: found 10, expected 6"):
-            run(source, tmp_path / "regions", format="butd_tsv", on_error=on_error)
-    with pytest.raises(DataError, match="features has a wrong length"):
-        run(source, tmp_path / "regions", feature_size=2048)
-    assert run(source, tmp_path / "regions")["images"] == 4
+    info = run(source, tmp_path / "regions")
     with pytest.raises(DataError, match="already holds a finished region table"):
         run(source, tmp_path / "regions")
-    assert run(source, tmp_path / "regions", resume=True)["images"] == 4
+    assert run(source, tmp_path / "regions", resume=True) == info
 
 
-@pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
-def test_resume_beside_a_damaged_manifest(tmp_path, file):
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
-    folder = tmp_path / "regions"
-    kind = {"format": "grounded-attention region table", "version": 1}
-    folder.mkdir()
-    (folder / file).write_text(json.dumps(kind))
-    with pytest.raises(DataError, match=file):
-        run(source, folder, resume=True)
-    provenance = run(source, tmp_path / "whole")["provenance"]
-    (folder / file).unlink()
-    (folder / "regions.json").write_text(json.dumps({**kind, "provenance": provenance}))
+def test_resume_beside_a_damaged_manifest(source, tmp_path):
+    info = run(source, tmp_path)
+    path = tmp_path / "regions.json"
+    path.write_text(json.dumps({"format": info["format"], "version": 1, "provenance": info["provenance"]}))
     with pytest.raises(DataError, match=r"regions\.json: the manifest is damaged; copy the folder again"):
-        run(source, folder, resume=True)
+        run(source, tmp_path, resume=True)
 
 
 def test_resume_notices_another_source(tmp_path):
@@ -203,11 +175,6 @@ def test_resume_notices_another_source(tmp_path):
     write_tsv(source, rows)
     with pytest.raises(DataError, match="the unfinished table in this folder has another source"):
         run(source, tmp_path / "regions", resume=True)
-
-
-def command(source, output, *options):
-    module = [sys.executable, "-m", "grounded_attention", "regions", "import"]
-    return [*module, str(source), "--format", "lxmert_tsv", "--output", str(output), *options]
 
 
 KILLED_AFTER = """
@@ -226,24 +193,23 @@ with mock.patch.object(writer, "SHARD_BYTES", 20_000), mock.patch.object(writer.
 
 
 def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path):
-    size = 64
-    count = 100
-    rows = [lxmert_fields(sample(f"image-{number}", count=10, seed=number % 5, size=size)) for number in range(count)]
+    ids = [f"image-{number}" for number in range(100)]
+    rows = [lxmert_fields(sample(image_id, count=10, size=64)) for image_id in ids]
     # Duplicates and a torn row on both sides of the kill: their count must come out as in one run.
-    rows[5:5], rows[90:90] = [rows[0], rows[1][:4]], [rows[3], rows[80]]
+    rows[5:5] = [rows[0], rows[1][:4]]
+    rows[92:92] = [rows[3], rows[82]]
     source = write_tsv(tmp_path / "obj36.tsv", rows)
-    options = ("--feature-size", str(size), "--on-error", "skip")
     output = tmp_path / "killed"
-    arguments = command(source, output, *options)[5:]
+    arguments = [str(source), "--feature-size", "64", "--on-error", "skip", "--output", str(output)]
     assert subprocess.run([sys.executable, "-c", KILLED_AFTER, *arguments], cwd=ROOT, check=False).returncode == -9
     with pytest.raises(DataError, match="unfinished"):
         RegionTable.open(output)
     assert len(list(output.glob("regions-*.arrow"))) == 3
     assert main([*arguments, "--resume"]) == 0
-    straight = run(source, tmp_path / "straight", feature_size=size, on_error="skip")
+    straight = run(source, tmp_path / "straight", feature_size=64, on_error="skip")
     resumed = RegionTable.open(output)
     resumed.verify()
-    assert resumed.ids == [f"image-{number}" for number in range(count)]
+    assert resumed.ids == ids
     assert (resumed.info["checksum"], resumed.info["summary"]) == (straight["checksum"], straight["summary"])
     assert straight["summary"]["skipped"] == 4
     assert len(resumed.info["shards"]) == 4
@@ -251,29 +217,22 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path):
 
 def test_command_reports_and_exits(tmp_path, capsys, monkeypatch):
     source = write_tsv(tmp_path / "obj36.tsv", [*lxmert_rows(), ["9", "torn"]])
-    options = ("--feature-size", str(SIZE))
-    assert main(command(source, tmp_path / "regions", *options)[5:]) == 2
+    command = [str(source), "--format", "lxmert_tsv", "--feature-size", str(SIZE), "--output"]
+    assert main([*command, str(tmp_path / "regions")]) == 2
     *_, last = capsys.readouterr().err.strip().splitlines()
     assert last.startswith(f"error: {source}, row 5: wrong number of fields")
-    assert main(command(source, tmp_path / "regions", *options, "--resume", "--on-error", "skip")[5:]) == 0
+    assert main([*command, str(tmp_path / "regions"), "--resume", "--on-error", "skip"]) == 0
     captured = capsys.readouterr()
     assert "4 images with 12 regions, 5 rows read, 1 left out" in captured.out
     assert "row 5" in captured.out
-    assert "B/s" in captured.err
     assert "images=4" in captured.err
     monkeypatch.setenv("TQDM_DISABLE", "1")
-    assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json")[5:]) == 0
+    assert main([*command, str(tmp_path / "other"), "--on-error", "skip", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["summary"]["skipped"] == 1
     assert not captured.err
-    blocked = tmp_path / "file"
-    blocked.touch()
-    assert main(command(source, blocked, *options)[5:]) == 2
+    assert main([*command, str(source)]) == 2  # a file in the place of a folder
     assert capsys.readouterr().err.count("\n") == 1
-    with pytest.raises(SystemExit) as stop:
-        main(["--help"])
-    assert stop.value.code == 0
-    assert "examples:" in capsys.readouterr().out
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
@@ -307,8 +266,6 @@ def test_real_lxmert_file(shared, tmp_path):
     def features_of(record):
         return np.frombuffer(base64.b64decode(record.decode()["features"]), "<f4").reshape(-1, 2048)
 
-    first = features_of(next(source_records(source, "lxmert_tsv")))[0]
-    assert first.sum(dtype=np.float64) == pytest.approx(1029.5025, abs=1e-4)
     info = run(source, tmp_path / "regions", feature_size=2048)
     table = RegionTable.open(tmp_path / "regions")
     table.verify()

@@ -16,7 +16,7 @@ import lmdb
 import numpy as np
 
 from grounded_attention.dataset_scripts.regions.table import Regions
-from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels
+from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels, write_tsv
 
 OPTIONAL = ("classes", "scores", "attributes", "attribute_scores")
 
@@ -197,6 +197,14 @@ def write_mmf_lmdb(folder: Path, rows: list[Regions]) -> Path:
     return write_lmdb(folder, items)
 
 
+def write_lxmert(folder: Path, rows: list[Regions]) -> Path:
+    return write_tsv(folder / "obj36.tsv", list(map(lxmert_fields, rows)))
+
+
+def write_bottom_up(folder: Path, rows: list[Regions]) -> Path:
+    return write_tsv(folder / "trainval.tsv", list(map(butd_fields, rows)))
+
+
 Writer = Callable[[Path, list[Regions]], Path]
 # Format, its writer, and the optional arrays that it contains.
 CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
@@ -211,4 +219,6 @@ CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
     "VOLTA base64": ("lmdb", write_volta_base64, OPTIONAL),
     "VOLTA arrays": ("lmdb", write_volta_arrays, OPTIONAL),
     "MMF lmdb": ("lmdb", write_mmf_lmdb, ("classes",)),
+    "LXMERT tsv": ("lxmert_tsv", write_lxmert, OPTIONAL),
+    "bottom-up tsv": ("butd_tsv", write_bottom_up, ()),
 }
