@@ -3,7 +3,6 @@
 
 import os
 
-import numpy as np
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -20,44 +19,57 @@ BAD = {
     "texts": '{"a": [["1", "2", "3", "4"]]}',
     "truth values": '{"a": [[true, false, true, true]]}',
     "null": '{"a": null}',
+    "a text": '{"a": "abcd"}',
     "null in a box": '{"a": [[1, 2, 3, null]]}',
     "three numbers": '{"a": [[1, 2, 3]]}',
     "nested": '{"a": [[[1, 2, 3, 4]]]}',
     "flat": '{"a": [1, 2, 3, 4]}',
     "an object": '{"a": {"x": 1}}',
+    "another field": '{"a": {"boxes": [[1, 2, 3, 4]], "sizes": 3}}',
     "NaN score": '{"a": {"boxes": [[1, 2, 3, 4]], "scores": [NaN]}}',
+    "more scores": '{"a": {"boxes": [[1, 2, 3, 4]], "scores": [1, 2]}}',
+    "a number as label": '{"a": {"boxes": [[1, 2, 3, 4]], "labels": [1]}}',
     "an image twice": '{"a": [[1, 2, 3, 4]], "a": [[1, 2, 3, 4]]}',
     "an empty id": '{"": [[1, 2, 3, 4]]}',
     "a list": "[1]",
     "nothing": "",
+    "cut": "{",
     "no image": "{}",
 }
-BAD_IDS = ("null", "true", "1.5", "[1]", "{}", '""')
+PROBLEMS = {  # where they name more than the file
+    "a text": "image a: not a record of boxes: boxes: ",
+    "another field": "image a: not a record of boxes",
+    "more scores": "the number of scores",
+    "a number as label": r"labels\.0",
+    "a list": "not an object",
+    "cut": "not JSON",
+}
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_of_boxes(tmp_path, name):
     (tmp_path / "boxes.json").write_text(BAD[name])
-    with pytest.raises(DataError, match=r"boxes\.json") as caught:
+    with pytest.raises(DataError, match=rf"boxes\.json.*{PROBLEMS.get(name, '')}") as caught:
         read_boxes(tmp_path / "boxes.json")
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("image_id", BAD_IDS)
-def test_ids_of_another_type(tmp_path, image_id):
+LINES = [f'{{"image_id": {image_id}, "boxes": []}}' for image_id in ("null", "true", "1.5", "[1]", "{}", '""')]
+
+
+@pytest.mark.parametrize("line", [*LINES, '{"boxes": []}', "[]"])
+def test_lines_without_an_id(tmp_path, line):
     path = tmp_path / "boxes.jsonl"
-    path.write_text('{"image_id": "a", "boxes": []}\n' + f'{{"image_id": {image_id}, "boxes": [[1, 2, 3, 4]]}}\n')
-    with pytest.raises(DataError, match=r"boxes\.jsonl, line 2"):
+    path.write_text('{"image_id": "a", "boxes": []}\n' + line)
+    with pytest.raises(DataError, match=r"boxes\.jsonl, line 2: not an image id"):
         read_boxes(path)
 
 
-def test_sound_ones_are_read(tmp_path):
+def test_a_line_without_boxes(tmp_path):
     path = tmp_path / "boxes.jsonl"
-    path.write_text('{"image_id": 7, "boxes": [[-1, 0, 2.5, 3]]}\n{"image_id": "8", "boxes": []}\n')
-    found = read_boxes(path)
-    assert list(found) == ["7", "8"]
-    assert found["8"]["boxes"].shape == (0, 4)
-    np.testing.assert_array_equal(found["7"]["boxes"], np.array([[-1, 0, 2.5, 3]], np.float32))
+    path.write_text('{"image_id": 1}')
+    with pytest.raises(DataError, match="line 1: not a record of boxes"):
+        read_boxes(path)
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "device"])

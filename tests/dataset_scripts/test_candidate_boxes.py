@@ -2,6 +2,7 @@
 """Boxes that RefCOCO and VCR bring, as `grounded-attention regions extract --boxes` takes them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,40 +16,47 @@ from grounded_attention.dataset_scripts.scenes.writers_refcoco import DETECTIONS
 from tests.helpers.vcr_files import question, write_image
 from tests.helpers.vcr_files import write as write_questions
 
-IMAGES = [
-    {"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100},
-    {"id": 30, "file_name": "COCO_train2014_000000000030.jpg", "width": 50, "height": 80},
-    {"id": 31, "file_name": "COCO_train2014_000000000031.jpg", "width": 60, "height": 60},
-]
-OBJECTS = [
-    {"id": 502, "image_id": 30, "bbox": [0, 0, 50, 80], "category_id": 2},
-    {"id": 500, "image_id": 9, "bbox": [20.0, 10.0, 100.0, 50.0], "category_id": 1},
-    {"id": 501, "image_id": 9, "bbox": [150.0, 60.0, 60.5, 30.0], "category_id": 1, "iscrowd": 1},
-]
-DETECTIONS = [
-    {"image_id": 30, "box": [1.5, 2.0, 10.0, 20.0], "score": 0.4, "det_id": 1, "category_id": 1},
-    {"image_id": 9, "box": [0, 0, 10, 10], "score": 0.2, "det_id": 2, "category_id": 1},
-    {"image_id": 30, "box": [5, 5, 5, 5], "score": 0.9, "det_id": 3, "category_id": 1},
-    {"image_id": 30, "box": [6, 5, 5, 5], "score": 0.9, "det_id": 4, "category_id": 1},
-    {"image_id": 777, "box": [5, 5, 5, 5], "score": 0.9, "det_id": 5, "category_id": 1},
-]
+# Records of instances.json and of a file of detections.
+NAME = "COCO_train2014_000000000009"
+IMAGE_9 = '{"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100}'
+IMAGE_30 = '{"id": 30, "file_name": "COCO_train2014_000000000030.jpg", "width": 50, "height": 80}'
+IMAGE_31 = '{"id": 31, "file_name": "COCO_train2014_000000000031.jpg", "width": 60, "height": 60}'
+IMAGES = (IMAGE_9, IMAGE_30, IMAGE_31)
+OBJECT = '{"id": 502, "image_id": 30, "bbox": [0, 0, 50, 80], "category_id": 2}'
+OBJECTS_OF_9 = (
+    '{"id": 500, "image_id": 9, "bbox": [20.0, 10.0, 100.0, 50.0], "category_id": 1}',
+    '{"id": 501, "image_id": 9, "bbox": [150.0, 60.0, 60.5, 30.0], "category_id": 1, "iscrowd": 1}',
+)
+DETECTION = '{"image_id": 30, "box": [1.5, 2.0, 10.0, 20.0], "score": 0.4, "det_id": 1, "category_id": 1}'
+UNKNOWN = '{"image_id": 777, "box": [5, 5, 5, 5], "score": 0.9, "det_id": 5, "category_id": 1}'
+DETECTIONS = (
+    DETECTION,
+    '{"image_id": 9, "box": [0, 0, 10, 10], "score": 0.2, "det_id": 2, "category_id": 1}',
+    '{"image_id": 30, "box": [5, 5, 5, 5], "score": 0.9, "det_id": 3, "category_id": 1}',
+    '{"image_id": 30, "box": [6, 5, 5, 5], "score": 0.9, "det_id": 4, "category_id": 1}',
+    UNKNOWN,
+)
 
 
 @pytest.fixture
 def data(tmp_path):
-    return write(tmp_path / "data" / "refcoco+")
+    return write(tmp_path / "data")
 
 
-def write(folder, images=IMAGES, objects=OBJECTS):
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"images": images, "annotations": objects, "categories": []}
-    (folder / "instances.json").write_text(json.dumps(content))
+def listed(records):
+    return f"[{', '.join(records)}]"
+
+
+def write(folder, images=IMAGES, objects=(OBJECT, *OBJECTS_OF_9)):
+    folder.mkdir(exist_ok=True)
+    content = f'{{"images": {listed(images)}, "annotations": {listed(objects)}, "categories": []}}'
+    (folder / "instances.json").write_text(content)
     return folder
 
 
 def find(data, detections=None, **options):
     if detections is not None:
-        (data / "dets.json").write_text(json.dumps(detections))
+        (data / "dets.json").write_text(detections)
         options["detections"] = data / "dets.json"
     return refcoco_candidates("refcoco+", data, data / "pictures", **options)
 
@@ -62,11 +70,11 @@ def test_annotated_objects_are_clipped_and_in_the_order_of_images(data):
     assert [*found.counts().values()] == [3, 1, ["31"]]
     assert found.source == "annotated objects of refcoco+"
     assert [image.image_id for image in found.images] == list(found.records)
-    assert found.images[0].path == data / "pictures" / "COCO_train2014_000000000009.jpg"
+    assert found.images[0].path == data / "pictures" / f"{NAME}.jpg"
 
 
 def test_detections_come_best_first(data):
-    found = find(data, DETECTIONS)
+    found = find(data, listed(DETECTIONS))
     assert found.records["30"]["boxes"] == [[5, 5, 10, 10], [6, 5, 11, 10], [1.5, 2, 11.5, 22]]
     assert found.records["30"]["scores"] == [0.9, 0.9, 0.4]
     assert [*found.counts().values()] == [4, 0, 1, ["31"]]
@@ -74,58 +82,61 @@ def test_detections_come_best_first(data):
 
 
 def test_boxes_without_a_pixel_are_left_out(data):
-    detections = [*DETECTIONS[:1], {"image_id": 30, "box": [49.5, 0, 20, 20], "score": 1.0}]
-    found = find(data, [*detections, {"image_id": 9, "box": [3, 3, 0, 5], "score": 0.5}])
+    narrow = '{"image_id": 30, "box": [49.5, 0, 20, 20], "score": 1.0}'
+    empty = '{"image_id": 9, "box": [3, 3, 0, 5], "score": 0.5}'
+    found = find(data, listed([DETECTION, narrow, empty]))
     assert found.report.counts["boxes smaller than a pixel left out"] == 2
 
 
 def test_ids_may_be_stems(data):
-    assert list(find(data, by_stem=True).records) == ["COCO_train2014_000000000009", "COCO_train2014_000000000030"]
-
-
-def detection(**changes):
-    return [DETECTIONS[0], {**DETECTIONS[1], **changes}]
+    assert list(find(data, by_stem=True).records) == [NAME, "COCO_train2014_000000000030"]
 
 
 @pytest.mark.parametrize(
-    ("detections", "where"),
+    ("second", "problem"),
     [
-        (detection(box=[1, 2, 3]), "element 2: bad box"),
-        (detection(score=10**400), "element 2: impossible score"),
-        (detection(box=[1, 2, -3, 4]), "element 2: the box has"),
-        (detection(score=None), "element 2: bad score"),
-        ([DETECTIONS[0], {"image_id": 9, "box": [1, 1, 2, 2]}], "element 2: "),
-        ([], "no image has a box"),
-        ({"dets": DETECTIONS}, "dets.json"),
-        ([DETECTIONS[-1]], "no image has a box"),
+        ('{"image_id": 9, "box": [1, 2, 3], "score": 0.2}', "bad box"),
+        (f'{{"image_id": 9, "box": [0, 0, 10, 10], "score": 1{"0" * 400}}}', "impossible score"),
+        ('{"image_id": 9, "box": [1, 2, -3, 4], "score": 0.2}', "the box has"),
+        ('{"image_id": 9, "box": [0, 0, 10, 10], "score": null}', "bad score"),
+        ('{"image_id": 9, "box": [1, 1, 2, 2]}', ""),
     ],
 )
-def test_wrong_detections_are_named(data, detections, where):
-    with pytest.raises(DataError, match=rf"dets\.json.*{where}"):
+def test_wrong_detections_are_named(data, second, problem):
+    with pytest.raises(DataError, match=rf"dets\.json.*element 2: {problem}"):
+        find(data, listed([DETECTION, second]))
+
+
+@pytest.mark.parametrize(
+    ("detections", "problem"),
+    [("[]", "no image has a box"), ('{"dets": []}', ""), (listed([UNKNOWN]), "no image has a box")],
+)
+def test_files_without_detections_are_refused(data, detections, problem):
+    with pytest.raises(DataError, match=rf"dets\.json.*{problem}"):
         find(data, detections)
 
 
 @pytest.mark.parametrize(
     ("images", "objects", "where"),
     [
-        (IMAGES[:1], OBJECTS, "annotation 502: "),
-        ([IMAGES[0], IMAGES[0]], OBJECTS[1:], "images, element 2: .*9"),
-        (IMAGES, [OBJECTS[0]] * 2, "annotations, element 2: the id occurs twice: found 502"),
+        ([IMAGE_9], [OBJECT], "annotation 502: "),
+        ([IMAGE_9] * 2, OBJECTS_OF_9, "images, element 2: .*9"),
+        (IMAGES, [OBJECT] * 2, "annotations, element 2: the id occurs twice: found 502"),
         (IMAGES, [], "no image has a box"),
     ],
 )
-def test_wrong_instances_are_named(tmp_path, images, objects, where):
-    data = write(tmp_path / "data", images, objects)
+def test_wrong_instances_are_named(data, images, objects, where):
+    write(data, images, objects)
     with pytest.raises(DataError, match=rf"instances\.json.*{where}"):
         find(data)
 
 
 def test_images_with_one_stem_and_missing_files_are_named(tmp_path, data):
     with pytest.raises(MissingFileError, match=r"none\.json"):
-        find(data, detections=None) and refcoco_candidates("refcoco+", data, data, tmp_path / "none.json")
+        refcoco_candidates("refcoco+", data, data, tmp_path / "none.json")
     with pytest.raises(MissingFileError, match=r"instances\.json"):
         refcoco_candidates("refcoco+", tmp_path / "nothing", data)
-    data = write(tmp_path / "stems", [IMAGES[0], {**IMAGES[1], "file_name": f"b/{IMAGES[0]['file_name']}"}])
+    write(data, [IMAGE_9, IMAGE_30.replace("COCO_train2014_000000000030", f"b/{NAME}")])
     with pytest.raises(DataError, match=r"images, element 2: .*COCO_train2014_"):
         find(data, by_stem=True)
 
@@ -154,11 +165,10 @@ def vcr(tmp_path):
 
 def test_boxes_of_vcr_are_those_of_the_objects_in_their_order(vcr):
     found = vcr_objects(vcr, "file_stem")
-    assert {name: np.round(record["boxes"], 3).tolist() for name, record in found.records.items()} == {
-        "film_00.01@0": [[20, 10, 100, 50], [0, 60, 200, 90], [150, 0, 200, 100]],
-        "film_00.02@0": [[20, 10, 100, 50], *[[0, 0, 200, 100]] * 2],
-    }
-    assert [image.image_id for image in found.images] == list(found.records)
+    assert [image.image_id for image in found.images] == list(found.records) == ["film_00.01@0", "film_00.02@0"]
+    first, second = (record["boxes"] for record in found.records.values())
+    np.testing.assert_allclose(first, [[20, 10, 100, 50], [0, 60, 200, 90], [150, 0, 200, 100]], atol=1e-3)
+    np.testing.assert_allclose(second, [[20, 10, 100, 50], [0, 0, 200, 100], [0, 0, 200, 100]], atol=1e-3)
     assert found.images[0].path == vcr / "vcr1images" / "film" / "film_00.01@0.jpg"
     assert list(vcr_objects(vcr, "number").records) == ["0", "1", "1000000"]
 
@@ -179,17 +189,18 @@ def test_wrong_files_of_vcr_are_named(vcr):
 def test_scenes_have_both_tracks(tmp_path, capsys):
     folder = tmp_path / "scenes"
     write_scenes(folder, images=6, seed=0)
-    given = ["--boxes", "refcoco+", "--data-dir", str(folder), "--images", str(folder / "flickr30k-images")]
-    given += ["--features", "scenes", "--device", "cpu", "--image-id-format", "file_stem"]
-    assert main([*given, "--output", str(tmp_path / "gold")]) == 0
+    options = ["--boxes", "refcoco+", "--data-dir", str(folder), "--images", str(folder / "flickr30k-images")]
+    options += ["--features", "scenes", "--device", "cpu", "--image-id-format", "file_stem"]
+    assert main([*options, "--output", str(tmp_path / "gold")]) == 0
     assert "boxes: annotated objects of refcoco+" in capsys.readouterr().out
-    detections = ["--detections", str(folder / DETECTIONS_FILE), "--output", str(tmp_path / "detected"), "--json"]
-    assert main([*given, *detections]) == 0
+    options += ["--detections", str(folder / DETECTIONS_FILE), "--json"]
+    assert main([*options, "--output", str(tmp_path / "detected")]) == 0
     info = json.loads(capsys.readouterr().out)
-    gold, detected = (RegionTable.open(tmp_path / name) for name in ("gold", "detected"))
+    gold = RegionTable.open(tmp_path / "gold")
+    detected = RegionTable.open(tmp_path / "detected")
     assert set(gold) == set(detected)
     assert len(gold) == 6
-    assert info["boxes"][f"boxes: {folder.joinpath(DETECTIONS_FILE).name}"] == sum(len(detected[i]) for i in detected)
+    assert info["boxes"][f"boxes: {Path(DETECTIONS_FILE).name}"] == detected.counts(detected.ids).sum()
 
 
 @pytest.mark.parametrize(
