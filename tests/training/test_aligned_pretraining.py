@@ -1,22 +1,33 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Supervised pre-training from a recipe: every family, resume, a supervised start, its card, errors."""
 
-import json
 import shutil
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining
 
 from grounded_attention.commands import pseudo_ground
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, recipe_yaml
 from grounded_attention.utils.project import find_recipe
-from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe
+from tests.helpers.tiny_scenes import tiny_recipe
+from tests.training.runs import (
+    assert_same_weights,
+    assert_words,
+    first_losses,
+    kill,
+    results,
+    saved_weights,
+)
 
 BOTH = "direct+grounding_alignment"
-METHODS = ["none", "indirect", "semi_direct", BOTH]
+SUPERVISED = {"loss_grounding", "loss_text_to_region", "loss_region_to_text", "loss_alignment"}
+LOSSES = {
+    "none": set(),
+    "indirect": {"loss_grounding"},
+    "semi_direct": {"loss_text_to_region", "loss_region_to_text"},
+    BOTH: {"loss_text_to_region", "loss_region_to_text", "loss_alignment"},
+}
 SIZES = {
     "vl_bert": {"region_classes": 64},
     "visualbert": {},
@@ -28,21 +39,13 @@ SIZES = {
 
 
 def recipe_of(scenes, output, family="vl_bert", **sections):
-    recipe = tiny_recipe(scenes, output, methods=[BOTH], task="pretraining")
+    options = {"regions": None, "background": False, "word_probability": 0.3}
+    recipe = tiny_recipe(scenes, output, methods=[BOTH], task="pretraining", options=options)
     recipe["data"]["builder"] = "flickr30k_entities"
-    config = {k: v for k, v in recipe["model"]["config"].items() if k != "region_classes"}
-    config |= {"num_hidden_layers": 2, **SIZES[family], "spatial_encoding": "sine"}
-    recipe["model"] |= {"family": family, "config": config}
-    recipe["options"] = {"regions": None, "background": False, "word_probability": 0.3}
-    return {**recipe, **sections}
-
-
-def results(run):
-    return json.loads((run / "results.json").read_text())["methods"]
-
-
-def weights(folder):
-    return load_file(folder / "model.safetensors")
+    del recipe["model"]["config"]["region_classes"]
+    recipe["model"]["config"] |= {**SIZES[family], "spatial_encoding": "sine"}
+    recipe["model"]["family"] = family
+    return recipe | sections
 
 
 def label(scenes, output, *arguments):
@@ -52,39 +55,32 @@ def label(scenes, output, *arguments):
     assert pseudo_ground.main([*map(str, [*chosen, *places, *arguments])]) == 0
 
 
-def test_pretraining_learns_from_pseudo_labels(scenes, tmp_path, monkeypatch, capsys):
-    """Wrong boxes give other losses than the annotated ones, and methods that read no phrases are refused."""
+def test_pretraining_learns_from_pseudo_labels(scenes, tmp_path, capsys, run_recipe):
     label(scenes, tmp_path / "right", "--boxes-per-phrase", 9)
     label(scenes, tmp_path / "wrong", "--boxes-per-phrase", 9, "--wrong", 1.0)
-    losses = {}
-    for name in ("gold", "right", "wrong"):
-        recipe = recipe_of(scenes, tmp_path / name / "run")
-        recipe["data"]["pseudo_labels"] = None if name == "gold" else str(tmp_path / name)
-        assert run_train(monkeypatch, tmp_path, recipe) == 0
-        history = json.loads((tmp_path / name / "run" / BOTH / "history.json").read_text())
-        losses[name] = {key: history[0][f"loss_{key}"] for key in ("alignment", "text_to_region")}
+    run_recipe(recipe_of(scenes, tmp_path / "gold/run"))
+    gold = first_losses(tmp_path / "gold/run" / BOTH)
+    run_recipe(recipe_of(scenes, tmp_path / "right/run"), f"data.pseudo_labels={tmp_path}/right")
+    right = first_losses(tmp_path / "right/run" / BOTH)
+    run_recipe(recipe_of(scenes, tmp_path / "wrong/run"), f"data.pseudo_labels={tmp_path}/wrong")
+    wrong = first_losses(tmp_path / "wrong/run" / BOTH)
     # The confidence of a box multiplies the loss of its pairs.
-    assert losses["right"]["text_to_region"] == pytest.approx(losses["gold"]["text_to_region"])
-    assert losses["right"]["alignment"] < losses["gold"]["alignment"]
-    assert losses["wrong"]["text_to_region"] != pytest.approx(losses["gold"]["text_to_region"])
+    assert right["loss_text_to_region"] == pytest.approx(gold["loss_text_to_region"])
+    assert right["loss_alignment"] < gold["loss_alignment"]
+    assert wrong["loss_text_to_region"] != pytest.approx(gold["loss_text_to_region"])
 
 
 @pytest.mark.parametrize("family", SIZES)
-def test_every_family_is_pretrained_with_every_method(scenes, tmp_path, monkeypatch, family):
-    assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / "run", family, methods=METHODS)) == 0
-    found = results(tmp_path / "run")
-    assert list(found) == METHODS
-    components = {"none": [], "indirect": ["grounding"], "semi_direct": ["text_to_region", "region_to_text"]}
-    components[BOTH] = [*components["semi_direct"], "alignment"]
+def test_every_family_is_pretrained_with_every_method(scenes, tmp_path, family, run_recipe):
+    run_recipe(recipe_of(scenes, tmp_path / "run", family, methods=[*LOSSES]))
+    found = results(tmp_path / "run")["methods"]
+    assert found.keys() == LOSSES.keys()
     for name, result in found.items():
         figures = result["figures"]["validation"]
         assert figures["text_to_region_tokens"] > 0
         assert 0 <= figures["relationship_accuracy"] <= 1
         assert ("alignment_accuracy" in figures) == (name == BOTH)
-        history = json.loads((tmp_path / "run" / name / "history.json").read_text())
-        supervised = {"grounding", "text_to_region", "region_to_text", "alignment"}
-        logged = {key.removeprefix("loss_") for key in history[0]} & supervised
-        assert logged == set(components[name])
+        assert SUPERVISED & first_losses(tmp_path / "run" / name).keys() == LOSSES[name]
         model = AutoModelForPreTraining.from_pretrained(tmp_path / "run" / name, trust_remote_code=True)
         assert (model.alignment_head is not None) == (name == BOTH)
         assert (model.grounding_head is not None) == (name == "indirect")
@@ -93,20 +89,17 @@ def test_every_family_is_pretrained_with_every_method(scenes, tmp_path, monkeypa
     card = (tmp_path / "run" / BOTH / "README.md").read_text()
     assert "direct-supervision" in card
     assert "grounding_alignment-supervision" in card
-    assert "direct and grounding-alignment attention supervision" in card
     assert "which phrases and regions belong together" in card
     assert "Chou, Shih-Han" in card
 
 
-def test_the_other_methods_are_as_without_phrases(scenes, tmp_path, monkeypatch):
-    for name, methods in (("alone", ["none"]), ("beside", ["none", "grounding_alignment"])):
-        assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / name, methods=methods)) == 0
-    alone, beside = (weights(tmp_path / name / "none") for name in ("alone", "beside"))
-    assert alone.keys() == beside.keys()
-    assert all(torch.equal(alone[name], beside[name]) for name in alone)
+def test_the_other_methods_are_as_without_phrases(scenes, tmp_path, run_recipe):
+    run_recipe(recipe_of(scenes, tmp_path / "alone"), "methods=[none]")
+    run_recipe(recipe_of(scenes, tmp_path / "beside"), "methods=[none,grounding_alignment]")
+    assert_same_weights(saved_weights(tmp_path / "beside/none"), saved_weights(tmp_path / "alone/none"))
 
 
-def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch):
+def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch, run_recipe):
     """The draws of pairs too: it stops in the second epoch, and the head is a part of the checkpoint."""
     seen = []
     step = GroundingTrainer.training_step
@@ -116,39 +109,38 @@ def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch):
         return step(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(GroundingTrainer, "training_step", recorded)
-    training = tiny_recipe(scenes, tmp_path)["training"] | {"max_steps": 7, "save_strategy": "steps", "save_steps": 5}
-    recipe = recipe_of(scenes, tmp_path / "run", training=training, resume=True)
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    recipe = recipe_of(scenes, tmp_path / "run", resume=True)
+    recipe["training"] |= {"max_steps": 7, "save_strategy": "steps", "save_steps": 5}
+    run_recipe(recipe)
     folder = tmp_path / "run" / BOTH
     straight = list(seen)
-    whole = weights(folder)
+    whole = saved_weights(folder)
     assert straight[0] != straight[4]
     assert any(name.startswith("alignment_head.") for name in whole)
-    for path in [path for path in folder.iterdir() if path.is_file()]:
-        path.unlink()
+    kill(folder)
     shutil.rmtree(folder / "checkpoint-7", ignore_errors=True)
     seen.clear()
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    again = weights(folder)
+    run_recipe(recipe)
     assert seen == straight[5:]
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert_same_weights(saved_weights(folder), whole)
     seen.clear()
-    workers = recipe_of(scenes, tmp_path / "workers", training=training | {"dataloader_num_workers": 2})
-    assert run_train(monkeypatch, tmp_path, workers) == 0
+    recipe["output_dir"] = str(tmp_path / "workers")
+    run_recipe(recipe, "training.dataloader_num_workers=2")
     assert seen == straight
 
 
-def test_a_start_may_be_supervised(scenes, tmp_path, monkeypatch):
+def test_a_start_may_be_supervised(scenes, tmp_path, run_recipe):
     training = tiny_recipe(scenes, tmp_path)["training"]
     start = {"task": "pretraining", "training": training, "methods": ["grounding_alignment"]}
     start["supervision"] = {"options": {"grounding_alignment": {"level": "token"}}}
     start["data"] = {"builder": "flickr30k_entities"}
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=["direct", BOTH], start=start)
     recipe["supervision"] = {"options": {"grounding_alignment": {"level": "token", "weight": 2.0}}}
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    history = json.loads((tmp_path / "run" / "start" / "history.json").read_text())
-    assert history[0]["loss_alignment"] > 0
-    first, direct, both = (weights(tmp_path / "run" / name) for name in ("start", "direct", BOTH))
+    run_recipe(recipe)
+    assert first_losses(tmp_path / "run/start")["loss_alignment"] > 0
+    first = saved_weights(tmp_path / "run/start")
+    direct = saved_weights(tmp_path / "run/direct")
+    both = saved_weights(tmp_path / "run" / BOTH)
     heads = {name for name in first if name.startswith("alignment_head.")}
     assert heads
     assert heads <= set(both)
@@ -156,50 +148,49 @@ def test_a_start_may_be_supervised(scenes, tmp_path, monkeypatch):
     # The task goes on with the head of the start: far from it after three steps is only a new one.
     moved = max((both[name] - first[name]).abs().max() for name in heads)
     assert moved < 1e-2
-    card = (tmp_path / "run" / "start" / "README.md").read_text()
+    card = (tmp_path / "run/start/README.md").read_text()
     assert "supervised with `grounding_alignment`" in card
     assert "grounding_alignment-supervision" in card
-    shown = recipe_yaml(load_recipe(tmp_path / "recipe.yaml"))
-    assert "level: token" in shown.split("start:")[1]
-    assert "- grounding_alignment" in shown.split("start:")[1]
-    # The recipe that was written is the same recipe.
-    (tmp_path / "again.yaml").write_text(shown)
-    again, first = (load_recipe(tmp_path / f"{name}.yaml").start.supervision for name in ("again", "recipe"))
-    assert again == first
+    # The recipe that is shown is the same recipe.
+    given = load_recipe(tmp_path / "recipe.yaml")
+    (tmp_path / "shown.yaml").write_text(recipe_yaml(given))
+    shown = load_recipe(tmp_path / "shown.yaml").start
+    assert shown.methods == ["grounding_alignment"]
+    assert shown.supervision == given.start.supervision
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("start.methods=[direct, none]", ["start.methods", "exactly one"]),
-        ("start.data.builder=coco_captions", ["start.data", "needs grounding", "has a box"]),
-        ("supervision.options.grounding_alignment={hidden: 3}", ["grounding_alignment.hidden"]),
-        ("methods=[direct+semi_direct]", ["both supervise attention"]),
+        ("start.methods=[direct, none]", "start.methods ... exactly one"),
+        ("start.data.builder=coco_captions", "start.data ... needs grounding ... has a box"),
+        ("supervision.options.grounding_alignment={hidden: 3}", "grounding_alignment.hidden"),
+        ("methods=[direct+semi_direct]", "both supervise attention"),
     ],
 )
-def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, words):
+def test_a_wrong_key_or_value(scenes, tmp_path, override, words, refused):
     training = tiny_recipe(scenes, tmp_path)["training"]
     start = {"task": "pretraining", "training": training, "methods": ["direct"], "supervision": {}}
     start |= {"data": {"builder": "flickr30k_entities"}, "options": {"regions": False}}
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=[BOTH], start=start)
-    line = refusal(capsys, monkeypatch, tmp_path, recipe, override)
-    assert all(word in line for word in words), line
+    line = refused(recipe, override)
+    assert_words(line, words)
 
 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("data.builder=coco_captions", ["grounding_alignment", "needs grounding", "has a box"]),
-        ("data.regions=null", ["grounding_alignment", "data.regions is null"]),
-        ("task=vqa", ["grounding_alignment", "'vqa' has none"]),
+        ("data.builder=coco_captions", "grounding_alignment ... needs grounding ... has a box"),
+        ("data.regions=null", "grounding_alignment ... data.regions is null"),
+        ("task=vqa", "grounding_alignment ... 'vqa' has none"),
     ],
 )
-def test_pretraining_without_phrases_is_refused(scenes, tmp_path, monkeypatch, capsys, override, words):
+def test_pretraining_without_phrases_is_refused(scenes, tmp_path, override, words, refused):
     recipe = recipe_of(scenes, tmp_path / "run", methods=["grounding_alignment"])
     if override.startswith("task"):
         recipe["options"] = {"answers": {"fewest": 1}}
-    line = refusal(capsys, monkeypatch, tmp_path, recipe, override)
-    assert all(word in line for word in words), line
+    line = refused(recipe, override)
+    assert_words(line, words)
 
 
 def test_the_recipe_of_the_paper_has_its_settings():

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`train.py` from end to end on a few scenes: what it writes, what its checkpoints load as, how it continues."""
 
-import json
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,15 +10,16 @@ from pathlib import Path
 import datasets
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import train
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import run_train, tiny_recipe
+from tests.training.runs import assert_same_weights, kill, read_json, results, saved_weights, train_in
 
 METHODS = ["none", "indirect", "direct", "semi_direct"]
 FIGURES = {"all_heads", "best_layer", "best_head", "rollout", "chance"}
@@ -36,8 +37,7 @@ def recipe_of(scenes, output, **sections):
 def first(tmp_path_factory, scenes):
     """A finished run; no test changes it."""
     directory = tmp_path_factory.mktemp("first")
-    with pytest.MonkeyPatch.context() as patch:
-        assert run_train(patch, directory, recipe_of(scenes, directory / "run")) == 0
+    train_in(directory, recipe_of(scenes, directory / "run"))
     return directory / "run"
 
 
@@ -53,10 +53,6 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(GroundingTrainer, "train", recorded)
     return calls
-
-
-def results(run):
-    return json.loads((run / "results.json").read_text())
 
 
 def figures(run):
@@ -88,11 +84,9 @@ def test_the_table_the_curves_and_the_pictures_are_there(first):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     page = (first / "run.html").read_text()
     assert 'id="examples"' in page
-    assert '"models":["before training","none","indirect","direct","semi_direct"]' in page.replace(", ", ",").replace(
-        ": ", ":"
-    )
+    assert '"models":["before training","none","indirect","direct","semi_direct"]' in re.sub(r"(?<=[,:]) ", "", page)
     for name in METHODS:
-        history = json.loads((first / name / "history.json").read_text())
+        history = read_json(first / name / "history.json")
         assert [entry["step"] for entry in history if "loss" in entry] == [1, 2, 3]
 
 
@@ -122,19 +116,18 @@ torch.save([outputs.identification_logits, outputs.vgp_logits, states], output)
 def test_a_checkpoint_loads_where_the_project_is_not(first, scenes, tmp_path, method):
     table = RegionTable.open(scenes / "regions")
     regions = table[table.ids[0]]
+    first_phrase = {"sentence": 0, "start": 0, "end": 10, "boxes": []}
+    second_phrase = {"sentence": 1, "start": 0, "end": 5, "boxes": []}
     arguments = {
         "text": ["a red ball near a box"],
         "text_pair": ["a box"],
         "region_features": [torch.from_numpy(regions.features.copy())],
         "region_boxes": [torch.from_numpy(regions.boxes.copy())],
-        "phrases": [
-            [{"sentence": 0, "start": 0, "end": 10, "boxes": []}, {"sentence": 1, "start": 0, "end": 5, "boxes": []}]
-        ],
+        "phrases": [[first_phrase, second_phrase]],
         "phrase_pairs": [[(0, 1)]],
     }
     torch.save(arguments, tmp_path / "arguments.pt")
-    paths = [str(path) for path in (first / method, tmp_path / "arguments.pt", tmp_path / "outputs.pt")]
-    done = run_elsewhere(LOAD, tmp_path, *paths)
+    done = run_elsewhere(LOAD, tmp_path, str(first / method), f"{tmp_path}/arguments.pt", f"{tmp_path}/outputs.pt")
     assert done.returncode == 0, done.stderr
     model = VLBertForVGP.from_pretrained(first / method).eval()
     inputs = VLBertProcessor.from_pretrained(first / method)(**arguments, return_tensors="pt")
@@ -145,27 +138,26 @@ def test_a_checkpoint_loads_where_the_project_is_not(first, scenes, tmp_path, me
     torch.testing.assert_close(found, [expected.identification_logits, expected.vgp_logits, states])
 
 
-def test_a_finished_run_trains_nothing_again(first, scenes, tmp_path, monkeypatch, trained):
+def test_a_finished_run_trains_nothing_again(first, scenes, tmp_path, trained, run_recipe):
     shutil.copytree(first, tmp_path / "run")
-    assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / "run", resume=True)) == 0
+    run_recipe(recipe_of(scenes, tmp_path / "run", resume=True))
     assert trained == []
     assert results(tmp_path / "run") == results(first)
 
 
-def test_an_interrupted_run_trains_what_is_missing(first, scenes, tmp_path, monkeypatch, trained):
+def test_an_interrupted_run_trains_what_is_missing(first, scenes, tmp_path, trained, run_recipe):
     shutil.copytree(first, tmp_path / "run")
-    (tmp_path / "run" / "indirect" / "results.json").unlink()
-    with open(tmp_path / "run" / "direct" / "model.safetensors", "r+b") as file:
+    (tmp_path / "run/indirect/results.json").unlink()
+    with open(tmp_path / "run/direct/model.safetensors", "r+b") as file:
         file.truncate(100)  # torn, though its results are there
-    assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / "run", resume=True)) == 0
+    run_recipe(recipe_of(scenes, tmp_path / "run", resume=True))
     assert trained == [("indirect", None), ("direct", None)]
     assert figures(tmp_path / "run") == figures(first)
     for name in METHODS:
-        found, expected = (load_file(run / name / "model.safetensors") for run in (tmp_path / "run", first))
-        assert all(torch.equal(found[key], expected[key]) for key in expected)
+        assert_same_weights(saved_weights(tmp_path / "run" / name), saved_weights(first / name))
 
 
-def test_methods_have_the_attention_back_end_of_the_recipe(scenes, tmp_path, monkeypatch):
+def test_methods_have_the_attention_back_end_of_the_recipe(scenes, tmp_path, monkeypatch, run_recipe):
     used = {}
     train = GroundingTrainer.train
 
@@ -175,69 +167,64 @@ def test_methods_have_the_attention_back_end_of_the_recipe(scenes, tmp_path, mon
 
     monkeypatch.setattr(GroundingTrainer, "train", recorded)
     recipe = recipe_of(scenes, tmp_path / "run", methods=["direct"], text_only_baseline=False)
-    assert run_train(monkeypatch, tmp_path, recipe, "model.config.attn_implementation=eager") == 0
+    run_recipe(recipe, "model.config.attn_implementation=eager")
     assert used == {"start": "supervised_eager", "direct": "supervised_eager"}
 
 
-def test_methods_side_by_side_are_those_one_after_another(first, scenes, tmp_path, monkeypatch):
+def test_methods_side_by_side_are_those_one_after_another(first, scenes, tmp_path, monkeypatch, run_recipe):
     """All but one method and the text-only model are there; these are trained in processes of their own."""
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     for name in ("start", "none", "indirect", "semi_direct"):
         shutil.copytree(first / name, tmp_path / "run" / name)
     recipe = recipe_of(scenes, tmp_path / "run", resume=True, workers=2)
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    run_recipe(recipe)
     assert figures(tmp_path / "run") == figures(first)
-    blind, expected = (results(run)["baselines"]["text_only"]["figures"] for run in (tmp_path / "run", first))
-    assert blind == expected
+    baselines = results(tmp_path / "run")["baselines"]
+    assert baselines["text_only"]["figures"] == results(first)["baselines"]["text_only"]["figures"]
     logs = {path.parent.name for path in (tmp_path / "run").glob("*/log.txt")}
     assert logs == {"direct", "text_only"}
-    assert all(torch.equal(*pair) for pair in zip(*weights_of(tmp_path / "run", first), strict=True))
+    assert_same_weights(saved_weights(tmp_path / "run/direct"), saved_weights(first / "direct"))
 
 
-def weights_of(*runs):
-    return [[tensor for _, tensor in sorted(load_file(run / "direct" / "model.safetensors").items())] for run in runs]
-
-
-def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, monkeypatch, trained):
-    training = tiny_recipe(scenes, tmp_path)["training"] | {"save_strategy": "steps", "save_steps": 1}
-    recipe = tiny_recipe(scenes, tmp_path / "run", training=training, resume=True)
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, trained, run_recipe):
+    recipe = tiny_recipe(scenes, tmp_path / "run", resume=True)
+    recipe["training"] |= {"save_strategy": "steps", "save_steps": 1}
+    run_recipe(recipe)
     before = figures(tmp_path / "run")
-    directory = tmp_path / "run" / "direct"
-    weights = load_file(directory / "model.safetensors")
-    for path in [path for path in directory.iterdir() if path.is_file()]:  # killed before the model was saved
-        path.unlink()
-    (directory / "checkpoint-3" / "optimizer.pt").write_bytes(b"torn")
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    directory = tmp_path / "run/direct"
+    weights = saved_weights(directory)
+    kill(directory)
+    (directory / "checkpoint-3/optimizer.pt").write_bytes(b"torn")
+    run_recipe(recipe)
     assert trained == [("direct", None), ("direct", str(directory / "checkpoint-2"))]
-    again = load_file(directory / "model.safetensors")
-    assert all(torch.equal(again[key], weights[key]) for key in weights)
+    assert_same_weights(saved_weights(directory), weights)
     assert figures(tmp_path / "run") == before
 
 
-def test_another_recipe_is_refused_and_overwrite_starts_again(scenes, tmp_path, monkeypatch, capsys, trained):
+def test_another_recipe_is_refused_and_overwrite_starts_again(
+    scenes, tmp_path, monkeypatch, capsys, trained, run_recipe
+):
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    run_recipe(recipe)
     capsys.readouterr()
     for overrides, words in [((), "resume=true"), (("seed=7", "resume=true"), "seed (0, now 7)")]:
         assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 2
         assert words in capsys.readouterr().err
-    (tmp_path / "run" / "none" / "heads.json").touch()
+    (tmp_path / "run/none/heads.json").touch()
     assert trained == [("none", None)]
-    assert run_train(monkeypatch, tmp_path, recipe, "seed=7", "overwrite=true") == 0
+    run_recipe(recipe, "seed=7", "overwrite=true")
     assert trained == [("none", None)] * 2
-    assert not (tmp_path / "run" / "none" / "heads.json").exists()
+    assert not (tmp_path / "run/none/heads.json").exists()
     assert results(tmp_path / "run")["recipe"]["seed"] == 7
 
 
 def test_the_recipe_of_make_train_runs_in_an_empty_folder(tmp_path, monkeypatch, capsys):
     """As on a fresh machine: data, vocabulary and start model are all made by the run itself."""
-    recipe = Path(__file__).parents[2] / "recipes" / "scenes" / "scenes_vgp.yaml"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     small = ["data.scenes.images=24", "data.limit={train: 16, validation: 8, test: 8}", "pictures=1", "workers=1"]
     small += ["training.max_steps=1", "start.training.max_steps=1", "training.warmup_steps=0"]
-    monkeypatch.setattr(sys, "argv", ["train.py", str(recipe), *small])
+    monkeypatch.setattr(sys, "argv", ["train.py", str(ROOT / "recipes/scenes/scenes_vgp.yaml"), *small])
     assert train.main() == 0, capsys.readouterr().err
-    assert (tmp_path / "data" / "scenes" / "vocab.txt").exists()
-    assert (tmp_path / "runs" / "scenes_vgp" / "table.md").read_text().count("direct") >= 2
+    assert (tmp_path / "data/scenes/vocab.txt").exists()
+    assert (tmp_path / "runs/scenes_vgp/table.md").read_text().count("direct") >= 2

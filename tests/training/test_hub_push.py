@@ -11,6 +11,7 @@ from grounded_attention.training.loop.checkpoint import is_complete
 from tests.helpers.loopback_hub import TOKEN, LoopbackHub
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 from tests.helpers.warm_python import run_python
+from tests.training.runs import assert_words, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVING = ["training.save_strategy=steps", "training.save_steps=1", "training.hub_always_push=true"]
@@ -20,7 +21,7 @@ WORKING = {"optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"
 
 
 class Trained:
-    """What the steps did: `run(name)` has the exit code and the output of each, `directory(name)` its files."""
+    """What the steps did: `done[name]` has the exit code and the output of each, `directory(name)` its files."""
 
     def __init__(self, folder, hub):
         self.folder = folder
@@ -44,22 +45,34 @@ class Trained:
         for step, line in zip(self.steps, done.stdout.splitlines(), strict=True):
             self.done.setdefault(step["name"], []).append(json.loads(line))
 
-    def run(self, name, number=0):
-        return self.done[name][number]
+    def finished(self, name):
+        """The last run of a name, which ended well."""
+        last = self.done[name][-1]
+        assert last["code"] == 0, last["err"]
+        return last
+
+    def weights(self, name, method="direct"):
+        return (self.directory(name, method) / "model.safetensors").read_bytes()
+
+    def pushed_weights(self, name, revision="main"):
+        return self.hub.read(f"org/{name}", "model.safetensors", revision)
+
+    def commits(self, name):
+        """The newest first, without the Hub's own one."""
+        return self.hub.commits(f"org/{name}")[:-1]
 
     def directory(self, name, method="direct"):
         return self.folder / "runs" / name / method
 
-    def titles(self, name, revision="main"):
-        """Of the commits, oldest first, without the Hub's own first one."""
-        return [commit["title"] for commit in reversed(self.hub.commits(f"org/{name}", revision)[:-1])]
-
-    def is_newest(self, name, revision="main"):
-        """Whether the Hub has the weights of the run's directory."""
-        local = (self.directory(name) / "model.safetensors").read_bytes()
-        return self.hub.read(f"org/{name}", "model.safetensors", revision) == local
+    def titles(self, name):
+        """Of the commits, oldest first."""
+        return [commit["title"] for commit in reversed(self.commits(name))]
 
 
+START = """start={training: {
+  max_steps: 1, per_device_train_batch_size: 4, use_cpu: true, save_strategy: 'no',
+  push_to_hub: true, hub_model_id: org/begun}}"""
+END = "End of training"
 PROGRESS = ["Training in progress, step 1", "Training in progress, step 2"]
 COMMIT = "POST /api/models/org/{}/commit/"
 UPLOAD = "PUT /lfs/"
@@ -76,11 +89,7 @@ def trained(tmp_path_factory):
         runs = Trained(folder, hub)
         for strategy in ("end", "every_save", "checkpoint", "all_checkpoints"):
             runs.step(strategy, *SAVING, f"training.hub_strategy={strategy}")
-        start = (
-            "start={training: {max_steps: 1, per_device_train_batch_size: 4, use_cpu: true, save_strategy: 'no'%s}}"
-        )
-        named = ", push_to_hub: true, hub_model_id: org/begun"
-        runs.step("several", "methods=[none,semi_direct]", "text_only_baseline=true", start % named)
+        runs.step("several", "methods=[none,semi_direct]", "text_only_baseline=true", START)
         runs.step("unsaid", "training.hub_model_id=null", "training.save_strategy=no")
         runs.step("hidden", "training.hub_private_repo=true", f"training.hub_token={TOKEN}")
         runs.step("branch", "training.hub_revision=tries/first")
@@ -112,9 +121,9 @@ def _add_faults(runs):
 def _add_continued(runs):
     """A run that was killed after its first step, and is pushed from then on; one that goes on on another machine."""
     killed = runs.directory("killed")
-    left = ("results.json", "checkpoint_manifest.json", "model.safetensors", "checkpoint-2")
     runs.step("killed", *SAVING, "training.push_to_hub=false")
-    runs.step("killed", *SAVING, "resume=true", remove=[str(killed / name) for name in left])
+    left = ("results.json", "checkpoint_manifest.json", "model.safetensors", "checkpoint-2")
+    runs.step("killed", *SAVING, "resume=true", remove=[f"{killed}/{name}" for name in left])
     fetched = {"repo": "org/checkpoint", "title": PROGRESS[0], "to": str(runs.directory("moved") / "checkpoint-1")}
     runs.step("moved", *SAVING, "resume=true", fetch=fetched)
     runs.step("again", *SAVING, "training.hub_model_id=org/hidden")  # which holds a finished model
@@ -122,26 +131,27 @@ def _add_continued(runs):
     runs.step("pulled", "model={source: org/end}", "training.learning_rate=0.0")
 
 
-END = "End of training"
 COMMITS = {
     "end": [END],
-    **{name: [*PROGRESS, END] for name in ("every_save", "checkpoint", "all_checkpoints")},
-    **{name: [END] for name in ("uploaded", "flaky")},  # what may pass is tried again
+    "every_save": [*PROGRESS, END],
+    "checkpoint": [*PROGRESS, END],
+    "all_checkpoints": [*PROGRESS, END],
+    "uploaded": [END],  # what may pass is tried again
+    "flaky": [END],
     "killed": [PROGRESS[1], END],  # a run that is continued is pushed on
 }
 
 
 @pytest.mark.parametrize("name", COMMITS)
 def test_pushes_of_saves_and_of_the_finished_model(trained, name):
-    assert all(run["code"] == 0 for run in trained.done[name]), trained.done[name]
+    assert f"/org/{name}/commit/" in trained.finished(name)["out"]
     assert trained.titles(name) == COMMITS[name]
-    assert trained.is_newest(name)
-    assert f"/org/{name}/commit/" in trained.done[name][-1]["out"]
+    assert trained.pushed_weights(name) == trained.weights(name)
 
 
 def test_each_commit_holds_model_processor_and_code_and_no_pickled_arguments(trained):
     for name in ("end", "every_save", "checkpoint", "all_checkpoints", "dropped", "failed", "flaky"):
-        for commit in trained.hub.commits(f"org/{name}")[:-1]:
+        for commit in trained.commits(name):
             assert set(commit["files"]) >= MODEL | PROCESSOR, commit["title"]
             at_root = {path for path in commit["files"] if "/" not in path}
             assert not at_root & {"training_args.bin", "checkpoint_manifest.json", *WORKING}
@@ -166,8 +176,9 @@ for name, revision in json.loads(sys.argv[1]):
 
 
 def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
-    repos = ("checkpoint", "dropped")
-    places = [(f"org/{name}", commit["id"]) for name in repos for commit in trained.hub.commits(f"org/{name}")[:-1]]
+    places = []
+    for name in ("checkpoint", "dropped"):
+        places += [(f"org/{name}", commit["id"]) for commit in trained.commits(name)]
     environment = trained.hub.environment(tmp_path / "home")
     environment.pop("PYTHONPATH", None)
     done = run_python(LOAD, [json.dumps(places)], env=environment, cwd=tmp_path)
@@ -175,11 +186,11 @@ def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
 
 
 def test_whole_checkpoints_are_pushed_with_their_strategies(trained, tmp_path):
-    for commit, step in zip(trained.hub.commits("org/checkpoint")[:3], (2, 2, 1), strict=True):
+    for commit, step in zip(trained.commits("checkpoint"), (2, 2, 1), strict=True):
         assert {path.partition("/")[0] for path in commit["files"] if "/" in path} == {"last-checkpoint"}
         folder = trained.hub.checkout("org/checkpoint", tmp_path / commit["id"], commit["id"]) / "last-checkpoint"
         assert is_complete(folder)
-        assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == step
+        assert read_json(folder / "trainer_state.json")["global_step"] == step
     files = trained.hub.files("org/all_checkpoints")
     assert {path.partition("/")[0] for path in files if "/" in path} == {"checkpoint-1", "checkpoint-2"}
     for name in ("end", "every_save"):
@@ -187,86 +198,79 @@ def test_whole_checkpoints_are_pushed_with_their_strategies(trained, tmp_path):
 
 
 def test_a_commit_during_training_is_marked_and_has_no_older_results(trained):
-    assert trained.run("again")["code"] == 0, trained.run("again")["err"]
+    trained.finished("again")
     results = {"results.json", "history.json", "head_grounding.png"}
-    commits = trained.hub.commits("org/hidden")[:-1]
-    assert [commit["title"] for commit in commits] == ["End of training", *reversed(PROGRESS), "End of training"]
-    for commit in commits:
+    assert trained.titles("hidden") == [END, *PROGRESS, END]
+    for commit in trained.commits("hidden"):
         card = trained.hub.read("org/hidden", "README.md", commit["id"]).decode()
-        finished = commit["title"] == "End of training"
-        assert ("Training in progress" in card) != finished
-        assert ("model-index" in card) == finished
-        assert results <= set(commit["files"]) if finished else not results & set(commit["files"])
+        is_finished = commit["title"] == END
+        assert ("Training in progress" in card) != is_finished
+        assert ("model-index" in card) == is_finished
+        assert results & commit["files"].keys() == (results if is_finished else set())
 
 
 def test_a_card_loads_from_where_it_was_pushed_to(trained):
     # One was trained without a push, one by another command than the one that pushed it, and one is the start.
-    places = {name: f"org/{name}" for name in ("end", "killed", "failed", "begun")}
-    for name, place in places.items():
-        assert f'name, revision = "{place}", "main"' in trained.hub.read(place, "README.md").decode(), name
+    for name in ("org/end", "org/killed", "org/failed", "org/begun"):
+        assert f'name, revision = "{name}", "main"' in trained.hub.read(name, "README.md").decode()
     card = trained.hub.read("org/branch", "README.md", "tries/first").decode()
     assert 'name, revision = "org/branch", "tries/first"' in card
     assert "minutes for the steps after 1" in trained.hub.read("org/killed", "README.md").decode()
 
 
 def test_several_methods_go_to_repositories_of_their_own(trained):
-    assert trained.run("several")["code"] == 0, trained.run("several")["err"]
+    trained.finished("several")
     for repo, method in (("several-none", "none"), ("several-semi-direct", "semi_direct"), ("begun", "start")):
-        local = (trained.directory("several", method) / "model.safetensors").read_bytes()
-        assert trained.hub.read(f"org/{repo}", "model.safetensors") == local
-    kept = {path.name for path in (trained.hub.state.folder / "repos" / "models").iterdir()}
+        assert trained.pushed_weights(repo) == trained.weights("several", method)
+    kept = {path.name for path in (trained.hub.state.folder / "repos/models").iterdir()}
     assert not any("text" in name or name == "org%2Fseveral" for name in kept)
 
 
 def test_without_a_name_the_output_directory_gives_it(trained):
-    assert trained.run("unsaid")["code"] == 0, trained.run("unsaid")["err"]
+    trained.finished("unsaid")
     assert "model.safetensors" in trained.hub.files("tester/unsaid")
 
 
 def test_private_repositories_and_branches(trained):
-    assert trained.run("hidden")["code"] == 0, trained.run("hidden")["err"]
+    trained.finished("hidden")
     assert trained.hub.state.repo("models", "org/hidden")["private"]
     assert not trained.hub.state.repo("models", "org/end")["private"]
-    assert trained.run("branch")["code"] == 0, trained.run("branch")["err"]
+    trained.finished("branch")
     assert trained.hub.files("org/branch") == [".gitattributes"]
-    assert trained.is_newest("branch", "tries/first")
+    assert trained.pushed_weights("branch", "tries/first") == trained.weights("branch")
 
 
 def test_the_token_is_written_nowhere(trained):
     for folder in (trained.folder / "runs", trained.hub.state.folder / "blobs", trained.hub.state.folder / "lfs"):
         for path in folder.rglob("*"):
             assert path.is_dir() or TOKEN.encode() not in path.read_bytes(), path
-    assert not any(TOKEN in run["out"] + run["err"] for runs in trained.done.values() for run in runs)
+    assert TOKEN not in json.dumps(trained.done)
 
 
 def test_a_connection_lost_in_the_middle_is_a_warning_and_the_next_save_pushes(trained):
-    run = trained.run("dropped")
-    assert run["code"] == 0, run["err"]
-    assert trained.titles("dropped") == [PROGRESS[1], "End of training"]
-    warnings = [line for line in run["err"].splitlines() if line.startswith("warning: ")]
-    assert len(warnings) == 1
-    assert "step 1 was not pushed to org/dropped" in warnings[0]
-    assert trained.is_newest("dropped")
+    run = trained.finished("dropped")
+    assert trained.titles("dropped") == [PROGRESS[1], END]
+    (warning,) = [line for line in run["err"].splitlines() if line.startswith("warning: ")]
+    assert "step 1 was not pushed to org/dropped" in warning
+    assert trained.pushed_weights("dropped") == trained.weights("dropped")
 
 
 def test_a_failed_final_push_is_an_error_and_the_same_command_pushes(trained):
-    first, second = trained.done["failed"]
+    first, _ = trained.done["failed"]
     assert first["code"] == 2
-    said = first["err"].splitlines()[-1]
-    assert said.startswith("error: ") and all(word in said for word in ("org/failed", "500", "resume=true")), said
-    assert second["code"] == 0, second["err"]
-    assert "finished before" in second["out"]
-    assert trained.titles("failed") == ["End of training"]
-    assert trained.is_newest("failed")
+    assert_words(first["err"].splitlines()[-1], "error: ... org/failed ... 500 ... resume=true")
+    assert "finished before" in trained.finished("failed")["out"]
+    assert trained.titles("failed") == [END]
+    assert trained.pushed_weights("failed") == trained.weights("failed")
 
 
 def test_a_rejected_token_is_not_tried_again(trained):
-    first, second = trained.done["revoked"]
+    first, _ = trained.done["revoked"]
     assert first["code"] == 2
     assert "401" in first["err"].splitlines()[-1]
     assert "again in" not in first["err"]
     assert trained.titles("revoked") == []
-    assert second["code"] == 0, second["err"]
+    trained.finished("revoked")
     assert is_complete(trained.directory("revoked"))
 
 
@@ -282,7 +286,7 @@ def test_a_rejected_token_is_not_tried_again(trained):
     ],
 )
 def test_what_cannot_be_pushed_is_known_before_training(trained, name, expected):
-    run = trained.run(name)
+    (run,) = trained.done[name]
     assert run["code"] == 2
     assert run["err"].startswith("error: ") and run["err"].count("\n") == 1, run["err"]
     assert expected in run["err"]
@@ -290,13 +294,11 @@ def test_what_cannot_be_pushed_is_known_before_training(trained, name, expected)
 
 
 def test_a_pushed_checkpoint_is_continued_elsewhere(trained):
-    assert trained.run("moved")["code"] == 0, trained.run("moved")["err"]
-    assert trained.titles("moved") == [PROGRESS[1], "End of training"]
-    one, other = (trained.directory(name) / "model.safetensors" for name in ("checkpoint", "moved"))
-    assert one.read_bytes() == other.read_bytes()
+    trained.finished("moved")
+    assert trained.titles("moved") == [PROGRESS[1], END]
+    assert trained.weights("moved") == trained.weights("checkpoint")
 
 
 def test_a_recipe_starts_from_a_repository(trained):
-    assert trained.run("pulled")["code"] == 0, trained.run("pulled")["err"]
-    one, other = (trained.hub.read(f"org/{name}", "model.safetensors") for name in ("end", "pulled"))
-    assert one == other
+    trained.finished("pulled")
+    assert trained.pushed_weights("pulled") == trained.pushed_weights("end")

@@ -5,61 +5,91 @@ import json
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from PIL import Image
 
 from grounded_attention import GroundingCollator, get_method
 from tests.helpers.tiny_vlm_processors import make_processor
 
-ASKED = "What is this?"
-SAID = "a red ball"
-ANSWER = {"role": "assistant", "content": SAID}
-USUAL = [{"role": "user", "content": ASKED}, ANSWER]
-PARTS = [{"type": "image"}, {"type": "text", "text": ASKED}]
-SHARED = [{"from": "human", "value": ASKED}, {"from": "gpt", "value": SAID}]
-EQUAL = {
-    "JSON text": {"messages": json.dumps(USUAL)},
-    "indented JSON": {"messages": json.dumps(USUAL, indent=2)},
-    "parts": {"messages": [{"role": "user", "content": PARTS}, ANSWER]},
-    "parts with Arrow's null": {
-        "messages": [{"role": "user", "content": [{**PARTS[0], "text": None}, PARTS[1]]}, ANSWER]
-    },
-    "parts as JSON text": {"messages": [{"role": "user", "content": json.dumps(PARTS)}, ANSWER]},
-    "a tuple": {"messages": tuple(USUAL)},
-    "an array": {"messages": np.array(USUAL, dtype=object)},
-    "a struct of lists": {"messages": {"role": ["user", "assistant"], "content": [ASKED, SAID]}},
-    "keys without value": {"messages": [{**each, "name": None, "tool_calls": None} for each in USUAL]},
-    "ShareGPT": {"conversations": SHARED},
-    "ShareGPT as JSON text": {"conversations": json.dumps(SHARED)},
-    "ShareGPT under messages": {"messages": SHARED},
-    "LLaVA": {"conversations": [{"from": "human", "value": f"<image>\n{ASKED}"}, SHARED[1]]},
-    "prompt and completion": {"prompt": USUAL[:1], "completion": USUAL[1:]},
-}
-REFUSED = {
-    "none": [],
-    "no JSON": "what",
-    "cut JSON": json.dumps(USUAL)[:-5],
-    "bytes": json.dumps(USUAL).encode(),
-    "lists of two": [["user", ASKED], ["assistant", SAID]],
-    "an unknown role": [{"role": "me", "content": ASKED}, ANSWER],
-    "a number": [{"role": "user", "content": 3}, ANSWER],
-    "an unknown part": [{"role": "user", "content": [{"type": "audio", "audio": "x"}, PARTS[1]]}, ANSWER],
-}
+USUAL = [{"role": "user", "content": "Name this."}, {"role": "assistant", "content": "a red ball"}]
+EQUAL = r"""
+JSON text:
+  messages: '[{"role": "user", "content": "Name this."}, {"role": "assistant", "content": "a red ball"}]'
+parts:
+  messages:
+  - {role: user, content: [{type: image}, {type: text, text: Name this.}]}
+  - {role: assistant, content: a red ball}
+parts with Arrow's null:
+  messages:
+  - {role: user, content: [{type: image, text: null}, {type: text, text: Name this.}]}
+  - {role: assistant, content: [{type: text, text: a red ball}]}
+parts as JSON text:
+  messages:
+  - {role: user, content: '[{"type": "image"}, {"type": "text", "text": "Name this."}]'}
+  - {role: assistant, content: a red ball}
+a struct of lists:
+  messages: {role: [user, assistant], content: [Name this., a red ball]}
+keys without value:
+  messages:
+  - {role: user, content: Name this., name: null, tool_calls: null}
+  - {role: assistant, content: a red ball, name: null, tool_calls: null}
+ShareGPT:
+  conversations: [{from: human, value: Name this.}, {from: gpt, value: a red ball}]
+ShareGPT as JSON text:
+  conversations: '[{"from": "human", "value": "Name this."}, {"from": "gpt", "value": "a red ball"}]'
+ShareGPT under messages:
+  messages: [{from: human, value: Name this.}, {from: gpt, value: a red ball}]
+LLaVA:
+  conversations: [{from: human, value: "<image>\nName this."}, {from: gpt, value: a red ball}]
+prompt and completion:
+  prompt: [{role: user, content: Name this.}]
+  completion: [{role: assistant, content: a red ball}]
+texts:
+  prompt: Name this.
+  completion: a red ball
+a span:
+  prompt: Name this.
+  completion: a red ball
+  phrases: [{sentence: 1, start: 0, end: 10, boxes: [[0.1, 0.2, 0.4, 0.9]]}]
+"""
+REFUSED = """
+none: []
+no JSON: what
+cut JSON: '[{"role": "user", "content": "Name this."}, {"role": "assistant", "content": "a red'
+lists of two: [[user, Name this.], [assistant, a red ball]]
+an unknown role: [{role: me, content: Name this.}, {role: assistant, content: a red ball}]
+a number: [{role: user, content: 3}, {role: assistant, content: a red ball}]
+an unknown part:
+- {role: user, content: [{type: audio, audio: x}, {type: text, text: Name this.}]}
+- {role: assistant, content: a red ball}
+"""
+FORMS = yaml.safe_load(EQUAL)
+FORMS["indented JSON"] = {"messages": json.dumps(USUAL, indent=2)}
+FORMS["a tuple"] = {"messages": tuple(USUAL)}
+FORMS["an array"] = {"messages": np.array(USUAL, dtype=object)}
+OTHERS = yaml.safe_load(REFUSED)
+OTHERS["bytes"] = json.dumps(USUAL).encode()
 
 
 @pytest.fixture(scope="module")
 def read():
     collator = GroundingCollator(make_processor("qwen2_5_vl", byte_pairs=True), get_method("direct"))
-    phrases = [{"text": SAID, "boxes": [[0.1, 0.2, 0.4, 0.9]]}]
+    phrases = [{"text": "a red ball", "boxes": [[0.1, 0.2, 0.4, 0.9]]}]
     row = {"images": [Image.new("RGB", (60, 40))], "phrases": phrases}
-    return lambda columns: collator([{**row, **columns}])["input_ids"].tolist()
+    return lambda columns: collator([{**row, **columns}])
 
 
-def test_forms_of_one_conversation_are_equal(read):
-    wanted = read({"messages": USUAL})
-    assert [name for name, columns in EQUAL.items() if read(columns) != wanted] == []
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_one_conversation_are_equal(read, form):
+    expected = read({"messages": USUAL})
+    found = read(FORMS[form])
+    assert expected["phrase_mask"].any()
+    for name in ("input_ids", "labels", "phrase_mask", "phrase_regions"):
+        assert torch.equal(found[name], expected[name]), name
 
 
-@pytest.mark.parametrize("form", REFUSED)
+@pytest.mark.parametrize("form", OTHERS)
 def test_other_forms_are_refused(read, form):
     with pytest.raises(ValueError, match="messages"):
-        read({"messages": REFUSED[form]})
+        read({"messages": OTHERS[form]})

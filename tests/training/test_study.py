@@ -1,20 +1,19 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Studies: which cells there are, what is shared, how they continue, what is compared, and what is refused."""
 
-import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError, read_recipe
 from grounded_attention.training.studies.study import check_cells, plan_cells, run_study
 from grounded_attention.training.studies.study_recipe import load_study
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
-from tests.training.studies import Experiment, results, study_of
+from tests.training.runs import assert_words, read_json, results
+from tests.training.studies import Experiment
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 STUDIES = [path for path in sorted(RECIPES.glob("*/*.yaml")) if "study" in read_recipe(path)]
@@ -29,33 +28,31 @@ def test_studies_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch)
     check_cells(study, plan_cells(study))
 
 
-@pytest.fixture
-def study(tmp_path):
-    return partial(study_of, tmp_path)
+CELLS = """
+start
+original/seed1/vqa original/seed1/refs direct/seed1/fine_tuning direct/seed1/vqa direct/seed1/refs
+original/seed2/vqa original/seed2/refs direct/seed2/fine_tuning direct/seed2/vqa direct/seed2/refs
+""".split()
 
 
-def test_cells_are_trained_once_and_feed_each_other(study, tmp_path):
-    experiment = Experiment()
-    run_study(study(), experiment)
-    of_seed = ["original/seed{0}/vqa", "original/seed{0}/refs"]
-    of_seed += ["direct/seed{0}/fine_tuning", "direct/seed{0}/vqa", "direct/seed{0}/refs"]
-    assert experiment.names == ["start", *(name.format(seed) for seed in (1, 2) for name in of_seed)]
-    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
-    run = tmp_path / "run"
+def test_cells_are_trained_once_and_feed_each_other(tmp_path, run_cells):
+    experiment = run_cells()
+    assert experiment.names == CELLS
+    by_name = experiment.by_name
     sources = {name: recipe.model.source for name, recipe in by_name.items()}
     assert sources["start"] is None
-    assert sources["original/seed2/vqa"] == sources["direct/seed2/fine_tuning"] == str(run / "start" / "none")
-    tuned = str(run / "direct" / "seed2" / "fine_tuning" / "direct")
+    assert sources["original/seed2/vqa"] == sources["direct/seed2/fine_tuning"] == f"{tmp_path}/run/start/none"
+    tuned = f"{tmp_path}/run/direct/seed2/fine_tuning/direct"
     assert sources["direct/seed2/vqa"] == sources["direct/seed2/refs"] == tuned
-    assert all(recipe.seed == 2 for name, recipe in by_name.items() if "seed2" in name)
+    assert {recipe.seed for name, recipe in by_name.items() if "seed2" in name} == {2}
     assert {recipe.data.limit_seed for recipe in experiment.recipes} == {0}, "every seed is judged on the same items"
     assert by_name["direct/seed1/fine_tuning"].supervision.weight == 3.0
     assert by_name["direct/seed1/vqa"].supervision.weight == 1.0
 
 
-def test_results_pair_seeds_and_items(study, tmp_path):
-    run_study(study("rows=[direct,continued]", "seeds=5"), Experiment())
-    found = results(tmp_path)
+def test_results_pair_seeds_and_items(tmp_path, run_cells):
+    run_cells("rows=[direct,continued]", "seeds=5")
+    found = results(tmp_path / "run")
     assert found["rows"] == ["original", "direct", "continued"]
     assert found["seeds"] == [1, 2, 3, 4, 5]
     vqa, refs = found["columns"]
@@ -63,63 +60,56 @@ def test_results_pair_seeds_and_items(study, tmp_path):
     assert refs["name"] == "refs found testA"
     assert vqa["baselines"] == {"majority": 0.25}
     assert refs["baselines"] == {"chance": 0.125}
-    expected = [np.random.default_rng(seed).random(12) / 2 for seed in range(1, 6)]
+    expected = [0.2 + np.random.default_rng(seed).random(12)[:11].mean() / 2 for seed in range(1, 6)]
     figure = found["figures"]["direct"]["VQA"]
-    assert figure["seeds"]["3"] == pytest.approx(expected[2][:11].mean() + 0.2)
-    assert figure["mean"] == pytest.approx(np.mean([e[:11].mean() for e in expected]) + 0.2)
+    assert figure["seeds"]["3"] == pytest.approx(expected[2])
+    assert figure["mean"] == pytest.approx(np.mean(expected))
     gain = figure["differences"]["original"]
     assert [gain["mean"], gain["low"], gain["high"]] == pytest.approx([0.2] * 3)
     assert gain["claimed"]
     assert gain["seeds"] == [1, 2, 3, 4, 5]
     assert found["figures"]["original"]["VQA"]["differences"] == {}
-    table = (tmp_path / "run" / "table.md").read_text()
+    table = (tmp_path / "run/table.md").read_text()
     assert "direct is better than original on VQA" in table
 
 
-def test_two_seeds_claim_nothing(study, tmp_path):
-    run_study(study(), Experiment())
-    assert not results(tmp_path)["figures"]["direct"]["VQA"]["differences"]["original"]["claimed"]
-    assert "No difference is claimed" in (tmp_path / "run" / "table.md").read_text()
+def test_two_seeds_claim_nothing(tmp_path, run_cells):
+    run_cells()
+    assert not results(tmp_path / "run")["figures"]["direct"]["VQA"]["differences"]["original"]["claimed"]
+    assert "No difference is claimed" in (tmp_path / "run/table.md").read_text()
 
 
-def test_an_interrupted_study_reports_and_continues(study, tmp_path):
-    first = Experiment(fails_at="direct/seed2/vqa")
-    second = Experiment()
+def test_an_interrupted_study_reports_and_continues(study, tmp_path, run_cells):
     with pytest.raises(KeyboardInterrupt):
-        run_study(study(), first)
-    half = results(tmp_path)
+        run_study(study(), Experiment(fails_at="direct/seed2/vqa"))
+    half = results(tmp_path / "run")
     assert half["cells"] == {"finished": 9, "all": 11}
     assert list(half["figures"]["direct"]["VQA"]["seeds"]) == ["1"]
     assert half["figures"]["direct"]["VQA"]["differences"]["original"]["seeds"] == [1]
-    assert "2 of 11 cells" in (tmp_path / "run" / "table.md").read_text()
-    torn = tmp_path / "run" / "original" / "seed1" / "vqa" / "none" / "items_validation.json"
+    assert "2 of 11 cells" in (tmp_path / "run/table.md").read_text()
+    torn = tmp_path / "run/original/seed1/vqa/none/items_validation.json"
     torn.write_text(torn.read_text()[:50])
-    run_study(study(), second)
-    assert second.names == ["original/seed1/vqa", "direct/seed2/vqa", "direct/seed2/refs"]
-    again = Experiment()
-    run_study(study(), again)
-    assert again.names == []
+    assert run_cells().names == ["original/seed1/vqa", "direct/seed2/vqa", "direct/seed2/refs"]
+    assert run_cells().names == []
 
 
-def test_cells_side_by_side_write_what_one_after_another_write(study, tmp_path, capfd):
-    run_study(study(), Experiment())
-    one_by_one = results(tmp_path)
+def test_cells_side_by_side_write_what_one_after_another_write(study, tmp_path, capfd, run_cells):
+    run_cells()
+    one_by_one = results(tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "first")
-    run_study(study(workers=2), Experiment())
-    assert results(tmp_path) == one_by_one
+    run_cells(workers=2)
+    assert results(tmp_path / "run") == one_by_one
     assert "11 of 11 cells finished" in capfd.readouterr().out
     assert all((cell.directory / "log.txt").is_file() for cell in plan_cells(study()))
 
 
-def test_a_failure_beside_others_leaves_them_whole_and_continues(study, tmp_path):
+def test_a_failure_beside_others_leaves_them_whole_and_continues(study, run_cells):
     with pytest.raises(FloatingPointError):  # a KeyboardInterrupt ends the others too
         run_study(study(workers=2), Experiment(fails_at="original/seed1/refs", error=FloatingPointError))
     states = {cell.name: cell.state for cell in plan_cells(study())}
     assert states["original/seed1/refs"] == "started"
     assert states["original/seed1/vqa"] == "finished"
-    again = Experiment()
-    run_study(study(), again)
-    assert again.names == [name for name, state in states.items() if state != "finished"]
+    assert run_cells().names == [name for name, state in states.items() if state != "finished"]
 
 
 def test_a_cell_waits_for_the_one_that_it_is_trained_from(study):
@@ -134,30 +124,26 @@ def _check_parent(cell):
     (cell.directory / "ended").touch()
 
 
-def test_more_rows_and_seeds_keep_what_is_there(study):
-    run_study(study(), Experiment())
-    experiment = Experiment()
-    run_study(study("rows=all", "seeds=[2,3]"), experiment)
-    assert not [name for name in experiment.names if name.startswith(("start", "original/seed2", "direct/seed2"))]
-    assert {"none/seed2/vqa", "original/seed3/vqa"} < set(experiment.names)
-    assert len(experiment.names) == len(set(experiment.names)) == (2 + 3) + 2 * (3 + 3)
+def test_more_rows_and_seeds_keep_what_is_there(run_cells):
+    run_cells()
+    names = run_cells("rows=all", "seeds=[2,3]").names
+    assert not {*CELLS} & {*names}
+    assert {"none/seed2/vqa", "original/seed3/vqa"} < {*names}
+    assert len(names) == len({*names}) == (2 + 3) + 2 * (3 + 3)
 
 
-def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(study):
-    run_study(study(), Experiment())
+def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(run_cells):
+    run_cells()
     with pytest.raises(RecipeError, match=r"fine_tuning contains a cell of another recipe .*5 more.*overwrite=true"):
-        run_study(study("fine_tuning.training.max_steps=6"), Experiment())
-    experiment = Experiment()
-    run_study(study("fine_tuning.training.max_steps=6", "overwrite=true"), experiment)
-    assert len(experiment.names) == 6
-    assert all(name.startswith("direct/") for name in experiment.names)
-    below = Experiment()
-    run_study(study("fine_tuning.training.max_steps=6", "original.training.max_steps=9", "overwrite=true"), below)
-    assert len(below.names) == 11, "every cell is trained from the original"
+        run_cells("fine_tuning.training.max_steps=6")
+    again = run_cells("fine_tuning.training.max_steps=6", "overwrite=true")
+    assert again.names == [name for name in CELLS if name.startswith("direct/")]
+    below = run_cells("fine_tuning.training.max_steps=6", "original.training.max_steps=9", "overwrite=true")
+    assert below.names == CELLS, "every cell is trained from the original"
 
 
-def test_a_plan_writes_nothing(study, tmp_path, capsys):
-    run_study(study("plan=true"), Experiment())
+def test_a_plan_writes_nothing(tmp_path, capsys, run_cells):
+    run_cells("plan=true")
     lines = capsys.readouterr().out
     assert "0 of 11 cells finished" in lines
     assert ["direct/seed2/refs", "missing"] in map(str.split, lines.split("\n"))
@@ -173,15 +159,13 @@ def test_a_row_of_another_task_has_the_steps_of_the_fine_tuning(study):
     assert found.data.builder is None
 
 
-def test_every_seed_can_train_its_own_starts(study, tmp_path):
-    experiment = Experiment()
-    run_study(study("start_each_seed=true"), experiment)
-    assert [name for name in experiment.names if "start" in name.split("/")] == ["start/seed1", "start/seed2"]
-    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
+def test_every_seed_can_train_its_own_starts(tmp_path, run_cells):
+    by_name = run_cells("start_each_seed=true").by_name
+    assert [name for name in by_name if name.startswith("start")] == ["start/seed1", "start/seed2"]
     for seed in (1, 2):
         assert by_name[f"start/seed{seed}"].seed == seed
-        source = str(tmp_path / "run" / "start" / f"seed{seed}" / "none")
-        assert by_name[f"direct/seed{seed}/fine_tuning"].model.source == source
+        source = by_name[f"direct/seed{seed}/fine_tuning"].model.source
+        assert source == f"{tmp_path}/run/start/seed{seed}/none"
 
 
 def test_an_original_from_elsewhere_is_not_trained(study):
@@ -196,38 +180,36 @@ def test_an_original_from_elsewhere_is_not_trained(study):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("seedz=3", ["'seedz'", "'seeds'"]),
-        ("seeds=[1,a]", ["seeds.1", "'a'"]),
-        ("seeds=0", ["seeds", "found 0"]),
-        ("workers=0", ["workers", "found 0"]),
-        ("rows=[dirct]", ["'rows.dirct'", "'rows.direct'"]),
-        ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
-        ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must contain exactly one method"]),
-        ("downstream.vqa.task=vqaa", ["downstream.vqa.task", "vqaa", "'vqa'"]),
-        ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
-        ("original.extends=other.yaml", ["original.extends", "other.yaml"]),
-        ("output_dir=", ["output_dir"]),
-        ("study=a/b", ["study", "a/b"]),
+        ("seedz=3", "'seedz' ... 'seeds'"),
+        ("seeds=[1,a]", "seeds.1 ... 'a'"),
+        ("seeds=0", "seeds ... found 0"),
+        ("workers=0", "workers ... found 0"),
+        ("rows=[dirct]", "'rows.dirct' ... 'rows.direct'"),
+        ("known_rows.direct.methodz=[x]", "'known_rows.direct.methodz' ... 'known_rows.direct.methods'"),
+        ("known_rows.direct.methods=[none,direct]", "known_rows.direct.methods must contain exactly one method"),
+        ("downstream.vqa.task=vqaa", "downstream.vqa.task ... vqaa ... 'vqa'"),
+        ("downstream.vqa.trainin={}", "'downstream.vqa.trainin' ... 'downstream.vqa.training'"),
+        ("original.extends=other.yaml", "original.extends ... other.yaml"),
+        ("output_dir=", "output_dir"),
+        ("study=a/b", "study ... a/b"),
     ],
 )
 def test_a_wrong_study_recipe(study, tmp_path, override, words):
     with pytest.raises(RecipeError) as error:
         study(override)
-    for word in [str(tmp_path / "study.yaml"), *words]:
-        assert word in str(error.value)
+    assert_words(str(error.value), f"{tmp_path}/study.yaml ... {words}")
 
 
 def test_a_column_of_something_unknown(study):
-    column = {"name": "VQA", "task": "vqaa", "split": "validation", "score": "vqa_accuracy"}
     with pytest.raises(RecipeError, match=r"columns\.task=vqaa"):
-        study(columns=[column])
+        study("columns=[{task: vqaa, split: validation, score: vqa_accuracy}]")
     with pytest.raises(RecipeError, match=r"columns\.0\.split"):
-        study(columns=[{"task": "vqa", "score": "vqa_accuracy"}])
+        study("columns=[{task: vqa, score: vqa_accuracy}]")
 
 
 def test_a_score_that_a_task_does_not_write_is_found_with_its_first_cell(study):
     experiment = Experiment()
-    column = {"name": "VQA", "task": "vqa", "split": "validation", "score": "accuracy"}
+    column = {"task": "vqa", "split": "validation", "score": "accuracy"}
     with pytest.raises(RecipeError, match=r"no score 'accuracy'.*vqa_accuracy"):
         run_study(study(columns=[column]), experiment)
     assert experiment.names == ["start", "original/seed1/vqa"]
@@ -257,50 +239,51 @@ def test_shipped_studies_are_sound(path):
 # The real thing
 
 
-def tiny_study(scenes, output):
-    """Two rows and two seeds, each cell of two steps."""
-    base = tiny_recipe(scenes, output)
-    training = {**base["training"], "max_steps": 2}
-    limit = {"train": 16, "validation": 8, "test": 8, "testA": 8, "testB": 8}
-    tables = {"detected": str(scenes / "regions"), "ground_truth": str(scenes / "regions_gt")}
-    original = {"options": {"relationship": False, "background": False}, "model": base["model"], "training": training}
-    column = {"split": "validation", "score": "expressions_accuracy", "task": "refcoco+"}
-    return {
-        "study": "tiny",
-        "output_dir": str(output),
-        "seeds": 2,
-        "data": {"data_dir": str(scenes), "regions": tables["detected"], "limit": limit},
-        "original": original,
-        "starts": {"text": {"options": {"regions": False}, "data": {"regions": None}}},
-        "fine_tuning": {"task": "vgp", "training": training},
-        "known_rows": {
-            "original": None,
-            "direct": {"methods": ["direct"]},
-            "continued": {"task": "pretraining", "options": original["options"]},
-            "read": {"methods": ["none"], "start": "text"},
-        },
-        "rows": ["original", "direct"],
-        "downstream": {
-            "vqa": {"task": "vqa", "options": {"answers": {"fewest": 1}}, "training": training},
-            "refcoco+": {
-                "task": "referring_expressions",
-                "data": {"regions": list(tables.values()), "tracks": tables},
-                "training": training,
-            },
-        },
-        "columns": [
-            {"task": "vqa", "split": "validation", "score": "vqa_accuracy"},
-            *({**column, "track": track, "split": split} for track in tables for split in ("validation", "testA")),
-        ],
-    }
+# Two rows and two seeds, each cell of two steps.
+TINY = """
+study: tiny
+output_dir: FOLDER/run
+seeds: 2
+data: {data_dir: SCENES, regions: SCENES/regions, limit: {train: 16, validation: 8, test: 8, testA: 8, testB: 8}}
+original:
+  options: {relationship: false, background: false}
+  training: &training
+    {max_steps: 2, per_device_train_batch_size: 4, per_device_eval_batch_size: 16, logging_steps: 1,
+     save_strategy: 'no', use_cpu: true, disable_tqdm: true}
+  model:
+    tokenizer: SCENES/vocab.txt
+    config: {hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 2, intermediate_size: 16,
+             max_position_embeddings: 128, region_classes: 65}
+starts:
+  text: {options: {regions: false}, data: {regions: null}}
+fine_tuning: {task: vgp, training: *training}
+known_rows:
+  original: null
+  direct: {methods: [direct]}
+  continued: {task: pretraining, options: {relationship: false, background: false}}
+  read: {methods: [none], start: text}
+rows: [original, direct]
+downstream:
+  vqa: {task: vqa, options: {answers: {fewest: 1}}, training: *training}
+  refcoco+:
+    task: referring_expressions
+    data: {regions: [SCENES/regions, SCENES/regions_gt],
+           tracks: {detected: SCENES/regions, ground_truth: SCENES/regions_gt}}
+    training: *training
+columns:
+- {task: vqa, split: validation, score: vqa_accuracy}
+- {task: refcoco+, track: detected, split: validation, score: expressions_accuracy}
+- {task: refcoco+, track: detected, split: testA, score: expressions_accuracy}
+- {task: refcoco+, track: ground_truth, split: validation, score: expressions_accuracy}
+- {task: refcoco+, track: ground_truth, split: testA, score: expressions_accuracy}
+"""
 
 
-def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
-    scenes = tiny_scenes(tmp_path / "scenes")
-    recipe = tiny_study(scenes, tmp_path / "run")
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+def test_a_study_of_scenes_from_end_to_end(tmp_path, capsys, run_recipe, scenes):
+    recipe = yaml.safe_load(TINY.replace("SCENES", str(scenes)).replace("FOLDER", str(tmp_path)))
+    run_recipe(recipe)
     assert "11 cells" in capsys.readouterr().out
-    found = json.loads((tmp_path / "run" / "results.json").read_text())
+    found = results(tmp_path / "run")
     assert found["cells"] == {"finished": 11, "all": 11}
     for row in found["rows"]:
         for column in found["columns"]:
@@ -311,15 +294,15 @@ def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
     by_name = {column["name"]: column for column in found["columns"]}
     assert by_name["refcoco+ ground_truth validation"]["baselines"]["upper_bound"] == 1.0
     assert 0 < by_name["refcoco+ detected validation"]["baselines"]["chance"] < 0.5
-    own = json.loads((tmp_path / "run" / "direct" / "seed2" / "refcoco+" / "none" / "results.json").read_text())
+    own = read_json(tmp_path / "run/direct/seed2/refcoco+/none/results.json")
     written = found["figures"]["direct"]["refcoco+ detected validation"]["seeds"]["2"]
     assert written == pytest.approx(own["figures"]["validation"]["detected_expressions_accuracy"])
-    before = (tmp_path / "run" / "results.json").stat().st_mtime_ns
-    assert run_train(monkeypatch, tmp_path, recipe, "rows=all", "seeds=[1]") == 0
+    before = (tmp_path / "run/results.json").stat().st_mtime_ns
+    run_recipe(recipe, "rows=all", "seeds=[1]")
     out = capsys.readouterr().out
     assert "6 of 13 cells finished" in out
     assert "cell starts/text" in out
-    assert (tmp_path / "run" / "results.json").stat().st_mtime_ns > before
+    assert (tmp_path / "run/results.json").stat().st_mtime_ns > before
 
 
 def test_a_cell_that_was_refused_before_it_began_is_missing(study):
@@ -332,23 +315,21 @@ def test_a_cell_that_was_refused_before_it_began_is_missing(study):
     assert {cell.state for cell in plan_cells(found)} == {"missing"}
 
 
-def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path, capsys):
+def test_a_study_without_its_data_is_an_error_but_can_be_planned(tmp_path, capsys, run_cells):
     gone = f"data.data_dir={tmp_path / 'gone'}"
     with pytest.raises(RecipeError, match=r"study.yaml: cell start: data.data_dir .*gone: no such folder"):
-        run_study(study(gone), Experiment())
+        run_cells(gone)
     assert not (tmp_path / "run").exists()
-    run_study(study(gone, "plan=true"), Experiment())
+    run_cells(gone, "plan=true")
     assert "0 of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", ['{"fingerprint": "ab', "[1]", '{"fingerprint": 3}'])
-def test_a_damaged_record_of_a_cell_is_not_trained_over(study, content):
-    run_study(study(), Experiment())
+def test_a_damaged_record_of_a_cell_is_not_trained_over(study, content, run_cells):
+    run_cells()
     cell = plan_cells(study())[1]
     (cell.directory / "cell.json").write_text(content)
     with pytest.raises(ValueError, match=str(cell.directory)):
-        run_study(study(), Experiment())
+        run_cells()
     shutil.rmtree(cell.directory)
-    again = Experiment()
-    run_study(study(), again)
-    assert again.names == [cell.name]
+    assert run_cells().names == [cell.name]

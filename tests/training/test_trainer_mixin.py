@@ -4,10 +4,11 @@
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import Trainer, TrainingArguments
+from trl import SFTConfig, SFTTrainer
 
 from grounded_attention.processing.grounded_batch import DroppedPhrase
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision import method as method_file
 from grounded_attention.training.loop.grounding_collator import GroundingCollator
@@ -20,54 +21,75 @@ RATE = 0.1
 WEIGHT = 0.5
 
 
-def bases():
-    from trl import SFTConfig, SFTTrainer
+BASES = {"transformers": (Trainer, TrainingArguments), "trl": (SFTTrainer, SFTConfig)}
+ARGUMENTS = {
+    "max_steps": 1,
+    "per_device_train_batch_size": 4,
+    "optim": "sgd",
+    "learning_rate": RATE,
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": 0.0,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "remove_unused_columns": False,
+    "seed": 3,
+    "bf16": False,
+}
 
-    return {"transformers": (Trainer, TrainingArguments), "trl": (SFTTrainer, SFTConfig)}
 
-
-def make_trainer(name, directory, method=None, rows=None, **given):
-    base, arguments = bases()[name]
+def make_trainer(name, directory, method=None, rows=None, collator=None, peft_config=None, **given):
+    base, arguments = BASES[name]
     kind = type("Supervised", (GroundingTrainerMixin, base), {})
     processor = make_processor("llava")
     method = method or get_method("direct")
-    fixed = {"max_steps": 1, "optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant"}
-    fixed |= {"max_grad_norm": 0.0, "logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True}
-    fixed |= {"disable_tqdm": True, "remove_unused_columns": False, "seed": 3, "bf16": False}
-    model = given.pop("model", None) or make_model("llava", processor.tokenizer)
-    extra = {"processing_class": processor} if name == "trl" else {}
-    extra |= {key: given.pop(key) for key in ("peft_config",) if key in given}
+    extra = {"processing_class": processor, "peft_config": peft_config} if name == "trl" else {}
     return kind(
-        model,
-        arguments(str(directory), **{**fixed, **given}),
+        make_model("llava", processor.tokenizer),
+        arguments(str(directory), **{**ARGUMENTS, **given}),
         train_dataset=Dataset.from_list(rows or make_rows()),
-        data_collator=GroundingCollator(processor, method),
+        data_collator=collator or GroundingCollator(processor, method),
         method=method,
         attention_weight=WEIGHT,
         **extra,
     )
 
 
-def step_by_hand():
-    """The weights after one step of gradient descent on all rows, and the attention loss."""
+def forward(model, method, batch):
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
+    return model(**inputs, **method.forward_kwargs(batch))
+
+
+def prepared(method):
     processor = make_processor("llava")
-    method = get_method("direct")
     model = make_model("llava", processor.tokenizer).train()
     method.prepare(model)
-    batch = GroundingCollator(PatchGroundingProcessor(processor))(make_rows())
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
-    outputs = model(**inputs, **method.forward_kwargs(batch))
+    return model, GroundingCollator(processor)
+
+
+def step_by_hand():
+    """The weights after one step of gradient descent on all rows, and the attention loss."""
+    method = get_method("direct")
+    model, collate = prepared(method)
+    batch = collate(make_rows())
+    outputs = forward(model, method, batch)
     labels = batch["labels"][:, 1:]
-    logits = outputs.logits[:, :-1]
-    shares = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    shares = outputs.logits[:, :-1].log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
     language = -(shares * (labels >= 0)).sum() / (labels >= 0).sum()
     attention = grounding_loss(method, outputs, batch)
     (language + WEIGHT * attention).backward()
-    stepped = {
-        name: weight.detach() - RATE * (0.0 if weight.grad is None else weight.grad)
-        for name, weight in model.named_parameters()
-    }
+    stepped = {}
+    for name, weight in model.named_parameters():
+        gradient = 0.0 if weight.grad is None else weight.grad
+        stepped[name] = weight.detach() - RATE * gradient
     return stepped, attention.item()
+
+
+def assert_stepped(trainer, expected):
+    for key, weight in trainer.model.named_parameters():
+        torch.testing.assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 4])
@@ -75,30 +97,25 @@ def step_by_hand():
 def test_a_step_is_that_by_hand(tmp_path, name, batches):
     """The rows of a step are one batch, or several with unlike numbers of tokens and of phrases."""
     expected, attention = step_by_hand()
-    trainer = make_trainer(
-        name, tmp_path, per_device_train_batch_size=4 // batches, gradient_accumulation_steps=batches
-    )
+    sizes = {"per_device_train_batch_size": 4 // batches, "gradient_accumulation_steps": batches}
+    trainer = make_trainer(name, tmp_path, **sizes)
     trainer.train()
     assert trainer.state.log_history[0]["loss_text_to_region"] == pytest.approx(attention, rel=1e-4)
-    for key, weight in trainer.model.named_parameters():
-        torch.testing.assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
+    assert_stepped(trainer, expected)
 
 
 @pytest.mark.parametrize("name", ["transformers", "trl"])
 def test_checkpointing_changes_nothing_and_evaluation_works(tmp_path, name):
     expected, _ = step_by_hand()
-    trainer = make_trainer(name, tmp_path, per_device_train_batch_size=4, gradient_checkpointing=True)
+    trainer = make_trainer(name, tmp_path, gradient_checkpointing=True)
     trainer.train()
-    for key, weight in trainer.model.named_parameters():
-        torch.testing.assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
+    assert_stepped(trainer, expected)
     assert trainer.evaluate(trainer.train_dataset)["eval_loss"] > 0
 
 
 def test_an_adapter_of_trl_is_supervised(tmp_path):
-    from peft import LoraConfig
-
     config = LoraConfig(r=2, target_modules=r".*language_model.*\.(q_proj|k_proj)", init_lora_weights=False)
-    trainer = make_trainer("trl", tmp_path, per_device_train_batch_size=4, peft_config=config)
+    trainer = make_trainer("trl", tmp_path, peft_config=config)
     before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
     trainer.train()
     changed = {name for name, weight in trainer.model.named_parameters() if not torch.equal(weight, before[name])}
@@ -108,7 +125,7 @@ def test_an_adapter_of_trl_is_supervised(tmp_path):
 
 def test_re_entrant_checkpointing_is_refused(tmp_path):
     checkpointing = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}
-    trainer = make_trainer("transformers", tmp_path, per_device_train_batch_size=4, **checkpointing)
+    trainer = make_trainer("transformers", tmp_path, **checkpointing)
     with pytest.raises(ValueError, match="re-entrant"):
         trainer.train()
 
@@ -126,6 +143,9 @@ def test_wrong_arguments(tmp_path):
     trainer = make_trainer("transformers", tmp_path)
     with pytest.raises(ValueError, match=r"no phrases: give data_collator=GroundingCollator"):
         trainer.compute_loss(trainer.model, {"input_ids": torch.zeros(1, 1, dtype=torch.long)})
+    kind = type("Supervised", (GroundingTrainerMixin, Trainer), {})
+    with pytest.raises(ValueError, match="data_collator=GroundingCollator"):
+        kind(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True), method=get_method("direct"))
 
 
 @pytest.mark.parametrize(
@@ -169,43 +189,37 @@ def test_a_largest_length_cuts_the_ends_of_sequences():
 
 
 @pytest.mark.parametrize(
-    "option",
-    [{"completion_only_loss": False}, {"pad_to_multiple_of": 8}, {"shuffle_dataset": True}, {"packing": True},
-     {"dataset_text_field": "words"}, {"padding_free": True}, {"eval_packing": True}, {"truncation_mode": "keep_end"}],
-)  # fmt: skip
-def test_options_of_trl_that_do_not_reach_the_collator_are_refused(tmp_path, option):
-    with pytest.raises(ValueError, match=next(iter(option)).replace("padding_free", "[Pp]adding.free")):
-        make_trainer("trl", tmp_path, **option)
+    ("option", "value"),
+    [
+        ("completion_only_loss", False),
+        ("pad_to_multiple_of", 8),
+        ("shuffle_dataset", True),
+        ("packing", True),
+        ("dataset_text_field", "words"),
+        ("padding_free", True),
+        ("eval_packing", True),
+        ("truncation_mode", "keep_end"),
+    ],
+)
+def test_options_of_trl_that_do_not_reach_the_collator_are_refused(tmp_path, option, value):
+    with pytest.raises(ValueError, match=option.replace("padding_free", "[Pp]adding.free")):
+        make_trainer("trl", tmp_path, **{option: value})
 
 
 def test_options_of_trl_that_do_are_taken(tmp_path):
     template = tmp_path / "template.jinja"
     template.write_text(make_processor("llava").chat_template)
     taken = {"completion_only_loss": True, "max_length": 40, "eos_token": "</s>"}
-    trainer = make_trainer("trl", tmp_path / "a", **taken, max_steps=1, per_device_train_batch_size=4)
+    trainer = make_trainer("trl", tmp_path / "a", **taken)
     assert trainer.data_collator.max_length == 40
     assert not trainer.data_collator.keeps_images
     assert make_trainer("trl", tmp_path / "b").data_collator.keeps_images  # TRL's default refuses no images
 
 
-def test_trainers_without_a_collator_are_refused(tmp_path):
-    method = get_method("direct")
-    kind = type("Supervised", (GroundingTrainerMixin, Trainer), {})
-    with pytest.raises(ValueError, match="data_collator=GroundingCollator"):
-        kind(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True), method=method)
-
-
 def test_a_largest_length_does_not_get_lost_in_a_wrapped_collator(tmp_path):
-    from trl import SFTConfig, SFTTrainer
-
-    processor = make_processor("llava")
-    collator = GroundingCollator(processor)
-    kind = type("Supervised", (GroundingTrainerMixin, SFTTrainer), {})
-    arguments = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_length=10, remove_unused_columns=False)
-    given = {"train_dataset": Dataset.from_list(make_rows()), "processing_class": processor}
+    collator = GroundingCollator(make_processor("llava"))
     with pytest.raises(ValueError, match="max_length=10 does not reach function"):
-        model = make_model("llava", processor.tokenizer)
-        kind(model, arguments, data_collator=lambda rows: collator(rows), method=get_method("direct"), **given)
+        make_trainer("trl", tmp_path, collator=lambda rows: collator(rows), max_length=10)
 
 
 @pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "txt"])
@@ -217,53 +231,36 @@ def test_a_misspelt_key_of_a_phrase_names_the_nearest_one(key):
         GroundingCollator(make_processor("llava"))([row])
 
 
+UNSEEN = [
+    {"role": "user", "content": [{"type": "text", "text": "a small cat"}, {"type": "image"}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
+]
+
+
 @pytest.mark.parametrize("way", ["trainer", "own loop"])
-@pytest.mark.parametrize("case", ["hidden", "empty", "right"])
-def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
-    """Pictures after the words, no boxes, and rows that are right."""
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ({"prompt": None, "completion": None, "messages": UNSEEN}, "put images before the words"),
+        ({"phrases": [{"text": "small cat", "boxes": []}]}, "phrases with boxes"),
+        ({}, None),
+    ],
+    ids=["pictures after the words", "no boxes", "right rows"],
+)
+def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, change, warning, way):
+    row = {**make_rows()[0], **change}
     lines = []
-    rows = [make_rows()[0]] * 4
     monkeypatch.setattr(method_file.logger, "warning", lines.append)
-    if case == "hidden":
-        parts = [{"type": "text", "text": "a small cat"}, {"type": "image"}]
-        answer = [{"type": "text", "text": "yes"}]
-        chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": answer}]
-        rows = [{"messages": chat, "image": rows[0]["image"], "phrases": rows[0]["phrases"]}] * 4
-    elif case == "empty":
-        rows = [{**rows[0], "phrases": [{"text": "small cat", "boxes": []}]}] * 4
     if way == "trainer":
-        make_trainer("transformers", tmp_path, rows=rows, max_steps=3).train()
+        make_trainer("transformers", tmp_path, rows=[row] * 4, max_steps=3).train()
     else:
-        processor = make_processor("llava")
         method = get_method("direct")
-        model = make_model("llava", processor.tokenizer).train()
-        method.prepare(model)
-        for row in rows[:3]:
-            batch = GroundingCollator(processor)([row])
-            inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
-            grounding_loss(method, model(**inputs, **method.forward_kwargs(batch)), batch)
-    found = {"hidden": ["put images before the words"], "empty": ["phrases with boxes"], "right": []}[case]
-    assert len(lines) == len(found)
-    assert all(part in line for part, line in zip(found, lines, strict=True))
-
-
-def test_forms_of_a_chat_are_the_same_batch():
-    """Prompt and completion, messages with plain texts, and messages with parts; words and spans."""
-    row = make_rows()[0]
-    plain = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
-    parts = [{"role": each["role"], "content": [{"type": "text", "text": each["content"]}]} for each in plain]
-    parts[0]["content"].insert(0, {"type": "image", "text": None})
-    span = [{"sentence": 1, "start": 2, "end": 11, "boxes": row["phrases"][0]["boxes"]}]
-    forms = [
-        row,
-        {"messages": plain},
-        {"messages": parts, "phrases": span},
-        {"prompt": plain[:1], "completion": plain[1:]},
-    ]
-    collate = GroundingCollator(make_processor("llava"))
-    common = {"images": [row["image"]], "phrases": row["phrases"]}
-    batches = [collate([{**common, **form}]) for form in forms]
-    assert batches[0]["phrase_mask"].any()
-    for batch in batches[1:]:
-        for key, value in batches[0].items():
-            assert value == batch[key] if key == "dropped_phrases" else torch.equal(value, batch[key]), key
+        model, collate = prepared(method)
+        for _ in range(3):
+            batch = collate([row])
+            grounding_loss(method, forward(model, method, batch), batch)
+    if warning is None:
+        assert lines == []
+    else:
+        (line,) = lines
+        assert warning in line
