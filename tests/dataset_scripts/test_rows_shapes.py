@@ -4,7 +4,6 @@
 import json
 import random
 import re
-from itertools import chain
 
 import numpy as np
 import pytest
@@ -19,21 +18,199 @@ from tests.dataset_scripts.expected_rows import texts_of
 from tests.dataset_scripts.probe_rows import PROBES
 from tests.helpers.project_files import ROOT
 
-# Shapes that have no boxes at all.
-WITHOUT_BOXES = [{"image": "p.png", "caption": "a red kite"}]
-VERDICT = [{"question_id": 1, "image": "p.png", "text": "Is there a kite in the image?", "label": "yes"}]
 SIZE = (400, 300)
 BOX = [0.1, 0.2, 0.6, 0.9]
 XYXY = [40, 60, 240, 270]
-XYWH = [40, 60, 200, 210]
-# Read as corners it is inverted, and so it cannot be taken for x, y, width, height.
-INVERTED = [300, 200, 80, 60]
-WORDS = "the red kite"
-
-
-def talk(question, answer, **more):
-    turns = [{"from": "human", "value": f"<image>\n{question}"}, {"from": "gpt", "value": answer}]
-    return {"image": "p.png", "conversations": turns, **more}
+# The box as COCO's run lengths, by columns: MASK in a row.
+RUNS = [40 * 300 + 60, *([210, 90] * 199), 210, 30 + 160 * 300]
+MASK = json.dumps({"counts": RUNS, "size": [300, 400]})
+# Name -> the convention that must be found, and rows as JSON.
+CASES = {
+    "lmms-lab/RefCOCO": ("xywh pixels", """[{"question_id": "1", "image": "p.png", "question": "Describe it.",
+        "answer": ["the red kite"], "bbox": [40, 60, 200, 210], "segmentation": [40, 60, 240, 60, 240, 270, 40, 270],
+        "iscrowd": 0, "file_name": "p.png"}]"""),
+    "jxu124/refcoco": ("xyxy pixels", r"""[{"sentences": [{"raw": "the red kite", "sent": "the red kite"}],
+        "captions": ["the red kite"], "ref_id": 1, "bbox": [40, 60, 240, 270],
+        "raw_anns": "{\"bbox\": [40, 60, 200, 210]}", "raw_image_info": "{\"width\": 400, \"height\": 300}",
+        "image_path": "p.png"}]"""),
+    "jxu124/refcoco without captions": ("xyxy pixels", r"""[{"sentences": "[{\"sent\": \"the red kite\"}]",
+        "ref_id": 1, "bbox": [40, 60, 240, 270], "image_path": "p.png",
+        "raw_anns": "{\"bbox\": [40, 60, 200, 210]}"}]"""),
+    "Ref-L4": ("xywh pixels", """[{"id": 1, "caption": "the red kite", "bbox": [40, 60, 200, 210], "bbox_area": 42000,
+        "bbox_id": 5, "ori_category_id": "3", "image_id": 9, "height": 300, "width": 400, "file_name": "p.png",
+        "is_rewrite": false, "split": "val"}]"""),
+    "refcoco-m": ("xywh pixels", """[{"image": "p.png", "image_id": 3, "samples": [{"id": 1,
+        "sentences": ["the red kite"], "bbox": [40, 60, 200, 210], "mask": MASK, "label": "kite"}]}]"""),
+    "OpenRef": ("xywh 0..1", """[{"image": "p.png", "caption": "the red kite", "proposal": [0.1, 0.2, 0.5, 0.7],
+        "original_size": [400, 300]}]"""),
+    "Visual-CoT expressions": ("xyxy pixels", """[{"img_path": "p.png", "expression": "the red kite",
+        "bbox": [40, 60, 240, 270], "dataset_name": "refcoco", "height": 300, "width": 400, "image_id": 3,
+        "sent_id": 4, "split": "val"}]"""),
+    "text and box, by the counts": ("xywh pixels", """[{"image": "p.png", "text": "the red kite",
+        "bbox": [40, 60, 200, 210]}, {"image": "p.png", "text": "sun", "bbox": [300, 200, 80, 60]}]"""),
+    "by the area": ("xywh pixels", """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 200, 210],
+        "area": 42000.0}]"""),
+    "by the mask": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 240, 270],
+        "mask": MASK}]"""),
+    "by a polygon": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 240, 270],
+        "segmentation": [[40, 60, 240, 60, 240, 270, 40, 270]]}]"""),
+    "a mask alone": ("xyxy pixels", '[{"image": "p.png", "text": "the red kite", "mask": MASK}]'),
+    "named sides": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "bbox": {"xmin": 40, "ymin": 60,
+        "xmax": 240, "ymax": 270}}]"""),
+    "four columns": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "x1": 40, "y1": 60, "x2": 240,
+        "y2": 270}]"""),
+    "Visual Genome": ("xywh pixels", """[{"image": "p.png", "id": 4, "regions": [{"phrase": "the red kite", "x": 40,
+        "y": 60, "width": 200, "height": 210}]}]"""),
+    "Visual Genome, objects": ("xywh pixels", """[{"image": "p.png", "objects": [{"object_id": 3,
+        "synsets": ["kite.n.01"], "names": ["the red kite"], "x": 40, "y": 60, "w": 200, "h": 210}]}]"""),
+    "GRIT": ("xyxy 0..1", """[{"caption": "the red kite flies", "noun_chunks": [[0.0, 12.0, 0.1, 0.2, 0.6, 0.9, 0.9]],
+        "ref_exps": [], "image": "p.png"}]"""),
+    "ODVG": ("xyxy pixels", """[{"filename": "p.png", "width": 400, "height": 300,
+        "grounding": {"caption": "the red kite flies", "regions": [{"phrase": "the red kite",
+        "bbox": [40, 60, 240, 270]}]}}]"""),
+    "marks of Entities": ("xyxy pixels", """[{"image": "p.png", "caption": "[/EN#7/other the red kite] flies",
+        "boxes": {"7": [[40, 60, 240, 270]]}}]"""),
+    "own rows": ("xyxy 0..1", """[{"image": "p.png", "caption": "the red kite flies",
+        "phrases": [{"text": "the red kite", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}]"""),
+    "boxes with names": ("xyxy pixels", """[{"image": "p.png", "boxes": [{"label": "the red kite", "xmin": 40,
+        "ymin": 60, "xmax": 240, "ymax": 270}]}, {"image": "p.png", "boxes": []}]"""),
+    "boxes with numbers of classes, and names": ("xyxy pixels", """[{"image": "p.png", "boxes": [{"class": 7,
+        "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}], "labels": ["the red kite"]}]"""),
+    "list of objects": ("xywh pixels", """[{"image": "p.png", "objects": [{"bbox": [40, 60, 200, 210],
+        "category": "the red kite", "area": 42000}]}]"""),
+    "fashionpedia": ("xyxy pixels", """[{"image": "p.png", "objects": {"bbox_id": [1], "category": ["the red kite"],
+        "bbox": [[40, 60, 240, 270]], "area": [42000]}}]"""),
+    "moondream/car_part_damage": ("xyxy pixels", """[{"image": "p.png", "annotations": [{"id": 1,
+        "category": "the red kite", "bbox": [40, 60, 240, 270],
+        "segmentation": [[40, 60, 240, 60, 240, 270, 40, 270]]}]}]"""),
+    "boxes and labels": ("xyxy 0..1", """[{"image": "p.png", "boxes": [[0.1, 0.2, 0.6, 0.9], [0.6, 0.6, 0.7, 0.7]],
+        "labels": ["the red kite", "sun"]}]"""),
+    "objects as a text": ("xyxy pixels", r"""[{"image": "p.png",
+        "objects": "[{\"bbox\": [40, 60, 240, 270], \"label\": \"the red kite\", \"bbox_id\": 1}]"}]"""),
+    "FiftyOne": ("xywh 0..1", """[{"filepath": "p.png", "ground_truth": {"detections": [{"label": "the red kite",
+        "bounding_box": [0.1, 0.2, 0.5, 0.7]}]}}]"""),
+    "CreateML": ("cxcywh pixels", """[{"image": "p.png", "annotations": [{"label": "the red kite",
+        "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]}]"""),
+    "Visual-CoT, a part of the picture": ("xyxy 0..1", r"""[{"image": ["p.png", "p.png###[40, 60, 240, 270]"],
+        "conversations": [{"from": "human", "value": "<image>\nWhere is the red kite?"}, {"from": "gpt",
+        "value": "[0.1,0.2,0.6,0.9]"}, {"from": "human", "value": "<image>"}, {"from": "gpt",
+        "value": "There."}]}]"""),
+    "a text with boxes": ("xywh 0..1", """[{"image": "p.png", "text": "the red kite", "boxes": {"x": 0.1, "y": 0.2,
+        "w": 0.5, "h": 0.7}}]"""),
+    "TreeBench": ("xyxy pixels", """[{"image": "p.png", "question": "the red kite", "multi-choice options": "A",
+        "answer": "A", "target_instances": "[[40, 60, 240, 270]]"}]"""),
+    "V*": ("xywh pixels", """[{"image": "p.png", "target_object": ["the red kite"], "bbox": [[40, 60, 200, 210]],
+        "question": "What colour is the red kite?", "options": ["red", "blue"]}]"""),
+    "Saliency-R1": ("xyxy 0..1", """[{"image": "p.png", "question": "the red kite", "answer": "x",
+        "bbox": "[0.1, 0.2, 0.6, 0.9]"}]"""),
+    "Visual-CoT": ("xyxy pixels", """[{"image": "p.png", "question": "the red kite", "answer": "x",
+        "bboxs": [[40, 60, 240, 270]], "width": 400, "height": 300}, {"image": "p.png", "question": "sun",
+        "answer": "x", "bboxs": [[290, 250, 390, 290]], "width": 400, "height": 300}]"""),
+    "ScreenSpot": ("xyxy 0..1", """[{"image": "p.png", "instruction": "the red kite", "bbox": [0.1, 0.2, 0.6, 0.9],
+        "data_type": "icon", "data_source": "ios"}]"""),
+    "ScreenSpot v2": ("xywh pixels", """[{"img_filename": "p.png", "instruction": "the red kite",
+        "bbox": [40, 60, 200, 210], "data_type": "icon", "data_source": "ios"}]"""),
+    "ScreenSpot v2 of GUI-Actor": ("xyxy pixels", """[{"img_filename": "p.png", "bbox": [40, 60, 240, 270],
+        "instruction": "the red kite", "img_size": [400, 300], "platform": "shop", "ui_type": "text",
+        "group": "web"}]"""),
+    "ScreenSpot-Pro of TIGER-Lab": ("xyxy pixels", """[{"id": "c1", "img_filename": "p.png", "img_size": "[400, 300]",
+        "bbox": "[40, 60, 240, 270]", "instruction": "the red kite", "instruction_cn": "x", "application": "cad",
+        "ui_type": "icon", "group": "CAD"}]"""),
+    "OSWorld-G": ("xywh pixels", """[{"image_path": "p.png", "image_size": [400, 300], "instruction": "the red kite",
+        "box_type": "bbox", "box_coordinates": [40, 60, 200, 210]}]"""),
+    "OSWorld-G, polygon": ("xyxy pixels", """[{"image_path": "p.png", "image_size": [400, 300],
+        "instruction": "the red kite", "box_type": "polygon",
+        "box_coordinates": [40, 60, 240, 60, 240, 270, 40, 270]}]"""),
+    "OS-Atlas": ("xyxy 0..1", """[{"img_filename": "p.png", "instruction": "the red kite",
+        "bbox": [0.1, 0.2, 0.6, 0.9]}]"""),
+    "OS-Atlas, elements": ("xyxy 0..1", """[{"img_filename": "p.png", "elements": [{"instruction": "the red kite",
+        "bbox": [0.1, 0.2, 0.6, 0.9]}]}]"""),
+    "GUI-Actor": ("xyxy 0..1", """[{"image": "p.png", "conversations": [{"from": "system", "value": "You act."},
+        {"from": "human", "value": "<image>the red kite"}, {"from": "gpt", "value": "pyautogui.click(x=0.35, y=0.55)",
+        "recipient": "os", "end_turn": true, "bbox_gt": [0.1, 0.2, 0.6, 0.9]}]}]"""),
+    "UGround": ("points 0..999", r'[{"image": "p.png", "conversations": "[{\"from\": \"human\", '
+        r'\"value\": \"<image>\\nthe red kite\"}, {\"from\": \"gpt\", \"value\": \"(350, 549)\"}]"}]'),
+    "PixMo-Points": ("points 0..100", """[{"image": "p.png", "points": [{"x": 35.0, "y": 55.0}], "count": 1,
+        "label": "the red kite", "collection_method": "pointing"}]"""),
+    "LLaVA": ("xyxy 0..1 padded", r'[{"image": "p.png", "conversations": [{"from": "human", "value": "<image>\nPlease '
+        r'provide the bounding box coordinate of the region this sentence describes: the red kite."}, '
+        r'{"from": "gpt", "value": "[0.10, 0.275, 0.60, 0.80]"}]}]'),
+    "Qwen2.5-VL": ("xyxy pixels", r"""[{"messages": [{"role": "user", "content": "Locate the red kite."},
+        {"role": "assistant",
+        "content": "```json\n[{\"bbox_2d\": [40, 60, 240, 270], \"label\": \"the red kite\"}]\n```"}],
+        "images": ["p.png"]}, {"messages": [{"role": "user", "content": "Locate the sun."}, {"role": "assistant",
+        "content": "[{\"bbox_2d\": [350, 20, 390, 60], \"label\": \"the sun\"}]"}], "images": ["p.png"]}]"""),
+    "Qwen3-VL": ("xyxy 0..1000", r"""[{"image": "p.png", "conversations": [{"from": "human",
+        "value": "<image>\nLocate the red kite in this image and output the bbox coordinates in JSON format."},
+        {"from": "gpt", "value": "[{\"bbox_2d\": [100, 200, 600, 900], \"label\": \"the red kite\"}]"}]}]"""),
+    "InternVL": ("xyxy 0..1000", r'[{"image": "p.png", "width": 400, "height": 300, "conversations": [{"from": '
+        r'"human", "value": "<image>\nPlease '
+        r'provide the bounding box coordinate of the region this sentence describes: '
+        r'<ref>the red kite</ref>"}, {"from": "gpt", '
+        r'"value": "<ref>the red kite</ref><box>[[100, 200, 600, 900]]</box>"}]}]'),
+    "PaliGemma": ("yxyx 0..1024", """[{"image": "p.png", "prefix": "detect the red kite",
+        "suffix": "<loc0205><loc0102><loc0922><loc0614> the red kite"}]"""),
+    "marks in a caption": ("xyxy 0..1000", """[{"image": "p.png",
+        "caption": "See <ref>the red kite</ref><box>(100,200),(600,900)</box> fly."}]"""),
+    "ms-swift, shares": ("xyxy 0..1", """[{"messages": [{"role": "user", "content": "<image>Where is <ref-object>?"},
+        {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"], "objects": {"ref": ["the red kite"],
+        "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}]"""),
+    "query and response": ("xyxy 0..1000", """[{"image": "p.png", "query": "Find the red kite",
+        "response": "<box>(100,200),(600,900)</box>"}]"""),
+    "TRL": ("xyxy 0..1000", """[{"image": "p.png", "prompt": "Find the red kite",
+        "completion": "<box>(100,200),(600,900)</box>"}]"""),
+    "VLM-R1": ("xyxy 0..1000", r"""[{"image": "p.png", "problem": "Give the box of \"the red kite\".",
+        "solution": "<box>(100,200),(600,900)</box>"}]"""),
+    "alpaca": ("xyxy 0..1000", """[{"images": ["p.png"], "instruction": "<image>Find the red kite.", "input": "",
+        "output": "<|box_start|>(100,200),(600,900)<|box_end|>"}]"""),
+    "pictures inside of messages": ("xyxy 0..1000", """[{"messages": [{"role": "user", "content": [{"type": "image",
+        "image": "p.png"}, {"type": "text", "text": "Find the red kite."}]}, {"role": "assistant",
+        "content": [{"type": "text", "text": "<box>(100,200),(600,900)</box>"}]}]}]"""),
+    "OpenAI's messages": ("xyxy 0..1000", r'[{"messages": "[{\"role\": \"user\", \"content\": [{'
+        r'\"type\": \"image_url\", \"image_url\": {\"url\": \"p.png\"}}, {\"type\": \"text\", \"text\": '
+        r'\"Find the red kite.\"}]}, {\"role\": \"assistant\", \"content\": \"<box>(100,200),(600,900)</box>\"}]"}]'),
+    "a box beside a conversation": ("xyxy 0..1", """[{"messages": [{"role": "user",
+        "content": "Where is the red kite?"}, {"role": "assistant", "content": "On the left."}], "images": ["p.png"],
+        "bbox": [0.1, 0.2, 0.6, 0.9]}]"""),
+    "own phrases beside messages": ("xyxy 0..1", """[{"messages": [{"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "See the red kite."}], "images": ["p.png"],
+        "phrases": [{"text": "the red kite", "sentence": 1, "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}]"""),
+}  # fmt: skip
+# Name -> the convention, what a user asks about the picture, and the answer.
+ANSWERS = {
+    "Molmo": ("points 0..100", "Point.", '<point x="35.0" y="55.0" alt="the red kite">the red kite</point>'),
+    "Molmo 2": ("points 0..1000", "Point.", '<points coords="1 1 350 550">the red kite</points>'),
+    "a click": ("points 0..1", "Click on the red kite.", "pyautogui.click(x=0.35, y=0.55)"),
+    "Shikra": ("xyxy 0..1", "Where is the red kite?", "[0.100,0.200,0.600,0.900]"),
+    "Qwen-VL": ("xyxy 0..1000", "Describe.", "<ref>the red kite</ref><box>(100,200),(600,900)</box>"),
+    "Qwen2-VL, box alone": ("xyxy 0..1000", "Find the red kite.", "<|box_start|>(100,200),(600,900)<|box_end|>"),
+    "Kimi-VL": ("xyxy 0..1", "Locate the red kite.", '{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "label": "the red kite"}'),
+    "Gemma 4": ("yxyx 0..1000", "Detect.", '[{"box_2d": [200, 100, 900, 600], "label": "the red kite"}]'),
+    "GLM": ("xyxy 0..1000", "Please pinpoint the bounding box as per the given description. the red kite",
+        "<|begin_of_box|>[[100, 200, 600, 900]]<|end_of_box|>"),
+    "InternVL, old": ("xyxy 0..1", "x", "<ref>the red kite</ref><box>[[0.1, 0.2, 0.6, 0.9]]</box>"),
+    "MiniCPM-V": ("xyxy 0..1000", "Describe.", "<ref>the red kite</ref><box>100 200 600 900</box>"),
+    "Ovis": ("xyxy 0..1", "Describe.", "<ref>the red kite</ref><box>(0.1,0.2),(0.6,0.9)</box>"),
+    "DeepSeek-VL2": ("xyxy 0..999", "<|ref|>the red kite<|/ref|>",
+        "<|ref|>the red kite<|/ref|><|det|>[[100, 200, 599, 899]]<|/det|>"),
+    "Rex-Omni": ("xyxy 0..999", "Detect.",
+        "<|object_ref_start|>the red kite<|object_ref_end|><|box_start|><100><200><599><899><|box_end|>"),
+    "marked words without a box before it": ("xyxy 0..1000", "Describe.",
+        "<ref>A man</ref> holds <ref>the red kite</ref><box>(100,200),(600,900)</box>."),
+    "JSON with braces and texts of numbers": ("xyxy 0..1000", "Locate.",
+        '{"objects": [{"bbox_2d": ["100", "200", "600", "900"], "about": {"a": "{red}"}, "label": "the red kite"}]}'),
+    "Florence-2": ("xyxy 0..1000", "<OD>", "the red kite<loc_100><loc_200><loc_600><loc_900>"),
+    "Kosmos-2": ("xyxy 0..1", "<grounding>",
+        "<phrase> the red kite</phrase><object><patch_index_0195><patch_index_0915></object>"),
+    "CogVLM": ("xyxy 0..1000", "Where is the red kite?", "[[100,200,600,900;012,020,030,040]]"),
+}  # fmt: skip
+NEEDS_CONVENTION = "Qwen2.5-VL"  # its pixels may be thousandths
+# Files that have no box at all.
+WITHOUT_BOXES = [
+    '[{"image": "p.png", "caption": "a red kite"}]',
+    '[{"question_id": 1, "image": "p.png", "text": "Is there a kite in the image?", "label": "yes"}]',
+    '{"image": "p.png", "annotations": null}',
+]
 
 
 def messages(question, answer, **more):
@@ -41,256 +218,9 @@ def messages(question, answer, **more):
     return {"messages": turns, "images": ["p.png"], **more}
 
 
-ASKED = f"Please provide the bounding box coordinate of the region this sentence describes: {WORDS}."
-MASK = {"counts": [40 * 300 + 60, *([210, 90] * 199), 210, 30 + 160 * 300], "size": [300, 400]}
-POLYGON = [[40, 60, 240, 60, 240, 270, 40, 270]]
-IN_PIXELS = "xyxy pixels"
-IN_SHARES = "xyxy 0..1"
-# Name -> a row, or several, and the convention that must be found.
-CASES = {
-    "lmms-lab/RefCOCO": (
-        {"question_id": "1", "image": "p.png", "question": "Describe it.", "answer": [WORDS], "bbox": XYWH,
-         "segmentation": POLYGON[0], "iscrowd": 0, "file_name": "p.png"},
-        "xywh pixels",
-    ),
-    "jxu124/refcoco": (
-        {"sentences": [{"raw": WORDS, "sent": WORDS}], "captions": [WORDS], "ref_id": 1, "bbox": XYXY,
-         "raw_anns": json.dumps({"bbox": XYWH}), "raw_image_info": json.dumps({"width": 400, "height": 300}),
-         "image_path": "p.png"},
-        IN_PIXELS,
-    ),
-    "jxu124/refcoco without captions": (
-        {"sentences": json.dumps([{"sent": WORDS}]), "ref_id": 1, "bbox": XYXY, "image_path": "p.png",
-         "raw_anns": json.dumps({"bbox": XYWH})},
-        IN_PIXELS,
-    ),
-    "Ref-L4": (
-        {"id": 1, "caption": WORDS, "bbox": XYWH, "bbox_area": 42000, "bbox_id": 5, "ori_category_id": "3",
-         "image_id": 9, "height": 300, "width": 400, "file_name": "p.png", "is_rewrite": False, "split": "val"},
-        "xywh pixels",
-    ),
-    "refcoco-m": (
-        {"image": "p.png", "image_id": 3,
-         "samples": [{"id": 1, "sentences": [WORDS], "bbox": XYWH, "mask": MASK, "label": "kite"}]},
-        "xywh pixels",
-    ),
-    "OpenRef": ({"image": "p.png", "caption": WORDS, "proposal": [0.1, 0.2, 0.5, 0.7], "original_size": [400, 300]},
-                "xywh 0..1"),
-    "Visual-CoT expressions": (
-        {"img_path": "p.png", "expression": WORDS, "bbox": XYXY, "dataset_name": "refcoco", "height": 300,
-         "width": 400, "image_id": 3, "sent_id": 4, "split": "val"},
-        IN_PIXELS,
-    ),
-    "text and box, by the counts": (
-        [{"image": "p.png", "text": WORDS, "bbox": XYWH}, {"image": "p.png", "text": "sun", "bbox": INVERTED}],
-        "xywh pixels",
-    ),
-    "by the area": ({"image": "p.png", "text": WORDS, "bbox": XYWH, "area": 42000.0}, "xywh pixels"),
-    "by the mask": ({"image": "p.png", "text": WORDS, "bbox": XYXY, "mask": MASK}, IN_PIXELS),
-    "by a polygon": ({"image": "p.png", "text": WORDS, "bbox": XYXY, "segmentation": POLYGON}, IN_PIXELS),
-    "a mask alone": ({"image": "p.png", "text": WORDS, "mask": MASK}, IN_PIXELS),
-    "named sides": ({"image": "p.png", "text": WORDS, "bbox": {"xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}},
-                    IN_PIXELS),
-    "four columns": ({"image": "p.png", "text": WORDS, "x1": 40, "y1": 60, "x2": 240, "y2": 270}, IN_PIXELS),
-    "Visual Genome": (
-        {"image": "p.png", "id": 4, "regions": [{"phrase": WORDS, "x": 40, "y": 60, "width": 200, "height": 210}]},
-        "xywh pixels",
-    ),
-    "Visual Genome, objects": (
-        {"image": "p.png", "objects": [{"object_id": 3, "synsets": ["kite.n.01"], "names": [WORDS], "x": 40, "y": 60,
-                                        "w": 200, "h": 210}]},
-        "xywh pixels",
-    ),
-    "GRIT": ({"caption": f"{WORDS} flies", "noun_chunks": [[0.0, 12.0, *BOX, 0.9]], "ref_exps": [], "image": "p.png"},
-             IN_SHARES),
-    "ODVG": ({"filename": "p.png", "width": 400, "height": 300,
-              "grounding": {"caption": f"{WORDS} flies", "regions": [{"phrase": WORDS, "bbox": XYXY}]}}, IN_PIXELS),
-    "marks of Entities": (
-        {"image": "p.png", "caption": f"[/EN#7/other {WORDS}] flies", "boxes": {"7": [XYXY]}}, IN_PIXELS,
-    ),
-    "own rows": ({"image": "p.png", "caption": f"{WORDS} flies", "phrases": [{"text": WORDS, "boxes": [BOX]}]},
-                 IN_SHARES),
-    "boxes with names": (
-        [{"image": "p.png", "boxes": [{"label": WORDS, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}]},
-         {"image": "p.png", "boxes": []}],
-        IN_PIXELS,
-    ),
-    "boxes with numbers of classes, and names": (
-        {"image": "p.png", "boxes": [{"class": 7, "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}],
-         "labels": [WORDS]},
-        IN_PIXELS,
-    ),
-    "list of objects": ({"image": "p.png", "objects": [{"bbox": XYWH, "category": WORDS, "area": 42000}]},
-                        "xywh pixels"),
-    "fashionpedia": (
-        {"image": "p.png", "objects": {"bbox_id": [1], "category": [WORDS], "bbox": [XYXY], "area": [42000]}},
-        IN_PIXELS,
-    ),
-    "moondream/car_part_damage": (
-        {"image": "p.png", "annotations": [{"id": 1, "category": WORDS, "bbox": XYXY, "segmentation": POLYGON}]},
-        IN_PIXELS,
-    ),
-    "boxes and labels": (
-        {"image": "p.png", "boxes": [BOX, [0.6, 0.6, 0.7, 0.7]], "labels": [WORDS, "sun"]}, IN_SHARES),
-    "objects as a text": ({"image": "p.png", "objects": json.dumps([{"bbox": XYXY, "label": WORDS, "bbox_id": 1}])},
-                          IN_PIXELS),
-    "FiftyOne": (
-        {"filepath": "p.png",
-         "ground_truth": {"detections": [{"label": WORDS, "bounding_box": [0.1, 0.2, 0.5, 0.7]}]}},
-        "xywh 0..1",
-    ),
-    "CreateML": (
-        {"image": "p.png",
-         "annotations": [{"label": WORDS, "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]},
-        "cxcywh pixels",
-    ),
-    "Visual-CoT, a part of the picture": (
-        {"image": ["p.png", "p.png###[40, 60, 240, 270]"], "conversations": [
-            {"from": "human", "value": f"<image>\nWhere is {WORDS}?"}, {"from": "gpt", "value": "[0.1,0.2,0.6,0.9]"},
-            {"from": "human", "value": "<image>"}, {"from": "gpt", "value": "There."}]},
-        IN_SHARES,
-    ),
-    "a text with boxes": ({"image": "p.png", "text": WORDS, "boxes": {"x": 0.1, "y": 0.2, "w": 0.5, "h": 0.7}},
-                          "xywh 0..1"),
-    "TreeBench": ({"image": "p.png", "question": WORDS, "multi-choice options": "A", "answer": "A",
-                   "target_instances": str([XYXY])}, IN_PIXELS),
-    "V*": ({"image": "p.png", "target_object": [WORDS], "bbox": [XYWH], "question": f"What colour is {WORDS}?",
-            "options": ["red", "blue"]}, "xywh pixels"),
-    "Saliency-R1": ({"image": "p.png", "question": WORDS, "answer": "x", "bbox": "[0.1, 0.2, 0.6, 0.9]"}, IN_SHARES),
-    "Visual-CoT": (
-        [{"image": "p.png", "question": WORDS, "answer": "x", "bboxs": [XYXY], "width": 400, "height": 300},
-         {"image": "p.png", "question": "sun", "answer": "x", "bboxs": [[290, 250, 390, 290]], "width": 400,
-          "height": 300}],
-        IN_PIXELS,
-    ),
-    "ScreenSpot": ({"image": "p.png", "instruction": WORDS, "bbox": BOX, "data_type": "icon", "data_source": "ios"},
-                   IN_SHARES),
-    "ScreenSpot v2": (
-        {"img_filename": "p.png", "instruction": WORDS, "bbox": XYWH, "data_type": "icon", "data_source": "ios"},
-        "xywh pixels",
-    ),
-    "ScreenSpot v2 of GUI-Actor": (
-        {"img_filename": "p.png", "bbox": XYXY, "instruction": WORDS, "img_size": [400, 300], "platform": "shop",
-         "ui_type": "text", "group": "web"},
-        IN_PIXELS,
-    ),
-    "ScreenSpot-Pro of TIGER-Lab": (
-        {"id": "c1", "img_filename": "p.png", "img_size": "[400, 300]", "bbox": str(XYXY), "instruction": WORDS,
-         "instruction_cn": "x", "application": "cad", "ui_type": "icon", "group": "CAD"},
-        IN_PIXELS,
-    ),
-    "OSWorld-G": ({"image_path": "p.png", "image_size": [400, 300], "instruction": WORDS, "box_type": "bbox",
-                   "box_coordinates": XYWH}, "xywh pixels"),
-    "OSWorld-G, polygon": ({"image_path": "p.png", "image_size": [400, 300], "instruction": WORDS,
-                            "box_type": "polygon", "box_coordinates": POLYGON[0]}, IN_PIXELS),
-    "OS-Atlas": ({"img_filename": "p.png", "instruction": WORDS, "bbox": BOX}, IN_SHARES),
-    "OS-Atlas, elements": ({"img_filename": "p.png", "elements": [{"instruction": WORDS, "bbox": BOX}]}, IN_SHARES),
-    "GUI-Actor": (
-        {"image": "p.png", "conversations": [
-            {"from": "system", "value": "You act."}, {"from": "human", "value": f"<image>{WORDS}"},
-            {"from": "gpt", "value": "pyautogui.click(x=0.35, y=0.55)", "recipient": "os", "end_turn": True,
-             "bbox_gt": BOX}]},
-        IN_SHARES,
-    ),
-    "UGround": (
-        {"image": "p.png", "conversations": json.dumps([{"from": "human", "value": f"<image>\n{WORDS}"},
-                                                        {"from": "gpt", "value": "(350, 549)"}])},
-        "points 0..999",
-    ),
-    "PixMo-Points": ({"image": "p.png", "points": [{"x": 35.0, "y": 55.0}], "count": 1, "label": WORDS,
-                      "collection_method": "pointing"}, "points 0..100"),
-    "Molmo": (messages("Point.", f'<point x="35.0" y="55.0" alt="{WORDS}">{WORDS}</point>'), "points 0..100"),
-    "Molmo 2": (messages("Point.", f'<points coords="1 1 350 550">{WORDS}</points>'), "points 0..1000"),
-    "a click": (messages(f"Click on {WORDS}.", "pyautogui.click(x=0.35, y=0.55)"), "points 0..1"),
-    "LLaVA": (talk(ASKED, "[0.10, 0.275, 0.60, 0.80]"), "xyxy 0..1 padded"),
-    "Shikra": (messages(f"Where is {WORDS}?", "[0.100,0.200,0.600,0.900]"), IN_SHARES),
-    "Qwen-VL": (messages("Describe.", f"<ref>{WORDS}</ref><box>(100,200),(600,900)</box>"), "xyxy 0..1000"),
-    "Qwen2-VL, box alone": (
-        messages(f"Find {WORDS}.", "<|box_start|>(100,200),(600,900)<|box_end|>"), "xyxy 0..1000"),
-    "Qwen2.5-VL": (
-        [messages(f"Locate {WORDS}.", f'```json\n[{{"bbox_2d": {XYXY}, "label": "{WORDS}"}}]\n```'),
-         messages("Locate the sun.", '[{"bbox_2d": [350, 20, 390, 60], "label": "the sun"}]')],
-        "ask or xyxy pixels",
-    ),
-    "Qwen3-VL": (
-        talk(f"Locate {WORDS} in this image and output the bbox coordinates in JSON format.",
-             f'[{{"bbox_2d": [100, 200, 600, 900], "label": "{WORDS}"}}]'),
-        "xyxy 0..1000",
-    ),
-    "Kimi-VL": (messages(f"Locate {WORDS}.", f'{{"bbox_2d": {BOX}, "label": "{WORDS}"}}'), IN_SHARES),
-    "Gemma 4": (messages("Detect.", f'[{{"box_2d": [200, 100, 900, 600], "label": "{WORDS}"}}]'), "yxyx 0..1000"),
-    "GLM": (messages(f"Please pinpoint the bounding box as per the given description. {WORDS}",
-                     "<|begin_of_box|>[[100, 200, 600, 900]]<|end_of_box|>"), "xyxy 0..1000"),
-    "InternVL": (
-        talk(f"Please provide the bounding box coordinate of the region this sentence describes: <ref>{WORDS}</ref>",
-             f"<ref>{WORDS}</ref><box>[[100, 200, 600, 900]]</box>", width=400, height=300),
-        "xyxy 0..1000",
-    ),
-    "InternVL, old": (messages("x", f"<ref>{WORDS}</ref><box>[[0.1, 0.2, 0.6, 0.9]]</box>"), IN_SHARES),
-    "MiniCPM-V": (messages("Describe.", f"<ref>{WORDS}</ref><box>100 200 600 900</box>"), "xyxy 0..1000"),
-    "Ovis": (messages("Describe.", f"<ref>{WORDS}</ref><box>(0.1,0.2),(0.6,0.9)</box>"), IN_SHARES),
-    "DeepSeek-VL2": (
-        messages(f"<|ref|>{WORDS}<|/ref|>", f"<|ref|>{WORDS}<|/ref|><|det|>[[100, 200, 599, 899]]<|/det|>"),
-        "xyxy 0..999",
-    ),
-    "Rex-Omni": (
-        messages("Detect.", f"<|object_ref_start|>{WORDS}<|object_ref_end|><|box_start|><100><200><599><899>"
-                            "<|box_end|>"),
-        "xyxy 0..999",
-    ),
-    "marked words without a box before it": (
-        messages("Describe.", f"<ref>A man</ref> holds <ref>{WORDS}</ref><box>(100,200),(600,900)</box>."),
-        "xyxy 0..1000",
-    ),
-    "JSON with braces and texts of numbers": (
-        messages("Locate.", json.dumps({"objects": [
-            {"bbox_2d": ["100", "200", "600", "900"], "about": {"colour": "{red}"}, "label": WORDS}]})),
-        "xyxy 0..1000",
-    ),
-    "CogVLM": (messages(f"Where is {WORDS}?", "[[100,200,600,900;012,020,030,040]]"), "xyxy 0..1000", 2),
-    "PaliGemma": (
-        {"image": "p.png", "prefix": f"detect {WORDS}", "suffix": f"<loc0205><loc0102><loc0922><loc0614> {WORDS}"},
-        "yxyx 0..1024",
-    ),
-    "Florence-2": (messages("<OD>", f"{WORDS}<loc_100><loc_200><loc_600><loc_900>"), "xyxy 0..1000"),
-    "Kosmos-2": (
-        messages("<grounding>", f"<phrase> {WORDS}</phrase><object><patch_index_0195><patch_index_0915></object>"),
-        IN_SHARES,
-    ),
-    "marks in a caption": (
-        {"image": "p.png", "caption": f"See <ref>{WORDS}</ref><box>(100,200),(600,900)</box> fly."}, "xyxy 0..1000",
-    ),
-    "ms-swift, shares": (
-        messages("<image>Where is <ref-object>?", "<bbox>",
-                 objects={"ref": [WORDS], "bbox": [BOX], "bbox_type": "norm1"}),
-        IN_SHARES,
-    ),
-    "query and response": ({"image": "p.png", "query": f"Find {WORDS}", "response": "<box>(100,200),(600,900)</box>"},
-                           "xyxy 0..1000"),
-    "TRL": ({"image": "p.png", "prompt": f"Find {WORDS}", "completion": "<box>(100,200),(600,900)</box>"},
-            "xyxy 0..1000"),
-    "VLM-R1": (
-        {"image": "p.png", "problem": f'Give the box of "{WORDS}".', "solution": "<box>(100,200),(600,900)</box>"},
-        "xyxy 0..1000",
-    ),
-    "alpaca": ({"images": ["p.png"], "instruction": f"<image>Find {WORDS}.", "input": "",
-                "output": "<|box_start|>(100,200),(600,900)<|box_end|>"}, "xyxy 0..1000"),
-    "pictures inside of messages": (
-        {"messages": [{"role": "user", "content": [{"type": "image", "image": "p.png"},
-                                                   {"type": "text", "text": f"Find {WORDS}."}]},
-                      {"role": "assistant", "content": [{"type": "text", "text": "<box>(100,200),(600,900)</box>"}]}]},
-        "xyxy 0..1000",
-    ),
-    "OpenAI's messages": (
-        {"messages": json.dumps([{"role": "user", "content": [
-            {"type": "image_url", "image_url": {"url": "p.png"}}, {"type": "text", "text": f"Find {WORDS}."}]},
-            {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"}])},
-        "xyxy 0..1000",
-    ),
-    "a box beside a conversation": (messages(f"Where is {WORDS}?", "On the left.", bbox=BOX), IN_SHARES),
-    "own phrases beside messages": (
-        messages("Where?", f"See {WORDS}.", phrases=[{"text": WORDS, "sentence": 1, "boxes": [BOX]}]), IN_SHARES),
-}  # fmt: skip
+ROWS = {name: json.loads(text.replace("MASK", MASK)) for name, (_, text) in CASES.items()}
+ROWS |= {name: [messages(question, answer)] for name, (_, question, answer) in ANSWERS.items()}
+CONVENTIONS = {name: case[0] for name, case in (CASES | ANSWERS).items()}
 
 
 def picture():
@@ -305,301 +235,315 @@ def folder(tmp_path):
 
 def write(folder, rows):
     path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
+def read_case(name, folder, *more_rows):
+    """The rows of a case and more, in the case's convention where it has to be given."""
+    boxes = CONVENTIONS[name] if name == NEEDS_CONVENTION else None
+    return grounded_rows(write(folder, [*ROWS[name], *more_rows]), boxes=boxes)
+
+
 def phrases_of(rows):
-    return {
-        phrase["text"]: phrase["boxes"]
-        for row in rows
-        for phrase in row["phrases"]
-        if read_phrase(phrase, texts_of(row), "phrase", grounded=True)
-    }
+    found = {}
+    for row in rows:
+        for phrase in row["phrases"]:
+            read_phrase(phrase, texts_of(row), "phrase", grounded=True)
+            found[phrase["text"].rstrip(".")] = phrase["boxes"]
+    return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def assert_pixels(rows, expected):
+    """The only phrase has these boxes, in pixels."""
+    [boxes] = phrases_of(rows).values()
+    np.testing.assert_allclose(np.array(boxes) * [*SIZE, *SIZE], expected)
+
+
+@pytest.mark.parametrize("case", ROWS)
 def test_a_shape(case, folder):
-    given, convention, *count = CASES[case]
-    source = write(folder, given if isinstance(given, list) else [given])
-    if convention.startswith("ask or "):
-        convention = convention.removeprefix("ask or ")
-        with pytest.raises(UnclearBoxes, match="boxes="):
-            grounded_rows(source)
-        rows = grounded_rows(source, boxes=convention)
-    else:
-        rows = grounded_rows(source)
+    rows = read_case(case, folder)
+    convention = CONVENTIONS[case]
     assert rows.report.convention == convention, rows.report
-    boxes = next(boxes for text, boxes in phrases_of(rows).items() if text.rstrip(".") == WORDS)
-    assert len(boxes) == (count[0] if count else 1)
-    wanted = [0.35, 0.55, 0.35, 0.55] if "points" in convention else BOX
-    near = 0.03 if case == "Kosmos-2" else 0.002
-    assert np.abs(np.array(boxes[0]) - wanted).max() < near, boxes
+    boxes = phrases_of(rows)["the red kite"]
+    assert len(boxes) == (2 if case == "CogVLM" else 1)
+    expected = [0.35, 0.55, 0.35, 0.55] if "points" in convention else BOX
+    tolerance = 0.03 if case == "Kosmos-2" else 0.002
+    assert boxes[0] == pytest.approx(expected, abs=tolerance)
     assert rows.report.complete
     assert rows.report.boxes >= 1
 
 
-# The same boxes are refused, or a question is asked, when a convention is said that is not theirs.
-WRONG = {
-    "xyxy pixels": "xyxy 0..1",
-    "xywh pixels": "xywh 0..1",
-    "cxcywh pixels": "cxcywh 0..1",
-    "xyxy 0..1": "xyxy pixels",
-    "xywh 0..1": "xywh pixels",
-}
+def wrong_convention(convention):
+    if "points" in convention:
+        return "points 0..1000" if convention == "points 0..1" else "points 0..1"
+    if "padded" in convention:
+        return "xyxy 0..1000"
+    order, scale = convention.split()
+    if scale == "pixels":
+        return f"{order} 0..1"
+    return f"{order} pixels" if scale == "0..1" else "xyxy 0..1"
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", ROWS)
 def test_a_wrong_convention_is_caught(case, folder):
-    given, convention, *_ = CASES[case]
-    source = write(folder, given if isinstance(given, list) else [given])
-    found = convention.removeprefix("ask or ")
-    wrong = WRONG.get(found, "points 0..1" if "points" in found else "xyxy 0..1")
-    if found == "points 0..1":
-        wrong = "points 0..1000"
-    if "padded" in found:
-        wrong = "xyxy 0..1000"
+    source = write(folder, ROWS[case])
+    wrong = wrong_convention(CONVENTIONS[case])
     with pytest.raises(UnclearBoxes) as error:
         grounded_rows(source, boxes=wrong)
     assert wrong in str(error.value)
     assert str(source) in str(error.value)
 
 
-EXACT = {
-    "Kosmos-2, centres of cells": ("<phrase> kite</phrase><object><patch_index_0044><patch_index_0863></object>",
-                                   [[12.5 / 32, 1.5 / 32, 31.5 / 32, 26.5 / 32]]),
-    "Kosmos-2, edges of one row": ("<phrase> kite</phrase><object><patch_index_0033><patch_index_0035></object>",
-                                   [[1 / 32, 1 / 32, 4 / 32, 2 / 32]]),
-    "Florence-2, the middle of steps": ("kite<loc_100><loc_200><loc_600><loc_900>",
-                                        [[0.1005, 0.2005, 0.6005, 0.9005]]),
-    "after the thoughts": ("<think>a kite <box>(1,2),(3,4)</box></think><ref>kite</ref><box>(100,200),(600,900)</box>",
-                           [BOX]),
-}  # fmt: skip
+def test_pixels_that_may_be_thousandths_are_asked_about(folder):
+    with pytest.raises(UnclearBoxes, match="boxes="):
+        grounded_rows(write(folder, ROWS[NEEDS_CONVENTION]))
 
 
-@pytest.mark.parametrize("case", EXACT, ids=str)
-def test_marks_are_read_to_the_last_digit(case, folder):
-    answer, boxes = EXACT[case]
-    (row,) = grounded_rows(write(folder, [messages("Describe.", answer)]))
-    assert np.allclose([box for phrase in row["phrases"] for box in phrase["boxes"]], boxes, atol=1e-9)
-
-
-# A question, an answer, and the phrases with the corners of the first box in thousandths; None: refused.
-EXACT_OR_REFUSED = {
-    "prose before a bare box": ("Describe it.", "There is a kite[0.100,0.200,0.600,0.900] in the air.", None),
-    "other words between marked words and a box": ("?", "<ref>A man</ref> holds <box>(100,200),(600,900)</box>", None),
-    "marked words before bare numbers": ("Describe.", "<ref>a kite</ref>(0.1,0.2),(0.6,0.9) flies",
-                                        {"a kite": [100, 200]}),
-    "tuples": ("Find free space. List tuples.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]", {"free space": [100, 200]}),
-    "tuples for an unknown question": ("Plan.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]", None),
-    "a point of it": ("Point to it. Answer with x, y.", "(0.1, 0.2)", None),
-    "two tuples": ("Where is it free?", "[(0.1, 0.2), (0.3, 0.4)]", None),
-    "an action": ("open the menu", "Thought: look.\nAction: click(start_box='<|box_start|>(100,200)<|box_end|>')",
-                  {"open the menu": [100, 200]}),
-    "a call of a tool": (
-        "open the menu",
-        '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [0.1, 0.2]}}'
-        "</tool_call>",
-        {"open the menu": [100, 200]}),
-    "an escaped label": ("Find it.", json.dumps([{"bbox_2d": BOX, "label": "\u72d7"}]), {"\\u72d7": [100, 200]}),
-    "JSON that is cut": ("Find it.", '[{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "label": "a', None),
-    "a turned box": ("Find it.", json.dumps({"bbox_2d": BOX, "angle": 30, "label": "a kite"}), None),
-    "three corners": ("Find it.", "<box>(100,200),(600,900),(1,2)</box>", None),
-    "a mark that is not closed": ("Find it.", "<ref>a kite</ref><box>(100,200),(600", None),
-    "points of an action in Python": ("open the menu", "{'action': 'CLICK', 'position': [0.1, 0.2]}",
-                                      {"open the menu": [100, 200]}),
-    "thoughts before an action": ("open the menu", "I click.\nThought: up.\npyautogui.click(x=0.1, y=0.2)",
-                                  {"open the menu": [100, 200]}),
-    "a tag before words": ("<REFERRING_EXPRESSION_SEGMENTATION>a kite", "<loc_100><loc_200><loc_600><loc_900>",
-                           {"a kite": [100.5, 200.5]}),
-    "Gemini's point, y first": ("Point.", json.dumps([{"point": [200, 100], "label": "a kite"}]), None),
-    "a label that is no text": ("Find all kites.", json.dumps([{"bbox_2d": BOX, "label": ["a kite"]}]), None),
-    "another sentence behind what is asked": ("Find the kite. Then the sun.", "[0.1,0.2,0.6,0.9]", None),
-    "a click in marks of nobody": ("open the menu", "<click>100, 200</click>", None),
-    "boxes of the question that the answer names": (
-        "Name it: <box>(100,200),(600,900)</box>", "<ref>a kite</ref><box>(100,200),(600,900)</box>",
-        {"a kite": [100, 200]}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", EXACT_OR_REFUSED, ids=str)
-def test_words_of_a_box_are_what_the_form_says_or_it_is_refused(case, folder):
-    question, answer, wanted = EXACT_OR_REFUSED[case]
-    source = write(folder, [messages(question, answer)])
-    if wanted is None:
-        with pytest.raises(DataError):
-            grounded_rows(source)
-        return
-    found = phrases_of(grounded_rows(source))
-    assert found.keys() == wanted.keys()
-    for words, corner in wanted.items():
-        assert found[words][0][:2] == pytest.approx([side / 1000 for side in corner])
-
-
-# Answers whose numbers may be anything: the row is kept without a phrase, and the report says it.
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("answer", "box"),
     [
-        ("Read the chart.", "The values are [1, 2, 3, 4] in 2020."),
-        ("Sort these numbers.", "[11, 12, 13, 14]"),
-        ("open the menu", "Action: type(content='[1, 2, 3, 4]')"),
-        ("Find the kite.", "[10%, 20%, 60%, 90%]"),
-        ("open the menu", json.dumps({"action": "click", "x": 100, "y": 200})),
+        # Centres of the cells; the edges of one row.
+        ("<phrase> kite</phrase><object><patch_index_0044><patch_index_0863></object>", [12.5, 1.5, 31.5, 26.5]),
+        ("<phrase> kite</phrase><object><patch_index_0033><patch_index_0035></object>", [1, 1, 4, 2]),
     ],
 )
-def test_numbers_that_may_be_anything_are_counted(question, answer, folder):
-    rows = grounded_rows(write(folder, [messages(question, answer)]))
-    assert sum(rows.report.dropped.values()) == rows.report.bare == 1
+def test_cells_of_kosmos_are_read_to_the_last_digit(answer, box, folder):
+    boxes = phrases_of(grounded_rows(write(folder, [messages("Describe.", answer)])))["kite"]
+    np.testing.assert_allclose(boxes, [np.divide(box, 32)], atol=1e-9)
 
 
-@pytest.mark.parametrize("label", [False, "false", 0])
-def test_boxes_of_a_wrong_answer_are_counted(label, folder):
-    answer = "<box>(100,200),(600,900)</box>"
-    rows = grounded_rows(write(folder, [messages(f"Find {WORDS}.", answer, label=label)]))
+def test_steps_of_florence_are_read_in_their_middle(folder):
+    source = write(folder, [messages("Describe.", "kite<loc_100><loc_200><loc_600><loc_900>")])
+    np.testing.assert_allclose(phrases_of(grounded_rows(source))["kite"], [[0.1005, 0.2005, 0.6005, 0.9005]])
+
+
+# A question, an answer, and the words of the box, or point, at 0.1, 0.2.
+READ = {
+    "after the thoughts": ("Describe.",
+        "<think>a sun <box>(1,2),(3,4)</box></think><ref>kite</ref><box>(100,200),(600,900)</box>", "kite"),
+    "marked words before bare numbers": ("Describe.", "<ref>a kite</ref>(0.1,0.2),(0.6,0.9) flies", "a kite"),
+    "tuples": ("Find free space. List tuples.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]", "free space"),
+    "an action": ("open the menu", "Thought: look.\nAction: click(start_box='<|box_start|>(100,200)<|box_end|>')",
+        "open the menu"),
+    "a call of a tool": ("open the menu", '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", '
+        '"coordinate": [0.1, 0.2]}}</tool_call>', "open the menu"),
+    "an escaped label": ("Find it.", r'[{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "label": "\u72d7"}]', r"\u72d7"),
+    "points of an action in Python": ("open the menu", "{'action': 'CLICK', 'position': [0.1, 0.2]}", "open the menu"),
+    "thoughts before an action": ("open the menu", "I click.\nThought: up.\npyautogui.click(x=0.1, y=0.2)",
+        "open the menu"),
+    "a tag before words": ("<REFERRING_EXPRESSION_SEGMENTATION>a kite", "<loc_100><loc_200><loc_600><loc_900>",
+        "a kite"),
+    "boxes of the question that the answer names": ("Name it: <box>(100,200),(600,900)</box>",
+        "<ref>a kite</ref><box>(100,200),(600,900)</box>", "a kite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", READ)
+def test_words_of_a_box_are_what_the_form_says(case, folder):
+    question, answer, words = READ[case]
+    phrases = phrases_of(grounded_rows(write(folder, [messages(question, answer)])))
+    assert list(phrases) == [words]
+    assert phrases[words][0][:2] == pytest.approx([0.1, 0.2], abs=6e-4)  # of Florence's steps the middle
+
+
+# A question, an answer, and words of the refusal.
+REFUSED = {
+    "prose before a bare box": ("Describe it.", "There is a kite[0.100,0.200,0.600,0.900] in the air.",
+        "without words: found '[0.100"),
+    "other words before a box": ("?", "<ref>A man</ref> holds <box>(100,200),(600,900)</box>",
+        "without words: found '<box>"),
+    "tuples for an unknown question": ("Plan.", "[(0.1, 0.2), (0.3, 0.4), (0.5, 0.5)]", "without words: found '[(0.1"),
+    "a point of it": ("Point to it. Answer with x, y.", "(0.1, 0.2)", "without words: found '(0.1"),
+    "another sentence behind what is asked": ("Find the kite. Then the sun.", "[0.1,0.2,0.6,0.9]", "without words"),
+    "two tuples": ("Where is it free?", "[(0.1, 0.2), (0.3, 0.4)]", "two pairs"),
+    "JSON that is cut": ("Find it.", '[{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "label": "a', "whole JSON"),
+    "a turned box": ("Find it.", '{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "angle": 30, "label": "a kite"}', "angle"),
+    "three corners": ("Find it.", "<box>(100,200),(600,900),(1,2)</box>", "x1, y1, x2, y2"),
+    "a mark that is not closed": ("Find it.", "<ref>a kite</ref><box>(100,200),(600", "whole marks"),
+    "Gemini's point, y first": ("Point.", '[{"point": [200, 100], "label": "a kite"}]', "x or y first"),
+    "a label that is no text": ("Find all kites.", '[{"bbox_2d": [0.1, 0.2, 0.6, 0.9], "label": ["a kite"]}]',
+        "label is no text"),
+    "a click in marks of nobody": ("open the menu", "<click>100, 200</click>", "whole marks"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_boxes_without_clear_words_are_refused(case, folder):
+    question, answer, problem = REFUSED[case]
+    with pytest.raises(DataError, match=re.escape(problem)):
+        grounded_rows(write(folder, [messages(question, answer)]))
+
+
+# Answers whose numbers may be anything, and wrong answers: the row is kept without a phrase, and the report says it.
+@pytest.mark.parametrize(
+    ("question", "answer", "more"),
+    [
+        ("Read the chart.", "The values are [1, 2, 3, 4] in 2020.", {}),
+        ("Sort these numbers.", "[11, 12, 13, 14]", {}),
+        ("open the menu", "Action: type(content='[1, 2, 3, 4]')", {}),
+        ("Find the kite.", "[10%, 20%, 60%, 90%]", {}),
+        ("open the menu", '{"action": "click", "x": 100, "y": 200}', {}),
+        ("Find it.", "<box>(100,200),(600,900)</box>", {"label": False}),
+        ("Find it.", "<box>(100,200),(600,900)</box>", {"label": "false"}),
+        ("Find it.", "<box>(100,200),(600,900)</box>", {"label": 0}),
+    ],
+)
+def test_numbers_that_are_no_boxes_are_counted(question, answer, more, folder):
+    rows = grounded_rows(write(folder, [messages(question, answer, **more)]))
     assert sum(rows.report.dropped.values()) == rows.report.bare == 1
 
 
 def test_several_texts_mean_one_box_or_one_each(folder):
-    row = {"image": "p.png", "caption": ["the kite", "a sun", "it"], "bbox": [XYXY, [1, 1, 9, 9]]}
-    with pytest.raises(DataError):
-        grounded_rows(write(folder, [row]), boxes="xyxy pixels")
-    found = phrases_of(grounded_rows(write(folder, [{**row, "caption": row["caption"][:2]}]), boxes="xyxy pixels"))
+    row = {"image": "p.png", "caption": ["the kite", "a sun"], "bbox": [XYXY, [1, 1, 9, 9]]}
+    found = phrases_of(grounded_rows(write(folder, [row]), boxes="xyxy pixels"))
     assert found["the kite"] == [BOX]
     assert found.keys() == {"the kite", "a sun"}
+    row["caption"].append("it")
+    with pytest.raises(DataError, match="line 1"):
+        grounded_rows(write(folder, [row]), boxes="xyxy pixels")
 
 
-def test_a_rejected_answer_is_not_gold_and_an_older_form_of_objects_is_filled(folder):
-    objects = {"ref": [WORDS], "bbox": [XYXY, [1, 1, 9, 9]], "bbox_type": "real"}
+def test_a_rejected_answer_is_not_gold(folder):
+    objects = {"ref": ["a kite"], "bbox": [XYXY, [1, 1, 9, 9]], "bbox_type": "real"}
     row = messages("<image>Find <ref-object>", "<bbox>", objects=objects)
-    assert phrases_of(grounded_rows(write(folder, [{**row, "rejected_response": "<bbox>"}]))) == {WORDS: [BOX]}
+    assert phrases_of(grounded_rows(write(folder, [{**row, "rejected_response": "<bbox>"}]))) == {"a kite": [BOX]}
     with pytest.raises(DataError, match="without a place"):
         grounded_rows(write(folder, [row]))
-    older = json.dumps([{"caption": WORDS, "bbox": XYXY, "bbox_type": "real", "image": 0}])
-    row = {"query": "Find <ref-object>", "response": "<bbox>", "images": ["p.png"], "objects": older}
-    assert phrases_of(grounded_rows(write(folder, [row]))) == {WORDS: [BOX]}
 
 
-def test_a_page_of_words_gives_the_boxes_of_the_answer(folder):
-    places = [[10, 10, 20, 20], [30, 10, 40, 20], [50, 10, 60, 20]]
-    row = {
-        "image": "p.png",
-        "words": ["Total:", "12", "EUR"],
-        "bboxes": places,
-        "answers": ["12 EUR"],
-    }
-    for name in ("question", "query"):
-        source = write(folder, [{**row, name: "Total?"}])
-        boxes = phrases_of(grounded_rows(source, boxes="xyxy pixels"))["Total?"]
-        assert np.allclose(np.array(boxes) * [*SIZE, *SIZE], places[1:])
-    with pytest.raises(DataError):  # tags of words are no names
-        grounded_rows(write(folder, [{**row, "labels": ["O", "B", "I"]}]), boxes="xyxy pixels")
-    with pytest.raises(DataError, match="once"):
-        grounded_rows(
-            write(folder, [{**row, "question": "?", "words": ["12", "12", "EUR"], "answers": ["12"]}]),
-            boxes="xyxy pixels",
-        )
+def test_an_older_form_of_objects_is_filled(folder):
+    objects = '[{"caption": "a kite", "bbox": [40, 60, 240, 270], "bbox_type": "real", "image": 0}]'
+    row = {"query": "Find <ref-object>", "response": "<bbox>", "images": ["p.png"], "objects": objects}
+    assert phrases_of(grounded_rows(write(folder, [row]))) == {"a kite": [BOX]}
+
+
+PAGE = """{"image": "p.png", "words": ["Total:", "12", "EUR"], "answers": ["12 EUR"],
+    "bboxes": [[10, 10, 20, 20], [30, 10, 40, 20], [50, 10, 60, 20]]}"""
+
+
+@pytest.mark.parametrize("column", ["question", "query"])
+def test_a_page_of_words_gives_the_boxes_of_the_answer(column, folder):
+    rows = grounded_rows(write(folder, [{**json.loads(PAGE), column: "Total?"}]), boxes="xyxy pixels")
+    assert_pixels(rows, [[30, 10, 40, 20], [50, 10, 60, 20]])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"labels": ["O", "B", "I"]}, "labels"),  # tags of words are no names
+        ({"query": "Total?", "words": ["12", "12", "EUR"], "answers": ["12"]}, "once"),
+    ],
+)
+def test_words_of_a_page_that_are_not_the_answer_are_refused(change, problem, folder):
+    with pytest.raises(DataError, match=problem):
+        grounded_rows(write(folder, [json.loads(PAGE) | change]), boxes="xyxy pixels")
 
 
 def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(folder):
-    rows = [{"image": "p.png", "text": f"kite {n}", "bbox": INVERTED} for n in range(200)]
+    # Read as corners the box is inverted.
+    rows = [{"image": "p.png", "text": f"kite {n}", "bbox": [300, 200, 80, 60]} for n in range(200)]
     rows[7]["bbox"] = [390, 200, 80, 60]
     assert grounded_rows(write(folder, rows)).report.convention == "xywh pixels"
-    for number in range(20):
-        rows[number] = {**rows[number], "bbox": [390, 200, 80, 60]}
+    for row in rows[:20]:
+        row["bbox"] = [390, 200, 80, 60]
     with pytest.raises(UnclearBoxes):
         grounded_rows(write(folder, rows))
 
 
 def test_a_column_of_very_many_boxes_is_refused(folder, monkeypatch):
     monkeypatch.setattr(raw, "MOST_BOXES", 4)
-    row = {"image": "p.png", "text": WORDS, "boxes": [XYXY] * 4}
-    assert len(phrases_of(grounded_rows(write(folder, [row])))[WORDS]) == 4
+    row = {"image": "p.png", "text": "a kite", "boxes": [XYXY] * 4}
+    assert len(phrases_of(grounded_rows(write(folder, [row])))["a kite"]) == 4
+    row["boxes"].append(XYXY)
     with pytest.raises(DataError, match="at most 4 boxes"):
-        grounded_rows(write(folder, [{**row, "boxes": [XYXY] * 5}]))
+        grounded_rows(write(folder, [row]))
 
 
 def test_every_shape_of_the_table_in_docs_is_tried(folder):
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"\n\| shape \|.*?\n\n", page, re.DOTALL)
-    _, *named = re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)
-    named = [name for names in named for name in names.split("; ")]
-    assert sorted(named) == sorted(shape.name for shape in SHAPES)
-    tried = set()
-    for given, convention, *_ in CASES.values():
-        said = {"boxes": convention.removeprefix("ask or ")} if convention.startswith("ask or ") else {}
-        tried.add(grounded_rows(write(folder, given if isinstance(given, list) else [given]), **said).report.shape)
+    _, *cells = re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)
+    documented = "; ".join(cells).split("; ")
+    assert sorted(documented) == sorted(shape.name for shape in SHAPES)
     picture().save(folder / "q.png")
-    for content in [*(content for content, _ in PROBES.values()), WITHOUT_BOXES, VERDICT, BACKGROUND]:
-        (folder / "probe.json").write_text(json.dumps(content))
+    tried = {read_case(name, folder).report.shape for name in ROWS}
+    for text in [*WITHOUT_BOXES, *(json.dumps(content) for content, _ in PROBES.values())]:
+        (folder / "probe.json").write_text(text)
         tried.add(grounded_rows(folder / "probe.json").report.shape)
-    assert tried == {*named}
+    assert tried == set(documented)
 
 
-BACKGROUND = {"image": "p.png", "annotations": None}
-OBJECT = {"bbox": XYXY, "label": "a kite"}
 # Rows with a thing, and a picture without one as people write it.
 EMPTY = {
-    "null": ({"annotations": [OBJECT]}, {"annotations": None}),
-    "an empty object": ({"annotations": [OBJECT]}, {"annotations": {}}),
-    "an empty list": ({"objects": [OBJECT]}, {"objects": []}),
-    "lists that are empty": ({"objects": [OBJECT]}, {"objects": {"bbox": [], "label": []}}),
-    "null lists": ({"boxes": [XYXY], "labels": ["a kite"]}, {"boxes": None, "labels": None}),
-    "a null box": ({"bbox": XYXY, "label": "a kite"}, {"bbox": None, "label": None}),
-    "null sides": (dict(zip(("x1", "y1", "x2", "y2"), XYXY, strict=True)) | {"label": "a kite"},
-                   dict.fromkeys(("x1", "y1", "x2", "y2", "label"))),
-    "no region": ({"regions": [{"phrase": "a kite", "bbox": XYXY}]}, {"regions": []}),
+    "null": ('{"annotations": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}', '{"annotations": null}'),
+    "an empty object": ('{"annotations": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}', '{"annotations": {}}'),
+    "an empty list": ('{"objects": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}', '{"objects": []}'),
+    "lists that are empty": ('{"objects": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}',
+        '{"objects": {"bbox": [], "label": []}}'),
+    "null lists": ('{"boxes": [[40, 60, 240, 270]], "labels": ["a kite"]}', '{"boxes": null, "labels": null}'),
+    "a null box": ('{"bbox": [40, 60, 240, 270], "label": "a kite"}', '{"bbox": null, "label": null}'),
+    "null sides": ('{"x1": 40, "y1": 60, "x2": 240, "y2": 270, "label": "a kite"}',
+        '{"x1": null, "y1": null, "x2": null, "y2": null, "label": null}'),
+    "no region": ('{"regions": [{"phrase": "a kite", "bbox": [40, 60, 240, 270]}]}', '{"regions": []}'),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", EMPTY, ids=str)
+@pytest.mark.parametrize("case", EMPTY)
 @pytest.mark.parametrize("first", [False, True])
 def test_a_picture_without_a_thing(case, first, folder):
-    full, empty = ({"image": "p.png", **each} for each in EMPTY[case])
+    full, empty = ({"image": "p.png", **json.loads(text)} for text in EMPTY[case])
     rows = grounded_rows(write(folder, [empty, empty, full] if first else [full, empty, empty]), boxes="xyxy pixels")
-    read = list(rows)
-    assert sorted(len(row["phrases"]) for row in read) == [0, 0, 1]
+    assert sorted(len(row["phrases"]) for row in rows) == [0, 0, 1]
     assert not rows.report.dropped
-    assert {phrase["text"] for row in read for phrase in row["phrases"]} == {"a kite"}
+    assert list(phrases_of(rows)) == ["a kite"]
 
 
-CORNERS = [[100, 60], [200, 70], [210, 150], [90, 140]]
-AROUND = [90, 60, 210, 150]
 OUTLINES = {
-    "four corners": {"text": "a sign", "bbox": CORNERS},
-    "eight numbers": {"text": "a sign", "bbox": [*chain(*CORNERS)]},
-    "five corners": {"text": "a sign", "bbox": [*CORNERS, [95, 90]]},
-    "corners of each": {"text": "a sign", "bboxes": [CORNERS]},
-    "quad": {"text": "a sign", "quad": CORNERS},
-    "named corners": {
-        "text": "a sign",
-        "bbox": dict(zip(("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4"), chain(*CORNERS), strict=True)),
-    },
-    "polygon": {"text": "a sign", "polygon": [*chain(*CORNERS)]},
-    "an object": {"objects": [{"label": "a sign", "bbox": CORNERS}]},
-    "lists": {"objects": {"bbox": [CORNERS], "label": ["a sign"]}},
-}
+    "four corners": '{"text": "a sign", "bbox": [[100, 60], [200, 70], [210, 150], [90, 140]]}',
+    "eight numbers": '{"text": "a sign", "bbox": [100, 60, 200, 70, 210, 150, 90, 140]}',
+    "five corners": '{"text": "a sign", "bbox": [[100, 60], [200, 70], [210, 150], [90, 140], [95, 90]]}',
+    "corners of each": '{"text": "a sign", "bboxes": [[[100, 60], [200, 70], [210, 150], [90, 140]]]}',
+    "quad": '{"text": "a sign", "quad": [[100, 60], [200, 70], [210, 150], [90, 140]]}',
+    "named corners": """{"text": "a sign", "bbox": {"x1": 100, "y1": 60, "x2": 200, "y2": 70, "x3": 210, "y3": 150,
+        "x4": 90, "y4": 140}}""",
+    "polygon": '{"text": "a sign", "polygon": [100, 60, 200, 70, 210, 150, 90, 140]}',
+    "an object": '{"objects": [{"label": "a sign", "bbox": [[100, 60], [200, 70], [210, 150], [90, 140]]}]}',
+    "lists": '{"objects": {"bbox": [[[100, 60], [200, 70], [210, 150], [90, 140]]], "label": ["a sign"]}}',
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", OUTLINES, ids=str)
+@pytest.mark.parametrize("case", OUTLINES)
 def test_corners_are_the_box_around_them(case, folder):
-    ((box,),) = phrases_of(grounded_rows(write(folder, [{"image": "p.png", **OUTLINES[case]}]))).values()
-    assert np.allclose(np.array(box) * [*SIZE, *SIZE], AROUND)
+    assert_pixels(
+        grounded_rows(write(folder, [{"image": "p.png", **json.loads(OUTLINES[case])}])), [[90, 60, 210, 150]]
+    )
 
 
-# Keys beside a box: one that turns it is refused, one that says more of it is counted.
-@pytest.mark.parametrize("key", ["angle", "rotation", "track_id", "rejected"])
-@pytest.mark.parametrize("row", [{"objects": [OBJECT]}, {"text": "a kite", "bbox": XYXY}], ids=["object", "row"])
-def test_what_stands_beside_a_box(key, row, folder):
-    row = json.loads(json.dumps({"image": "p.png", **row}))
-    (row["objects"][0] if "objects" in row else row)[key] = 30
-    path = write(folder, [row])
-    if key in ("angle", "rotation"):
-        with pytest.raises(DataError, match=key):
-            grounded_rows(path, boxes="xyxy pixels")
-    else:
-        rows = grounded_rows(path, boxes="xyxy pixels")
-        assert len(list(rows)) == 1
-        assert any(reason.startswith(key) for reason in rows.report.dropped)
+def test_the_order_of_four_numbers_says_nothing_of_corners(folder):
+    rows = grounded_rows(
+        write(folder, [{"image": "p.png", **json.loads(OUTLINES["four corners"])}]), boxes="xywh pixels"
+    )
+    assert_pixels(rows, [[90, 60, 210, 150]])
+
+
+OBJECTS = '{"image": "p.png", "objects": [{"bbox": [40, 60, 240, 270], "label": "a kite", "KEY": 30}]}'
+COLUMNS = '{"image": "p.png", "text": "a kite", "bbox": [40, 60, 240, 270], "KEY": 30}'
+
+
+@pytest.mark.parametrize("key", ["angle", "rotation"])
+@pytest.mark.parametrize("row", [OBJECTS, COLUMNS], ids=["object", "row"])
+def test_what_turns_a_box_is_refused(key, row, folder):
+    with pytest.raises(DataError, match=key):
+        grounded_rows(write(folder, [json.loads(row.replace("KEY", key))]), boxes="xyxy pixels")
+
+
+@pytest.mark.parametrize("key", ["track_id", "rejected"])
+@pytest.mark.parametrize("row", [OBJECTS, COLUMNS], ids=["object", "row"])
+def test_what_says_more_of_a_box_is_counted(key, row, folder):
+    rows = grounded_rows(write(folder, [json.loads(row.replace("KEY", key))]), boxes="xyxy pixels")
+    assert len(list(rows)) == 1
+    assert any(reason.startswith(key) for reason in rows.report.dropped)
 
 
 @pytest.mark.parametrize("side", [1, 2])
@@ -611,123 +555,114 @@ def test_a_box_in_a_picture_of_few_pixels(side, folder):
         grounded_rows(path)
 
 
-def test_the_order_of_four_numbers_says_nothing_of_corners(folder):
-    path = write(folder, [{"image": "p.png", "text": "a sign", "bbox": CORNERS}])
-    ((box,),) = phrases_of(grounded_rows(path, boxes="xywh pixels")).values()
-    assert np.allclose(np.array(box) * [*SIZE, *SIZE], AROUND)
-
-
-# Rows that say where something is, in a way that is not read; the column that is named.
+# Rows that say where something is, in a way that is not read: the column that is named, and the row.
 UNREAD = {
-    "a file of a mask": ({"text": "a dog", "mask": "m.png"}, "mask"),
-    "files of masks": ({"text": "a dog", "masks": ["m.png", "n.png"]}, "masks"),
-    "a file of a mask under another name": ({"text": "a dog", "gt": "m.png"}, "gt"),
-    "a path of a mouse": ({"text": "a dog", "traces": [[{"x": 0.1, "y": 0.2, "t": 1.0}]]}, "traces"),
-    "turned boxes": ({"text": "a dog", "rbox": [100, 60, 40, 30, 12.5]}, "rbox"),
-    "key points of an object": ({"objects": [{"label": "a dog", "keypoints": [100, 60, 2]}]}, "objects.keypoints"),
-    "marks": ({"objects": [{"label": "a dog", "where": "<loc0320><loc0064><loc0960><loc0384>"}]}, "objects.where"),
-}
+    "a file of a mask": ("mask", '{"text": "a dog", "mask": "m.png"}'),
+    "files of masks": ("masks", '{"text": "a dog", "masks": ["m.png", "n.png"]}'),
+    "a file of a mask under another name": ("gt", '{"text": "a dog", "gt": "m.png"}'),
+    "a path of a mouse": ("traces", '{"text": "a dog", "traces": [[{"x": 0.1, "y": 0.2, "t": 1.0}]]}'),
+    "turned boxes": ("rbox", '{"text": "a dog", "rbox": [100, 60, 40, 30, 12.5]}'),
+    "key points of an object": ("objects.keypoints", '{"objects": [{"label": "a dog", "keypoints": [100, 60, 2]}]}'),
+    "marks": ("objects.where", '{"objects": [{"label": "a dog", "where": "<loc0320><loc0064><loc0960><loc0384>"}]}'),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", UNREAD, ids=str)
+@pytest.mark.parametrize("case", UNREAD)
 def test_places_that_are_not_read_are_named(case, folder):
-    row, name = UNREAD[case]
+    name, text = UNREAD[case]
+    row = {"image": "p.png", **json.loads(text)}
     with pytest.raises(DataError, match=re.escape(name)):
-        grounded_rows(write(folder, [{"image": "p.png", **row}]))
-    other = {"objects": [OBJECT]} if "objects" in row else {"text": "a kite", "bbox": XYXY}
-    rows = grounded_rows(write(folder, [{"image": "p.png", **each} for each in (other, row)]), boxes="xyxy pixels")
+        grounded_rows(write(folder, [row]))
+    readable = json.loads(OBJECTS if "objects" in row else COLUMNS)
+    rows = grounded_rows(write(folder, [readable, row]), boxes="xyxy pixels")
     assert len(list(rows)) == 2
     assert any(reason.startswith(f"{name}: ") for reason in rows.report.dropped)
 
 
 # Damages
 
-
-def places(value, place=()):
-    """Every value in a row, however deep, with its place."""
-    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield (*place, key), each
-        yield from places(each, (*place, key))
-
-
-def damages(value):
-    """What may stand in the place of a value; GONE: nothing."""
-    if isinstance(value, str):
-        return [GONE, None, "", 7, [], {}, value[: max(1, len(value) // 2)]]
-    if isinstance(value, list):
-        return [GONE, None, [], "abc", value[:-1], [*value, *value[:1]], [value], {"a": 1}]
-    if isinstance(value, dict):
-        return [GONE, None, {}, "abc", []]
-    return [GONE, None, "abc", float("nan"), 1e9, -5000, [1]]
+REMOVED = object()
+DAMAGES = {
+    str: lambda value: [None, "", 7, [], {}, value[: max(1, len(value) // 2)]],
+    list: lambda value: [None, [], "abc", value[:-1], [*value, *value[:1]], [value], {"a": 1}],
+    dict: lambda value: [None, {}, "abc", []],
+}
 
 
-def damaged(row, place, value):
-    row = json.loads(json.dumps(row))
-    inner = row
-    for key in place[:-1]:
-        inner = inner[key]
-    if value is GONE:
-        del inner[place[-1]]
-    else:
-        inner[place[-1]] = value
-    return row
+def damages(value, place=()):
+    """For every value of a row, however deep, its place and what may stand there instead."""
+    if place:
+        instead = DAMAGES.get(type(value), lambda value: [None, "abc", float("nan"), 1e9, -5000, [1]])
+        yield from [(place, other) for other in (REMOVED, *instead(value))]
+    keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+    for key in keys:
+        yield from damages(value[key], (*place, key))
 
 
-GONE = object()
-EACH = 15  # damages of a shape
+def damage_at_random(row, count):
+    """Copies of the row, each with one value damaged, and what was done."""
+    possible = list(damages(row))
+    for place, value in random.Random(0).sample(possible, min(count, len(possible))):
+        copy = json.loads(json.dumps(row))
+        inner = copy
+        for key in place[:-1]:
+            inner = inner[key]
+        if value is REMOVED:
+            del inner[place[-1]]
+        else:
+            inner[place[-1]] = value
+        yield copy, (place, value)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def boxes_of(rows):
+    return [box for row in rows for phrase in row["phrases"] for box in phrase["boxes"]]
+
+
+@pytest.mark.parametrize("case", ROWS)
 def test_nothing_is_lost_in_silence(case, folder, caplog):
     """A damaged row is an error with its place, has a box all the same, or is counted by the report."""
-    given, convention, *_ = CASES[case]
-    rows = given if isinstance(given, list) else [given]
-    said = {"boxes": convention.removeprefix("ask or ")} if convention.startswith("ask or ") else {}
-    before = grounded_rows(write(folder, rows), **said)
-    boxes = sum(len(phrase["boxes"]) for row in before for phrase in row["phrases"])
-    bare = before.report.bare
-    all_of_them = [(place, value) for place, each in places(rows[0]) for value in damages(each)]
-    for place, value in random.Random(0).sample(all_of_them, min(EACH, len(all_of_them))):
+    whole = read_case(case, folder)
+    count = len(boxes_of(whole))
+    for row, damage in damage_at_random(ROWS[case][0], 15):
         caplog.clear()
         try:
-            found = grounded_rows(write(folder, [*rows, damaged(rows[0], place, value)]), **said)
-            more = sum(len(phrase["boxes"]) for row in found for phrase in row["phrases"]) > boxes
+            rows = read_case(case, folder, row)
+            has_box = len(boxes_of(rows)) > count
         except DataError as error:
-            assert "rows.json" in str(error), (place, value)
+            assert "rows.json" in str(error), damage
         else:
-            assert more or found.report.dropped or found.report.bare > bare or caplog.records, (place, value)
+            is_counted = rows.report.dropped or rows.report.bare > whole.report.bare
+            assert has_box or is_counted or caplog.records, damage
 
 
 # Files of tools; the box of each is BOX in a picture of SIZE.
 TOOLS = {
-    "COCO": {"images": [{"id": 1, "file_name": "p.png", "width": 400, "height": 300}],
-             "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": XYWH, "iscrowd": 0}],
-             "categories": [{"id": 1, "name": "a kite"}]},
-    "Label Studio": [{"id": 1, "data": {"image": "p.png"}, "annotations": [{"was_cancelled": False, "result": [
-        {"id": "a", "to_name": "image", "original_width": 400, "original_height": 300,
-         "value": {"x": 10, "y": 20, "width": 50, "height": 70, "rotation": 0, "rectanglelabels": ["a kite"]}}]}]}],
-    "LabelMe": {"imagePath": "p.png", "imageWidth": 400, "imageHeight": 300, "shapes": [
-        {"label": "a kite", "points": [[40, 60], [240, 270]], "shape_type": "rectangle"}]},
-    "CreateML": [{"image": "p.png", "annotations": [
-        {"label": "a kite", "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]}],
-    "ODVG": {"filename": "p.png", "width": 400, "height": 300, "grounding": {
-        "caption": "a kite", "regions": [{"bbox": XYXY, "phrase": "a kite"}]}},
+    "COCO": """{"images": [{"id": 1, "file_name": "p.png", "width": 400, "height": 300}], "annotations": [{"id": 1,
+        "image_id": 1, "category_id": 1, "bbox": [40, 60, 200, 210], "iscrowd": 0}], "categories": [{"id": 1,
+        "name": "a kite"}]}""",
+    "Label Studio": """[{"id": 1, "data": {"image": "p.png"}, "annotations": [{"was_cancelled": false,
+        "result": [{"id": "a", "to_name": "image", "original_width": 400, "original_height": 300, "value": {"x": 10,
+        "y": 20, "width": 50, "height": 70, "rotation": 0, "rectanglelabels": ["a kite"]}}]}]}]""",
+    "LabelMe": """{"imagePath": "p.png", "imageWidth": 400, "imageHeight": 300, "shapes": [{"label": "a kite",
+        "points": [[40, 60], [240, 270]], "shape_type": "rectangle"}]}""",
+    "CreateML": """[{"image": "p.png", "annotations": [{"label": "a kite", "coordinates": {"x": 140, "y": 165,
+        "width": 200, "height": 210}}]}]""",
+    "ODVG": """{"filename": "p.png", "width": 400, "height": 300, "grounding": {"caption": "a kite",
+        "regions": [{"bbox": [40, 60, 240, 270], "phrase": "a kite"}]}}""",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=str)
+@pytest.mark.parametrize("tool", TOOLS)
 def test_a_damaged_file_of_a_tool_is_read_or_refused(tool, folder):
     """No value of another type ends in an error of Python's insides, or in a box outside of the picture."""
     path = folder / "tool.json"
-    path.write_text(json.dumps(TOOLS[tool]))
-    ((box,),) = phrases_of(grounded_rows(path)).values()
-    assert np.allclose(box, BOX)
-    all_of_them = [(place, value) for place, each in places(TOOLS[tool]) for value in damages(each)]
-    for place, value in random.Random(0).sample(all_of_them, 2 * EACH):
-        path.write_text(json.dumps(damaged(TOOLS[tool], place, value)))
+    path.write_text(TOOLS[tool])
+    np.testing.assert_allclose(boxes_of(grounded_rows(path)), [BOX])
+    for content, damage in damage_at_random(json.loads(TOOLS[tool]), 30):
+        path.write_text(json.dumps(content))
         try:
-            found = [box for row in grounded_rows(path) for phrase in row["phrases"] for box in phrase["boxes"]]
+            boxes = np.array(boxes_of(grounded_rows(path)))
         except DataError as error:
-            assert str(folder) in str(error), (place, value)
+            assert str(folder) in str(error), damage
         else:
-            assert np.all((np.array(found) >= 0) & (np.array(found) <= 1)), (place, value)
+            assert np.all((boxes >= 0) & (boxes <= 1)), damage
