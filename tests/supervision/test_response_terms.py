@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Terms on the attention of responses against loops over eager maps, in value and in gradient."""
 
-import math
-
 import pytest
 import torch
 from PIL import Image
@@ -30,43 +28,46 @@ def responses(family, seed=0):
     for name, weight in find_language_model(model).named_parameters():  # other, uneven attention in each seed
         if "q_proj" in name or "k_proj" in name:
             weight.data = 0.4 * torch.randn(weight.shape, generator=generator)
+    images = [Image.new("RGB", size, "teal") for size in SIZES]
+    rows = []
+    for image, boxes in zip(images, BOXES, strict=True):
+        rows.append({"image": image, "phrases": [{"boxes": [box]} for box in boxes]})
     patches = PatchGroundingProcessor(processor, family)
-    rows = [
-        {"image": Image.new("RGB", size, (9 * i, 99, 200)), "phrases": [{"boxes": [box]} for box in boxes]}
-        for i, (size, boxes) in enumerate(zip(SIZES, BOXES, strict=True))
-    ]
-    made = patches(["what is this ?"] * 4, ANSWERS, images=[row["image"] for row in rows], labels=True)
-    return model.eval(), patches, dict(patches.model_inputs(made)), rows
+    batch = patches(["what is this ?"] * 4, ANSWERS, images=images, labels=True)
+    return model.eval(), patches, dict(patches.model_inputs(batch)), rows
 
 
-def answer_places(inputs):
-    return [(row >= 0).nonzero().flatten().tolist() for row in inputs["labels"]]
+def answer_places(inputs, b):
+    return (inputs["labels"][b] >= 0).nonzero()[:, 0].tolist()
+
+
+def image_places(batch, b):
+    places = batch["region_positions"][b]
+    return places[places >= 0]
 
 
 def both_ways(family, method, batch, inputs, loop):
-    """The loss of a method beside SDPA and that of a loop over eager maps, each with the gradients of all weights."""
-    found = []
-    for eager in (False, True):
-        model, *_ = responses(family)
-        passed = {key: value for key, value in inputs.items() if key != "labels"}
-        if eager:
-            model.set_attn_implementation("eager")
-            loss = loop(model(**passed, output_attentions=True).attentions)
-        else:
-            method.prepare(model)
-            total, count = method.losses(model(**passed, **method.forward_kwargs(batch)), batch)["text_to_region"]
-            assert int(count) == int(method.counts(batch)["text_to_region"]) > 0
-            loss = total / count
-        loss.backward()
-        language = find_language_model(model)
-        grads = {key: each.grad for key, each in language.named_parameters() if each.grad is not None}
-        found.append((loss.detach(), grads))
-    (ours, gradients), (theirs, expected) = found
-    torch.testing.assert_close(ours.double(), theirs.double(), atol=1e-6, rtol=1e-5)
-    assert max(each.abs().max() for each in expected.values()) > 1e-4
-    for key, each in expected.items():
-        torch.testing.assert_close(gradients.get(key, torch.zeros_like(each)), each, atol=1e-5, rtol=1e-4)
-    return float(ours)
+    """Compares the loss of a method beside SDPA with a loop over eager maps, and the gradients of all weights."""
+    eager = responses(family)[0]
+    eager.set_attn_implementation("eager")
+    expected = loop(eager(**inputs, output_attentions=True).attentions)
+    expected.backward()
+    model = responses(family)[0]
+    method.prepare(model)
+    total, count = method.losses(model(**inputs, **method.forward_kwargs(batch)), batch)["text_to_region"]
+    assert count == method.counts(batch)["text_to_region"] > 0
+    loss = total / count
+    loss.backward()
+    torch.testing.assert_close(loss.double(), expected.double(), atol=1e-6, rtol=1e-5)
+    largest = 0
+    parameters = find_language_model(model).parameters()
+    for ours, theirs in zip(parameters, find_language_model(eager).parameters(), strict=True):
+        if theirs.grad is not None:
+            found = torch.zeros_like(ours) if ours.grad is None else ours.grad
+            torch.testing.assert_close(found, theirs.grad, atol=1e-5, rtol=1e-4)
+            largest = max(largest, theirs.grad.abs().max())
+    assert largest > 1e-4
+    return float(loss)
 
 
 def over_image(layer, b, row, columns):
@@ -76,21 +77,19 @@ def over_image(layer, b, row, columns):
 
 
 def kl(target, found):
-    return sum(t * (math.log(t) - found[i].log()) for i, t in enumerate(target) if t > 0)
+    return torch.xlogy(target, target / found).sum()
 
 
 def mixture(boxes, tokens, spread, background):
     """EASE's target by its words: a Gaussian for each box, each 1 in sum, and a background."""
-    shares = []
+    left, top, right, bottom = tokens.T
+    found = torch.zeros(len(tokens))
     for x1, y1, x2, y2 in boxes:
-        weights = []
-        for left, top, right, bottom in tokens:
-            across = ((left + right) / 2 - (x1 + x2) / 2) / (spread * (x2 - x1))
-            down = ((top + bottom) / 2 - (y1 + y2) / 2) / (spread * (y2 - y1))
-            weights.append(math.exp(-(across**2 + down**2) / 2))
-        shares.append([each / sum(weights) for each in weights])
-    mixed = [sum(each) / len(boxes) for each in zip(*shares, strict=True)]
-    return [(1 - background) * each + background / len(mixed) for each in mixed]
+        across = (left + right - x1 - x2) / 2 / (spread * (x2 - x1))
+        down = (top + bottom - y1 - y2) / 2 / (spread * (y2 - y1))
+        weights = torch.exp(-(across**2 + down**2) / 2)
+        found += weights / weights.sum() / len(boxes)
+    return (1 - background) * found + background / len(tokens)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -104,22 +103,19 @@ def test_a_target_on_rewarded_rollouts(family):
     def loop(maps):
         losses = []
         for b in (0, 3):
-            known = batch["region_positions"][b] >= 0
-            columns = batch["region_positions"][b][known]
-            tokens = batch["region_boxes"][b][known].tolist()
-            target = mixture(BOXES[b], tokens, 0.25, 0.1)
-            for row in answer_places(inputs)[b]:
+            columns = image_places(batch, b)
+            target = mixture(BOXES[b], batch["region_boxes"][b][: len(columns)], 0.25, 0.1)
+            for row in answer_places(inputs, b):
                 losses.append(kl(target, over_image(maps[1], b, row, columns).mean(0)))
-        return sum(losses) / len(losses)
+        return torch.stack(losses).mean()
 
     both_ways(family, method, batch, inputs, loop)
 
 
 def plain_row(layer, b, row, columns):
     """RAL's row: the mean over heads, over the columns without the row itself."""
-    columns = [each for each in columns if each < row]
-    picked = layer[b, :, row, columns].mean(0)
-    return dict(zip(columns, picked / picked.sum(), strict=True))
+    picked = layer[b, :, row, columns[columns < row]].mean(0)
+    return picked / picked.sum()
 
 
 @pytest.mark.parametrize(
@@ -130,58 +126,62 @@ def test_divergence_to_earlier_attention(family, columns, sign, layers, divergen
     _, patches, inputs, rows = responses(family)
     method = EarlierAttention(layers, columns=columns, sign=sign, divergence=divergence)
     batch = response_batch(patches, inputs, rows, columns)
-    passed = {key: value for key, value in inputs.items() if key != "labels"}
-    earlier, *_ = responses(family, seed=1)
+    batch["advantages"] = torch.tensor([1.5, -0.5, 0.25, -2.0])
+    earlier = responses(family, seed=1)[0]
     method.prepare(earlier)
     with torch.no_grad():
-        batch[EARLIER] = method.read(earlier(**passed, **method.forward_kwargs(batch)), batch)
-    earlier.set_attn_implementation("eager")
-    with torch.no_grad():
-        old = earlier(**passed, output_attentions=True).attentions
-    batch["advantages"] = torch.tensor([1.5, -0.5, 0.25, -2.0])
+        batch[EARLIER] = method.read(earlier(**inputs, **method.forward_kwargs(batch)), batch)
+        earlier.set_attn_implementation("eager")
+        old = earlier(**inputs, output_attentions=True).attentions
 
     def loop(maps):
-        total = 0.0
-        count = 0
-        for b, places in enumerate(answer_places(inputs)):
-            seen = inputs["attention_mask"][b].nonzero().flatten().tolist()
+        losses = []
+        for b, advantage in enumerate(batch["advantages"]):
+            visible = inputs["attention_mask"][b].nonzero()[:, 0]
             if columns == "image":
-                seen = [each for each in batch["region_positions"][b].tolist() if each >= 0]
-            for row in places:
+                visible = image_places(batch, b)
+            for row in answer_places(inputs, b):
                 for layer in layers or [-1]:
-                    p = plain_row(old[layer], b, row, seen)
-                    q = plain_row(maps[layer], b, row, seen)
-                    middle = {each: (p[each] + q[each]) / 2 for each in p}
-                    pairs = [(p, q)] if divergence == "kl" else [(p, middle), (q, middle)]
-                    apart = [sum(a[i] * (a[i] / b[i]).log() for i in p if a[i] > 0) / len(pairs) for a, b in pairs]
-                    total = total + sign * batch["advantages"][b] * sum(apart)
-                    count = count + 1
-        return total / count
+                    p = plain_row(old[layer], b, row, visible)
+                    q = plain_row(maps[layer], b, row, visible)
+                    apart = kl(p, q)
+                    if divergence == "jsd":
+                        middle = (p + q) / 2
+                        apart = (kl(p, middle) + kl(q, middle)) / 2
+                    losses.append(sign * advantage * apart)
+        return torch.stack(losses).mean()
 
-    value = both_ways(family, method, batch, inputs, loop)
-    assert abs(value) > 1e-5
-    with torch.no_grad():  # the same model has not moved
-        same, *_ = responses(family)
-        method.prepare(same)
-        batch[EARLIER] = method.read(outputs := same(**passed, **method.forward_kwargs(batch)), batch)
-        assert float(method.losses(outputs, batch)["text_to_region"][0]) == pytest.approx(0.0, abs=1e-6)
+    assert abs(both_ways(family, method, batch, inputs, loop)) > 1e-5
+
+
+@torch.no_grad()
+def test_a_model_that_has_not_moved_has_no_divergence():
+    model, patches, inputs, rows = responses("llava")
+    method = EarlierAttention()
+    batch = response_batch(patches, inputs, rows, "sequence")
+    batch["advantages"] = torch.ones(4)
+    method.prepare(model)
+    outputs = model(**inputs, **method.forward_kwargs(batch))
+    batch[EARLIER] = method.read(outputs, batch)
+    total, _ = method.losses(outputs, batch)["text_to_region"]
+    assert float(total) == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_margin_of_chosen_and_rejected(family):
     _, patches, inputs, rows = responses(family)
-    batch = response_batch(patches, inputs, [rows[0], rows[1], rows[2], rows[3]])
+    batch = response_batch(patches, inputs, rows)
     method = AttentionMargin(beta=2.0, heads=[[0, 1], [1, 0], [1, 2]])
 
     def evidence(maps, b):
+        columns = image_places(batch, b)
+        gold = batch["phrase_regions"][b].any(0)[: len(columns)]
         values = []
-        for layer, heads in ((0, [1]), (1, [0, 2])):
-            known = batch["region_positions"][b] >= 0
-            gold = batch["phrase_regions"][b].any(0)[known]
-            for row in answer_places(inputs)[b]:
-                mean = over_image(maps[layer], b, row, batch["region_positions"][b][known])[heads].mean(0)
+        for row in answer_places(inputs, b):
+            for layer, heads in ((0, [1]), (1, [0, 2])):
+                mean = over_image(maps[layer], b, row, columns)[heads].mean(0)
                 values.append(mean[gold].sum().log())
-        return sum(values) / len(values)
+        return torch.stack(values).mean()
 
     def loop(maps):  # the pair of rows 0 and 2 has no boxes in 2
         return -F.logsigmoid(2.0 * (evidence(maps, 1) - evidence(maps, 3)))
@@ -189,101 +189,120 @@ def test_margin_of_chosen_and_rejected(family):
     both_ways(family, method, batch, inputs, loop)
 
 
+def handed_over(shares, boxes, student):
+    """Attention on the boxes of a teacher's tokens, on those of a student: by the areas that both share."""
+    left, top, right, bottom = student.T
+    found = torch.zeros(len(student))
+    for share, (x1, y1, x2, y2) in zip(shares, boxes, strict=True):
+        width = torch.minimum(right, x2) - torch.maximum(left, x1)
+        height = torch.minimum(bottom, y2) - torch.maximum(top, y1)
+        areas = width.clamp(min=0) * height.clamp(min=0)
+        found += share * areas / areas.sum().clamp(min=1e-9)
+    return found / found.sum()
+
+
+STUDENT_HEADS = [(1, 2), (0, 1)]
+TEACHER_HEADS = [(0, 3), (1, 0)]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_distillation_from_other_image_tokens(family):
-    other = FAMILIES[1 - FAMILIES.index(family)]
     _, patches, inputs, rows = responses(family)
-    teacher, their_patches, theirs, _ = responses(other, seed=2)
     batch = response_batch(patches, inputs, rows, "image")
+    teacher, their_patches, theirs, _ = responses(FAMILIES[1 - FAMILIES.index(family)], seed=2)
     read = response_batch(their_patches, theirs, rows, "image")
-    ours = [(1, 2), (0, 1)]
-    taught = [(0, 3), (1, 0)]
-    passed = {key: value for key, value in theirs.items() if key != "labels"}
-    reader = AttentionDistillation(taught)
+    reader = AttentionDistillation(TEACHER_HEADS)
     reader.prepare(teacher)
     with torch.no_grad():
-        seen = teacher(**passed, **reader.forward_kwargs(read))
-        batch[TEACHER] = reader.hand_over(seen, read, batch)
-        lower = batch["region_candidate_mask"] & (batch["region_boxes"][..., 1] >= 0.5)
-        part = reader.hand_over(seen, read, {**batch, "region_candidate_mask": lower}).sum(-1)
-    torch.testing.assert_close(part, torch.ones_like(part))  # a student that shows less
-    teacher.set_attn_implementation("eager")
-    with torch.no_grad():
-        old = teacher(**passed, output_attentions=True).attentions
+        outputs = teacher(**theirs, **reader.forward_kwargs(read))
+        batch[TEACHER] = reader.hand_over(outputs, read, batch)
+        teacher.set_attn_implementation("eager")
+        old = teacher(**theirs, output_attentions=True).attentions
+    lower = batch["region_candidate_mask"] & (batch["region_boxes"][..., 1] >= 0.5)  # a student that shows less
+    part = reader.hand_over(outputs, read, {**batch, "region_candidate_mask": lower}).sum(-1)
+    torch.testing.assert_close(part, torch.ones_like(part))
 
-    def looks(maps, b, places, given, head):
-        columns = given["region_positions"][b]
-        rows_of = [over_image(maps[head[0]], b, row, columns[columns >= 0])[head[1]] for row in places[b]]
-        return sum(rows_of) / len(rows_of)
+    def mean_row(maps, b, layer, head, given, places):
+        columns = image_places(given, b)
+        found = [over_image(maps[layer], b, row, columns)[head] for row in places]
+        return torch.stack(found).mean(0)
 
     def loop(maps):
         losses = []
         for b in range(4):
-            for mine, wise in zip(ours, taught, strict=True):
-                told = [0.0] * int((batch["region_positions"][b] >= 0).sum())
-                for share, box in zip(
-                    looks(old, b, answer_places(theirs), read, wise), read["region_boxes"][b].tolist(), strict=False
-                ):
-                    areas = [
-                        max(0.0, min(box[2], x2) - max(box[0], x1)) * max(0.0, min(box[3], y2) - max(box[1], y1))
-                        for x1, y1, x2, y2 in batch["region_boxes"][b].tolist()[: len(told)]
-                    ]
-                    told = [
-                        each + float(share) * area / (sum(areas) or 1) for each, area in zip(told, areas, strict=True)
-                    ]
-                told = [each / sum(told) for each in told]
-                losses.append(kl(told, looks(maps, b, answer_places(inputs), batch, mine)))
-        return sum(losses) / len(losses)
+            boxes = read["region_boxes"][b][: len(image_places(read, b))]
+            student = batch["region_boxes"][b][: len(image_places(batch, b))]
+            for ours, taught in zip(STUDENT_HEADS, TEACHER_HEADS, strict=True):
+                shares = mean_row(old, b, *taught, read, answer_places(theirs, b))
+                target = handed_over(shares, boxes, student)
+                losses.append(kl(target, mean_row(maps, b, *ours, batch, answer_places(inputs, b))))
+        return torch.stack(losses).mean()
 
-    method = AttentionDistillation(ours)
-    both_ways(family, method, batch, inputs, loop)
-    unseen = {**batch, TEACHER: batch[TEACHER].index_fill(0, torch.tensor([1]), 0.0)}  # it saw no image there
-    method.prepare(model := responses(family)[0])
-    passed = {key: value for key, value in inputs.items() if key != "labels"}
-    assert int(method.losses(model(**passed, **method.forward_kwargs(unseen)), unseen)["text_to_region"][1]) == 3
-    few = AttentionDistillation(ours[:1])
-    few.prepare(model := responses(family)[0])
+    both_ways(family, AttentionDistillation(STUDENT_HEADS), batch, inputs, loop)
+
+
+def test_a_teacher_that_saw_no_image_and_one_of_other_heads():
+    model, patches, inputs, rows = responses("llava")
+    batch = response_batch(patches, inputs, rows, "image")
+    method = AttentionDistillation(STUDENT_HEADS)
+    method.prepare(model)
+    outputs = model(**inputs, **method.forward_kwargs(batch))
+    batch[TEACHER] = method.hand_over(outputs, batch, batch).detach()
+    batch[TEACHER][1] = 0.0  # it saw no image there
+    assert method.losses(outputs, batch)["text_to_region"][1] == 3
+    few = AttentionDistillation(STUDENT_HEADS[:1])
+    few.prepare(model)
     with pytest.raises(ValueError, match="2 heads"):
-        few.losses(model(**passed, **few.forward_kwargs(batch)), batch)
+        few.losses(model(**inputs, **few.forward_kwargs(batch)), batch)
 
 
 def test_a_token_hands_its_attention_to_tokens_of_its_image():
     """By shared areas: half to the second, a fourth to the third; the first has another image, the last no place."""
     boxes = torch.tensor([[0, 0, 1, 1], [0, 0, 0.5, 1], [0.5, 0, 1.0, 0.5], [0.5, 0.5, 1, 1.0]])
-    student = {"region_boxes": boxes[None], "region_image": torch.tensor([[0, 1, 1, 1]])}
-    student["region_candidate_mask"] = torch.tensor([[True, True, True, False]])
-    teacher = {"region_boxes": boxes[None, :1].repeat(1, 2, 1), "region_image": torch.ones(1, 2, dtype=torch.long)}
-    teacher["region_candidate_mask"] = torch.tensor([[True, False]])
-    found = shared_areas(teacher, student)[0].tolist()
-    assert found == [pytest.approx([0, 2 / 3, 1 / 3, 0]), [0, 0, 0, 0]]
+    student = {
+        "region_boxes": boxes[None],
+        "region_image": torch.tensor([[0, 1, 1, 1]]),
+        "region_candidate_mask": torch.tensor([[True, True, True, False]]),
+    }
+    teacher = {
+        "region_boxes": boxes[None, [0, 0]],
+        "region_image": torch.tensor([[1, 1]]),
+        "region_candidate_mask": torch.tensor([[True, False]]),
+    }
+    expected = torch.tensor([[[0, 2 / 3, 1 / 3, 0], [0, 0, 0, 0]]])
+    torch.testing.assert_close(shared_areas(teacher, student), expected)
 
 
 def test_long_responses_are_thinned_evenly():
     wanted = torch.zeros(3, 40, dtype=torch.bool)
-    wanted[0, 4:38] = wanted[1, 7:10] = True
-    found = response_rows(wanted, 5)
-    assert found[1].tolist() == [7, 8, 9, -1, -1]
-    assert found[2].tolist() == [-1] * 5
-    steps = found[0].diff()
-    assert found[0, 0] - 4 == 37 - found[0, -1]
-    assert steps.min() >= 6
-    assert steps.max() <= 7
+    wanted[0, 4:38] = True
+    wanted[1, 7:10] = True
+    long, short, none = response_rows(wanted, 5)
+    assert none.tolist() == [-1] * 5
+    assert short.tolist() == [7, 8, 9, -1, -1]
+    assert long[0] - 4 == 37 - long[-1]
+    assert set(long.diff().tolist()) <= {6, 7}
     assert response_rows(wanted, None)[0, :34].tolist() == list(range(4, 38))
+
+
+@pytest.mark.parametrize(
+    ("number", "change", "words"),
+    [(0, {"phrases": [{"bbox": [0, 0, 1, 1]}]}, "'bbox'"), (1, {"image": None}, "row 1 of the batch")],
+)
+def test_wrong_rows(number, change, words):
+    _, patches, inputs, rows = responses("llava")
+    rows[number] |= change
+    with pytest.raises(ValueError, match=words):
+        response_batch(patches, inputs, rows)
 
 
 def test_wrong_batches():
     model, patches, inputs, rows = responses("llava")
-    with pytest.raises(ValueError, match="'bbox'"):
-        response_batch(patches, inputs, [{**rows[0], "phrases": [{"bbox": [0, 0, 1, 1]}]}, *rows[1:]])
-    with pytest.raises(ValueError, match="row 1 of the batch"):
-        response_batch(patches, inputs, [rows[0], {**rows[1], "image": None}, *rows[2:]])
-    method = AttentionMargin()
-    batch = response_batch(patches, inputs, rows)
+    batch = response_batch(patches, inputs, rows, "sequence")
     with pytest.raises(ValueError, match="pairs"):
-        method.counts({key: value[:3] for key, value in batch.items()})
+        AttentionMargin().counts({key: value[:3] for key, value in batch.items()})
     method = EarlierAttention()
     method.prepare(model)
-    batch = response_batch(patches, inputs, rows, "sequence")
-    passed = {key: value for key, value in inputs.items() if key != "labels"}
+    outputs = model(**inputs, **method.forward_kwargs(batch))
     with pytest.raises(ValueError, match="advantages"):
-        method.losses(model(**passed, **method.forward_kwargs(batch)), batch)
+        method.losses(outputs, batch)
