@@ -36,8 +36,12 @@ RELATIONS = {
     "next_to": ("next to", "beside", "near", "close to"),
 }
 # Adjectives that leave one shape of a family.
-ROUND = {("round", "solid"): "ball", ("round", "figure"): "ring", ("pointed", "solid"): "cone"}
-ROUND[("pointed", "figure")] = "star"
+SHAPE_OF_PAIR = {
+    ("round", "solid"): "ball",
+    ("round", "figure"): "ring",
+    ("pointed", "solid"): "cone",
+    ("pointed", "figure"): "star",
+}
 OTHER = """a an the one two three both several some pair couple group of with small little tiny medium large big huge
 plain smooth striped stripes dotted dots spotted spots patterned reddish bluish colorful round pointed solid solids
 figure figures object objects thing things item items shape shapes"""
@@ -47,7 +51,7 @@ COLOUR_OF = {word: colour for colour, words in COLOURS.items() for word in words
 SHAPE_OF = {word: shape for shape, words in SHAPES.items() for word in words.split()}
 ABOUT_THINGS = {*COLOUR_OF, *SHAPE_OF, *OTHER.split()}
 HEADS = {*SHAPE_OF, *NOUNS.split()}
-SPOKEN = sorted(((words, name) for name, listed in RELATIONS.items() for words in listed), key=lambda p: -len(p[0]))
+RELATION_OF = {words: relation for relation, listed in RELATIONS.items() for words in listed}
 
 
 def named(text):
@@ -68,15 +72,15 @@ def named_with_answer(question, answer):
 def _words(text):
     text = re.sub(r"([,.?])", r" \1 ", text.lower())
     text = text.replace("each other", "eachother").replace("can be seen", "is seen").replace("you can see", "you see")
-    for words, relation in SPOKEN:
-        text = re.sub(rf"\b{words}\b", relation, text)
-    return " ".join(text.split())
+    for words in sorted(RELATION_OF, key=len, reverse=True):
+        text = re.sub(rf"\b{words}\b", RELATION_OF[words], text)
+    return text.split()
 
 
 def _pieces(text):
     """Runs of words about one thing, as lists, and the other words; pronouns are replaced by their things."""
     pieces = []
-    for word in _words(text).split():
+    for word in _words(text):
         if word not in ABOUT_THINGS:
             pieces.append(word)
         elif pieces and isinstance(pieces[-1], list):
@@ -101,16 +105,19 @@ def _resolved(pieces):
 
 
 def _shapes(piece):
-    narrow = {SHAPE_OF[word] for word in piece if word in SHAPE_OF}
     singular = {word.rstrip("s") for word in piece}
-    return narrow | {shape for words, shape in ROUND.items() if set(words) <= singular}
+    shapes = {SHAPE_OF[word] for word in piece if word in SHAPE_OF}
+    return shapes | {shape for words, shape in SHAPE_OF_PAIR.items() if set(words) <= singular}
 
 
 def _named(pieces):
     pairs = set()
-    for before, piece in zip([None, *pieces], pieces, strict=False):
+    before = None
+    for piece in pieces:
         if isinstance(piece, list):
-            pairs |= set(product({COLOUR_OF[word] for word in piece if word in COLOUR_OF}, _shapes(piece)))
+            colours = {COLOUR_OF[word] for word in piece if word in COLOUR_OF}
+            pairs.update(product(colours, _shapes(piece)))
             if isinstance(before, str) and before in RELATIONS:
-                pairs |= {(before, shape) for shape in _shapes(piece)}
+                pairs.update((before, shape) for shape in _shapes(piece))
+        before = piece
     return pairs

@@ -1,138 +1,91 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """How hard drawn scenes are: classes, chance, ambiguity, false captions, linear readability of features."""
 
-import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
 
 import numpy as np
 
 from grounded_attention.dataset_scripts.builders.vgp_pairs import nearest_negatives
-from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds, needs_context
-from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers
-from grounded_attention.dataset_scripts.scenes.world import (
-    COLOURS,
-    SHAPES,
-    SceneObject,
-)
+from grounded_attention.dataset_scripts.scenes.world import COLOURS, SHAPES
 from grounded_attention.dataset_scripts.scenes.writers import phrase_pairs
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-Figures = dict[str, float]
-MOST_REGIONS_TO_DECODE = 6000
+
+def shares_of_pairs(records):
+    """Shares of the five classes of phrase pairs."""
+    counts = Counter(row[5] for record in records for row in phrase_pairs(record))
+    return [count / counts.total() for count in counts.values()]
 
 
-def scene_numbers(folder):
-    """Name -> number, for a folder that `write_scenes` wrote; the scenes are made again from its seed."""
-    made = json.loads((folder / "scenes.json").read_text())
-    seed = made["seed"]
-    images = made["images"]
-    records = [scene_record(seed, number, images) for number in range(images)]
-    table = RegionTable.open(folder / "regions")
-    return {
-        **language_figures(records),
-        **label_figures(records),
-        **grounding_figures(records, table),
-        **negative_figures(records, table, split_numbers(seed, images)),
-        **feature_figures(records, table),
-    }
+def share_that_needs_its_sentence(records):
+    """How often a phrase that means objects is ambiguous alone."""
+    ambiguous = [needs_context(record.scene, phrase) for record in records for phrase in _grounded(record)]
+    return np.mean(ambiguous)
 
 
-def language_figures(records):
-    """How often a phrase is ambiguous without its sentence, and a thing is in several captions."""
-    mentions = [(record.scene, mention) for record in records for mention in _mentions(record)]
-    grounded = [(scene, mention) for scene, mention in mentions if mention.members]
-    captions_of: dict[tuple[str, int], set[int]] = defaultdict(set)
+def share_of_chains_in_several_captions(records):
+    captions_of = defaultdict(set)
     for record in records:
         chains = record.chains()
         for index, caption in enumerate(record.related_captions):
             for mention in caption.mentions:
                 if mention.entity:
                     captions_of[record.image_id, chains[mention.entity]].add(index)
-    return {
-        "grounded phrases that need their sentence": _mean(needs_context(scene, m) for scene, m in grounded),
-        "chains in two captions or more": _mean(len(captions) > 1 for captions in captions_of.values()),
-    }
+    return np.mean([len(captions) > 1 for captions in captions_of.values()])
 
 
-def label_figures(records):
-    """Shares of the five classes of phrase pairs."""
-    counts = Counter(row[5] for record in records for row in phrase_pairs(record))
-    return {f"pairs: {name}": count / counts.total() for name, count in counts.items()}
-
-
-def grounding_figures(records, table):
+def chance_of_a_grounded_phrase(records, table):
     """How often a random region is right (intersection over union of at least 0.5)."""
     chances = []
     for record in records:
-        right = _object_overlaps(record.scene, table[record.image_id]) >= IOU_THRESHOLD
-        for mention in _mentions(record):
-            if mention.members:
-                chances.append(right[:, sorted(mention.members)].any(axis=1).mean())
-    return {"chance of a grounded phrase": _mean(chances)}
+        right = _overlaps(record, table) >= IOU_THRESHOLD
+        for phrase in _grounded(record):
+            chances.append(right[:, sorted(phrase.members)].any(axis=1).mean())
+    return np.mean(chances)
 
 
-def negative_figures(records, table, splits):
+def share_of_false_captions(records, table, splits):
     """How often a caption is false for the nearest image of its split."""
-    nearest: dict[str, str] = {}
-    for numbers in splits.values():
-        nearest |= nearest_negatives([records[number].image_id for number in numbers], table)
     by_id = {record.image_id: record for record in records}
-    false = _mean(
-        not caption_holds(by_id[one].scene, caption)
-        for one, other in nearest.items()
-        for caption in by_id[other].related_captions
-    )
-    return {"captions false of the nearest image": false}
+    false = []
+    for numbers in splits.values():
+        ids = [records[number].image_id for number in numbers]
+        for image_id, nearest in nearest_negatives(ids, table).items():
+            for caption in by_id[nearest].related_captions:
+                false.append(not caption_holds(by_id[image_id].scene, caption))
+    return np.mean(false)
 
 
-def feature_figures(records, table):
-    """Accuracy of a ridge regression on a fifth of the regions that show an object; any name that fits is right."""
-    rows: list[tuple[np.ndarray, SceneObject]] = []
+def linear_accuracies(records, table):
+    """Of colour and of shape, by least squares on regions that show an object; any name that fits is right."""
+    features = []
+    looks = []
     for record in records:
-        regions = table[record.image_id]
-        overlap = _object_overlaps(record.scene, regions)
+        overlap = _overlaps(record, table)
         for region in np.flatnonzero(overlap.max(axis=1) >= IOU_THRESHOLD):
-            rows.append((regions.features[region], record.scene.objects[overlap[region].argmax()]))
-        if len(rows) >= MOST_REGIONS_TO_DECODE:
-            break
-    features = np.stack([feature for feature, _ in rows]).astype(np.float32)
-    objects = [item for _, item in rows]
-    names: dict[str, tuple[Callable[[SceneObject], tuple[str, ...]], tuple[str, ...]]] = {
-        "colour": (lambda item: item.colours, COLOURS),
-        "shape": (lambda item: item.shapes, SHAPES),
-    }
-    return {
-        f"linear classifier: {name}": _decoded(features, [of(item) for item in objects], values)
-        for name, (of, values) in names.items()
-    }
+            item = record.scene.objects[overlap[region].argmax()]
+            features.append([*table[record.image_id].features[region], 1])
+            looks.append([name in (*item.colours, *item.shapes) for name in (*COLOURS, *SHAPES)])
+    features = np.array(features, np.float32)
+    looks = np.array(looks, np.float32)
+    cut = len(features) * 4 // 5  # a fifth is held out
+    weights, *_ = np.linalg.lstsq(features[:cut], looks[:cut], rcond=None)
+    accuracies = []
+    for columns in (slice(len(COLOURS)), slice(len(COLOURS), None)):
+        best = (features[cut:] @ weights[:, columns]).argmax(axis=1)
+        accuracies.append(looks[cut:, columns][np.arange(len(best)), best].mean())
+    return accuracies
 
 
-def _decoded(features, fitting, names, ridge=300):
-    """Share of held-out rows whose predicted name fits, for a ridge regression."""
-    targets = np.array([[(name in fit) / len(fit) for name in names] for fit in fitting], dtype=np.float32)
-    cut = len(features) * 4 // 5
-    mean = features[:cut].mean(axis=0)
-    spread = features[:cut].std(axis=0) + 1e-3
-    scaled = (features - mean) / spread
-    gram = scaled[:cut].T @ scaled[:cut] + ridge * np.eye(scaled.shape[1], dtype=np.float32)
-    weights = np.linalg.solve(gram, scaled[:cut].T @ (targets[:cut] - targets[:cut].mean(axis=0)))
-    best = (scaled[cut:] @ weights + targets[:cut].mean(axis=0)).argmax(axis=1)
-    return _mean(names[column] in fit for column, fit in zip(best, fitting[cut:], strict=True))
-
-
-def _object_overlaps(scene, regions):
+def _overlaps(record, table):
     """Intersection over union of regions and objects: (regions, objects)."""
+    regions = table[record.image_id]
     size = np.array([regions.width, regions.height] * 2, dtype=np.float32)
-    return box_iou(regions.boxes * size, np.array([shapes.box(item) for item in scene.objects]))
+    return box_iou(regions.boxes * size, np.array([shapes.box(item) for item in record.scene.objects]))
 
 
-def _mentions(record):
-    """The phrases of the related captions that refer to an entity."""
-    return [mention for caption in record.related_captions for mention in caption.mentions if mention.entity]
-
-
-def _mean(values):
-    return float(np.mean(list(values)))  # type: ignore[call-overload]
+def _grounded(record):
+    """The phrases of the related captions that mean objects."""
+    return [phrase for caption in record.related_captions for phrase in caption.mentions if phrase.members]

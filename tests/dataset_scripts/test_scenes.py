@@ -11,17 +11,20 @@ from defusedxml.ElementTree import parse
 from PIL import Image
 
 from grounded_attention.commands.draw_scenes import main
+from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities, parse_annotation
+from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
-from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
+from grounded_attention.dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMENT, scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
+from grounded_attention.dataset_scripts.scenes.records import split_numbers, write_once
 from grounded_attention.dataset_scripts.scenes.writers import annotation
-from tests.dataset_scripts.scene_numbers import scene_numbers
+from tests.dataset_scripts import scene_numbers
 
 IMAGES = 60
 SEED = 5
@@ -35,44 +38,66 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def rows(folder, tmp_path_factory):
-    builder = Flickr30kEntities(data_dir=str(folder), cache_dir=str(tmp_path_factory.mktemp("cache")))
-    builder.download_and_prepare()
-    return {split: list(data) for split, data in builder.as_dataset().items()}
+def build(folder, tmp_path_factory):
+    """Builds a data set of the folder, or of a file in it; gives the builder and all rows by split."""
+
+    def build(builder_class, file="", **options):
+        cache = str(tmp_path_factory.mktemp("cache"))
+        builder = builder_class(data_dir=str(folder / file), cache_dir=cache, **options)
+        builder.download_and_prepare()
+        return builder, {split: list(data) for split, data in builder.as_dataset().items()}
+
+    return build
 
 
 @pytest.fixture(scope="module")
-def vgp(folder, tmp_path_factory):
-    cache = str(tmp_path_factory.mktemp("cache"))
-    builder = VGP(data_dir=str(folder), cache_dir=cache, regions=str(folder / "regions"))
-    builder.download_and_prepare()
-    return builder
+def splits(build):
+    return build(Flickr30kEntities)[1]
+
+
+@pytest.fixture(scope="module")
+def rows(splits):
+    return [row for data in splits.values() for row in data]
+
+
+@pytest.fixture(scope="module")
+def records():
+    return [scene_record(SEED, number, IMAGES) for number in range(IMAGES)]
+
+
+@pytest.fixture(scope="module")
+def by_id(records):
+    return {record.image_id: record for record in records}
+
+
+@pytest.fixture(scope="module")
+def annotated(folder):
+    """The objects of the files of annotations."""
+    paths = (folder / "flickr30k_entities" / "Annotations").iterdir()
+    return [item for path in paths for item in parse(path).iter("object")]
 
 
 def files_of(root):
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def records_by_id():
-    records = (scene_record(SEED, number, IMAGES) for number in range(IMAGES))
-    return {record.image_id: record for record in records}
-
-
 def test_same_seed_same_bytes_with_any_number_of_processes(tmp_path):
     write_scenes(tmp_path / "one", 6, 11)
     write_scenes(tmp_path / "two", 6, 11, num_proc=2)
     write_scenes(tmp_path / "other", 6, 12)
-    one, two, other = (files_of(tmp_path / name) for name in ("one", "two", "other"))
-    assert one == two
+    one = files_of(tmp_path / "one")
+    other = files_of(tmp_path / "other")
+    assert one == files_of(tmp_path / "two")
     assert set(one) == set(other)
-    assert all(one[name] != other[name] for name in one if name.endswith(("jpg", "csv", "xml", "regions-00000.arrow")))
+    for name in one:
+        if name.endswith(("jpg", "csv", "xml", "regions-00000.arrow")):
+            assert one[name] != other[name]
 
 
-def test_entities_have_the_boxes_of_the_description(rows):
-    records = records_by_id()
+def test_entities_have_the_boxes_of_the_description(rows, by_id):
     several = 0
-    for row in (row for data in rows.values() for row in data):
-        record = records[row["image_id"]]
+    for row in rows:
+        record = by_id[row["image_id"]]
         size = np.array([row["width"], row["height"]] * 2)
         own = [phrase for phrase in row["phrases"] if row["related"][phrase["sentence"]]]
         boxes = {phrase["entity"]: np.array(phrase["boxes"]).reshape(-1, 4) * size for phrase in own}
@@ -83,16 +108,18 @@ def test_entities_have_the_boxes_of_the_description(rows):
             np.testing.assert_allclose(boxes[str(chain)], np.reshape(expected, (-1, 4)), atol=2.01)
         assert len(boxes.keys() - {"0"}) == len(record.chains())
     assert several > 5
-    assert [len({row["image_id"] for row in data}) for data in rows.values()] == [48, 6, 6]
+
+
+def test_a_tenth_of_the_images_is_for_validation_and_for_test(splits):
+    assert [len({row["image_id"] for row in data}) for data in splits.values()] == [48, 6, 6]
 
 
 @pytest.mark.parametrize("corner", [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
-def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner):
-    record = scene_record(SEED, 3, IMAGES)
+def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, records, corner):
+    record = records[3]
     scene = record.scene
-    x = corner[0] * scene.width
-    y = corner[1] * scene.height
-    moved = replace(scene, objects=tuple(replace(item, x=x, y=y, tilt=-10.0) for item in scene.objects))
+    place = {"x": corner[0] * scene.width, "y": corner[1] * scene.height}
+    moved = replace(scene, objects=tuple(replace(item, tilt=-10.0, **place) for item in scene.objects))
     path = tmp_path / "1.xml"
     path.write_text(annotation(replace(record, scene=moved)))
     width, height, chains = parse_annotation(path)
@@ -103,62 +130,64 @@ def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner)
     assert (boxes[:, :2] < boxes[:, 2:]).all()
 
 
-def test_entities_without_boxes_and_objects_with_several_names(rows, folder):
-    paths = [*(folder / "flickr30k_entities" / "Annotations").iterdir()]
-    annotations = [*map(parse, paths)]
-    flags = {
-        (item.findtext("scene"), item.findtext("nobndbox"), item.find("bndbox") is None)
-        for annotation in annotations
-        for item in annotation.iter("object")
-    }
+def test_entities_without_boxes(annotated, rows):
+    flags = {(item.findtext("scene"), item.findtext("nobndbox"), item.find("bndbox") is None) for item in annotated}
     assert {("1", "1", True), ("0", "1", True)} < flags
-    names = [len(item.findall("name")) for annotation in annotations for item in annotation.iter("object")]
-    assert max(names) > 1
-    tags = [tag for data in rows.values() for row in data for tag in row["phrases"]]
-    assert any(tag["entity"] == "0" and tag["types"] == ["notvisual"] for tag in tags)
-    assert {len(tag["types"]) for tag in tags} == {1, 2}
+    phrases = [phrase for row in rows for phrase in row["phrases"]]
+    assert any(phrase["entity"] == "0" and phrase["types"] == ["notvisual"] for phrase in phrases)
+    assert {len(phrase["types"]) for phrase in phrases} == {1, 2}
 
 
-def test_captions_read_back_as_written(rows):
-    records = records_by_id()
-    for row in (row for data in rows.values() for row in data):
-        record = records[row["image_id"]]
-        assert [text.lower() for text in row["captions"]] == [f"{c.text} ." for c in record.captions]
-        assert all(text[0].isupper() for text in row["captions"])
-        for tag in row["phrases"]:
-            assert row["captions"][tag["sentence"]][tag["start"] : tag["end"]] == tag["text"]
+def test_objects_may_have_several_names(annotated):
+    assert max(len(item.findall("name")) for item in annotated) > 1
 
 
-def test_unrelated_captions_are_listed_and_false(rows, folder):
+def test_captions_read_back_as_written(rows, by_id):
+    for row in rows:
+        captions = by_id[row["image_id"]].captions
+        assert row["captions"] == [caption.written()[0] for caption in captions]
+        assert [text.lower() for text in row["captions"]] == [f"{caption.text} ." for caption in captions]
+        for phrase in row["phrases"]:
+            text = row["captions"][phrase["sentence"]]
+            assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+
+
+def test_unrelated_captions_are_listed_and_false(rows, records, folder):
     listed = (folder / "flickr30k_entities" / "UNRELATED_CAPTIONS").read_text()
     assert listed.startswith("#")
     assert not listed.endswith("\n")
-    records = [record for record in records_by_id().values() if record.unrelated is not None]
-    assert records
-    assert len(listed.split("\n")) == 1 + len(records)
-    by_id = {row["image_id"]: row for data in rows.values() for row in data}
-    for record in records:
-        assert by_id[record.image_id]["related"] == [index != record.unrelated for index in range(5)]
-        assert not caption_holds(record.scene, record.captions[record.unrelated])
+    strangers = {record.image_id: record for record in records if record.unrelated is not None}
+    assert strangers
+    assert len(listed.split("\n")) == 1 + len(strangers)
+    for row in rows:
+        if record := strangers.get(row["image_id"]):
+            assert row["related"] == [index != record.unrelated for index in range(5)]
+            assert not caption_holds(record.scene, record.captions[record.unrelated])
 
 
-def test_pair_files_hold_one_label_a_pair_and_no_trivial_pair(folder):
-    for path in (folder / "vgp").iterdir():
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        pairs = {(row["image"], frozenset((row["original_phrase1"], row["original_phrase2"]))) for row in rows}
-        assert len(pairs) == len(rows) > 50
-        assert all(row["phrase1"] != row["phrase2"] for row in rows)
-        names = ("Alternation", "Entailment1", "Entailment2", "Equivalence", "Independence")
-        assert all(names.index(row["original_label"]) == int(row["type_label"]) for row in rows)
+LABELS = ("Alternation", "Entailment1", "Entailment2", "Equivalence", "Independence")
 
 
-def test_vgp_builder_joins_every_row_with_labels_by_meaning(vgp):
-    assert all(part["rows_joined"] == part["rows"] for part in vgp.report.values())
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_pair_files_hold_one_label_a_pair_and_no_trivial_pair(folder, split):
+    with (folder / "vgp" / f"{split}_data.csv").open(newline="") as file:
+        pairs = list(csv.DictReader(file))
+    different = {(row["image"], frozenset((row["original_phrase1"], row["original_phrase2"]))) for row in pairs}
+    assert len(different) == len(pairs) > 50
+    for row in pairs:
+        assert row["phrase1"] != row["phrase2"]
+        assert LABELS.index(row["original_label"]) == int(row["type_label"])
+
+
+def test_vgp_builder_joins_every_row_with_labels_by_meaning(build, folder):
+    vgp, splits = build(VGP, regions=str(folder / "regions"))
+    for part in vgp.report.values():
+        assert part["rows_joined"] == part["rows"]
     labels = set()
-    for row in (row for data in vgp.as_dataset().values() for row in data):
+    for row in (row for data in splits.values() for row in data):
         for pair in row["phrase_pairs"]:
-            first, second = (row["phrases"][pair[name]] for name in ("phrase1", "phrase2"))
+            first = row["phrases"][pair["phrase1"]]
+            second = row["phrases"][pair["phrase2"]]
             assert first["entity"] == second["entity"]
             assert relation_between(meaning_of(first["text"]), meaning_of(second["text"])) == pair["label"]
             labels.add(pair["label"])
@@ -178,15 +207,57 @@ def test_regions_are_those_of_the_stored_image(folder):
     assert np.abs(again - regions.features.astype(np.float32)).mean() < 1e-3
 
 
-def test_scenes_are_as_hard_as_they_should_be(folder):
-    figures = scene_numbers(folder)
-    assert figures["chance of a grounded phrase"] <= 0.15
-    assert 0.12 <= figures["grounded phrases that need their sentence"] <= 0.28
-    assert figures["captions false of the nearest image"] >= 0.96
-    assert figures["chains in two captions or more"] >= 0.85
-    assert min(value for name, value in figures.items() if name.startswith("pairs: ")) >= 0.08
-    assert figures["linear classifier: colour"] > 0.85
-    assert figures["linear classifier: shape"] > 0.75
+def test_scenes_are_as_hard_as_they_should_be(folder, records):
+    table = RegionTable.open(folder / "regions")
+    shares = scene_numbers.shares_of_pairs(records)
+    assert len(shares) == 5
+    assert min(shares) >= 0.08
+    assert scene_numbers.chance_of_a_grounded_phrase(records, table) <= 0.15
+    assert 0.12 <= scene_numbers.share_that_needs_its_sentence(records) <= 0.28
+    assert scene_numbers.share_of_false_captions(records, table, split_numbers(SEED, IMAGES)) >= 0.96
+    assert scene_numbers.share_of_chains_in_several_captions(records) >= 0.85
+    colour, shape = scene_numbers.linear_accuracies(records, table)
+    assert colour > 0.85
+    assert shape > 0.75
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [("official", {"train", "validation"}), ("karpathy", {"train", "validation", "test"})],
+)
+def test_coco_has_the_related_captions_of_the_same_images(build, folder, splits, config, names):
+    coco = build(CocoCaptions, config_name=config)[1]
+    assert set(coco) == names
+    ids = []
+    for split, data in coco.items():
+        own = {row["image_id"]: np.array(row["captions"])[row["related"]].tolist() for row in splits[split]}
+        assert {row["image_id"]: row["captions"] for row in data} == own
+        for row in data:
+            assert (folder / "flickr30k-images" / row["file_name"]).is_file()
+            ids += row["caption_ids"]
+    assert len(set(ids)) == len(ids)
+
+
+def test_ids_and_sizes_of_coco_are_those_of_the_regions(build, folder):
+    table = RegionTable.open(folder / "regions")
+    for row in build(CocoCaptions, image_id_format="file_stem")[1]["train"]:
+        regions = table[row["image_id"]]
+        assert row["file_name"] == f"{row['image_id']}.jpg"
+        assert (row["width"], row["height"]) == (regions.width, regions.height)
+
+
+def test_corpus_is_in_the_language_of_the_captions_and_about_other_scenes(folder, build, rows):
+    sentences = [row["text"] for row in build(TextCorpus, "corpus.txt")[1]["train"]]
+    documents = -(-IMAGES // IMAGES_PER_DOCUMENT)
+    assert len(sentences) == 5 * documents
+    words = " ".join(sentences).lower().split()
+    assert set(words) <= set((folder / "vocab.txt").read_text().split("\n"))
+    captions = {caption for row in rows for caption in row["captions"]}
+    assert len(captions & set(sentences)) <= 1, "the corpus repeats captions"
+    for sentence in sentences:
+        assert sentence[0].isupper()
+        assert sentence.endswith(" .")
+    assert (folder / "corpus.txt").read_text().count("\n\n") == documents - 1, "a blank line between two scenes"
 
 
 def test_finished_scenes_stay_and_incomplete_ones_are_replaced(tmp_path):
@@ -222,3 +293,15 @@ def test_command_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("error: images is too small: found 2, expected at least 5")
     assert error.count("\n") == 1
+
+
+def test_a_link_in_the_folder_of_scenes_is_refused(tmp_path):
+    root = tmp_path / "scenes"
+    precious = tmp_path / "precious"
+    write_once(root, {"seed": 1}, False, dict)
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work")
+    (root / "vqa").symlink_to(precious)
+    with pytest.raises(ValueError, match=f"{root / 'vqa'}: a symbolic link to {precious}"):
+        write_once(root, {"seed": 2}, True, dict)
+    assert (precious / "thesis.tex").read_text() == "years of work"

@@ -2,7 +2,7 @@
 """Referring expressions and questions of the scenes, read back by the builders of the real data and judged again."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import product
 
 import numpy as np
@@ -45,21 +45,44 @@ def expressions(folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def referring(expressions):
+    return [row for rows in expressions.values() for row in rows]
+
+
+@pytest.fixture(scope="module")
 def questions(folder, tmp_path_factory):
     return built(VQAv2, folder, tmp_path_factory)
 
 
+@pytest.fixture(scope="module")
+def answered(questions):
+    return questions["train"] + questions["validation"]
+
+
+@pytest.fixture(scope="module")
 def records():
     return {image_id(number): scene_record(0, number, IMAGES) for number in range(IMAGES)}
 
 
+RELATION_OF = {words: relation for relation, listed in RELATION_WORDS.items() for words in listed}
+
+
+def only_number(scene, phrase):
+    """The number of the only object that a phrase may mean."""
+    [[number]] = referents(scene, meaning_of(phrase))
+    return number
+
+
+def only_object(scene, phrase):
+    return scene.objects[only_number(scene, phrase)]
+
+
 def split_relation(text):
     """A phrase, or a phrase, a relation and another phrase."""
-    words = sorted(((w, r) for r, listed in RELATION_WORDS.items() for w in listed), key=lambda pair: -len(pair[0]))
-    for spoken, relation in words:
-        first, found, second = f" {text} ".partition(f" {spoken} ")
+    for words in sorted(RELATION_OF, key=len, reverse=True):
+        first, found, second = f" {text} ".partition(f" {words} ")
         if found:
-            return first.strip(), relation, second.strip()
+            return first.strip(), RELATION_OF[words], second.strip()
     return text, None, None
 
 
@@ -74,54 +97,60 @@ def singled_out(scene, text):
     return {way[0] for way in ways}
 
 
-def test_every_expression_means_its_object_and_no_other(expressions, folder):
-    scenes = records()
+def test_every_expression_means_its_object_and_no_other(referring, records, folder):
     relations = 0
-    rows = [row for split in expressions.values() for row in split]
-    refs = [ref.values for ref in read_refs(folder / "refcoco+" / "refs(unc).p")]
-    objects = {str(sentence["sent_id"]): ref["ann_id"] for ref in refs for sentence in ref["sentences"]}
-    for row in rows:
-        record = scenes[row["image_id"]]
-        [number] = {k for k in range(6) if objects[row["example_id"]] == 8 * record.number + k + 1}
+    objects = {}
+    for ref in read_refs(folder / "refcoco+" / "refs(unc).p"):
+        for sentence in ref.values["sentences"]:
+            objects[str(sentence["sent_id"])] = ref.values["ann_id"]
+    for row in referring:
+        record = records[row["image_id"]]
+        number = objects[row["example_id"]] - 8 * record.number - 1
         assert singled_out(record.scene, row["text"]) == {frozenset((number,))}, row["text"]
         relations += split_relation(row["text"])[1] is not None
-    assert 0.2 * len(rows) < relations < 0.8 * len(rows)
+    assert 0.2 * len(referring) < relations < 0.8 * len(referring)
 
 
-def test_gold_boxes_are_the_regions_of_the_ground_truth_table(expressions, folder):
+def test_gold_boxes_are_the_regions_of_the_ground_truth_table(referring, folder):
     table = RegionTable.open(folder / "regions_gt")
-    for row in (row for split in expressions.values() for row in split):
+    for row in referring:
         distance = np.abs(table[row["image_id"]].boxes - np.array(row["phrases"][0]["boxes"])).max(axis=1)
         assert distance.min() < 1e-3, "the box of the expression is one of the annotated objects'"
 
 
+def ids_of(rows):
+    return {row["image_id"] for row in rows}
+
+
 def test_splits_are_those_of_the_images(expressions, questions):
-    names = {split: {image_id(n) for n in numbers} for split, numbers in split_numbers(0, IMAGES).items()}
+    numbers = split_numbers(0, IMAGES)
     for rows in (expressions, questions):
-        assert {row["image_id"] for row in rows["train"]} <= names["train"]
-        assert {row["image_id"] for row in rows["validation"]} <= names["val"]
-    tests = [{row["image_id"] for row in expressions.get(split, [])} for split in ("testA", "testB")]
-    assert tests[0].isdisjoint(tests[1])
-    assert tests[0] | tests[1] <= names["test"]
-    assert {row["image_id"] for row in questions["test"]} <= names["test"]
+        assert ids_of(rows["train"]) <= set(map(image_id, numbers["train"]))
+        assert ids_of(rows["validation"]) <= set(map(image_id, numbers["val"]))
+    test = set(map(image_id, numbers["test"]))
+    first = ids_of(expressions.get("testA", []))
+    second = ids_of(expressions.get("testB", []))
+    assert first.isdisjoint(second)
+    assert first | second <= test
+    assert ids_of(questions["test"]) <= test
     assert all(row["answers"] == [] for row in questions["test"])
 
 
-def test_ten_humans_answer_and_mostly_agree(questions):
-    rows = questions["train"] + questions["validation"]
-    texts = {text for row in rows for text in (row["text"].replace("?", " ?"), *row["answers"])}
-    assert {word.lower() for text in texts for word in text.split()} <= {*WORDS}
-    assert {len(row["answers"]) for row in rows} == {HUMANS}
-    agreement = [Counter(row["answers"]).most_common(1)[0][1] for row in rows]
+def test_ten_humans_answer_and_mostly_agree(answered):
+    agreement = []
+    for row in answered:
+        words = " ".join([row["text"].replace("?", " ?"), *row["answers"]]).lower().split()
+        assert set(words) <= {*WORDS}
+        assert len(row["answers"]) == HUMANS
+        agreement.append(Counter(row["answers"]).most_common(1)[0][1])
     assert 0.6 < np.mean(agreement) / HUMANS < 0.97
     assert min(agreement) < 7, "nobody ever disagrees"
 
 
-def test_answers_follow_from_the_scene(questions):
-    scenes = records()
+def test_answers_follow_from_the_scene(answered, records):
     checked = 0
-    for row in questions["train"] + questions["validation"]:
-        scene = scenes[row["image_id"]].scene
+    for row in answered:
+        scene = records[row["image_id"]].scene
         question = row["text"].rstrip("?")
         most = Counter(row["answers"]).most_common(1)[0][0]
         if question.startswith("What kind of ground"):
@@ -130,9 +159,8 @@ def test_answers_follow_from_the_scene(questions):
             there = bool(referents(scene, meaning_of(question.removeprefix("Is there "))))
             assert most == ("yes" if there else "no"), question
         elif question.startswith("What color is "):
-            [members] = referents(scene, meaning_of(question.removeprefix("What color is ")))
-            [number] = members
-            assert {most.replace("grey", "gray")} & set(scene.objects[number].colours), question
+            item = only_object(scene, question.removeprefix("What color is "))
+            assert {most.replace("grey", "gray")} & set(item.colours), question
         else:
             continue
         checked += 1
@@ -145,45 +173,48 @@ def test_answers_follow_from_the_scene(questions):
 @pytest.fixture(scope="module")
 def probed():
     """The scenes of 300 images, which are not drawn."""
-    return {image_id(number): scene_record(0, number, 300) for number in range(300)}
+    return [scene_record(0, number, 300) for number in range(300)]
+
+
+@pytest.fixture(scope="module")
+def scenes(probed):
+    """File name of a picture -> its scene."""
+    return {f"{record.image_id}.jpg": record.scene for record in probed}
 
 
 def stands(scene, text, least=0.8):
     """Whether "a ball above a star" is true of the boxes of the only two such objects; `least` is the distance along
     the axis, in parts of that across it, since a cone's box is not around its middle."""
     first, relation, second = split_relation(text.lower().rstrip("."))
-    a, b = (
-        np.array(object_boxes(scene)[next(iter(way))]).reshape(2, 2).mean(0)
-        for [way] in (referents(scene, meaning_of(phrase)) for phrase in (first, second))
-    )
-    across, down = b - a
+    centres = np.reshape(object_boxes(scene), (-1, 2, 2)).mean(axis=1)
+    across, down = centres[only_number(scene, second)] - centres[only_number(scene, first)]
     sides = {"left_of": (across, down), "right_of": (-across, down), "above": (down, across), "below": (-down, across)}
     along, beside = sides[relation]
     return along > 0 and along >= least * abs(beside)
 
 
-def test_places_of_two_objects(probed):
-    rows = [*probes.options([*probed.values()])]
-    assert Counter(row["group"] for row in rows).keys() == {"left", "right", "above", "below"}
+def test_places_of_two_objects(probed, scenes):
+    rows = list(probes.options(probed))
+    assert {row["group"] for row in rows} == {"left", "right", "above", "below"}
     for row in rows:
-        scene, (right, *wrong) = probed[row["image"].removesuffix(".jpg")].scene, row["caption_options"]
+        scene = scenes[row["image"]]
+        right, *wrong = row["caption_options"]
         assert stands(scene, right)
-        assert not any(stands(scene, each, 1.25) for each in wrong)
+        for caption in wrong:
+            assert not stands(scene, caption, 1.25)
         assert len({right, *wrong}) == 4
-    sets = Counter(row["pair"] for row in rows)
     assert len({(row["pair"], row["group"]) for row in rows}) == len(rows)
-    assert max(sets.values()) == 4
+    assert max(Counter(row["pair"] for row in rows).values()) == 4
 
 
-def test_each_of_two_captions_is_true_of_one_image(probed):
-    rows = [*probes.pairs([*probed.values()])]
+def test_each_of_two_captions_is_true_of_one_image(probed, scenes):
+    rows = list(probes.pairs(probed))
     assert len(rows) > 20
     assert len({row["id"] for row in rows}) == len(rows)
     for row in rows:
         assert sorted(row["caption_0"].split()) == sorted(row["caption_1"].split())
         for image, caption in product((0, 1), repeat=2):
-            scene = probed[row[f"image_{image}"].removesuffix(".jpg")].scene
-            assert stands(scene, row[f"caption_{caption}"]) == (image == caption)
+            assert stands(scenes[row[f"image_{image}"]], row[f"caption_{caption}"]) == (image == caption)
 
 
 def judged(scene, text, kind):
@@ -194,43 +225,42 @@ def judged(scene, text, kind):
         shape = noun.removesuffix("es") if noun == "crosses" else noun.removesuffix("s")
         return sum(shape in item.shapes for item in scene.objects) == ("no", "one", "two", "three").index(number)
     if kind == "attribute-state":
-        [[number]] = referents(scene, meaning_of(" ".join(words[1:-1])))
-        return words[-1] in scene.objects[number].colours
-    phrase, relation, other = split_relation(" ".join(each for each in words if each != "is"))
-    [[first]], [[second]] = (referents(scene, meaning_of(each)) for each in (phrase, other))
-    return relation_holds(scene, relation, first, second)
+        return words[-1] in only_object(scene, " ".join(words[1:-1])).colours
+    words.remove("is")
+    first, relation, second = split_relation(" ".join(words))
+    return relation_holds(scene, relation, only_number(scene, first), only_number(scene, second))
 
 
 def test_statements_and_verdicts_are_as_true_as_they_say(probed):
-    found = Counter()
-    for record in probed.values():
+    truths = defaultdict(list)
+    for record in probed:
         for row in probes.statements(record, random.Random(record.number)):
             assert judged(record.scene, row["caption"], "relation") == bool(row["label"])
-            found["statement", row["label"]] += 1
+            truths["statement"].append(row["label"])
         for row in probes.verdicts(record, random.Random(record.number)):
             assert judged(record.scene, row["query"], row["type"]) == (row["truth"] == "yes")
-            found[row["type"], row["truth"]] += 1
-    pairs = [(kind, yes, no) for kind, yes in found for no in {1: [0], "yes": ["no"]}.get(yes, [])]
-    assert len(pairs) == 4
-    assert all(0.35 < found[kind, yes] / (found[kind, yes] + found[kind, no]) < 0.65 for kind, yes, no in pairs)
+            truths[row["type"]].append(row["truth"] == "yes")
+    assert len(truths) == 4
+    for values in truths.values():
+        assert 0.35 < np.mean(values) < 0.65
 
 
 def test_references_of_quality_0_mean_another_object(probed):
-    found = Counter()
-    for record in [*probed.values()][:60]:
-        boxes = [np.array([*box[:2], box[2] - box[0], box[3] - box[1]]) for box in object_boxes(record.scene)]
+    qualities = []
+    for record in probed[:60]:
+        boxes = np.array(object_boxes(record.scene))
+        boxes[:, 2:] -= boxes[:, :2]  # x, y, width, height
         for row in probes.reviewed(record, random.Random(record.number)):
-            [number] = [k for k, box in enumerate(boxes) if np.allclose(box, row["bbox"])]
+            [number] = np.flatnonzero(np.isclose(boxes, row["bbox"]).all(axis=1))
             right = singled_out(record.scene, row["caption"]) == {frozenset((number,))}
             assert right == bool(row["caption_quality"])
-            found[right] += 1
-    assert 0.1 < found[False] / found.total() < 0.3
+            qualities.append(right)
+    assert 0.7 < np.mean(qualities) < 0.9
 
 
 def test_nouns_of_descriptions_of_scenes():
     nouns, similar, related, safe = probes.shape_words()
-    said = nouns("You can see two cubes, a round thing and a hoop; the can can be seen.")
-    scored = description_metrics(
-        [Described("a", said, ["cube", "ring"], ["ball", "cylinder"])], related, safe, similar
-    )
-    assert {name: each.value for name, each in scored.items()} == {"chair": 1 / 3, "cover": 1, "hal": 1, "cog": 0.5}
+    found = nouns("You can see two cubes, a round thing and a hoop; the can can be seen.")
+    description = Described("a", found, ["cube", "ring"], ["ball", "cylinder"])
+    scores = description_metrics([description], related, safe, similar)
+    assert {name: score.value for name, score in scores.items()} == {"chair": 1 / 3, "cover": 1, "hal": 1, "cog": 0.5}
