@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from PIL import EpsImagePlugin, Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageColor, ImageOps
 from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
@@ -29,21 +29,24 @@ def picture(width, height, seed=0):
 
 def exact_size(width, height, short, long):
     """The same rule in exact fractions, side by side instead of sorted."""
-    scale = Fraction(short, min(width, height))
-    if max(width, height) * scale > long:
-        short = int(Fraction(long, max(width, height)) * min(width, height))
-        scale = Fraction(short, min(width, height))
+    narrow = min(width, height)
+    wide = max(width, height)
+    scale = Fraction(short, narrow)
+    if wide * scale > long:
+        scale = Fraction(int(Fraction(long, wide) * narrow), narrow)
     return int(width * scale), int(height * scale)
 
 
 @pytest.mark.parametrize(("short", "long"), [(600, 1000), (600, 1200), (24, 40)])
 def test_sizes_equal_exact_arithmetic(short, long):
     processor = FastRCNNImageProcessor(size={"shortest_edge": short, "longest_edge": long})
-    source = np.random.default_rng(0)
-    cases = [(640, 480), (480, 640), (500, 333), (333, 500), (1000, 600), (1001, 600), (7, 7), (3000, 999), (600, 601)]
-    for width, height in [*cases, *source.integers(100, 1500, (300, 2)).tolist()]:
-        found = processor.resized(width, height)
-        assert found == exact_size(width, height, short, long), (width, height)
+    photographs = np.loadtxt(
+        io.StringIO("640 480\n480 640\n500 333\n333 500\n1000 600\n1001 600\n7 7\n3000 999\n600 601")
+    )
+    random_sizes = np.random.default_rng(0).integers(100, 1500, (300, 2))
+    for size in np.concatenate([photographs, random_sizes]).astype(int).tolist():
+        found = processor.resized(*size)
+        assert found == exact_size(*size, short, long), size
         assert max(found) <= long
 
 
@@ -58,18 +61,18 @@ def small(**options):
 
 def test_pixels_are_bgr_minus_mean_and_padded_with_zeros():
     images = [picture(48, 36), picture(20, 50, 1)]
+    sizes = [[32, 24], [16, 40]]
     batch = small()(images)
-    assert batch["image_sizes"].tolist() == [[32, 24], [16, 40]]
+    pixels = batch["pixel_values"]
+    assert batch["image_sizes"].tolist() == sizes
     assert batch["image_sizes"].dtype == torch.int64
-    assert batch["pixel_values"].shape == (2, 3, 40, 32)
-    assert batch["pixel_values"].dtype == torch.float32
-    for row, image, (width, height) in zip(batch["pixel_values"].numpy(), images, [(32, 24), (16, 40)], strict=True):
-        resized = np.asarray(image.resize((width, height), Image.BILINEAR), dtype=np.float32)
-        for channel, colour in enumerate((2, 1, 0)):
-            expected = resized[..., colour] - MEAN[channel]
-            np.testing.assert_allclose(row[channel, :height, :width], expected, atol=1e-5)
-        assert not row[:, height:].any()
-        assert not row[:, :, width:].any()
+    assert pixels.shape == (2, 3, 40, 32)
+    assert pixels.dtype == torch.float32
+    for row, image, size in zip(pixels.numpy(), images, sizes, strict=True):
+        resized = np.asarray(image.resize(size, Image.BILINEAR), dtype=np.float32)
+        expected = np.zeros((40, 32, 3))
+        expected[: size[1], : size[0]] = resized[..., ::-1] - MEAN
+        np.testing.assert_allclose(row.transpose(1, 2, 0), expected, atol=1e-5)
 
 
 def test_mean_and_spread_can_be_set():
@@ -79,19 +82,18 @@ def test_mean_and_spread_can_be_set():
 
 def test_all_kinds_of_images_give_the_same_pixels(tmp_path):
     image = picture(30, 24)
-    path = tmp_path / "a.png"
-    image.save(path)
+    path = save(tmp_path / "a.png", image)
     array = np.asarray(image)
     first = array.transpose(2, 0, 1)
     kinds = [path, str(path), image, array, first, torch.tensor(array), torch.tensor(first), torch.tensor(first) / 255]
-    kinds += [array.astype(np.int64), np.dstack([array, np.full(array.shape[:2], 255, np.uint8)]), Image.open(path)]
+    kinds += [array.astype(np.int64), np.asarray(image.convert("RGBA")), Image.open(path)]
     expected = small()(image)["pixel_values"]
     for kind in kinds:
         assert torch.equal(small()(kind)["pixel_values"], expected), type(kind)
-        assert torch.equal(small()([kind, kind])["pixel_values"][1], expected[0])
-    assert small()(torch.tensor(first)[None].repeat(3, 1, 1, 1))["pixel_values"].shape[0] == 3
-    assert small()(array[..., 0])["pixel_values"].shape == expected.shape
-    assert np.array_equal(small()(array[..., :1])["pixel_values"], small()(array[..., 0])["pixel_values"])
+    assert torch.equal(small()(np.stack([first] * 3))["pixel_values"][2:], expected)
+    grey = small()(array[..., 0])["pixel_values"]
+    assert grey.shape == expected.shape
+    assert torch.equal(small()(array[..., :1])["pixel_values"], grey)
     assert isinstance(small()(image, "np")["image_sizes"], np.ndarray)
 
 
@@ -100,40 +102,41 @@ def save(path, image, **options):
     return path
 
 
-def palette(transparent):
-    image = Image.new("P", (4, 4), 1)
-    image.putpalette([1, 2, 3, *RED])
-    if transparent:
-        image.info["transparency"] = 1
+def make_image(mode, colour):
+    """A picture of one colour; of palettes, `colour` is transparent or none."""
+    image = Image.new(mode, (4, 4), 1 if mode == "P" else colour)
+    if mode == "P":
+        image.putpalette([1, 2, 3, *RED])
+        if colour:
+            image.info["transparency"] = 1
     return image
 
 
 MODES = {
-    "1": (Image.new("1", (4, 4), 1), "png", (255, 255, 255)),
-    "L": (Image.new("L", (4, 4), GREY), "png", (GREY,) * 3),
-    "LA opaque": (Image.new("LA", (4, 4), (GREY, 255)), "png", (GREY,) * 3),
-    "LA clear": (Image.new("LA", (4, 4), (GREY, 0)), "png", (255,) * 3),
-    "P": (palette(False), "png", RED),
-    "P transparent": (palette(True), "png", (255,) * 3),
-    "P gif": (palette(False), "gif", RED),
-    "RGB": (Image.new("RGB", (4, 4), RED), "png", RED),
-    "RGBA opaque": (Image.new("RGBA", (4, 4), (*RED, 255)), "png", RED),
-    "RGBA half": (Image.new("RGBA", (4, 4), (0, 0, 0, 51)), "png", (204,) * 3),
-    "CMYK": (Image.new("CMYK", (4, 4), (0, 255, 255, 0)), "tiff", (255, 0, 0)),
-    "I;16": (Image.fromarray(np.full((4, 4), GREY * 256 + 7, np.uint16)), "png", (GREY,) * 3),
-    "I;16 tiff": (Image.fromarray(np.full((4, 4), 65535, np.uint16)), "tiff", (255,) * 3),
-    "YCbCr": (Image.new("YCbCr", (4, 4), (GREY, 128, 128)), "tiff", (GREY,) * 3),
+    "1": ("1", 1, "png", "white"),
+    "L": ("L", GREY, "png", "#787878"),
+    "LA opaque": ("LA", (GREY, 255), "png", "#787878"),
+    "LA clear": ("LA", (GREY, 0), "png", "white"),
+    "P": ("P", None, "png", "#c81e5a"),
+    "P transparent": ("P", "transparent", "png", "white"),
+    "P gif": ("P", None, "gif", "#c81e5a"),
+    "RGB": ("RGB", RED, "png", "#c81e5a"),
+    "RGBA opaque": ("RGBA", RED, "png", "#c81e5a"),
+    "RGBA half": ("RGBA", (0, 0, 0, 51), "png", "#cccccc"),
+    "CMYK": ("CMYK", (0, 255, 255, 0), "tiff", "red"),
+    "I;16": ("I;16", GREY * 256 + 7, "png", "#787878"),
+    "I;16 tiff": ("I;16", 65535, "tiff", "white"),
+    "YCbCr": ("YCbCr", (GREY, 128, 128), "tiff", "#787878"),
 }
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_modes_become_rgb(mode, tmp_path):
-    image, ending, expected = MODES[mode]
-    path = save(tmp_path / f"a.{ending}", image)
+@pytest.mark.parametrize(("mode", "colour", "ending", "expected"), MODES.values(), ids=MODES)
+def test_modes_become_rgb(mode, colour, ending, expected, tmp_path):
+    path = save(tmp_path / f"a.{ending}", make_image(mode, colour))
     opened = open_image(path)
     assert opened.mode == "RGB"
     assert opened.size == (4, 4)
-    assert opened.getpixel((1, 2)) == pytest.approx(expected, abs=1)
+    assert opened.getpixel((1, 2)) == pytest.approx(ImageColor.getrgb(expected), abs=1)
     assert np.array_equal(open_image(Image.open(path)), opened)
 
 
@@ -147,14 +150,8 @@ def test_modes_without_a_known_range_are_refused(mode, tmp_path):
 def in_forms(path):
     """A picture in a file in all forms in which users give it."""
     content = path.read_bytes()
-    return [
-        path,
-        str(path),
-        content,
-        {"bytes": content, "path": None},
-        {"bytes": None, "path": str(path)},
-        Image.open(path),
-    ]
+    in_dictionaries = [{"bytes": content, "path": None}, {"bytes": None, "path": str(path)}]
+    return [path, str(path), content, *in_dictionaries, Image.open(path)]
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jpg"])
@@ -162,11 +159,13 @@ def in_forms(path):
 def test_pictures_are_upright_in_every_form(tmp_path, orientation, suffix):
     """The corners of a picture stored in one of the eight ways of EXIF are those that PIL shows."""
     image = Image.new("RGB", (48, 32))
-    for number, place in enumerate(((0, 0), (24, 0), (0, 16))):
-        image.paste(tuple(255 * (number == channel) for channel in range(3)), (*place, place[0] + 24, place[1] + 16))
+    image.paste("red", (0, 0, 24, 16))
+    image.paste("lime", (24, 0, 48, 16))
+    image.paste("blue", (0, 16, 24, 32))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    path = save(tmp_path / f"a.{suffix}", image, exif=exif, **({} if suffix in ("png", "tiff") else {"quality": 100}))
+    options = {"quality": 100} if suffix in ("webp", "jpg") else {}
+    path = save(tmp_path / f"a.{suffix}", image, exif=exif, **options)
     expected = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
     assert expected.size == ((48, 32) if orientation < 5 else (32, 48))
     for form in in_forms(path):
@@ -181,13 +180,14 @@ def test_a_large_picture_is_opened_at_a_third(tmp_path, mode, kind):
     exif = Image.Exif()
     exif[0x0112] = 6
     path = save(tmp_path / "a", picture(46, 31).convert(mode), exif=exif, format=kind)
+    pixels = 46 * 31
     whole = open_image(path)
+    squares = np.asarray(whole, float)[:30, -30:].reshape(10, 3, 10, 3, 3)
     for form in in_forms(path):
-        assert np.array_equal(open_image(form, least=46 * 31), whole)
-        found = open_image(form, least=46 * 31 // 9)
+        assert np.array_equal(open_image(form, least=pixels), whole)
+        found = open_image(form, least=pixels // 9)
         assert found.size == (11, 16)  # rounded up, so that no pixel is lost
-        expected = np.asarray(whole, float)[:30, -30:].reshape(10, 3, 10, 3, 3).mean((1, 3))
-        np.testing.assert_allclose(np.asarray(found, float)[:10, -10:], expected, atol=1)
+        np.testing.assert_allclose(np.asarray(found, float)[:10, -10:], squares.mean((1, 3)), atol=1)
 
 
 def test_damaged_metadata_do_not_matter(tmp_path):
@@ -199,29 +199,37 @@ def test_damaged_metadata_do_not_matter(tmp_path):
 def test_transparent_pixels_are_drawn_over_white_in_strips(monkeypatch, mode):
     monkeypatch.setattr("grounded_attention.utils.open_images.STRIP", 3)
     pixels = np.random.default_rng(0).integers(0, 256, (8, 5, 4), np.uint8)
-    picture = Image.fromarray(pixels).convert("RGBA" if mode == "P" else mode)
+    picture = Image.fromarray(pixels)
     if mode == "P":
         picture = picture.convert("RGB").quantize(7)
         picture.info["transparency"] = bytes([0, 90, 255, 30])
+    else:
+        picture = picture.convert(mode)
     whole = picture.convert("RGBA")
-    expected = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
-    np.testing.assert_array_equal(open_image(picture), expected)
+    white = Image.new("RGBA", whole.size, "white")
+    np.testing.assert_array_equal(open_image(picture), Image.alpha_composite(white, whole).convert("RGB"))
+
+
+DAMAGED = {
+    "large.jpg": r"cannot be read .*truncated.*; get it again\.$",  # with no word about its size
+    "cut.jpg": "cannot be read .*truncated",
+    "text.jpg": "not an image file",
+    "empty.png": "not an image file",
+    "none.jpg": "no such file",
+    ".": "a folder",
+}
 
 
 def test_damaged_and_foreign_files_are_named(tmp_path):
     whole = save(tmp_path / "whole.jpg", picture(64, 64))
+    large = save(tmp_path / "phone.jpg", Image.new("L", (5000, 4000))).read_bytes()
     cut = tmp_path / "cut.jpg"
-    text = tmp_path / "text.jpg"
-    empty = tmp_path / "empty.png"
     cut.write_bytes(whole.read_bytes()[:900])
-    text.write_text("no picture")
-    empty.write_bytes(b"")
-    large = tmp_path / "large.jpg"
-    large.write_bytes(save(tmp_path / "phone.jpg", Image.new("L", (5000, 4000))).read_bytes()[:-9000])
-    expected = {large: "cannot be read .*truncated.*; get it again\\.$"}  # with no word about its size
-    expected |= {cut: "cannot be read .*truncated", text: "not an image file", empty: "not an image file"}
-    expected |= {tmp_path / "none.jpg": "no such file", tmp_path: "a folder"}
-    for path, message in expected.items():
+    (tmp_path / "text.jpg").write_text("no picture")
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "large.jpg").write_bytes(large[:-9000])
+    for name, message in DAMAGED.items():
+        path = tmp_path / name
         with pytest.raises(ValueError, match=rf"image 1 \({path}\): {message}"):
             small()([whole, path])
     with pytest.raises(ValueError, match=r"image 1 \(.*cut.jpg\): cannot be read"):
@@ -230,16 +238,15 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
         small()("https://example.org/a.jpg")
 
 
-@pytest.mark.parametrize("ending", ["eps", "pcx", "tga", "ico", "icns", "dds", "sgi", "xbm", "pdf", "qoi", "spider"])
+@pytest.mark.parametrize("ending", "eps pcx tga ico icns dds sgi xbm pdf qoi spider".split())
 def test_other_formats_are_refused_before_they_are_decoded(tmp_path, monkeypatch, ending):
     """PIL runs Ghostscript for EPS, whatever the file is named."""
-    content = io.BytesIO()
-    Image.new("1" if ending == "xbm" else "F" if ending == "spider" else "RGB", (32, 32)).save(content, ending)
-    (tmp_path / "a.jpg").write_bytes(content.getvalue())
+    mode = {"xbm": "1", "spider": "F"}.get(ending, "RGB")
+    path = save(tmp_path / "a.jpg", Image.new(mode, (32, 32)), format=ending)
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **options: pytest.fail("Ghostscript runs"))
-    given = [tmp_path / "a.jpg", content]
+    given = [path, io.BytesIO(path.read_bytes())]
     with contextlib.suppress(Image.UnidentifiedImageError):  # PDF
-        given.append(Image.open(io.BytesIO(content.getvalue())))  # not yet decoded
+        given.append(Image.open(path))  # not yet decoded
     for image in given:
         with pytest.raises(ValueError, match=r"not an image file.*found .*expected JPEG, .*PNG") as error:
             open_image(image)
@@ -247,22 +254,18 @@ def test_other_formats_are_refused_before_they_are_decoded(tmp_path, monkeypatch
         assert named or ending in ("pdf", "tga", "spider")  # no mark in their first bytes
 
 
-@pytest.mark.parametrize(
-    "kind", ["jpeg", "mpo", "png", "webp", "gif", "bmp", "dib", "tiff", "ppm", "jpeg2000", "avif"]
-)
+@pytest.mark.parametrize("kind", "jpeg mpo png webp gif bmp dib tiff ppm jpeg2000 avif".split())
 def test_the_formats_of_photographs_are_opened_whatever_their_name(tmp_path, kind):
     image = Image.linear_gradient("L").convert("RGB")
-    image.save(tmp_path / "a.eps", kind)
-    for given in (tmp_path / "a.eps", io.BytesIO((tmp_path / "a.eps").read_bytes())):
-        assert np.abs(np.asarray(open_image(given), float) - np.asarray(image)).max() < 16
+    path = save(tmp_path / "a.eps", image, format=kind)
+    for given in (path, io.BytesIO(path.read_bytes())):
+        np.testing.assert_allclose(np.asarray(open_image(given), float), image, atol=16)
 
 
 def test_the_first_picture_of_a_process_is_opened(tmp_path):
     """PIL has loaded no format yet."""
     path = save(tmp_path / "a.jpg", picture(6, 4))
-    code = (
-        "import sys; from grounded_attention.utils.open_images import open_image; print(open_image(sys.argv[1]).size)"
-    )
+    code = "import sys; from grounded_attention.utils.open_images import open_image as o; print(o(sys.argv[1]).size)"
     assert run_python(code, [path], cwd=ROOT, env=os.environ).stdout == "(6, 4)\n"
 
 
@@ -293,54 +296,65 @@ def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, nam
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "CMYK", "I;16"])
 def test_a_reduced_picture_is_the_whole_one_reduced(tmp_path, mode):
-    pixels = np.random.default_rng(0).integers(0, 256, (401, 517, len(Image.new(mode, (1, 1)).getbands())), np.uint8)
-    given = Image.frombytes(mode, (517, 401), pixels.repeat(2 if mode == "I;16" else 1, axis=2).tobytes())
-    path = save(tmp_path / "a.tiff", given)
-    assert np.array_equal(open_image(path, least=401 * 517 // 9), open_image(path).reduce(3))
-    assert np.array_equal(open_image(path, least=2**24), open_image(path))
+    source = np.random.default_rng(0)
+    bands = Image.new(mode, (1, 1)).getbands()
+    pixels = source.integers(0, 256, (401, 517, 2 if mode == "I;16" else len(bands)), np.uint8)
+    path = save(tmp_path / "a.tiff", Image.frombytes(mode, (517, 401), pixels.tobytes()))
+    whole = open_image(path)
+    assert np.array_equal(open_image(path, least=401 * 517 // 9), whole.reduce(3))
+    assert np.array_equal(open_image(path, least=2**24), whole)
+
+
+def repeat_scan(content, times):
+    """A progressive JPEG file that changes all of its pixels again and again, by its last scan."""
+    start = content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda"))
+    return content[:-2] + content[start:-2] * times + content[-2:]
+
+
+def progressive(path, size):
+    return save(path, Image.new("L", size, 90), format="JPEG", progressive=True).read_bytes()
 
 
 @pytest.mark.parametrize("thread", [False, True])
 def test_a_file_of_many_scans_is_refused_in_any_thread(tmp_path, thread):
-    """A progressive JPEG file that changes all of its pixels again and again; 40 times is slow, but allowed."""
-    Image.new("L", (2500, 2500), 90).save(tmp_path / "a.jpg", "JPEG", progressive=True)
-    content = (tmp_path / "a.jpg").read_bytes()
-    scan = content[content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda")) : -2]
-    slow, endless = (content[:-2] + scan * times + content[-2:] for times in (40, 8000))
+    """40 times is slow, but allowed."""
+    content = progressive(tmp_path / "a.jpg", (2500, 2500))
     with ThreadPoolExecutor() as threads:
         call = (lambda given: threads.submit(open_image, given).result()) if thread else open_image
-        assert call(slow).size == (2500, 2500)
+        assert call(repeat_scan(content, 40)).size == (2500, 2500)
         with pytest.raises(ValueError, match=r"800\d scans of 2500 x 2500"):
-            call(endless)
+            call(repeat_scan(content, 8000))
 
 
 def tiff_of_shared_parts(path, size, kind, part, content, times):
     """All parts of the picture are the same bytes of the file."""
-    tags = [(256, size[0]), (257, size[1]), (258, 8), (259, kind), (262, 1), (277, 1), (322, part[0]), (323, part[1])]
-    at = 8 + len(content) + len(content) % 2
+    content += b"\0" * (len(content) % 2)
+    tables_at = 8 + len(content)
     tables = np.array([[8] * times, [len(content)] * times], "<u4").tobytes()
-    entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags]
-    entries += [struct.pack("<HHII", tag, 4, times, at + 4 * times * n) for n, tag in enumerate((324, 325))]
-    head = b"II*\0" + struct.pack("<I", at + len(tables)) + content + b"\0" * (len(content) % 2)
-    path.write_bytes(head + tables + struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4))
+    tags = {256: size[0], 257: size[1], 258: 8, 259: kind, 262: 1, 277: 1, 322: part[0], 323: part[1]}
+    entries = b""
+    for tag, value in tags.items():
+        entries += struct.pack("<HHII", tag, 4, 1, value)
+    entries += struct.pack("<HHII", 324, 4, times, tables_at)
+    entries += struct.pack("<HHII", 325, 4, times, tables_at + 4 * times)
+    directory_at = struct.pack("<I", tables_at + len(tables))
+    path.write_bytes(b"II*\0" + directory_at + content + tables + struct.pack("<H", 10) + entries + bytes(4))
     return path
 
 
 def test_a_tiff_file_whose_parts_take_far_more_than_its_picture_is_refused(tmp_path):
-    Image.new("L", (16_320, 6000), 90).save(tmp_path / "a.jpg", "JPEG", progressive=True)
-    content = (tmp_path / "a.jpg").read_bytes()
-    scan = content[content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda")) : -2]
-    content = content[:-2] + 80 * scan + content[-2:]
-    path = tiff_of_shared_parts(tmp_path / "scans.tif", (16_320, 12_000), 7, (16_320, 6000), content, 2)
+    part = (16_320, 6000)
+    content = repeat_scan(progressive(tmp_path / "a.jpg", part), 80)
+    scans = tiff_of_shared_parts(tmp_path / "scans.tif", (16_320, 12_000), 7, part, content, 2)
     with pytest.raises(ValueError, match=r"17\d scans of 16320 x 12000 in 2 parts"):
-        open_image(path)
-    path = tiff_of_shared_parts(
-        tmp_path / "b.tif", (2, 32 * 9999), 8, (30_000, 32), zlib.compress(bytes(960_000)), 9999
-    )
+        open_image(scans)
+    content = zlib.compress(bytes(960_000))
+    narrow = tiff_of_shared_parts(tmp_path / "b.tif", (2, 319_968), 8, (30_000, 32), content, 9999)
     with pytest.raises(ValueError, match="0 scans of 2 x 319968 in 9999 parts of 960000 pixels"):
-        open_image(path)
-    path = tiff_of_shared_parts(tmp_path / "c.tif", (40, 64), 8, (32, 32), zlib.compress(bytes([GREY]) * 1024), 4)
-    assert np.array_equal(open_image(path), Image.new("RGB", (40, 64), (GREY,) * 3))
+        open_image(narrow)
+    content = zlib.compress(bytes([GREY]) * 1024)
+    allowed = tiff_of_shared_parts(tmp_path / "c.tif", (40, 64), 8, (32, 32), content, 4)
+    assert np.array_equal(open_image(allowed), Image.new("RGB", (40, 64), "#787878"))
 
 
 @pytest.mark.parametrize(
@@ -348,9 +362,9 @@ def test_a_tiff_file_whose_parts_take_far_more_than_its_picture_is_refused(tmp_p
 )
 def test_photographs_of_48_and_108_megapixels_are_opened(tmp_path, kind, size):
     """The WebP file is as large as one of a photograph: its decoder needs 1.7 GB, more than a small file has."""
-    options = {} if kind == "JPEG" else {"method": 0, "speed": 10, "exif": bytes(2**24 * (kind == "WEBP"))}
-    Image.new("RGB", size, RED).save(tmp_path / "a", kind, **options)
-    assert open_image(tmp_path / "a").size == size
+    options = {"WEBP": {"method": 0, "exif": bytes(2**24)}, "AVIF": {"speed": 10}}
+    path = save(tmp_path / "a", Image.new("RGB", size, RED), format=kind, **options.get(kind, {}))
+    assert open_image(path).size == size
 
 
 def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
@@ -373,17 +387,17 @@ def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
     ("image", "message"),
     [
         (np.zeros((5, 5, 2), np.uint8), r"shape \(5, 5, 2\), expected \(H, W\)"),
-        (np.zeros((0, 5), np.uint8), r"shape \(0, 5\)"),
+        (np.zeros((0, 5)), r"shape \(0, 5\)"),
         (np.full((4, 5), 256), "from 256 to 256, expected integers 0 to 255"),
         (np.full((4, 5), -1), "from -1 to -1"),
         (np.full((4, 5), 1.5), r"from 1.5 to 1.5, expected integers 0 to 255 or floats in \[0, 1\]"),
         (np.full((4, 5), np.nan), "from nan to nan"),
-        (np.zeros((4, 5), bool), "an array of bool"),
+        (np.full((4, 5), False), "an array of bool"),
         (np.full((4, 5), "a"), "an array of <U1"),
         ([], "the batch is empty"),
         (7, "7 is not an image"),
         ([7], "image 0: int is not an image"),
-        ([[picture(4, 4)]], "image 0: list is not an image"),
+        ([[7]], "image 0: list is not an image"),
         (Image.new("RGB", (0, 4)), "0 x 4 pixels"),
     ],
 )
@@ -424,7 +438,8 @@ def test_saves_and_loads(tmp_path):
 def test_every_picture_is_opened_by_a_list_of_formats():
     """A helper of transformers that opens pictures takes no list."""
     for path in (ROOT / "grounded_attention").rglob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            name = ast.unparse(call.func)
-            assert name != "Image.open" or "formats" in {each.arg for each in call.keywords}, path
-            assert name.split(".")[-1] != "load_image", path
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call):
+                name = ast.unparse(call.func)
+                assert name != "Image.open" or "formats=" in ast.unparse(call), path
+                assert name.split(".")[-1] != "load_image", path

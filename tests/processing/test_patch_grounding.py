@@ -3,6 +3,7 @@
 
 import re
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, Token, locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
+from tests.helpers.processing_helpers import span
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder, type_of
 
 FIRST = "a dog runs after the small cat ."
 SECOND = "two red balls"
+TEXTS = [FIRST, SECOND]
+BOX = [0.1, 0.1, 0.2, 0.2]
 SIZES = [[(53, 37)], [(31, 64), (90, 20)]]
 
 
@@ -29,11 +33,6 @@ def picture(width, height):
 IMAGES = [[picture(*size) for size in sizes] for sizes in SIZES]
 
 
-def phrase(text, words, which=0, **other):
-    start = text.index(words)
-    return {"sentence": which, "start": start, "end": start + len(words), **other}
-
-
 def words_of(processor, batch, example, row):
     """The words of the sequence at the positions that a phrase marks."""
     positions = batch["text_positions"][example][batch["phrase_mask"][example, row]]
@@ -42,17 +41,17 @@ def words_of(processor, batch, example, row):
 
 
 def gold_by_hand(tokens, boxes, image, threshold):
-    marks = [False] * len(tokens.positions)
+    marks = np.zeros(len(tokens.positions), dtype=bool)
+    left, top, right, bottom = tokens.boxes.T
     for x1, y1, x2, y2 in boxes:
-        shares = [0.0] * len(marks)
-        for index, (left, top, right, bottom) in enumerate(tokens.boxes.tolist()):
-            if tokens.has_box[index] and tokens.images[index] == image:
-                shared = max(0.0, min(right, x2) - max(left, x1)) * max(0.0, min(bottom, y2) - max(top, y1))
-                shares[index] = shared / ((right - left) * (bottom - top))
-        enough = [share >= threshold for share in shares]
-        if not any(enough) and max(shares) > 0:
-            enough[shares.index(max(shares))] = True
-        marks = [mark or more for mark, more in zip(marks, enough, strict=True)]
+        width = np.minimum(right, x2) - np.maximum(left, x1)
+        height = np.minimum(bottom, y2) - np.maximum(top, y1)
+        shares = width * height / ((right - left) * (bottom - top))
+        shares[~tokens.has_box | (tokens.images != image) | (width < 0) | (height < 0)] = 0
+        enough = shares >= threshold
+        if not enough.any() and shares.any():
+            enough[shares.argmax()] = True
+        marks |= enough
     return marks
 
 
@@ -60,63 +59,59 @@ def gold_by_hand(tokens, boxes, image, threshold):
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_words_and_image_tokens_of_phrases(model_type, padding_side):
     processor = make_processor(model_type, padding_side)
-    boxes = [[[0.2, 0.1, 0.9, 0.7]], [[0.4, 0.45, 0.43, 0.5], [0.0, 0.6, 0.3, 1.0]], [[0.1, 0.2, 0.6, 0.9]]]
-    phrases = [
-        [phrase(FIRST, "a dog", boxes=boxes[0]), phrase(FIRST, "small cat", boxes=boxes[1]), phrase(FIRST, "runs")],
-        [phrase(SECOND, "red balls", boxes=boxes[2], image=1), phrase(SECOND, "two", regions=[0, 3])],
-    ]
+    dog = [[0.2, 0.1, 0.9, 0.7]]
+    cat = [[0.4, 0.45, 0.43, 0.5], [0.0, 0.6, 0.3, 1.0]]
+    balls = [[0.1, 0.2, 0.6, 0.9]]
+    of_first = [{"text": "a dog", "boxes": dog}, {"text": "small cat", "boxes": cat}, {"text": "runs"}]
+    of_second = [{"text": "red balls", "boxes": balls, "image": 1}, {"text": "two", "regions": [0, 3]}]
     grounding = PatchGroundingProcessor(processor, coverage_threshold=0.59)
-    batch = grounding([FIRST, SECOND], images=IMAGES, phrases=phrases, phrase_pairs=[[[0, 2]], None])
+    batch = grounding(TEXTS, images=IMAGES, phrases=[of_first, of_second], phrase_pairs=[[[0, 2]], None])
+    for example, phrases in enumerate((of_first, of_second)):
+        for row, phrase in enumerate(phrases):
+            assert words_of(processor, batch, example, row) == phrase["text"].split()
     first, second = locate_image_tokens(processor, batch["input_ids"], SIZES)
-    assert words_of(processor, batch, 0, 0) == ["a", "dog"]
-    assert words_of(processor, batch, 0, 1) == ["small", "cat"]
-    assert words_of(processor, batch, 0, 2) == ["runs"]
-    assert words_of(processor, batch, 1, 0) == ["red", "balls"]
-    regions = batch["phrase_regions"]
-    for row in range(2):
-        assert regions[0, row, : len(first.positions)].tolist() == gold_by_hand(first, boxes[row], 0, 0.59)
-        assert regions[0, row].any()
-    assert regions[1, 0, : len(second.positions)].tolist() == gold_by_hand(second, boxes[2], 1, 0.59)
-    assert not regions[0, 2].any()
-    assert regions[1, 1].nonzero().flatten().tolist() == [0, 3]
+    of_dog, of_cat, of_runs = batch["phrase_regions"][0, :, : len(first.positions)]
+    of_balls, of_two, _ = batch["phrase_regions"][1, :, : len(second.positions)]
+    np.testing.assert_array_equal(of_dog, gold_by_hand(first, dog, 0, 0.59))
+    np.testing.assert_array_equal(of_cat, gold_by_hand(first, cat, 0, 0.59))
+    np.testing.assert_array_equal(of_balls, gold_by_hand(second, balls, 1, 0.59))
+    assert of_dog.any()
+    assert of_cat.any()
+    assert not of_runs.any()
+    assert of_two.nonzero().flatten().tolist() == [0, 3]
     for example, tokens in enumerate((first, second)):
         count = len(tokens.positions)
-        assert batch["region_positions"][example].tolist() == [
-            *tokens.positions.tolist(),
-            *[-1] * (regions.shape[2] - count),
-        ]
+        positions = batch["region_positions"][example]
+        candidates = batch["region_candidate_mask"][example]
+        np.testing.assert_array_equal(positions[:count], tokens.positions)
+        assert (positions[count:] == -1).all()
         assert batch["region_attention_mask"][example].sum() == count
-        assert batch["region_candidate_mask"][example, :count].tolist() == tokens.has_box.tolist()
-        assert not batch["region_candidate_mask"][example, count:].any()
+        np.testing.assert_array_equal(candidates[:count], tokens.has_box)
+        assert not candidates[count:].any()
         np.testing.assert_array_equal(batch["region_boxes"][example, :count], np.nan_to_num(tokens.boxes))
-        assert batch["region_image"][example, :count].tolist() == tokens.images.tolist()
-    # The text columns are all words of the texts, in order, wherever the template and the padding put them.
-    for example, text in enumerate((FIRST, SECOND)):
-        positions = batch["text_positions"][example]
-        ids = batch["input_ids"][example][positions[positions >= 0]]
-        assert processor.tokenizer.convert_ids_to_tokens(ids) == text.split()
+        np.testing.assert_array_equal(batch["region_image"][example, :count], tokens.images)
+        # The text columns are all words of the texts, in order, wherever the template and the padding put them.
+        places = batch["text_positions"][example]
+        ids = batch["input_ids"][example][places[places >= 0]]
+        assert processor.tokenizer.convert_ids_to_tokens(ids) == TEXTS[example].split()
     assert batch["phrase_pairs"].tolist() == [[[0, 2]], [[-1, -1]]]
 
 
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_the_model_reads_what_its_own_processor_makes(model_type):
     processor = make_processor(model_type, "left")
-    batch = PatchGroundingProcessor(processor)([FIRST, SECOND], images=IMAGES)
-    image = placeholder(processor)
-    if processor.chat_template is None:
-        prompts = [image + FIRST, image * 2 + SECOND]
-    else:
-        prompts = [
-            processor.apply_chat_template(
-                [{"role": "user", "content": [{"type": "image"}] * count + [{"type": "text", "text": text}]}],
-                add_generation_prompt=True,
-            )
-            for text, count in ((FIRST, 1), (SECOND, 2))
-        ]
+    batch = PatchGroundingProcessor(processor)(TEXTS, images=IMAGES)
+    prompts = []
+    for text, images in zip(TEXTS, IMAGES, strict=True):
+        prompt = placeholder(processor) * len(images) + text
+        if processor.chat_template is not None:
+            content = [{"type": "image"}] * len(images) + [{"type": "text", "text": text}]
+            chat = [{"role": "user", "content": content}]
+            prompt = processor.apply_chat_template(chat, add_generation_prompt=True)
+        prompts.append(prompt)
     family = IMAGE_TOKEN_FAMILIES[type_of(model_type)]
-    expected = processor(
-        text=prompts, images=family.arrange(IMAGES), padding=True, return_tensors="pt", **family.arguments
-    )
+    images = family.arrange(IMAGES)
+    expected = processor(text=prompts, images=images, padding=True, return_tensors="pt", **family.arguments)
     expected.pop("labels", None)
     found = PatchGroundingProcessor.model_inputs(batch)
     assert found.keys() == dict(expected).keys()
@@ -127,24 +122,23 @@ def test_the_model_reads_what_its_own_processor_makes(model_type):
 @pytest.mark.parametrize("model_type", ["llava", "gemma3", "smolvlm", "internvl"])
 def test_conversations_and_answers(model_type):
     """The same words stand in the question and in the answer; spans count in the text that they name."""
+    settings = {"do_pan_and_scan": True} if model_type == "gemma3" else {}
     processor = make_processor(model_type)
-    grounding = PatchGroundingProcessor(
-        processor, image_settings={"do_pan_and_scan": True} if model_type == "gemma3" else {}
-    )
+    grounding = PatchGroundingProcessor(processor, image_settings=settings)
     question = "  what is a dog ? \n"
     answer = "a dog is a dog"
-    phrases = [phrase(question, "a dog"), {"sentence": 1, "start": 9, "end": 14, "boxes": [[0.0, 0.0, 1.0, 1.0]]}]
+    in_answer = {"sentence": 1, "start": 9, "end": 14, "boxes": [[0.0, 0.0, 1.0, 1.0]]}
+    phrases = [span(question, "a dog"), in_answer]
     batch = grounding(question, answer, images=IMAGES[0], phrases=phrases)
-    ids = processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][0])
-    places = [batch["text_positions"][0][mask].tolist() for mask in batch["phrase_mask"][0]]
-    dogs = [index for index, word in enumerate(ids) if word == "dog"]
-    assert places == [[dogs[0] - 1, dogs[0]], [dogs[2] - 1, dogs[2]]]
-    conversation = [
-        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]},
-        {"role": "assistant", "content": [{"type": "text", "text": answer}]},
-    ]
-    same = grounding(conversation, images=IMAGES[0], phrases=phrases)
-    assert all(torch.equal(batch[key], same[key]) for key in ("input_ids", *GROUNDING_KEYS) if key in batch)
+    dogs = batch["input_ids"][0] == processor.tokenizer.convert_tokens_to_ids("dog")
+    first, _, last = dogs.nonzero().flatten().tolist()
+    for mask, dog in zip(batch["phrase_mask"][0], (first, last), strict=True):
+        assert batch["text_positions"][0][mask].tolist() == [dog - 1, dog]
+    asked = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]}
+    answered = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
+    same = grounding([asked, answered], images=IMAGES[0], phrases=phrases)
+    for key in batch.keys() & {"input_ids", *GROUNDING_KEYS}:
+        assert torch.equal(batch[key], same[key])
     assert torch.equal(batch["phrase_regions"][0, 1], batch["region_candidate_mask"][0])
 
 
@@ -152,21 +146,23 @@ def test_conversations_and_answers(model_type):
 def test_a_prompt_with_image_tokens_is_used_as_it_is(model_type):
     processor = make_processor(model_type)
     image = placeholder(processor)
-    text = f"two {image} balls near a dog {image} runs"
-    phrases = [phrase(text, "balls near"), phrase(text, "runs"), phrase(text, "two")]
-    batch = PatchGroundingProcessor(processor)([text], images=[IMAGES[1]], phrases=[phrases])
-    assert [words_of(processor, batch, 0, row) for row in range(3)] == [["balls", "near"], ["runs"], ["two"]]
+    phrases = [{"text": "balls near"}, {"text": "runs"}, {"text": "two"}]
+    prompt = f"two {image} balls near a dog {image} runs"
+    batch = PatchGroundingProcessor(processor)([prompt], images=[IMAGES[1]], phrases=[phrases])
+    for row, phrase in enumerate(phrases):
+        assert words_of(processor, batch, 0, row) == phrase["text"].split()
     tokens = batch["region_positions"][0]
+    of = batch["region_image"][0]
     between = batch["text_positions"][0][batch["phrase_mask"][0, 0]]
-    assert (tokens[batch["region_image"][0] == 0] < between[0]).all()
-    assert (tokens[batch["region_image"][0] == 1] > between[0]).all()
+    assert (tokens[of == 0] < between[0]).all()
+    assert (tokens[of == 1] > between[0]).all()
 
 
 def test_examples_without_an_image():
-    batch = PatchGroundingProcessor(make_processor("qwen2_5_vl"))([FIRST, SECOND], images=[IMAGES[0], None])
-    assert batch["region_attention_mask"].sum(1).tolist()[1] == 0
+    batch = PatchGroundingProcessor(make_processor("qwen2_5_vl"))(TEXTS, images=[IMAGES[0], None])
+    assert not batch["region_attention_mask"][1].any()
     assert "image_grid_thw" in batch
-    batch = PatchGroundingProcessor(make_processor("llava"))(FIRST, phrases=[phrase(FIRST, "a dog")])
+    batch = PatchGroundingProcessor(make_processor("llava"))(FIRST, phrases=[{"text": "a dog"}])
     assert "pixel_values" not in batch
     assert batch["region_positions"].tolist() == [[-1]]
     assert batch["phrase_mask"].sum() == 2
@@ -183,11 +179,9 @@ def test_a_mask_of_the_whole_sequence_is_never_as_long_as_the_text():
 def test_a_box_outside_of_what_the_model_sees_is_reported(caplog):
     """LLaVA crops the centre of a wide image."""
     processor = PatchGroundingProcessor(make_processor("llava"))
-    phrases = [
-        phrase(FIRST, "a dog", boxes=[[0.0, 0.0, 0.1, 1.0]]),
-        phrase(FIRST, "cat", boxes=[[0.45, 0.0, 0.5, 1.0]]),
-        {"sentence": 0, "start": 5, "end": 6, "boxes": [[0.45, 0.0, 0.5, 1.0]]},
-    ]
+    middle = [[0.45, 0.0, 0.5, 1.0]]
+    blank = {"sentence": 0, "start": 5, "end": 6, "boxes": middle}
+    phrases = [{"text": "a dog", "boxes": [[0.0, 0.0, 0.1, 1.0]]}, {"text": "cat", "boxes": middle}, blank]
     batch = processor(FIRST, images=picture(90, 20), phrases=phrases)
     assert batch.dropped_phrases == [[DroppedPhrase(0, "a dog", "regions cut"), DroppedPhrase(2, " ", "no token")]]
     assert batch["phrase_regions"].any(-1).tolist() == [[False, True, False]]
@@ -197,26 +191,29 @@ def test_a_box_outside_of_what_the_model_sees_is_reported(caplog):
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl"])
 def test_a_very_large_picture_is_read_smaller_and_keeps_its_boxes(model_type, monkeypatch):
     processor = PatchGroundingProcessor(make_processor(model_type))
-    seen = []
     image = Image.fromarray(picture(300, 200)).filter(ImageFilter.GaussianBlur(20))
-    arguments = {"images": image, "phrases": [phrase(FIRST, "a dog", boxes=[[0.1, 0.4, 0.3, 0.7]])]}
-    whole = processor(FIRST, **arguments)
+    phrases = [{"text": "a dog", "boxes": [[0.1, 0.4, 0.3, 0.7]]}]
+    whole = processor(FIRST, images=image, phrases=phrases)
+    run = mock.Mock(wraps=processor._run)
     monkeypatch.setattr(patch_grounding, "ENOUGH", 150 * 100)
-    run = processor._run
-    monkeypatch.setattr(processor, "_run", lambda *given: seen.append(given[1][0][0].size) or run(*given))
-    small = processor(FIRST, **arguments)
-    assert seen == [(150, 100)]
+    monkeypatch.setattr(processor, "_run", run)
+    small = processor(FIRST, images=image, phrases=phrases)
+    (read,) = run.call_args.args[1][0]
+    assert read.size == (150, 100)
     assert image.size == (300, 200)
     for key in ("phrase_regions", "phrase_boxes", "region_boxes", "region_positions"):
         assert torch.equal(small[key], whole[key]), key
     torch.testing.assert_close(small["pixel_values"], whole["pixel_values"], atol=0.05, rtol=0)
 
 
-def test_boxes_without_area_and_at_the_border_get_the_patch_around_them():
-    patches = np.array([[[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]] * 4)
-    gold = np.array([[0.2, 0.3, 0.2, 0.3], [1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.3, 1.0], [0.1, 0.0, 0.8, 0.1]])
-    marks = match_coverage(gold, patches, 0.5)
-    assert marks.tolist() == [[True, False, False], [False, True, False], [True, False, False], [True, False, False]]
+@pytest.mark.parametrize(
+    ("box", "patch"),
+    [([0.2, 0.3, 0.2, 0.3], 0), ([1.0, 0.0, 1.0, 1.0], 1), ([0.0, 0.0, 0.3, 1.0], 0), ([0.1, 0.0, 0.8, 0.1], 0)],
+)
+def test_boxes_without_area_and_at_the_border_get_the_patch_around_them(box, patch):
+    patches = np.array([[[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]])
+    (marks,) = match_coverage(np.array([box]), patches, 0.5)
+    assert marks.nonzero()[0].tolist() == [patch]
 
 
 def test_a_share_that_is_the_threshold_is_enough():
@@ -229,7 +226,8 @@ def test_a_share_that_is_the_threshold_is_enough():
 def test_settings_of_images_reach_the_processor():
     settings = {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 10}
     grounding = PatchGroundingProcessor(make_processor("gemma3"), image_settings=settings)
-    batch = grounding(FIRST, images=Image.new("RGB", (90, 20)), phrases=[phrase(FIRST, "cat", boxes=[[0, 0, 0.2, 1]])])
+    phrases = [{"text": "cat", "boxes": [[0, 0, 0.2, 1]]}]
+    batch = grounding(FIRST, images=Image.new("RGB", (90, 20)), phrases=phrases)
     assert batch["pixel_values"].shape[0] == 5
     assert batch["region_attention_mask"].sum() == 20
     assert words_of(grounding, batch, 0, 0) == ["cat"]
@@ -237,56 +235,50 @@ def test_settings_of_images_reach_the_processor():
     assert batch["phrase_regions"][0, 0].nonzero().flatten().tolist() == [4, 5, 6, 7]
 
 
-def call(model_type="llava", **arguments):
-    defaults = {"text": [FIRST], "images": [IMAGES[0]]}
-    return PatchGroundingProcessor(make_processor(model_type))(**{**defaults, **arguments})
+REFUSED = [
+    ({"text": "a <image> dog", "images": None}, "Example 0: 0 images"),
+    ({"images": ["missing.png"]}, r"Example 0, image 0 \(missing.png\): no such file"),
+    ({"text": [FIRST], "images": [IMAGES[0]], "phrases": [[], []]}, "phrases has 2 entries, but `text` has 1"),
+    ({"images": IMAGES[1], "phrases": [{"text": "dog", "boxes": [BOX]}]}, "Example 0, phrase 0: image is None"),
+    ({"phrases": [{"text": "dog", "boxes": [BOX], "image": 1}]}, "Example 0, phrase 0: image is 1"),
+    ({"phrases": [{"text": "dog", "regions": [36]}]}, r"Example 0, phrase 0: regions \[36\]"),
+    ({"phrases": [{"text": "dog", "sentence": 1}]}, "Example 0, phrase 0: sentence is 1"),
+    ({"phrase_pairs": []}, "phrase_pairs are given without phrases"),
+    ({"text": [[{"role": "user", "content": FIRST}]], "text_pair": ["a"]}, "text_pair is given with a conversation"),
+    ({"text": 3}, "must be a str, or a list of str"),
+]
 
 
-def test_wrong_arguments_are_named():
-    box = [[0.1, 0.1, 0.2, 0.2]]
-    with pytest.raises(ValueError, match="Example 0: 0 images"):
-        call(text=["a <image> dog"], images=None)
-    with pytest.raises(ValueError, match=r"Example 0, image 0 \(missing.png\): no such file"):
-        call(images=["missing.png"])
-    with pytest.raises(ValueError, match="phrases has 2 entries, but `text` has 1"):
-        call(phrases=[[], []])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None"):
-        call(images=[IMAGES[1]], phrases=[[phrase(FIRST, "dog", boxes=box)]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1"):
-        call(phrases=[[phrase(FIRST, "dog", boxes=box, image=1)]])
-    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions \[36\]"):
-        call(phrases=[[phrase(FIRST, "dog", regions=[36])]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: sentence is 1"):
-        call(phrases=[[phrase(FIRST, "dog", which=1)]])
-    with pytest.raises(ValueError, match="phrase_pairs are given without phrases"):
-        call(phrase_pairs=[[]])
-    with pytest.raises(ValueError, match="Example 0: text_pair is given with a conversation"):
-        call(text=[[{"role": "user", "content": FIRST}]], images=None, text_pair=["a"])
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PatchGroundingProcessor(make_processor("llava"))(**{"text": FIRST, "images": IMAGES[0], **arguments})
+
+
+def test_wrong_settings_are_named():
     with pytest.raises(ValueError, match="Example 0: text_pair needs a chat template"):
-        call("paligemma", text_pair=["a"])
-    with pytest.raises(ValueError, match="must be a str, or a list of str"):
-        call(text=3)
+        PatchGroundingProcessor(make_processor("paligemma"))(FIRST, "a", images=IMAGES[0])
     with pytest.raises(ValueError, match="coverage_threshold=0"):
         PatchGroundingProcessor(make_processor("llava"), coverage_threshold=0)
-
-
-def test_a_template_that_changes_a_text_is_refused():
-    processor = make_processor("llava")
-    processor.chat_template = processor.chat_template.replace("| trim", "| upper")
-    with pytest.raises(
-        ValueError, match="Example 0: the chat template of LlavaProcessorOfImages changes or leaves out"
-    ):
-        PatchGroundingProcessor(processor)(FIRST, images=IMAGES[0])
+    with pytest.raises(ValueError, match="no known processor"):
+        PatchGroundingProcessor(make_processor("llava").tokenizer)
 
 
 @pytest.mark.parametrize(
-    "template", ["{% for", "{{ 1 + 'a' }}", "{{ ''.__class__.__mro__ }}", "{% for i in range(10**9) %}{% endfor %}"]
+    ("template", "message"),
+    {
+        "{{ messages[0].content[-1].text | upper }}": "changes or leaves out",
+        "{% for": r"fails \(\w+Error",
+        "{{ 1 + 'a' }}": r"fails \(\w+Error",
+        "{{ ''.__class__.__mro__ }}": r"fails \(\w+Error",
+        "{% for i in range(10**9) %}{% endfor %}": r"fails \(\w+Error",
+    }.items(),
 )
-def test_a_template_that_fails_is_refused(template):
+def test_a_template_that_changes_a_text_or_fails_is_refused(template, message):
     """A damaged one, or one that tries to reach Python: Jinja's sandbox stops it."""
     processor = make_processor("llava")
     processor.chat_template = template
-    with pytest.raises(ValueError, match=r"Example 0: the chat template of LlavaProcessorOfImages fails \(\w+Error"):
+    with pytest.raises(ValueError, match=f"Example 0: the chat template of LlavaProcessorOfImages {message}"):
         PatchGroundingProcessor(processor)(FIRST, images=IMAGES[0])
 
 
@@ -300,25 +292,23 @@ def test_an_image_token_in_the_words_of_a_user_is_refused(model_type, way):
         pytest.skip("no chat template")
     for token in {placeholder(processor), grounding.family.image_token(processor)}:
         text = f"a {token} dog"
+        content = [{"type": "image"}, {"type": "text", "text": text}]
+        phrase = Phrase("", 0, 1, boxes=np.ones((1, 4), np.float32))
         with pytest.raises(ValueError, match=f"Example 0: a text has {re.escape(repr(token))}"):
             if way == "conversation":
-                parts = [{"type": "image"}, {"type": "text", "text": text}]
-                grounding([{"role": "user", "content": parts}], images=picture)
+                grounding([{"role": "user", "content": content}], images=picture)
             elif way == "answer":
                 grounding("what is this ?", text, images=picture)
             else:
-                phrase = Phrase("", 0, 1, boxes=np.array([[0, 0, 1, 1]], dtype=np.float32))
-                examples = [AuditExample("1", text, (phrase,))]
-                make_batch(grounding, examples, {"1": picture}, PromptSettings())
+                make_batch(grounding, [AuditExample("1", text, (phrase,))], {"1": picture}, PromptSettings())
 
 
 def test_another_layout_of_image_tokens_is_refused():
     """As if another version of transformers left a word out."""
     grounding = PatchGroundingProcessor(make_processor("internvl"))
     grounding.family = replace(grounding.family, prompt_end=Token(" cat"))
-    with pytest.raises(
-        ValueError, match=r"Example 0: InternVLProcessorOfImages makes \d+ tokens that are not the \d+"
-    ):
+    message = r"Example 0: InternVLProcessorOfImages makes \d+ tokens that are not the \d+"
+    with pytest.raises(ValueError, match=message):
         grounding(FIRST, images=IMAGES[0])
 
 
@@ -327,16 +317,11 @@ def test_words_of_several_pieces(model_type):
     """Byte pairs: pieces begin with a blank, and some cross the ends of a text."""
     processor = make_processor(model_type, "left", byte_pairs=True)
     text = "a doghouse runs; the catty"
-    phrases = [[phrase(text, "doghouse"), phrase(text, "the catty")], []]
-    batch = PatchGroundingProcessor(processor)([text, SECOND * 3], images=IMAGES, phrases=phrases)
-    for row, expected in enumerate(["doghouse", "the catty"]):
-        positions = batch["text_positions"][0][batch["phrase_mask"][0, row]]
-        assert len(positions) >= 2
-        assert processor.tokenizer.decode(batch["input_ids"][0][positions]).strip() == expected
-    positions = batch["text_positions"][0]
-    assert processor.tokenizer.decode(batch["input_ids"][0][positions[positions >= 0]]).strip() == text
-
-
-def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="no known processor"):
-        PatchGroundingProcessor(make_processor("llava").tokenizer)
+    phrases = [{"text": "doghouse"}, {"text": "the catty"}]
+    batch = PatchGroundingProcessor(processor)([text, SECOND * 3], images=IMAGES, phrases=[phrases, []])
+    ids = batch["input_ids"][0]
+    places = batch["text_positions"][0]
+    for phrase, mask in zip(phrases, batch["phrase_mask"][0], strict=True):
+        assert mask.sum() >= 2
+        assert processor.tokenizer.decode(ids[places[mask]]).strip() == phrase["text"]
+    assert processor.tokenizer.decode(ids[places[places >= 0]]).strip() == text
