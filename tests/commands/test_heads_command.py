@@ -393,6 +393,8 @@ def test_rows_as_people_have_them(files, tmp_path, capsys):
     capsys.readouterr()
     assert heads.main([*map(str, given), "--split", "testA"]) == 2
     assert "testA" in error(capsys)
+    assert heads.main([*map(str, given), "--images", str(tmp_path)]) == 2
+    assert paths[0].name in error(capsys)
 
 
 def test_pictures_of_one_row_are_on_one_side(tmp_path):

@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Figures, looked at as pixels and as text, the way a reader sees them."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb, to_rgba
@@ -38,23 +40,35 @@ def attention(phrase, weights=(0.1, 0.6, 0.2, 0.1), gold=(1,)):
     return WordAttention(phrase, BOXES, np.array(weights), marks)
 
 
+@pytest.fixture
+def draw(image, tmp_path):
+    """Draws words on the image; gives the figure and the pixels of its file."""
+
+    def attention_picture(*words, **options):
+        figure = attention_figure(image, CAPTION, words, tmp_path / "a.png", **options)
+        return figure, pixels(tmp_path / "a.png")
+
+    return attention_picture
+
+
 def pixels(path):
     return np.asarray(Image.open(path).convert("RGB")).astype(int)
 
 
 def edge(figure, axes, box, outset=0.0):
     """(row, column) of the picture's pixels along a box, `outset` pixels outside it."""
+    left, top = axes.transData.transform(box[:2])
+    right, bottom = axes.transData.transform(box[2:])
     height = round(figure.bbox.height)
-    (left, top), (right, bottom) = (axes.transData.transform(corner) for corner in (box[:2], box[2:]))
-    left = left - outset
-    right = right + outset
-    top = height - top - outset
-    bottom = height - bottom + outset
-    x = np.arange(int(left) + 2, int(right) - 1)
-    y = np.arange(int(top) + 2, int(bottom) - 1)
-    sides = [(np.full_like(x, row), x) for row in (int(top), int(bottom))]
-    sides += [(y, np.full_like(y, column)) for column in (int(left), int(right))]
-    return [(int(r), int(c)) for rows, columns in sides for r, c in zip(rows, columns, strict=True)]
+    first_row = int(height - top - outset)
+    last_row = int(height - bottom + outset)
+    first_column = int(left - outset)
+    last_column = int(right + outset)
+    across = range(first_column + 2, last_column - 1)
+    down = range(first_row + 2, last_row - 1)
+    horizontal = [(row, column) for row in (first_row, last_row) for column in across]
+    vertical = [(row, column) for row in down for column in (first_column, last_column)]
+    return horizontal + vertical
 
 
 def share_of(colour, picture, places):
@@ -63,18 +77,16 @@ def share_of(colour, picture, places):
 
 
 @pytest.mark.parametrize("top", range(3))
-def test_the_most_attended_box_is_drawn_in_the_attention_colour(image, tmp_path, top):
+def test_the_most_attended_box_is_drawn_in_the_attention_colour(draw, top):
     weights = np.roll([0.6, 0.2, 0.2, 0.0], top)
-    figure = attention_figure(image, CAPTION, [attention("Two dogs", weights, gold=())], tmp_path / "a.png")
-    picture = pixels(tmp_path / "a.png")
+    figure, picture = draw(attention("Two dogs", weights, gold=()))
     shares = [share_of(ATTENDED, picture, edge(figure, figure.axes[0], box)) for box in BOXES[:3]]
     assert shares[top] > 0.9
     assert max(np.delete(shares, top)) < 0.1
 
 
-def test_gold_boxes_are_dashed_and_beside_the_attention(image, tmp_path):
-    figure = attention_figure(image, CAPTION, [attention("Two dogs", gold=(1, 2))], tmp_path / "a.png")
-    picture = pixels(tmp_path / "a.png")
+def test_gold_boxes_are_dashed_and_beside_the_attention(draw):
+    figure, picture = draw(attention("Two dogs", gold=(1, 2)))
     gold = [share_of(GOLD, picture, edge(figure, figure.axes[0], box, outset=4)) for box in BOXES]
     assert 0.3 < gold[2] < 0.9, "dashes and gaps"
     assert gold[1] > 0.3
@@ -82,74 +94,65 @@ def test_gold_boxes_are_dashed_and_beside_the_attention(image, tmp_path):
     assert share_of(ATTENDED, picture, edge(figure, figure.axes[0], BOXES[1])) > 0.8, "gold hides no attention"
 
 
-def test_the_caption_and_the_word_of_each_picture_are_written_as_they_are(image, tmp_path):
-    words = [attention(phrase) for phrase in PHRASES]
-    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
-    assert figure.get_suptitle().replace("\n", " ") == CAPTION
-    assert [axes.get_title().replace("\n", " ") for axes in figure.axes] == PHRASES
-    assert not any(text.get_parse_math() for text in figure.findobj(Text) if "$" in text.get_text())
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
-def test_a_panel_for_every_word_fits_the_sheet(image, tmp_path, count):
-    words = [attention(phrase) for phrase in PHRASES[:count]]
-    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
-    assert len(figure.axes) == count
-    assert pixels(tmp_path / "a.png").shape[1] <= 841
+def test_a_panel_for_every_word_fits_the_sheet(draw, count):
+    figure, picture = draw(*map(attention, PHRASES[:count]))
+    assert figure.get_suptitle().replace("\n", " ") == CAPTION
+    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
+    assert titles == PHRASES[:count]
+    for text in figure.findobj(Text):
+        assert "$" not in text.get_text() or not text.get_parse_math()
+    assert picture.shape[1] <= 841
     assert_nothing_is_cut_or_overlaps(figure)
 
 
+def assert_inside(box, frame):
+    assert box.x0 >= frame.x0 - 0.5
+    assert box.y0 >= frame.y0 - 0.5
+    assert box.x1 <= frame.x1 + 0.5
+    assert box.y1 <= frame.y1 + 0.5
+
+
 def assert_nothing_is_cut_or_overlaps(figure):
-    labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
-    written = [*figure.texts, *labels, *(axes.title for axes in figure.axes)]
-    texts = [text.get_window_extent() for text in written if text.get_text().strip()]
-    panels = [axes.get_window_extent() for axes in figure.axes]
-    legends = [legend.get_window_extent() for legend in figure.legends]
-    shares = [axes.texts[-1].get_bbox_patch().get_window_extent() for axes in figure.axes]
-    for box in [*texts, *panels, *legends, *shares]:
-        assert box.x0 >= -0.5
-        assert box.y0 >= -0.5
-        assert box.x1 <= figure.bbox.x1 + 0.5
-        assert box.y1 <= figure.bbox.y1 + 0.5
-    everything = [*texts, *panels, *legends]
-    for i, one in enumerate(everything):
-        assert not any(one.padded(-1).overlaps(other.padded(-1)) for other in everything[i + 1 :])
-    for share, panel in zip(shares, panels, strict=True):
-        assert panel.x0 <= share.x0
-        assert share.x1 <= panel.x1
-        assert panel.y0 <= share.y0
-        assert share.y1 <= panel.y1
+    labels = [*figure.texts, *figure.legends]
+    for axes in figure.axes:
+        share = axes.texts[-1].get_bbox_patch()
+        assert_inside(share.get_window_extent(), axes.get_window_extent())
+        labels += [axes.title, axes.xaxis.label, axes.yaxis.label]
+    written = [label for label in labels if not isinstance(label, Text) or label.get_text().strip()]
+    boxes = [artist.get_window_extent() for artist in (*written, *figure.axes)]
+    for box in boxes:
+        assert_inside(box, figure.bbox)
+    for one, other in combinations(boxes, 2):
+        assert not one.padded(-1).overlaps(other.padded(-1))
 
 
 @pytest.mark.parametrize(
     "box", [[0, 0, 1, 1], [0.97, 0.0, 1, 0.04], [0.0, 0.96, 0.03, 1], [0.5, 0.5, 0.5, 0.5], [0.9, 0.0, 1, 1]]
 )
-def test_the_share_stays_inside_the_picture(image, tmp_path, box):
+def test_the_share_stays_inside_the_picture(draw, box):
     word = WordAttention("Two dogs", [box], [1.0], [True])
-    figure = attention_figure(image, CAPTION, [word] * 3, tmp_path / "a.png")
-    assert [text.get_text() for text in figure.axes[0].texts[-1:]] == ["100%"]
+    figure, _ = draw(word, word, word)
+    assert figure.axes[0].texts[-1].get_text() == "100%"
     assert_nothing_is_cut_or_overlaps(figure)
 
 
 @pytest.mark.parametrize(
     ("gold", "verdict"), [((1,), "✓ hit, 60% on gold"), ((0, 2), "✗ miss, 30% on gold"), ((), "– no gold region")]
 )
-def test_the_verdict_states_whether_the_top_region_is_gold(image, tmp_path, gold, verdict):
-    words = [attention("Two dogs", gold=gold), attention("ball")]
-    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
+def test_the_verdict_states_whether_the_top_region_is_gold(draw, gold, verdict):
+    figure, _ = draw(attention("Two dogs", gold=gold), attention("ball"))
     assert figure.axes[0].get_xlabel() == verdict
-    assert [text.get_text() for text in figure.axes[0].texts[-1:]] == ["60%"]
+    assert figure.axes[0].texts[-1].get_text() == "60%"
 
 
-def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(image, tmp_path):
+def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(draw):
     words = [attention("Two dogs", gold=())] * 3
-    plain = attention_figure(image, CAPTION, words, tmp_path / "a.png")
     note = "the features are those of 'microsoft/resnet-50', but the model was trained on those of 'scenes' " * 2
-    noted = attention_figure(image, CAPTION, words, tmp_path / "b.png", notes=[note])
-    for figure in (plain, noted):
-        assert "gold" not in " ".join(text.get_text() for text in figure.findobj(Text))
-        assert_nothing_is_cut_or_overlaps(figure)
-    assert f"warning: {note.strip()}" in noted.get_suptitle().replace("\n", " ")
+    figure, _ = draw(*words, notes=[note])
+    assert "gold" not in " ".join(text.get_text() for text in figure.findobj(Text))
+    assert_nothing_is_cut_or_overlaps(figure)
+    assert f"warning: {note.strip()}" in figure.get_suptitle().replace("\n", " ")
 
 
 @pytest.mark.parametrize(("size", "mode"), [((40, 400), "RGB"), ((1000, 200), "L"), ((1, 1), "RGBA")])
@@ -162,31 +165,29 @@ def test_any_image_keeps_its_proportions(tmp_path, size, mode):
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_same_input_same_bytes(image, tmp_path, suffix):
-    words = [attention(phrase) for phrase in PHRASES[:2]]
-    paths = [tmp_path / "new" / name / f"a{suffix}" for name in ("one", "two")]
-    for path in paths:
-        attention_figure(image, CAPTION, words, path)
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    attention_figure(image, CAPTION, [attention(PHRASES[0], gold=()), words[1]], paths[1])
-    assert paths[0].read_bytes() != paths[1].read_bytes()
+    def drawn(gold):
+        path = tmp_path / "new" / f"a{suffix}"
+        attention_figure(image, CAPTION, [attention("Two dogs", gold=gold)], path)
+        return path.read_bytes()
+
+    assert drawn((1,)) == drawn((1,)) != drawn(())
 
 
 def test_methods_are_rows_on_one_scale(image, tmp_path):
-    sure = (0.02, 0.9, 0.04, 0.04)
-    unsure = (0.2, 0.3, 0.25, 0.25)
-    methods = {
-        "none": [attention(p, unsure) for p in PHRASES[:3]],
-        "semi_direct": [attention(p, sure) for p in PHRASES[:3]],
-    }
+    unsure = [attention(phrase, (0.2, 0.3, 0.25, 0.25)) for phrase in PHRASES[:3]]
+    sure = [attention(phrase, (0.02, 0.9, 0.04, 0.04)) for phrase in PHRASES[:3]]
+    methods = {"none": unsure, "semi_direct": sure}
     figure = method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
     assert_nothing_is_cut_or_overlaps(figure)
-    assert len(figure.axes) == 6
-    places = [axes.get_position() for axes in figure.axes]
-    assert len({round(p.y0, 4) for p in places}) == 2
-    assert len({round(p.x0, 4) for p in places}) == 3
+    corners = np.array([axes.get_position().p0 for axes in figure.axes]).round(4)
+    assert len({*corners[:, 0]}) == 3
+    assert len({*corners[:, 1]}) == 2
     labels = {axes.get_ylabel(): axes.yaxis.label.get_window_extent() for axes in figure.axes}
     assert labels["none"].y0 > figure.axes[3].get_window_extent().y1 > labels["semi_direct"].y1
-    widest = [max(p.get_linewidth() for p in a.patches if p.get_edgecolor() == to_rgba(ATTENDED)) for a in figure.axes]
+    widest = []
+    for axes in figure.axes:
+        attended = [patch for patch in axes.patches if patch.get_edgecolor() == to_rgba(ATTENDED)]
+        widest.append(max(patch.get_linewidth() for patch in attended))
     assert widest[0] == widest[1] < widest[3], "a flat head is not drawn as strong as a sure one"
 
 
@@ -210,78 +211,78 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
     figure = heads_figure(accuracy, 0.14, tmp_path / "a.png")
     none, direct = heat_maps(figure)
     assert none.images[0].get_clim() == direct.images[0].get_clim() == (0, 1)
-    numbers = {text.get_position(): text.get_text() for text in direct.texts}
-    expected = {(0, 0): "0.20", (1, 0): "0.30", (2, 0): "0.40", (0, 1): "0.50", (1, 1): "–", (2, 1): "0.99"}
-    assert numbers == expected, "x is the head, y the layer, counted from 0"
+    numbers = np.empty((2, 3), dtype=object)
+    for text in direct.texts:
+        head, layer = text.get_position()
+        numbers[layer, head] = text.get_text()
+    assert numbers.tolist() == [["0.20", "0.30", "0.40"], ["0.50", "–", "0.99"]]
     assert "chance 0.14" in figure.get_suptitle()
     assert direct.get_title() == "direct, best 0.99"
 
 
 def test_the_frame_is_around_the_head_of_the_table_and_the_title_has_its_accuracy(tmp_path):
     """Head 1-0 is chosen on validation, where it is the best; on the reported rows 0-2 is."""
-    test = np.array([[0.2, 0.3, 0.9], [0.6, 0.5, 0.4]])
-    validation = np.array([[0.1, 0.2, 0.7], [0.8, 0.3, 0.2]])
-    by_split = {
-        split: {"text_to_region_by_head": values.tolist(), "text_to_region_chance": 0.1}
-        for split, values in (("validation", validation), ("test", test))
-    }
-    chosen = chosen_heads({"direct": by_split, "none": {"test": by_split["test"]}})
+    test = {"text_to_region_by_head": [[0.2, 0.3, 0.9], [0.6, 0.5, 0.4]], "text_to_region_chance": 0.1}
+    validation = {**test, "text_to_region_by_head": [[0.1, 0.2, 0.7], [0.8, 0.3, 0.2]]}
+    chosen = chosen_heads({"direct": {"validation": validation, "test": test}, "none": {"test": test}})
     assert chosen == {"direct": [(1, 0)]}
-    assert summarise(by_split["validation"], by_split["test"])["best_head"] == pytest.approx(0.6)
-    figure = heads_figure({"none": test, "direct": test}, 0.14, tmp_path / "a.png", chosen=chosen)
+    assert summarise(validation, test)["best_head"] == pytest.approx(0.6)
+    accuracy = np.array(test["text_to_region_by_head"])
+    figure = heads_figure({"none": accuracy, "direct": accuracy}, 0.14, tmp_path / "a.png", chosen=chosen)
     none, direct = heat_maps(figure)
     [frame] = direct.patches
-    x, y, width, height = frame.get_bbox().bounds
-    assert (x + width / 2, y + height / 2) == pytest.approx((0, 1))
+    x0, y0, x1, y1 = frame.get_bbox().extents
+    assert (x0 + x1) / 2 == pytest.approx(0)
+    assert (y0 + y1) / 2 == pytest.approx(1)
     assert not none.patches
-    assert (none.get_title(), direct.get_title()) == ("none, best 0.90", "direct, chosen 0.60")
+    assert none.get_title() == "none, best 0.90"
+    assert direct.get_title() == "direct, chosen 0.60"
     assert "frame: chosen on validation" in figure.get_suptitle()
 
 
 def test_layers_with_names_show_them(tmp_path):
-    accuracy = {"none": np.full((2, 3), 0.5), "direct": np.full((2, 3), 0.6)}
     names = ["cross 0", "cross 1"]
-    for axes in heat_maps(heads_figure(accuracy, 0.1, tmp_path / "a.png", names)):
-        assert [text.get_text() for text in axes.get_yticklabels()] == names
-        assert list(axes.get_yticks()) == [0, 1]
-    heads_figure(accuracy, 0.1, tmp_path / "c.png", ["0", "1"])
-    heads_figure(accuracy, 0.1, tmp_path / "d.png")
-    assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
+    [axes] = heat_maps(heads_figure({"none": np.full((2, 3), 0.5)}, 0.1, tmp_path / "a.png", names))
+    assert [text.get_text() for text in axes.get_yticklabels()] == names
+    assert list(axes.get_yticks()) == [0, 1]
 
 
-def history(scale, attention=True):
-    records = [{"step": s, "loss": scale / s, "loss_vgp": 1 + scale / 10 / s, "epoch": s / 9} for s in (2, 4, 6, 100)]
-    if attention:
-        records = [record | {"loss_attention": 2.0} for record in records]
+def history(scale):
+    steps = (2, 4, 6, 100)
+    records = [{"step": step, "loss": scale / step, "loss_vgp": 1 + scale / step, "epoch": step / 9} for step in steps]
     middle = {"step": 4, "eval_vgp_accuracy": 0.5, "eval_vgp_count": 30}
     return [*records, middle, {"step": 100, "train_loss": 1.0, "train_runtime": 3.2}]
 
 
 def test_one_panel_a_component_one_line_a_method(tmp_path):
-    figure = loss_curves_figure({"none": history(2, False), "direct": history(1)}, tmp_path / "a.png")
-    panels = {axes.get_title(): [line.get_label() for line in axes.get_lines()] for axes in figure.axes if axes.lines}
+    supervised = [*history(1), {"step": 2, "loss_attention": 2.0}]
+    figure = loss_curves_figure({"none": history(2), "direct": supervised}, tmp_path / "a.png")
+    panels = {}
+    for axes in figure.axes:
+        panels[axes.get_title()] = [line.get_label() for line in axes.get_lines()]
     both = ["none", "direct"]
-    assert panels == {"loss": both, "loss vgp": both, "loss attention": ["direct"], "eval vgp accuracy": both}
+    assert panels["loss"] == panels["loss vgp"] == panels["eval vgp accuracy"] == both
+    assert panels["loss attention"] == ["direct"]
     assert [axes.get_yscale() for axes in figure.axes[:2]] == ["log", "linear"]
     figure.canvas.draw()
     low, high = figure.axes[0].get_ylim()
     assert low < 0.02
     assert high > 1
-    assert len(figure.legends) == 1
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == both
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == both
 
 
 def test_a_resumed_log_counts_as_logged_last_and_gaps_are_left_out(tmp_path):
-    records = [{"step": s, "loss": v} for s, v in [(1, 5.0), (2, 9.0), (3, float("nan")), (2, 4.0), (4, 3.0)]]
+    losses = [(1, 5.0), (2, 9.0), (3, np.nan), (2, 4.0), (4, 3.0)]
+    records = [{"step": step, "loss": loss} for step, loss in losses]
     figure = loss_curves_figure({"mine": records}, tmp_path / "a.png")
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[1, 5], [2, 4], [4, 3]])
 
 
 def test_methods_look_different(tmp_path):
-    names = ["none", "indirect", "direct", "semi_direct", *(f"other {i}" for i in range(8))]
-    figure = loss_curves_figure({name: history(1) for name in names}, tmp_path / "a.png")
-    assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == len(names)
+    names = ["none", "indirect", "direct", "semi_direct", *"abcdefgh"]
+    figure = loss_curves_figure(dict.fromkeys(names, history(1)), tmp_path / "a.png")
+    styles = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}
+    assert len(styles) == len(names)
     figure.canvas.draw()
-    legend = figure.legends[0].get_window_extent()
-    assert legend.x0 >= 0
-    assert legend.x1 <= figure.bbox.x1
+    assert_inside(figure.legends[0].get_window_extent(), figure.bbox)
