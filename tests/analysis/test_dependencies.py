@@ -67,8 +67,11 @@ def found_queries(examples):
 def test_sentences_comments_and_places(tmp_path):
     text = "# newdoc\n" + conllu(HOLDS, sent_id="s1", image_id="7", text="A girl holds two red balls.") + conllu(HOLDS)
     first, second = parses_of(tmp_path, text)
-    assert (first.text, first.image_id, first.caption_id) == ("A girl holds two red balls.", "7", None)
-    assert (second.text, second.image_id) == ("A girl holds two red balls .", None)
+    assert first.text == "A girl holds two red balls."
+    assert first.image_id == "7"
+    assert first.caption_id is None
+    assert second.text == "A girl holds two red balls ."
+    assert second.image_id is None
     assert [(w.form, w.head, w.relation) for w in first.words] == [(f, h - 1, r) for f, h, r in HOLDS]
     assert [word.line for word in first.words] == list(range(5, 12))
 
@@ -208,7 +211,8 @@ def test_entity_at_either_end(tmp_path):
     assert found_queries(relation_examples([example], parses)) == everything
     (found,) = relation_examples([example], parses)
     np.testing.assert_array_equal(found.phrases[1].boxes, np.float32(BALL))
-    assert (found.image_id, found.caption) == ("7", caption)
+    assert found.image_id == "7"
+    assert found.caption == caption
 
 
 def test_phrases_without_boxes_and_ungrounded_heads_make_no_queries(tmp_path):

@@ -63,7 +63,8 @@ def one_region_batch(examples=40, seed=0):
     labels = torch.from_numpy(generator.integers(2, size=examples))
     for row in range(examples):
         flagged, decoy = generator.choice(R, 2, replace=False)
-        features[row, flagged, 0], features[row, decoy, 1] = 1.0, 1.0
+        features[row, flagged, 0] = 1.0
+        features[row, decoy, 1] = 1.0
         features[row, :, 2] = -0.02 * SIGN[labels[row]]  # all others say the wrong thing, quietly
         features[row, flagged, 2] = SIGN[labels[row]]
     ones = torch.ones(examples, R, dtype=torch.long)
@@ -190,7 +191,8 @@ def test_summary_files_and_figure(tmp_path):
     assert found.save(tmp_path / "out") == tmp_path / "out"
     written = json.loads((tmp_path / "out" / "perturbation.json").read_text())
     assert written["about"] == {"task": "toy"}
-    assert (written["examples"], written["images"]) == (40, 20)
+    assert written["examples"] == 40
+    assert written["images"] == 20
     assert len((tmp_path / "out" / "perturbation.csv").read_text().splitlines()) == 1 + len(found.curves) * (R + 1)
     frame = found.to_pandas()
     chosen = frame[(frame["map"] == "rollout") & (frame["order"] == LEAST)]

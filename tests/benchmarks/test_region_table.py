@@ -22,7 +22,8 @@ def test_both_formats_hold_the_same_data(small, tmp_path):
                 np.testing.assert_array_equal(np.asarray(found, np.float32), array)
         boxes, features = benchmark.make_batch(read, [3, 1])
         most = max(len(expected[3][0]), len(expected[1][0]))
-        assert (boxes.shape, features.shape) == ((2, most, 4), (2, most, 6))
+        assert boxes.shape == (2, most, 4)
+        assert features.shape == (2, most, 6)
         assert boxes.dtype == features.dtype == np.float32
         np.testing.assert_array_equal(features[1, : len(expected[1][1])], expected[1][1])
         assert not features[1, len(expected[1][1]) :].any()

@@ -34,7 +34,8 @@ SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
 def files(tmp_path_factory):
     """Scenes, an untrained model of each task, and a BERT."""
     folder = tmp_path_factory.mktemp("run")
-    cache, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, folder / "cache"
+    cache = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
     scenes = tiny_scenes(folder / "scenes")
     processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
     more = {"vqa": {"answers": ANSWERS}, "pretraining": {"relationship_head": True}}

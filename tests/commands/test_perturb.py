@@ -24,7 +24,8 @@ FIGURES = {"vgp": "identification_accuracy", "vqa": "vqa_accuracy", "referring_e
 def files(tmp_path_factory):
     """Scenes, and an untrained model of each task."""
     folder = tmp_path_factory.mktemp("perturbation")
-    cache, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, folder / "cache"
+    cache = datasets.config.HF_DATASETS_CACHE
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
     scenes = tiny_scenes(folder / "scenes")
     processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
     for name in FIGURES:

@@ -204,7 +204,8 @@ def test_an_error_of_a_process_of_a_pool_is_one_line(tmp_path, capsys):
 
     status, printed = finish(build, capsys)
     assert status == 2
-    assert str(path) in printed and printed.count("\n") == 1
+    assert str(path) in printed
+    assert printed.count("\n") == 1
 
 
 def test_a_library_that_cannot_be_loaded_keeps_its_traceback(monkeypatch):

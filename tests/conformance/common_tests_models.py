@@ -264,7 +264,7 @@ class LXMERTTester(ViLBertTester):
 
 
 # A new family has its line here: what makes its configuration and the inputs of its base model.
-TESTERS: dict[str, type[VLBertTester]] = {
+TESTERS = {
     "vl_bert": VLBertTester,
     "visualbert": VisualBERTTester,
     "vilbert": ViLBertTester,

@@ -319,7 +319,7 @@ def main(folder, device):
 
 
 if __name__ == "__main__":
-    context: Any = nullcontext()
+    context = nullcontext()
     if sys.argv[2] == "pretend":
         from tests.conformance.pretend_gpu import pretend_gpu
 

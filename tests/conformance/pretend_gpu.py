@@ -22,7 +22,7 @@ from tests.helpers.warm_python import ROOT
 
 NAME = "pretend"
 # Line of this project -> how often the CPU waited there for a value.
-WAITS: Counter[str] = Counter()
+WAITS = Counter()
 
 _ATEN = torch.ops.aten
 # Copies, and operators that take indices from both, as on a GPU.

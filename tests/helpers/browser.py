@@ -43,16 +43,16 @@ class Page:
         problems (`list[str]`): exceptions and errors in the console.
     """
 
-    def __init__(self, write: int, read: int):
+    def __init__(self, write, read):
         self._write = write
         self._read = os.fdopen(read, "rb")
         self._number = 0
         self._session = ""
         self._rest = b""
-        self.requests: list[str] = []
-        self.problems: list[str] = []
+        self.requests = []
+        self.problems = []
 
-    def open(self, place: Path | str, width: int = 1200, height: int = 900) -> None:
+    def open(self, place: Path | str, width: int = 1200, height: int = 900):
         """Opens a file, or an address, and waits until it is loaded."""
         address = place if isinstance(place, str) else place.resolve().as_uri()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -63,7 +63,7 @@ class Page:
         self.call("Page.navigate", url=address)
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
-    def resize(self, width: int, height: int) -> None:
+    def resize(self, width: int, height: int):
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -74,13 +74,13 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def click(self, selector: str) -> None:
+    def click(self, selector: str):
         """Scrolls to an element and clicks in its middle."""
         place = self.middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self._mouse(kind, *place)
 
-    def click_until(self, selector: str, expression: str, clicks: int = 3, seconds: float = 20) -> None:
+    def click_until(self, selector: str, expression: str, clicks: int = 3, seconds: float = 20):
         """Clicks an element until a JavaScript expression is true: again after some seconds without success."""
         for left in range(clicks, 0, -1):
             self.click(selector)
@@ -104,21 +104,21 @@ class Page:
             box = self._box_in_view(found)
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
-    def _box_in_view(self, found: str) -> Any:
+    def _box_in_view(self, found):
         self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
         return self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
 
-    def drag(self, start: tuple[float, float], end: tuple[float, float], steps: int = 8) -> None:
+    def drag(self, start: tuple[float, float], end: tuple[float, float], steps: int = 8):
         """Presses the mouse at one place and releases it at another."""
         self._mouse("mousePressed", *start)
         for step in range(1, steps + 1):
             self._mouse("mouseMoved", *(a + (b - a) * step / steps for a, b in zip(start, end, strict=True)))
         self._mouse("mouseReleased", *end)
 
-    def _mouse(self, kind: str, x: float, y: float) -> None:
+    def _mouse(self, kind, x, y):
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
-    def upload(self, selector: str, *files: Path) -> None:
+    def upload(self, selector: str, *files: Path):
         """Gives files to an `<input type="file">`."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
@@ -132,7 +132,7 @@ class Page:
             time.sleep(0.02)
         return value
 
-    def key(self, name: str, times: int = 1) -> None:
+    def key(self, name: str, times: int = 1):
         """Presses a key, such as Tab, Enter, ArrowRight."""
         code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}[name]
         text = {"text": "\r"} if name == "Enter" else {}
@@ -146,7 +146,7 @@ class Page:
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """Sends a command of the DevTools protocol and returns its result."""
         self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        message = {"id": self._number, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
@@ -154,14 +154,14 @@ class Page:
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
-    def _until(self, condition: Any) -> dict[str, Any]:
+    def _until(self, condition):
         while True:
             message = self._next()
             self._note(message)
             if condition(message):
                 return message
 
-    def _next(self) -> dict[str, Any]:
+    def _next(self):
         while b"\0" not in self._rest:
             piece = self._read.read1(1 << 16)
             assert piece, "the browser has ended"
@@ -169,7 +169,7 @@ class Page:
         text, self._rest = self._rest.split(b"\0", 1)
         return json.loads(text)
 
-    def _note(self, message: dict[str, Any]) -> None:
+    def _note(self, message):
         params = message.get("params", {})
         if message.get("method") == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
@@ -182,7 +182,8 @@ class Page:
 @contextmanager
 def open_browser(profile: Path) -> Iterator[Page]:
     """Starts a headless browser with an empty profile; it reads commands from descriptor 3 and answers on 4."""
-    (browser_in, write_end), (read_end, browser_out) = os.pipe(), os.pipe()
+    (browser_in, write_end) = os.pipe()
+    (read_end, browser_out) = os.pipe()
     start = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
     command = ["bash", "-c", start, "_", str(browser_in), str(browser_out)]
     # The time limit ends a browser that hangs, and so the wait for its answers.

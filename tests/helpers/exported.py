@@ -60,7 +60,7 @@ _TASK_INPUTS = (
 )
 
 
-MAKERS: dict[str, tuple[Any, dict[str, Any]]] = {
+MAKERS = {
     "vl_bert": (tiny_vl_bert.make_model, {"num_hidden_layers": 1}),
     "visualbert": (tiny_visualbert.make_model, {"num_hidden_layers": 1}),
     "vilbert": (make_vilbert, {"num_hidden_layers": 1, "v_num_hidden_layers": 1}),
@@ -106,7 +106,7 @@ def draw_inputs(inputs: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, 
     return drawn
 
 
-def assert_exported_equals_model(family: str, head: str | None) -> None:
+def assert_exported_equals_model(family: str, head: str | None):
     """Asserts that the graph of `torch.export` computes what the model computes for both `SIZES`, with free sizes.
 
     The base model and pre-training also return their attention maps; a model of `vqa` skips padding and is exported
@@ -120,9 +120,9 @@ def assert_exported_equals_model(family: str, head: str | None) -> None:
     inputs = model_inputs(model)
     names = {axis for each in inputs for axis in each.axes if isinstance(axis, str)}
     longest = {"words": model.config.max_text_length}
-    axes: dict[Any, Any] = {name: Dim(name, max=longest.get(name)) for name in names}
-    shapes: dict[str, Any] = {each.name: tuple(axes.get(axis, Dim.STATIC) for axis in each.axes) for each in inputs}
-    given: dict[str, Any] = {each.name: each.example() for each in inputs}
+    axes = {name: Dim(name, max=longest.get(name)) for name in names}
+    shapes = {each.name: tuple(axes.get(axis, Dim.STATIC) for axis in each.axes) for each in inputs}
+    given = {each.name: each.example() for each in inputs}
     with torch.no_grad():
         graph = torch.export.export(model, (), kwargs=given, dynamic_shapes=shapes, strict=False).module()
         for sizes in SIZES:

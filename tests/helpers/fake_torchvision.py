@@ -112,7 +112,7 @@ def install() -> str:
             del sys.modules[name]
     functions = [resize, normalize, pad, crop, to_dtype, grayscale_to_rgb, pil_to_tensor, InterpolationMode]
     for name in ("", ".io", ".transforms", ".transforms.functional", ".transforms.v2", ".transforms.v2.functional"):
-        module: Any = types.ModuleType(f"torchvision{name}")
+        module = types.ModuleType(f"torchvision{name}")
         module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None, is_package=True)
         module.__version__ = "0.21.0"
         module.__path__ = []
@@ -123,7 +123,7 @@ def install() -> str:
             parent, child = module.__name__.rsplit(".", 1)
             setattr(sys.modules[parent], child, module)
     if importlib.util.find_spec("num2words") is None:  # SmolVLM writes the number of frames of a video with it
-        words: Any = types.ModuleType("num2words")
+        words = types.ModuleType("num2words")
         words.__spec__ = importlib.machinery.ModuleSpec("num2words", None)
         words.__version__ = "0.5.14"
         words.num2words = str

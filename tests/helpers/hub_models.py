@@ -29,7 +29,7 @@ SIZES = {
     "region_feature_size": FEATURE_SIZE,
 }
 # Families that have other fields for some of these sizes.
-FAMILY_SIZES: dict[str, dict[str, int]] = {
+FAMILY_SIZES = {
     "vilbert": {
         "v_hidden_size": 16,
         "v_num_hidden_layers": 1,
@@ -59,23 +59,23 @@ def tiny_config(family: str, **fields: Any) -> Any:
     return FAMILIES[family].config_class(**{**SIZES, **FAMILY_SIZES.get(family, {}), **fields})
 
 
-def _make_family(family: str, cls: type[PreTrainedModel]) -> Callable[[Path], PreTrainedModel]:
+def _make_family(family, cls):
     return lambda _: cls(tiny_config(family))
 
 
-def _make_processor(family: str) -> Callable[[], Any]:
+def _make_processor(family):
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
     return lambda: FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
 
 
-def _model(family: str, head: str = "") -> HubModel:
+def _model(family, head=""):
     base = FAMILIES[family].base_model
     cls = FAMILIES[family].heads[head] if head else base
     auto = AUTO_HEADS.get(head, cls.__name__) if head else "AutoModel"
     return HubModel(cls.__name__, _make_family(family, cls), base.__name__, auto, _make_processor(family))
 
 
-def _make_backbone(folder: Path) -> PreTrainedModel:
+def _make_backbone(folder):
     ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1])).save_pretrained(folder)
     return BackboneRegionFeatures.from_backbone(str(folder))
 
@@ -98,7 +98,7 @@ HUB_MODELS = [
 ]
 
 
-def push_all(folder: Path, namespace: str) -> None:
+def push_all(folder: Path, namespace: str):
     """Pushes each model with its processor to `namespace/<class name>`; the models stay in `folder`.
 
     `VLBertForVGP` gets two versions, the newer one from `folder/newer`; `namespace/secret` is private.

@@ -113,7 +113,8 @@ def write_gqa(folder: Path, rows: list[Regions]) -> Path:
         size = {"width": regions.width, "height": regions.height, "objectsNum": len(regions)}
         info[regions.image_id] = {**size, "idx": row, "file": 3}
     with h5py.File(folder / "gqa_objects_3.h5", "w") as file:
-        file["features"], file["bboxes"] = features, boxes
+        file["features"] = features
+        file["bboxes"] = boxes
     (folder / "gqa_objects_info.json").write_text(json.dumps(info))
     return folder / "gqa_objects_3.h5"
 
@@ -207,7 +208,7 @@ def write_bottom_up(folder: Path, rows: list[Regions]) -> Path:
 
 Writer = Callable[[Path, list[Regions]], Path]
 # Format, its writer, and the optional arrays that it contains.
-CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
+CASES = {
     "VL-BERT zip": ("vl_bert_zip", write_zip, ("classes", "attributes")),
     "VL-BERT folder": ("vl_bert_zip", write_json_folder, ("classes", "attributes")),
     "hengyuan fixed": ("h5", write_hengyuan, ()),

@@ -7,7 +7,6 @@ examples:
   python -m tests.helpers.loopback_hub hub_state --port 8080   # prints its address: set HF_ENDPOINT to it
 """
 
-import argparse
 import base64
 import hashlib
 import json
@@ -18,11 +17,9 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from grounded_attention.commands.command_line import make_parser, run
@@ -39,27 +36,27 @@ class LoopbackHub:
     `TOKEN` belongs to the user `tester`, who may write to `tester/...` and `org/...`; other tokens are rejected.
     """
 
-    def __init__(self, state_dir: str | Path, port: int = 0):
+    def __init__(self, state_dir, port=0):
         self.state = State(state_dir)
         self.state.add_user(TOKEN, "tester", ("org",))
         self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, self.state))
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> "LoopbackHub":
+    def __enter__(self):
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
-    def serve_forever(self) -> None:
+    def serve_forever(self):
         self._server.serve_forever()
 
-    def environment(self, home: str | Path, token: str | None = TOKEN) -> dict[str, str]:
+    def environment(self, home, token=TOKEN):
         """Returns the environment for a process that uses this Hub; its caches are in `home`."""
         kept = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}
         mine = {
@@ -75,14 +72,14 @@ class LoopbackHub:
 
     def inject(
         self,
-        kind: str,
-        match: str,
+        kind,
+        match,
         *,
-        times: int = 1,
-        status: int = 500,
-        after: int = 0,
-        headers: dict[str, str] | None = None,
-    ) -> None:
+        times=1,
+        status=500,
+        after=0,
+        headers=None,
+    ):
         """Makes some requests fail.
 
         Args:
@@ -99,29 +96,29 @@ class LoopbackHub:
         fault = {"kind": kind, "match": match, "times": times, "status": status, "after": after}
         self.state.add_fault({**fault, "headers": headers})
 
-    def pending_faults(self) -> int:
+    def pending_faults(self):
         """Returns the number of injected failures that have not happened yet."""
         return sum(fault["times"] for fault in self.state.read("faults.json", []))
 
     # Content of the Hub, read from disk
 
-    def commits(self, name: str, revision: str = "main", kind: str = "models") -> list[dict[str, Any]]:
+    def commits(self, name, revision="main", kind="models"):
         """Returns the commits of a revision, newest first, with `id`, `title`, `files`; the Hub made the oldest."""
         return self.state.history(kind, name, revision)
 
-    def files(self, name: str, revision: str = "main", kind: str = "models") -> list[str]:
+    def files(self, name, revision="main", kind="models"):
         return sorted(self.state.resolve(kind, name, revision)["files"])
 
-    def read(self, name: str, path: str, revision: str = "main", kind: str = "models") -> bytes:
+    def read(self, name, path, revision="main", kind="models"):
         return self.state.content(self.state.resolve(kind, name, revision)["files"][path]).read_bytes()
 
-    def copy(self, name: str, target: str, kind: str = "models", private: bool = False) -> None:
+    def copy(self, name, target, kind="models", private=False):
         """Makes a new repository with the files of another repository on main."""
         self.state.create(kind, target, private)
         files = self.state.resolve(kind, name, "main")["files"]
         self.state.set_files(kind, target, files, f"copy of {name}")
 
-    def checkout(self, name: str, folder: str | Path, revision: str = "main", kind: str = "models") -> Path:
+    def checkout(self, name, folder, revision="main", kind="models"):
         """Writes the files of a revision to a folder."""
         for path, file in self.state.resolve(kind, name, revision)["files"].items():
             target = Path(folder) / path
@@ -138,16 +135,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # otherwise each answer waits 40 ms
 
-    def __init__(self, state: State, *args: Any):
+    def __init__(self, state, *args):
         self.state = state
         super().__init__(*args)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format, *args):
         pass
 
     # All requests
 
-    def _serve(self) -> None:
+    def _serve(self):
         self.query = parse_qs(urlsplit(self.path).query)
         path = urlsplit(self.path).path
         self.fault = self.state.take_fault(f"{self.command} {path}") or {}
@@ -163,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
 
-    def _route(self, path: str) -> None:
+    def _route(self, path):
         token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
         self.user = self.state.user(token)
         for command, pattern, action in ROUTES:
@@ -178,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         raise HubError(404, None, f"no such route: {self.command} {path}")
 
-    def _check_access(self, action: str) -> None:
+    def _check_access(self, action):
         """Hides private repositories from other users; only owners may write."""
         repo = self.state.repo(self.kind, self.name)
         owned = self.user is not None and self.name.split("/")[0] in (self.user["name"], *self.user["orgs"])
@@ -189,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
         if action in WRITES and not (owned and self.user is not None and self.user["role"] == "write"):
             raise HubError(403, None, "you don't have the rights to write here")
 
-    def _read_body(self) -> bytes:
+    def _read_body(self):
         left = self.fault["after"] if self.fault.get("kind") == "drop" else None
         if self.headers.get("Transfer-Encoding") == "chunked":
             body = b""
@@ -206,14 +203,14 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Dropped
         return body
 
-    def _reset(self) -> None:
+    def _reset(self):
         """Resets the connection, as after a network failure, instead of closing it."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.rfile.close()  # otherwise the socket stays open
         self.connection.close()
 
-    def _answer(self, content: Any = b"", status: int = 200, headers: dict[str, str] | None = None) -> None:
+    def _answer(self, content=b"", status=200, headers=None):
         if not isinstance(content, bytes):
             content = json.dumps(content).encode()
             headers = {"Content-Type": "application/json", **(headers or {})}
@@ -229,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Dropped
         self.wfile.write(content)
 
-    def _answer_error(self, error: HubError) -> None:
+    def _answer_error(self, error):
         headers = {"X-Error-Message": error.message, **({"X-Error-Code": error.code} if error.code else {})}
         if error.code == "EntryNotFound" and getattr(self, "revision", None):
             headers["X-Repo-Commit"] = self.revision["id"]
@@ -238,14 +235,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Users and repositories
 
-    def whoami(self) -> None:
+    def whoami(self):
         if self.user is None:
             raise HubError(401, None, "Invalid username or password.")
         token = {"accessToken": {"displayName": "loopback", "role": self.user["role"]}}
         organisations = [{"type": "org", "name": name} for name in self.user["orgs"]]
         self._answer({"type": "user", "name": self.user["name"], "orgs": organisations, "auth": token})
 
-    def create(self) -> None:
+    def create(self):
         content = json.loads(self.body)
         if self.user is None:
             raise HubError(401, None, "Invalid username or password.")
@@ -262,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer({"error": error.message, **address}, error.status)
         self._answer(address)
 
-    def delete(self) -> None:
+    def delete(self):
         content = json.loads(self.body)
         self.kind = content.get("type", "model") + "s"
         self.name = f"{content.get('organization') or (self.user or {}).get('name')}/{content['name']}"
@@ -270,10 +267,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.state.remove(self.kind, self.name)
         self._answer({})
 
-    def validate_yaml(self) -> None:
+    def validate_yaml(self):
         self._answer({"errors": [], "warnings": []})
 
-    def refs(self) -> None:
+    def refs(self):
         found = self.state.refs(self.kind, self.name)
         listed = {
             kind: [
@@ -285,18 +282,18 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._answer({"branches": listed["heads"], "tags": listed["tags"], "converts": [], "pullRequests": []})
 
-    def create_branch(self, branch: str) -> None:
+    def create_branch(self, branch):
         start = json.loads(self.body or b"{}").get("startingPoint", "main")
         self.state.set_ref(self.kind, self.name, f"heads/{branch}", start)
         self._answer({})
 
-    def create_tag(self, revision: str) -> None:
+    def create_tag(self, revision):
         self.state.set_ref(self.kind, self.name, f"tags/{json.loads(self.body)['tag']}", revision)
         self._answer({})
 
     # Reading
 
-    def info(self, revision: str = "") -> None:
+    def info(self, revision=""):
         commit = self.state.resolve(self.kind, self.name, revision or "main")
         first = self.state.history(self.kind, self.name, "main")[-1]
         about = {"id": self.name, "sha": commit["id"], "lastModified": commit["date"], "createdAt": first["date"]}
@@ -304,7 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
         about |= {"downloads": 0, "likes": 0, "tags": [], "author": self.name.split("/")[0]}
         self._answer({**about, "siblings": [sibling(path, file) for path, file in commit["files"].items()]})
 
-    def commits(self, revision: str) -> None:
+    def commits(self, revision):
         self._answer(
             [
                 {"id": c["id"], "title": c["title"], "message": c["description"], "date": c["date"], "authors": []}
@@ -312,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
             ]
         )
 
-    def tree(self, revision: str, path: str = "") -> None:
+    def tree(self, revision, path=""):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         below = path.strip("/") + "/" if path.strip("/") else ""
         inside = [p for p in commit["files"] if p.startswith(below)]
@@ -324,14 +321,14 @@ class _Handler(BaseHTTPRequestHandler):
             folders = {p for p in folders if "/" not in p[len(below) :]}
         self._answer([tree_entry(commit, p) for p in sorted({*inside, *folders})])
 
-    def paths_info(self, revision: str) -> None:
+    def paths_info(self, revision):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         is_json = "json" in self.headers.get("Content-Type", "")
         content = json.loads(self.body) if is_json else parse_qs(self.body.decode())
         folders = {"/".join(p.split("/")[:i]) for p in commit["files"] for i in range(1, p.count("/") + 1)}
         self._answer([tree_entry(commit, p) for p in content.get("paths", []) if p in commit["files"] or p in folders])
 
-    def resolve(self, revision: str, path: str) -> None:
+    def resolve(self, revision, path):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         if path not in commit["files"]:
             raise HubError(404, "EntryNotFound", "Entry not found")
@@ -352,7 +349,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     # Writing
 
-    def preupload(self, revision: str) -> None:
+    def preupload(self, revision):
         present = self.state.resolve(self.kind, self.name, revision)["files"]
         answers = []
         for file in json.loads(self.body)["files"]:
@@ -364,7 +361,7 @@ class _Handler(BaseHTTPRequestHandler):
             answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         self._answer({"files": answers})
 
-    def lfs_batch(self) -> None:
+    def lfs_batch(self):
         objects = []
         for file in json.loads(self.body)["objects"]:
             answer = {"oid": file["oid"], "size": file["size"]}
@@ -374,19 +371,19 @@ class _Handler(BaseHTTPRequestHandler):
             objects.append(answer)
         self._answer({"transfer": "basic", "objects": objects})
 
-    def lfs_put(self, oid: str) -> None:
+    def lfs_put(self, oid):
         if hashlib.sha256(self.body).hexdigest() != oid:
             raise HubError(400, None, "the content does not have the hash in its name")
         self.state.write_bytes(f"lfs/{oid}", self.body)
         self._answer()
 
-    def lfs_verify(self, oid: str) -> None:
+    def lfs_verify(self, oid):
         path = self.state.folder / "lfs" / oid
         if not path.exists() or path.stat().st_size != json.loads(self.body)["size"]:
             raise HubError(404, None, "no such object")
         self._answer({})
 
-    def commit(self, revision: str) -> None:
+    def commit(self, revision):
         number = 0
         if "create_pr" in self.query:
             taken = [ref for ref in self.state.refs(self.kind, self.name) if ref.startswith("heads/refs/pr/")]
@@ -405,11 +402,11 @@ class _Handler(BaseHTTPRequestHandler):
             answer["pullRequestUrl"] = f"{self._endpoint()}/{prefix}{self.name}/discussions/{number}"
         self._answer(answer)
 
-    def _endpoint(self) -> str:
+    def _endpoint(self):
         return f"http://{self.headers['Host']}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments=None):
     """Runs the server until the process ends."""
     parser = make_parser("python -m tests.helpers.loopback_hub", __doc__)
     parser.add_argument("state_dir", help="folder of the state")
@@ -417,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(parser, _serve, arguments)
 
 
-def _serve(options: argparse.Namespace) -> None:
+def _serve(options):
     hub = LoopbackHub(options.state_dir, options.port)
     print(hub.endpoint, flush=True)
     hub.serve_forever()

@@ -13,10 +13,8 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 # Files that the default .gitattributes of the Hub stores in LFS; only those that occur in tests.
@@ -27,7 +25,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 class HubError(Exception):
     """An error response: status, `X-Error-Code`, `X-Error-Message`."""
 
-    def __init__(self, status: int, code: str | None, message: str, headers: dict[str, str] | None = None):
+    def __init__(self, status, code, message, headers=None):
         super().__init__(message)
         self.status = status
         self.code = code
@@ -38,7 +36,7 @@ class HubError(Exception):
 class State:
     """The folder. A commit is `{id, parent, title, description, date, files: path -> {oid, size, lfs}}`."""
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder):
         self.folder = Path(folder)
         for name in ("repos", "lfs", "blobs"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -46,21 +44,21 @@ class State:
     # Files and the lock
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self):
         with open(self.folder / "lock", "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def read(self, name: str, default: Any = None) -> Any:
+    def read(self, name, default=None):
         try:
             return json.loads((self.folder / name).read_text())
         except FileNotFoundError:
             return default
 
-    def write(self, name: str, content: Any) -> None:
+    def write(self, name, content):
         self.write_bytes(name, json.dumps(content, indent=1).encode())
 
-    def write_bytes(self, name: str, content: bytes) -> None:
+    def write_bytes(self, name, content):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
@@ -69,12 +67,12 @@ class State:
 
     # Users
 
-    def add_user(self, token: str, name: str, organisations: tuple[str, ...] = (), role: str = "write") -> None:
+    def add_user(self, token, name, organisations=(), role="write"):
         with self.lock():
             users = self.read("users.json", {})
             self.write("users.json", {**users, token: {"name": name, "orgs": list(organisations), "role": role}})
 
-    def user(self, token: str | None) -> dict[str, Any] | None:
+    def user(self, token):
         """Returns the user of a token; None without a token."""
         if token is None:
             return None
@@ -85,11 +83,11 @@ class State:
 
     # Faults
 
-    def add_fault(self, fault: dict[str, Any]) -> None:
+    def add_fault(self, fault):
         with self.lock():
             self.write("faults.json", [*self.read("faults.json", []), fault])
 
-    def take_fault(self, request: str) -> dict[str, Any] | None:
+    def take_fault(self, request):
         """Returns the first fault for `METHOD path`, and counts it."""
         if not (self.folder / "faults.json").exists():
             return None
@@ -103,7 +101,7 @@ class State:
 
     # Repositories
 
-    def create(self, kind: str, name: str, private: bool) -> None:
+    def create(self, kind, name, private):
         with self.lock():
             if self.read(f"{_place(kind, name)}/repo.json") is not None:
                 raise HubError(409, None, "You already created this repo")
@@ -111,28 +109,28 @@ class State:
             self._commit(kind, name, None, "initial commit", "", {".gitattributes": self.put_blob(attributes)}, "main")
             self.write(f"{_place(kind, name)}/repo.json", {"private": private})
 
-    def repo(self, kind: str, name: str) -> dict[str, Any]:
+    def repo(self, kind, name):
         found = self.read(f"{_place(kind, name)}/repo.json")
         if found is None:
             raise HubError(404, "RepoNotFound", "Repository not found")
         return found
 
-    def remove(self, kind: str, name: str) -> None:
+    def remove(self, kind, name):
         with self.lock():
             shutil.rmtree(self.folder / _place(kind, name))
 
-    def refs(self, kind: str, name: str) -> dict[str, str]:
+    def refs(self, kind, name):
         """Returns ref, such as `heads/main` -> commit."""
         return self.read(f"{_place(kind, name)}/refs.json", {})
 
-    def set_ref(self, kind: str, name: str, ref: str, start: str) -> None:
+    def set_ref(self, kind, name, ref, start):
         with self.lock():
             refs = self.refs(kind, name)
             if ref in refs:
                 raise HubError(409, None, "Reference already exists")
             self.write(f"{_place(kind, name)}/refs.json", {**refs, ref: self.resolve(kind, name, start)["id"]})
 
-    def resolve(self, kind: str, name: str, revision: str) -> dict[str, Any]:
+    def resolve(self, kind, name, revision):
         """Returns the commit of a branch, tag or commit id."""
         refs = self.refs(kind, name)
         found = refs.get(f"heads/{revision}", refs.get(f"tags/{revision}"))
@@ -143,7 +141,7 @@ class State:
             raise HubError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return commit
 
-    def history(self, kind: str, name: str, revision: str) -> list[dict[str, Any]]:
+    def history(self, kind, name, revision):
         """Returns the commits of a revision, newest first."""
         commits = []
         following = self.resolve(kind, name, revision)["id"]
@@ -152,7 +150,7 @@ class State:
             following = commits[-1]["parent"]
         return commits
 
-    def commit(self, kind: str, name: str, branch: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    def commit(self, kind, name, branch, lines):
         """Applies the ndjson lines of a commit to a branch; if one of them is wrong, nothing changes."""
         header = next(line["value"] for line in lines if line["key"] == "header")
         with self.lock():
@@ -169,12 +167,12 @@ class State:
             description = header.get("description", "")
             return self._commit(kind, name, parent["id"], title, description, files, branch)
 
-    def set_files(self, kind: str, name: str, files: dict[str, Any], title: str) -> None:
+    def set_files(self, kind, name, files, title):
         """Commits these files to main; their content must exist."""
         with self.lock():
             self._commit(kind, name, self.refs(kind, name)["heads/main"], title, "", files, "main")
 
-    def _apply(self, files: dict[str, Any], key: str, value: dict[str, Any]) -> None:
+    def _apply(self, files, key, value):
         if key == "file":
             files[value["path"]] = self.put_blob(value["content"])
         elif key == "lfsFile":
@@ -193,7 +191,7 @@ class State:
         elif key != "header":
             raise HubError(400, None, f"unknown operation {key}")
 
-    def _commit(self, kind, name, parent, title, description, files, branch) -> dict[str, Any]:
+    def _commit(self, kind, name, parent, title, description, files, branch):
         about = {"parent": parent, "title": title, "description": description, "files": files}
         about["date"] = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
         commit = {"id": hashlib.sha1(json.dumps([name, uuid.uuid4().hex, about]).encode()).hexdigest(), **about}
@@ -203,27 +201,27 @@ class State:
 
     # Content
 
-    def put_blob(self, content: bytes) -> dict[str, Any]:
+    def put_blob(self, content):
         oid = _blob_id(content)
         self.write_bytes(f"blobs/{oid}", content)
         return {"oid": oid, "size": len(content), "lfs": None}
 
-    def content(self, file: dict[str, Any]) -> Path:
+    def content(self, file):
         return self.folder / ("lfs" if file["lfs"] else "blobs") / (file["lfs"] or file["oid"])
 
 
-def _place(kind: str, name: str) -> str:
+def _place(kind, name):
     return f"repos/{kind}/{quote(name, safe='')}"
 
 
-def _blob_id(content: bytes) -> str:
+def _blob_id(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 # Descriptions of files, in the format of the Hub
 
 
-def tree_entry(commit: dict[str, Any], path: str) -> dict[str, Any]:
+def tree_entry(commit, path):
     """Describes a file or folder of a tree, including the fields of `expand`."""
     last = {"id": commit["id"], "title": commit["title"], "date": commit["date"]}
     file = commit["files"].get(path)
@@ -234,7 +232,7 @@ def tree_entry(commit: dict[str, Any], path: str) -> dict[str, Any]:
     return entry | ({"lfs": {"oid": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {})
 
 
-def sibling(path: str, file: dict[str, Any]) -> dict[str, Any]:
+def sibling(path, file):
     """Describes a file in the information about a repository."""
     large = {"lfs": {"sha256": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {}
     return {"rfilename": path, "size": file["size"], "blobId": file["oid"], **large}

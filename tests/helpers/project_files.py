@@ -2,7 +2,6 @@
 """The files of the package and their imports, read from syntax trees."""
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +61,7 @@ def imports(module: str) -> tuple[Import, ...]:
     return tuple(_find_imports(module))
 
 
-def _find_imports(module: str) -> Iterator[Import]:
+def _find_imports(module):
     path = FILES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node, late, types_only in import_statements(path):
@@ -87,7 +86,7 @@ def import_statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, boo
     return found
 
 
-def _names(node: ast.AST, package: str) -> Iterator[str]:
+def _names(node, package):
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     if isinstance(node, ast.ImportFrom):

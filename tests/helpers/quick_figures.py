@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 
-def blank_figure(figure: Figure, fname: Any, *, format: str = "png", dpi: float = 100, **options: Any) -> None:
+def blank_figure(figure: Figure, fname: Any, *, format: str = "png", dpi: float = 100, **options: Any):
     """Replaces `Figure.savefig`: a white picture of the same size; a short text for a format that is no picture."""
     if format == "png":
         width, height = (round(inches * dpi) for inches in figure.get_size_inches())

@@ -56,7 +56,7 @@ def gradients(total: torch.Tensor, model: PreTrainedModel, inputs: torch.Tensor)
 
 
 class _MapWatchdog(TorchDispatchMode):
-    def __init__(self, batch: int, heads: int, length: int):
+    def __init__(self, batch, heads, length):
         super().__init__()
         self.maps = batch * heads
         self.length = length

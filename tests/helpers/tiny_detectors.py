@@ -66,7 +66,7 @@ def save_detector(kind: str, folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def _resnet() -> ResNetConfig:
+def _resnet():
     return ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], layer_type="basic", out_features=["stage4"]
     )

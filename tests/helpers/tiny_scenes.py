@@ -23,7 +23,7 @@ def tiny_scenes(directory: Path) -> Path:
 
 
 @cache
-def _drawn() -> Path:
+def _drawn():
     folder = Path(tempfile.mkdtemp(prefix="tiny_scenes_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_scenes(folder, images=24, seed=1)

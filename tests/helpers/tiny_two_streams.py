@@ -39,14 +39,14 @@ LXMERT = {
     "num_qa_labels": 7,
 }
 # What the model of a tiny recipe needs beside its own sizes.
-RECIPE_SIZES: dict[str, dict[str, Any]] = {
+RECIPE_SIZES = {
     "vilbert": dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
     | {"v_num_hidden_layers": 1, "v_num_attention_heads": 2, "bi_num_attention_heads": 2},
     "lxmert": {"num_hidden_layers": 1, "r_layers": 1, "x_layers": 1, "visual_attr_loss": False},
 }
 
 
-def _make(cls: Any, config: Any, back_end: str) -> Any:
+def _make(cls, config, back_end):
     torch.manual_seed(0)
     model = cls._from_config(config, attn_implementation=back_end)
     for parameter in model.parameters():

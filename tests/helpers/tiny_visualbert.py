@@ -35,7 +35,9 @@ def make_inputs():
     generator = torch.Generator().manual_seed(0)
     text_mask = torch.ones(B, T, dtype=torch.long)
     region_mask = torch.ones(B, R, dtype=torch.long)
-    text_mask[1, 5:], text_mask[2, 3:], region_mask[0, 2:] = 0, 0, 0
+    text_mask[1, 5:] = 0
+    text_mask[2, 3:] = 0
+    region_mask[0, 2:] = 0
     return {
         "input_ids": torch.randint(1, 40, (B, T), generator=generator),
         "attention_mask": text_mask,
@@ -50,6 +52,9 @@ def make_grounding():
     """Makes phrases and their pairs: one phrase has two tokens, one has no region, one is padding."""
     mask = torch.zeros(B, P, T, dtype=torch.bool)
     regions = torch.zeros(B, P, R, dtype=torch.bool)
-    mask[0, 0, 1:3], mask[0, 1, 4], mask[1, 0, 2] = True, True, True
-    regions[0, 0, 1], regions[1, 0, [0, 3]] = True, True
+    mask[0, 0, 1:3] = True
+    mask[0, 1, 4] = True
+    mask[1, 0, 2] = True
+    regions[0, 0, 1] = True
+    regions[1, 0, [0, 3]] = True
     return mask, regions, torch.tensor([[[0, 1], [1, 0]], [[0, 0], [-1, -1]], [[-1, -1], [-1, -1]]])

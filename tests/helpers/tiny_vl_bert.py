@@ -43,7 +43,8 @@ def make_inputs(seed=0):
     generator = torch.Generator().manual_seed(seed)
     corners = torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values
     text_mask = torch.ones(B, T, dtype=torch.long)
-    text_mask[1, 5:], text_mask[2, 3:] = 0, 0
+    text_mask[1, 5:] = 0
+    text_mask[2, 3:] = 0
     region_mask = torch.ones(B, R, dtype=torch.long)
     region_mask[0, 2:] = 0
     return {

@@ -32,7 +32,7 @@ _QWEN_VISION = {
 }
 
 
-def _config(model_type: str) -> dict[str, Any]:
+def _config(model_type):
     """The parts of the configuration that the families do not share."""
     if model_type in RELATIVES:
         return RELATIVES[model_type].config
@@ -73,7 +73,7 @@ def _config(model_type: str) -> dict[str, Any]:
 class TimmTower(torch.nn.Module):
     """As a model of timm, which is not installed: a convolution with patches as strides, wider than a patch."""
 
-    def __init__(self, embed_dim: int, patch_size: int, class_token: bool = False) -> None:
+    def __init__(self, embed_dim, patch_size, class_token=False):
         super().__init__()
         self.class_token = class_token
         self.conv = torch.nn.Conv2d(3, embed_dim, patch_size + 2, patch_size, padding=1)
@@ -115,12 +115,12 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     return model
 
 
-def _mixes(part: torch.nn.Module) -> bool:
+def _mixes(part):
     name = type(part).__name__
     return any(each in name for each in ("Attention", "AttnBlock", "ShortConv")) and "Audio" not in name
 
 
-def unmix_patches(model: PreTrainedModel) -> None:
+def unmix_patches(model: PreTrainedModel):
     """Makes the attention of the vision tower add nothing, and its convolutions see their own cell of the grid.
 
     Every patch is then embedded by itself.

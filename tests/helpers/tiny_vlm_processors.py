@@ -77,7 +77,7 @@ CHAT_TEMPLATE = (
 
 # Model type (of LLaVA a second one, which pads images to squares) -> folder and class of the image processor, its
 # settings, and what the processor itself is given.
-PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+PROCESSORS = {
     "llava": ("clip.CLIP", CROP, CLASS_TOKEN),
     "llava_padded": ("llava.Llava", {"do_pad": True, **CROP}, CLASS_TOKEN),
     "llava_next": (
@@ -149,7 +149,7 @@ def image_backends(model_type: str) -> list[str]:
     return ["pil", "torchvision"]
 
 
-def _import(name: str) -> Any:
+def _import(name):
     """A file of transformers; some need torchvision although they do not use it here."""
     try:
         return import_module(name)
@@ -157,7 +157,7 @@ def _import(name: str) -> Any:
         return import_with_torchvision(name)
 
 
-def _image_processor_class(image_class: str, backend: str) -> Any:
+def _image_processor_class(image_class, backend):
     folder, prefix = image_class.split(".")
     if backend == "pil" and folder != "emu3":
         images = _import(f"transformers.models.{folder}.image_processing_pil_{folder}")

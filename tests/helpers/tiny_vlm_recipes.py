@@ -49,7 +49,7 @@ def llava_config() -> dict[str, Any]:
     }
 
 
-def save_llava(vocabulary: Path, folder: Path) -> None:
+def save_llava(vocabulary: Path, folder: Path):
     """Saves a tiny LLaVA with random weights and its processor."""
     processor = llava_processor(vocabulary)
     config = llava_config()

@@ -48,7 +48,7 @@ TEXT = {
 }
 
 
-def _rope(section: list[int], **more: Any) -> dict[str, Any]:
+def _rope(section, **more):
     return {"rope_parameters": {"rope_type": "default", "mrope_section": section, "rope_theta": 10000.0, **more}}
 
 
@@ -160,16 +160,14 @@ GEMMA4 = {
 }
 
 
-def _grid(vision: dict[str, Any], text: dict[str, Any] | None = None, image: str = "qwen2_vl.Qwen2VL", **more: Any):
+def _grid(vision, text=None, image="qwen2_vl.Qwen2VL", **more):
     """A family that resizes images to full patches and merges two by two."""
-    names: dict[str, Any] = {
-        name: more.pop(name) for name in ("settings", "own", "folder", "image_token") if name in more
-    }
+    names = {name: more.pop(name) for name in ("settings", "own", "folder", "image_token") if name in more}
     config = {"text_config": {**TEXT, **MROPE, **(text or {})}, "vision_config": vision, **more}
     return Relative(image, names.pop("settings", GRID), config, **names)
 
 
-def _pixtral(text: dict[str, Any], own: dict[str, Any], folder: str = "") -> Relative:
+def _pixtral(text, own, folder=""):
     """A family with Pixtral's tower, whose patches are merged two by two."""
     settings = {"size": {"longest_edge": 64}, "patch_size": PATCH}
     merged = {"spatial_merge_size": 2}
@@ -177,7 +175,7 @@ def _pixtral(text: dict[str, Any], own: dict[str, Any], folder: str = "") -> Rel
     return Relative("pixtral.Pixtral", settings, config, {**own, "patch_size": PATCH, **merged}, folder)
 
 
-RELATIVES: dict[str, Relative] = {
+RELATIVES = {
     "qwen3_vl_moe": _grid(QWEN3_VISION, EXPERTS, folder="qwen3_vl"),
     "cosmos3_omni": _grid(QWEN3_VISION, folder="qwen3_vl"),
     "qwen4_exp": _grid(

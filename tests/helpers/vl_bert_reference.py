@@ -36,7 +36,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 def load_fixture(name: str) -> dict[str, Any]:
     """Loads a fixture as nested dictionaries (`state_dict`, `inputs`, ...), with its other tensors and `config`."""
-    reference: dict[str, Any] = {"grads": {}}
+    reference = {"grads": {}}
     with safe_open(FIXTURES / f"vl_bert_{name}.safetensors", "pt") as file:
         reference["config"] = json.loads(file.metadata()["config"])
         for key in file.keys():
@@ -140,21 +140,21 @@ def list_task_shapes(task: str, end_to_end: bool = False, answers: int = 3129, *
     return {key.replace("vlbert.", "vlbert._module.", 1): shape for key, shape in shapes.items()}
 
 
-def _linear(name: str, outputs: int, inputs: int) -> dict[str, tuple[int, ...]]:
+def _linear(name, outputs, inputs):
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
-def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+def _norm(name, size):
     return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
 
 
-def _batch_norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+def _batch_norm(name, size):
     statistics = {f"{name}.running_mean": (size,), f"{name}.running_var": (size,), f"{name}.num_batches_tracked": ()}
     return {**_norm(name, size), **statistics}
 
 
-def _stage(name: str, inputs: int, outputs: int, depth: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {f"{name}.0.downsample.0.weight": (outputs, inputs, 1, 1)}
+def _stage(name, inputs, outputs, depth):
+    shapes = {f"{name}.0.downsample.0.weight": (outputs, inputs, 1, 1)}
     shapes |= _batch_norm(f"{name}.0.downsample.1", outputs)
     middle = outputs // 4
     for block in range(depth):

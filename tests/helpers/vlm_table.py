@@ -69,10 +69,10 @@ these types, whose processor lays out images in the same way, is read with `load
 class Results:
     """Collects the outcome of each test by column and model."""
 
-    def __init__(self) -> None:
-        self.found: dict[str, dict[str, list[str]]] = {}
+    def __init__(self):
+        self.found = {}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]):
         """Keeps the tests of the table."""
         items[:] = [item for item in items if any(item.name.startswith(name) for _, name, _ in COLUMNS.values())]
 
@@ -103,7 +103,7 @@ class Results:
 
 def refused() -> str:
     """The types that are refused, by reason, as a table in Markdown."""
-    reasons: dict[str, list[str]] = {}
+    reasons = {}
     for name, reason in REFUSED_FAMILIES.items():
         reasons.setdefault(reason, []).append(f"`{name}`")
     lines = [f"| {', '.join(sorted(names))} | {reason} |" for reason, names in reasons.items()]

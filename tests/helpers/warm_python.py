@@ -49,7 +49,7 @@ AGAIN = ("HF_", "HUGGING", "TRANSFORMERS_")
 FIXED = ("OMP_", "MKL_", "KMP_", "TORCH", "LD_", "MPL", "PYTHONHASHSEED")
 
 
-def _chosen(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+def _chosen(environment, prefixes):
     return {name: value for name, value in environment.items() if name.startswith(prefixes)}
 
 
@@ -68,7 +68,7 @@ class _Server(NamedTuple):
 
 
 @cache
-def _server() -> _Server:
+def _server():
     """The waiting process; it ends when its requests end, at the end of this one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project())}
     command = [sys.executable, "-c", "import sys; print(*sys.path[1:], sep=chr(10))"]
@@ -93,12 +93,12 @@ class WarmProcess:
 
     def __init__(
         self,
-        code: str,
-        arguments: Sequence[object] = (),
+        code,
+        arguments=(),
         *,
-        cwd: Path,
-        env: Mapping[str, str],
-        terminal: str | None = None,
+        cwd,
+        env,
+        terminal=None,
     ):
         if _chosen(env, FIXED) != _chosen(os.environ, FIXED):
             raise ValueError(f"variables of {', '.join(FIXED)} must be those of the tests; use subprocess")
@@ -117,7 +117,7 @@ class WarmProcess:
         server.requests.write(json.dumps({**request, **files}) + "\n")
         self._status = open(self._folder / "status")
         self.pid = int(self._status.readline())
-        self.returncode: int | None = None
+        self.returncode = None
 
     def poll(self, timeout: float | None = 0) -> int | None:
         """The exit status, or `None` if the process still runs after `timeout` seconds."""
@@ -126,7 +126,7 @@ class WarmProcess:
             self._status.close()
         return self.returncode
 
-    def kill(self) -> None:
+    def kill(self):
         """Kills the process."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -138,7 +138,7 @@ class WarmProcess:
             raise TimeoutError(f"no end within {timeout} seconds; errors: {self._read('stderr')[-2000:]}")
         return self._read("stdout"), self._read("stderr")
 
-    def _read(self, name: str) -> str:
+    def _read(self, name):
         return (self._folder / name).read_text(encoding="utf-8")
 
 

@@ -65,7 +65,9 @@ def test_relative_attention_and_crops_are_those_of_their_authors(reference):
 def test_a_map_without_a_component_ranks_last():
     """The published code gives it an entropy of 0, the best."""
     maps = torch.full((1, 3, 6, 6), 0.01)
-    maps[0, 1, 2, 2], maps[0, 2, 1, 1], maps[0, 2, 4, 4] = 0.5, 0.4, 0.4
+    maps[0, 1, 2, 2] = 0.5
+    maps[0, 2, 1, 1] = 0.4
+    maps[0, 2, 4, 4] = 0.4
     entropy = spatial_entropy(maps[0], 2.0, 1e-3)
     assert entropy[1] < entropy[2] < entropy[0]
     assert localization_heads(maps, skip_layers=0, most=0, chord=False) == [(0, 1), (0, 2), (0, 0)]

@@ -127,7 +127,8 @@ def test_it_opens_on_a_named_word_and_the_head_with_most_attention_on_gold(page)
         for head in range(HEADS)
     }
     layer, head = max(shares, key=shares.get)
-    assert (text(page, "[data-output=layer]"), text(page, "[data-output=head]")) == (str(layer), str(head))
+    assert text(page, "[data-output=layer]") == str(layer)
+    assert text(page, "[data-output=head]") == str(head)
     pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
     assert pressed == [str(word)] * 2
     last = page.evaluate("document.querySelector('.map').lastElementChild.dataset.cell")
@@ -192,7 +193,8 @@ def test_everything_is_reached_with_the_keyboard(page):
 def test_the_map_leads_to_a_head(page):
     choose(page, "[data-control=example]", 0)
     page.click('[data-pane="0"] [data-cell="1 2"]')
-    assert (text(page, "[data-output=layer]"), text(page, "[data-output=head]")) == ("1", "2")
+    assert text(page, "[data-output=layer]") == "1"
+    assert text(page, "[data-output=head]") == "2"
     first = CHECKPOINTS["start"][0]
     assert_regions_show(page, 0, *spread(first.attention[1, 2, 0]))
     on_gold = spread(first.attention[1, 2, 0])[0][first.gold[0]].sum()
@@ -240,7 +242,8 @@ def test_the_page_asks_the_network_for_nothing_and_has_no_error(page):
 
 def _later(page):
     page.call("Runtime.evaluate", expression="new Promise((d) => setTimeout(d, 200))", awaitPromise=True)
-    problems, page.problems = page.problems, []
+    problems = page.problems
+    page.problems = []
     return problems
 
 
