@@ -12,7 +12,7 @@ import importlib.util
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -237,7 +237,10 @@ def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse])
     for example in captions:
         count += 1
         try:
-            parse = _parse_of(example, index)
+            text = letters(example.caption).lower()
+            parse = index.get((example.image_id, text)) or index.get((None, text))
+            if parse is None:
+                raise ValueError(f"no parse for the caption {example.caption!r} of image {example.image_id}")
             queries = tuple(_queries(example, parse, align_words(example.caption, parse)))
         except ValueError as error:
             problems.append(str(error))
@@ -250,14 +253,6 @@ def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse])
             raise ValueError(f"{message}; give parses of the captions of this data set and split")
         logger.warning("%s; they are skipped", message)
     return examples
-
-
-def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Parse]) -> Parse:
-    text = letters(example.caption).lower()
-    parse = index.get((example.image_id, text)) or index.get((None, text))
-    if parse is None:
-        raise ValueError(f"no parse for the caption {example.caption!r} of image {example.image_id}")
-    return parse
 
 
 def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None]) -> Iterator[Phrase]:

@@ -56,7 +56,13 @@ def point(
     if source.data is not None and output is not None:
         raise ValueError("--output is a picture of one image; --data prints a table")
     if output is not None:
-        _check_picture(output)
+        # A ValueError before the model is loaded, if the picture could not be saved.
+        from PIL import Image
+
+        if output.suffix.lower() not in Image.registered_extensions():
+            raise ValueError(f"--output {output}: expected the name of a picture, such as point.png")
+        if not output.absolute().parent.is_dir():
+            raise ValueError(f"--output {output}: no such folder")
     picture = None if image is None else open_image(image, image)
     (network, processor), chosen = loading.load(model), read_heads(heads)
 
@@ -114,16 +120,6 @@ def _measure(source: RowSource, ask: Callable[[Any, str], Any]) -> tuple[Any, st
     table = markdown_table(["targets", "number", "hit", "overlap", "hit of 3"], rows, aligned=True)
     note = "all: mean over targets, with 95 % intervals over images; mean of groups: each group counts the same"
     return scores, f"{table}\n\n{note}"
-
-
-def _check_picture(output: Path) -> None:
-    """A ValueError before the model is loaded, if the picture could not be saved."""
-    from PIL import Image
-
-    if output.suffix.lower() not in Image.registered_extensions():
-        raise ValueError(f"--output {output}: expected the name of a picture, such as point.png")
-    if not output.absolute().parent.is_dir():
-        raise ValueError(f"--output {output}: no such folder")
 
 
 def _draw(image: Any, pointed: Any) -> Any:

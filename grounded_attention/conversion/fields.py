@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
@@ -77,7 +77,14 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Columns]) -> None:
         values = [config[name] for config in same]
         place = f"{width} {fields.read[width]}"
         if name in fields.read:
-            _check_counted(fields, name, values, place)
+            count = fields.read[name]
+            if values and count not in values:
+                expected = " or ".join(map(str, values))
+                raise CheckpointError(
+                    f"the keys of the file have {name} {count}, but public files with {place} have {expected}: "
+                    f'tensors are missing. If the file is right, give --config a file with {{"{name}": {count}}}.'
+                )
+            fields.notes[name] = f"counted in the keys; public files with {place} have the same" if values else COUNTED
         elif values:
             fields.assumed[name] = values[0]
             fields.notes[name] = f"value of public files with {place}; shapes do not determine it"
@@ -86,17 +93,6 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Columns]) -> None:
                 f"{name} cannot be read from the shapes, and no public file has {place}; give "
                 f'--config a file with {{"{name}": ...}}.'
             )
-
-
-def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place: str) -> None:
-    count = fields.read[name]
-    if values and count not in values:
-        expected = " or ".join(map(str, values))
-        raise CheckpointError(
-            f"the keys of the file have {name} {count}, but public files with {place} have {expected}: tensors are "
-            f'missing. If the file is right, give --config a file with {{"{name}": {count}}}.'
-        )
-    fields.notes[name] = f"counted in the keys; public files with {place} have the same" if values else COUNTED
 
 
 def _check_given(overrides: Columns, config_class: type[PreTrainedConfig]) -> Fields:

@@ -44,24 +44,20 @@ def read_checkpoint(path: Path) -> OriginalFile:
     try:
         with warnings.catch_warnings():  # torch warns about pickles that it then refuses
             warnings.simplefilter("ignore")
-            _refuse_compressed(path)
+            # An archive that says it unpacks to more than it has would fill the memory.
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    size = sum(entry.file_size for entry in archive.infolist())
+                if size > path.stat().st_size:
+                    raise CheckpointError(
+                        f"{path}: unpacks to {size:,} bytes, more than it has; torch.save compresses nothing."
+                    )
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, MemoryError, CheckpointError):
         raise
     except Exception as error:  # torch raises many types, for damaged and for unsafe files
         raise CheckpointError(f"{path}: {_explain_load_error(error)}") from error
     return _unpack(content, path)
-
-
-def _refuse_compressed(path: Path) -> None:
-    """An archive that says it unpacks to more than it has would fill the memory."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > path.stat().st_size:
-            raise CheckpointError(
-                f"{path}: unpacks to {size:,} bytes, more than it has; torch.save compresses nothing."
-            )
 
 
 def _unpack(content: Any, path: Path) -> OriginalFile:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.modeling.finite_numbers import is_finite
@@ -149,7 +148,17 @@ class OriginalFamily:
                 first = conversion.original(name)
                 raise CheckpointError(f"{first} and {original} are the same tensor; expected it once.")
             conversion.converted[original] = name
-            conversion.weights[name] = _to_float32(original, state_dict[original])
+            tensor = state_dict[original]
+            if not tensor.is_floating_point():
+                raise CheckpointError(f"{original} has dtype {tensor.dtype}, expected floating-point weights.")
+            tensor = tensor.float()
+            if not is_finite(tensor):
+                bad = tensor.numel() - int(torch.isfinite(tensor).sum())
+                raise CheckpointError(
+                    f"{original} has {bad} NaN or infinite numbers, of {tensor.numel()}: the training failed, or the "
+                    "file is damaged. Use an earlier checkpoint."
+                )
+            conversion.weights[name] = tensor
         self.finish(conversion, bare)
         return conversion
 
@@ -213,16 +222,3 @@ class OriginalFamily:
             del conversion.converted[key], conversion.weights[name]
             reasons = (reason for begin, reason in self.droppable.items() if name.startswith(begin))
             conversion.left_out[key] = next(reasons)
-
-
-def _to_float32(key: str, tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point():
-        raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")
-    tensor = tensor.float()
-    if not is_finite(tensor):
-        bad = tensor.numel() - int(torch.isfinite(tensor).sum())
-        raise CheckpointError(
-            f"{key} has {bad} NaN or infinite numbers, of {tensor.numel()}: the training failed, or the file is "
-            "damaged. Use an earlier checkpoint."
-        )
-    return tensor

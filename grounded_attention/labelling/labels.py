@@ -92,7 +92,15 @@ class PseudoLabels:
         refuse_if(twice, "a caption has two rows", file=self.file, hint=_COPY_HINT)
         for row in self.rows:
             try:
-                _check_row(row)
+                for number, phrase in enumerate(row["phrases"]):
+                    name = f"phrase {number}"
+                    read_phrase(phrase, [row["text"]], name)
+                    scores = np.asarray(phrase["scores"], dtype=np.float32)
+                    if len(scores) != len(phrase["boxes"]) or not ((scores > 0) & (scores < 1)).all():
+                        expected = f"{len(phrase['boxes'])} numbers in (0, 1), one for each box"
+                        raise DataError("scores", where=name, found=phrase["scores"], expected=expected)
+                    if phrase["boxes"]:
+                        check_boxes(np.asarray(phrase["boxes"], dtype=np.float32), 1.0)
             except (TypeError, ValueError) as error:
                 where = f"caption {row['caption_id']}"
                 raise DataError(str(error), file=self.file, where=where, hint=_COPY_HINT) from error
@@ -102,18 +110,6 @@ def _is_valid(content: Fields) -> bool:
     shards = content["shards"]
     texts = all(isinstance(shard[name], str) for shard in shards for name in ("file", "sha256"))
     return texts and len(shards) == 1 and is_size(shards[0]["bytes"])
-
-
-def _check_row(row: Row) -> None:
-    for number, phrase in enumerate(row["phrases"]):
-        name = f"phrase {number}"
-        read_phrase(phrase, [row["text"]], name)
-        scores = np.asarray(phrase["scores"], dtype=np.float32)
-        if len(scores) != len(phrase["boxes"]) or not ((scores > 0) & (scores < 1)).all():
-            expected = f"{len(phrase['boxes'])} numbers in (0, 1), one for each box"
-            raise DataError("scores", where=name, found=phrase["scores"], expected=expected)
-        if phrase["boxes"]:
-            check_boxes(np.asarray(phrase["boxes"], dtype=np.float32), 1.0)
 
 
 def count_labels(rows: Iterable[Row]) -> Fields:

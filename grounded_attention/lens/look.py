@@ -109,7 +109,12 @@ def look(
         ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
-    forms = _read_form(form)
+    named = [name.strip() for name in form.split(",")] if isinstance(form, str) else list(form)
+    for name in named or [""]:
+        check_one_of(name, FORMS, "form ")
+    if "rollout" in named and "relative" in named:
+        raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
+    forms = tuple(name for name in FORMS if name in named)
     check_one_of(rows, ROWS, "rows ")
     model, patches = ready(model, processor)
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
@@ -305,15 +310,6 @@ def _texts(chat: Any) -> list[str]:
     if isinstance(chat, str):
         return [chat]
     return [part["text"] for message in chat for part in message["content"] if part.get("type") == "text"]
-
-
-def _read_form(form: str | Sequence[str]) -> tuple[str, ...]:
-    named = [name.strip() for name in form.split(",")] if isinstance(form, str) else list(form)
-    for name in named or [""]:
-        check_one_of(name, FORMS, "form ")
-    if "rollout" in named and "relative" in named:
-        raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
-    return tuple(name for name in FORMS if name in named)
 
 
 def _read(

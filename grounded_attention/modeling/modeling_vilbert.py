@@ -323,16 +323,13 @@ class ViLBertEncoder(nn.Module):
             kwargs = {}
             # CODEPATH: off in all public checkpoints.
             if stream == REGIONS and config.dynamic_attention:
-                kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
+                # The mean state (B, 1, D) of the text.
+                states = streams.unpacked(TEXT)
+                weights = text_mask.to(states.dtype)[..., None]
+                kwargs["mean_text"] = (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
             # CODEPATH: no layer is fixed in the public checkpoints.
             with torch.set_grad_enabled(torch.is_grad_enabled() and number >= fixed[stream]):
                 streams.run_layer(layers[stream][number], call, **kwargs)
-
-
-def _mean_text(states: Tensor, mask: Tensor) -> Tensor:
-    """The mean state (B, 1, D) of the text."""
-    weights = mask.to(states.dtype)[..., None]
-    return (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
 
 
 @auto_docstring

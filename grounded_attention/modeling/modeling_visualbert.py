@@ -264,7 +264,12 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
             image_text_alignment = None
         num_regions = region_features.shape[1]
         if image_text_alignment is not None:
-            _check_alignment(image_text_alignment, (batch_size, num_regions), text_length)
+            check_shape("image_text_alignment", image_text_alignment, (batch_size, num_regions, "num_words"))
+            if not torch.compiler.is_compiling() and (image_text_alignment >= text_length).any():
+                raise ValueError(
+                    f"image_text_alignment contains column {int(image_text_alignment.max())}, but the text has "
+                    f"{text_length} tokens; expected text columns, -1 for padding."
+                )
         check_shape("region_token_type_ids", region_token_type_ids, (batch_size, num_regions))
         ones = torch.ones(batch_size, text_length + num_regions, device=inputs_embeds.device, dtype=torch.bool)
         text_mask = ones[:, :text_length] if attention_mask is None else attention_mask.bool()
@@ -324,15 +329,6 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
             )
         regions = (region_features, region_boxes, region_attention_mask)
         check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
-
-
-def _check_alignment(image_text_alignment: Tensor, shape: tuple[int, int], text_length: int) -> None:
-    check_shape("image_text_alignment", image_text_alignment, (*shape, "num_words"))
-    if not torch.compiler.is_compiling() and (image_text_alignment >= text_length).any():
-        raise ValueError(
-            f"image_text_alignment contains column {int(image_text_alignment.max())}, but the text has {text_length} "
-            "tokens; expected text columns, -1 for padding."
-        )
 
 
 @auto_docstring(

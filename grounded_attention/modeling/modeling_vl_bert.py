@@ -513,7 +513,20 @@ class VLBertModel(VLBertPreTrainedModel):
         self, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size: int
     ) -> None:
         """Raises `ValueError` if region inputs (see `forward`) are missing, too many or have a wrong shape."""
-        _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
+        if region_features is not None and pixel_values is not None:
+            raise ValueError("Give region_features or pixel_values, not both.")
+        if (pixel_values is None) != (image_sizes is None):
+            present, absent = (
+                ("pixel_values", "image_sizes") if image_sizes is None else ("image_sizes", "pixel_values")
+            )
+            raise ValueError(f"{present} are given without {absent}; an image needs both.")
+        if region_features is None and pixel_values is None:
+            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+                if value is not None and value.numel() > 0:
+                    raise ValueError(f"{name} are given without region_features or pixel_values; a region needs both.")
+        elif region_boxes is None:
+            present = "region_features" if pixel_values is None else "pixel_values"
+            raise ValueError(f"{present} are given without region_boxes; a region needs both.")
         if pixel_values is not None:
             if self.vision_model is None:
                 raise ValueError(
@@ -524,21 +537,6 @@ class VLBertModel(VLBertPreTrainedModel):
             check_shape("image_sizes", image_sizes, (batch_size, 2))
         regions = (region_features, region_boxes, region_attention_mask)
         check_region_shapes(*regions, batch_size, "region_feature_size", self.config.region_feature_size)
-
-
-def _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes) -> None:
-    if region_features is not None and pixel_values is not None:
-        raise ValueError("Give region_features or pixel_values, not both.")
-    if (pixel_values is None) != (image_sizes is None):
-        present, absent = ("pixel_values", "image_sizes") if image_sizes is None else ("image_sizes", "pixel_values")
-        raise ValueError(f"{present} are given without {absent}; an image needs both.")
-    if region_features is None and pixel_values is None:
-        for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
-            if value is not None and value.numel() > 0:
-                raise ValueError(f"{name} are given without region_features or pixel_values; a region needs both.")
-    elif region_boxes is None:
-        present = "region_features" if pixel_values is None else "pixel_values"
-        raise ValueError(f"{present} are given without region_boxes; a region needs both.")
 
 
 def _check_token_regions(token_regions: Tensor, shape: tuple[int, int], region_mask: Tensor) -> None:

@@ -314,7 +314,14 @@ class VGPHeads(PhraseHeads):
         if phrase_mask is not None:
             phrase_states = pool_phrases(text_states, phrase_mask)
             if phrase_pairs is not None:
-                vgp_logits = self._classify_pairs(phrase_states, phrase_pairs)
+                # (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded.
+                # A row of zeros before the phrases; padding (-1) selects it.
+                states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
+                index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
+                first = states.gather(1, index[:, :, 0])
+                second = states.gather(1, index[:, :, 1])
+                features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
+                vgp_logits = self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
 
         losses = []
         if identification_labels is not None:
@@ -340,16 +347,6 @@ class VGPHeads(PhraseHeads):
         if attention_mask is None:
             return text_states[:, 0]
         return get_first_state(text_states, attention_mask.bool())
-
-    def _classify_pairs(self, phrase_states: Tensor, phrase_pairs: Tensor) -> Tensor:
-        """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
-        # A row of zeros before the phrases; padding (-1) selects it.
-        states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
-        index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
-        first = states.gather(1, index[:, :, 0])
-        second = states.gather(1, index[:, :, 1])
-        features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
-        return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
 
 
 class StatePooler(nn.Module):

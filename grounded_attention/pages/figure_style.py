@@ -39,14 +39,7 @@ def save(figure: Figure, path: str | Path) -> Figure:
     path = Path(path)
     kind = path.suffix.lower()
     check_one_of(kind, sorted(_METADATA), f"{path}: file type ")
-    _show_as_it_is(figure)
-    with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
-        figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])
-    return figure
-
-
-def _show_as_it_is(figure: Figure) -> None:
-    """Names from data are no formulas, and have no control characters, which an SVG file must not contain."""
+    # Names from data are no formulas, and have no control characters, which an SVG file must not contain.
     for text in figure.findobj(Text):
         content = text.get_text()
         if "$" in content and not content.startswith(TICK):
@@ -54,3 +47,6 @@ def _show_as_it_is(figure: Figure) -> None:
         shown = "\n".join(printable(line) for line in content.split("\n"))
         if shown != content:
             text.set_text(shown)
+    with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
+        figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])
+    return figure

@@ -31,7 +31,17 @@ def read_images(
     images = enumerate(arguments["images"])
     pictures = [None if image is None else open_image(image, f"Example {i}") for i, image in images]
     if detector is None:
-        _match_sizes(arguments["image_sizes"], pictures)
+        # Checks that boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller.
+        image_sizes = arguments["image_sizes"]
+        for example, picture in enumerate(pictures):
+            if image_sizes is None or picture is None:
+                continue
+            size = to_array(image_sizes[example], f"Example {example}: image_sizes")
+            if size.shape == (2,) and not same_shape(tuple(size.tolist()), picture.size):
+                raise ValueError(
+                    f"Example {example}: image_sizes is {size.tolist()}, but the image has {picture.width} x "
+                    f"{picture.height} pixels, another aspect ratio; check for a rotation (EXIF) or for another image."
+                )
         return dict(arguments), pictures
     inputs = {**arguments, **detect_regions(detector, pictures)}
     if inputs["region_features"] is not None:
@@ -64,19 +74,6 @@ def _check_arguments(inputs: Mapping[str, Any], image_processor: Any, detector: 
             "images are given with region_boxes, but this processor has no image_processor for a model that computes "
             "features; set one (FastRCNNImageProcessor), or give region_features."
         )
-
-
-def _match_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Image | None]) -> None:
-    """Checks that boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller."""
-    for example, picture in enumerate(pictures):
-        if image_sizes is None or picture is None:
-            continue
-        size = to_array(image_sizes[example], f"Example {example}: image_sizes")
-        if size.shape == (2,) and not same_shape(tuple(size.tolist()), picture.size):
-            raise ValueError(
-                f"Example {example}: image_sizes is {size.tolist()}, but the image has {picture.width} x "
-                f"{picture.height} pixels, another aspect ratio; check for a rotation (EXIF) or for another image."
-            )
 
 
 def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dict[str, list[Any] | None]:

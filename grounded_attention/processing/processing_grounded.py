@@ -135,7 +135,12 @@ class GroundedProcessor(ProcessorMixin, ABC):
             raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")
         words = tokenizer.get_vocab()
         if len(set(words.values())) < len(words):
-            shared = _shared_id(words)
+            # Names the first id of several tokens, and these tokens.
+            tokens: dict[int, list[str]] = {}
+            for token, number in words.items():
+                tokens.setdefault(number, []).append(token)
+            number, shared = next((number, names) for number, names in tokens.items() if len(names) > 1)
+            shared = f"{number}: {', '.join(map(repr, shared[:3]))}"
             raise ValueError(f"The tokenizer gives one id to several tokens ({shared}); its files are damaged.")
         longest = tokenizer.model_max_length
         if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:  # also NaN
@@ -450,15 +455,6 @@ class GroundedProcessor(ProcessorMixin, ABC):
             start = text.shape[1] * self.one_sequence
             positions["region_positions"] = np.where(regions > 0, start + np.arange(regions.shape[1]), -1)
         return positions
-
-
-def _shared_id(words: Mapping[str, int]) -> str:
-    """Names the first id of several tokens, and these tokens."""
-    tokens: dict[int, list[str]] = {}
-    for token, number in words.items():
-        tokens.setdefault(number, []).append(token)
-    number, shared = next((number, names) for number, names in tokens.items() if len(names) > 1)
-    return f"{number}: {', '.join(map(repr, shared[:3]))}"
 
 
 def _as_image_processor(value: Any) -> FastRCNNImageProcessor | None:

@@ -39,7 +39,17 @@ def stack_boxes(
     example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
     if image_sizes is not None:
         sizes = _check_sizes(image_sizes)
-        _refuse_normalised(flat, example, sizes)
+        # Refuses boxes that are already within [0, 1]; another division would shrink them to a pixel.
+        largest = np.zeros(len(sizes))
+        np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
+        suspect = (
+            (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1 + BOX_TOLERANCE) & (sizes.min(axis=1) > 2)
+        )
+        if suspect.any():
+            raise ValueError(
+                f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes are within [0, 1]; "
+                "give pixel boxes, or normalised boxes without image_sizes."
+            )
         flat = flat / np.tile(sizes, 2)[example]
     problem = find_bad_box(flat, pixels_hint=image_sizes is None)
     if problem is not None:
@@ -73,20 +83,6 @@ def _check_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
                 f"Example {example}: image size {image_sizes[example]!r}, expected (width, height) in pixels."
             )
     return np.stack(arrays)
-
-
-def _refuse_normalised(flat: np.ndarray, example: np.ndarray, sizes: np.ndarray) -> None:
-    """Refuses boxes that are already within [0, 1]; another division would shrink them to a pixel."""
-    largest = np.zeros(len(sizes))
-    np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
-    suspect = (
-        (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1 + BOX_TOLERANCE) & (sizes.min(axis=1) > 2)
-    )
-    if suspect.any():
-        raise ValueError(
-            f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes are within [0, 1]; "
-            "give pixel boxes, or normalised boxes without image_sizes."
-        )
 
 
 def check_pixel_boxes(boxes: np.ndarray, size: tuple[int, int], name: str = "") -> None:

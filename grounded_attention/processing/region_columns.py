@@ -170,20 +170,19 @@ def _place_features(
             continue
         whole = None if image_features is None else image_features[example]
         if whole is not None:
-            placed[example, 0] = _check_whole(example, whole, shape[1])
+            feature_size = shape[1]
+            array = to_array(whole, f"Example {example}: image_features")
+            if array.shape != (feature_size,):
+                raise ValueError(
+                    f"Example {example}: image feature of shape {array.shape}, expected ({feature_size},)."
+                )
+            placed[example, 0] = array
         elif len(own):
             # The mean is over all regions of the image, so it does not depend on max_regions.
             all_rows = rows if count == len(own) else own
             np.mean(all_rows, axis=0, dtype=np.float32, out=placed[example, 0])
     _check_finite(placed, first)
     return placed
-
-
-def _check_whole(example: int, feature: Any, feature_size: int) -> np.ndarray:
-    array = to_array(feature, f"Example {example}: image_features")
-    if array.shape != (feature_size,):
-        raise ValueError(f"Example {example}: image feature of shape {array.shape}, expected ({feature_size},).")
-    return array
 
 
 def _check_finite(features: np.ndarray, first: int) -> None:

@@ -209,7 +209,10 @@ def arrange_columns(
         rows = np.array([i for i, other in enumerate(layouts) if other == layout])
         for piece, token_type in layout.pieces:
             if isinstance(piece, str):
-                ids[rows, end[rows]] = _special_id(tokenizer, piece, layout)
+                token_id = getattr(tokenizer, f"{piece}_id")
+                if token_id is None:
+                    raise ValueError(f"The tokenizer has no {piece}; layout {layout.name!r} needs it.")
+                ids[rows, end[rows]] = token_id
                 answers[rows] = end[rows] if piece == ANSWER_TOKEN else answers[rows]
                 types[rows, end[rows]] = token_type
                 end[rows] += 1
@@ -225,13 +228,6 @@ def arrange_columns(
     if (answers >= 0).any():
         arrays["answer_positions"] = answers
     return TextColumns(arrays, kept, first)
-
-
-def _special_id(tokenizer: Any, name: str, layout: SequenceLayout) -> int:
-    token_id = getattr(tokenizer, f"{name}_id")
-    if token_id is None:
-        raise ValueError(f"The tokenizer has no {name}; layout {layout.name!r} needs it.")
-    return token_id
 
 
 # Columns that a text keeps at least when text and regions share a limit (VL-BERT public code).

@@ -213,19 +213,17 @@ def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -
         if _needs_packed_keys(module, args[3]):
             return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
     if implementation == "flex_attention" and not torch.compiler.is_compiling():
-        _warn_of_flex(args[0], args[1])
+        # Warns of gradients that were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends").
+        query = args[0]
+        key = args[1]
+        wrong = any(each.shape[2] % _FLEX_BLOCK for each in (query, key))
+        if query.requires_grad and query.device.type != "cpu" and wrong:
+            logger.warning_once(  # once for all lengths
+                f"flex_attention: gradients can be wrong for rows or columns that are no multiples of {_FLEX_BLOCK} "
+                "(https://github.com/pytorch/pytorch/issues/153799): train with attn_implementation='sdpa' or "
+                "'flash_attention_2'"
+            )
     return ALL_ATTENTION_FUNCTIONS[implementation](module, *args, **kwargs)[0]
-
-
-def _warn_of_flex(query: Tensor, key: Tensor) -> None:
-    """Warns of gradients that were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends")."""
-    wrong = any(each.shape[2] % _FLEX_BLOCK for each in (query, key))
-    if query.requires_grad and query.device.type != "cpu" and wrong:
-        logger.warning_once(  # once for all lengths
-            f"flex_attention: gradients can be wrong for rows or columns that are no multiples of {_FLEX_BLOCK} "
-            "(https://github.com/pytorch/pytorch/issues/153799): train with attn_implementation='sdpa' or "
-            "'flash_attention_2'"
-        )
 
 
 def _supervised(implementation: str) -> Callable:
@@ -261,7 +259,13 @@ def _supervised(implementation: str) -> Callable:
 
         def hides_later() -> bool | int:
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-            _check_window(implementation, attention_mask, causal, kwargs)
+            # Raises a ValueError if a back end hides keys in a way that this file does not know.
+            in_mask = implementation in _MASKED or (isinstance(attention_mask, Tensor) and attention_mask.dim() == 4)
+            if not in_mask and not causal and kwargs.get("sliding_window") is not None:
+                raise ValueError(
+                    "attention with sliding_window to both sides cannot be supervised: the back end hides keys by "
+                    "itself; use the sdpa back end"
+                )
             return causal
 
         if reader is not None and not reads_other_sequence(module):
@@ -291,16 +295,6 @@ def _supervised(implementation: str) -> Callable:
         return output, report
 
     return supervised_attention_forward
-
-
-def _check_window(implementation: str, mask: Any, causal: bool | int, kwargs: Fields) -> None:
-    """Raises a ValueError if a back end hides keys in a way that this file does not know."""
-    in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
-    if not in_mask and not causal and kwargs.get("sliding_window") is not None:
-        raise ValueError(
-            "attention with sliding_window to both sides cannot be supervised: the back end hides keys by itself; use "
-            "the sdpa back end"
-        )
 
 
 def _register(implementation: str) -> None:

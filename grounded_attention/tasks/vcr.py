@@ -85,7 +85,12 @@ for answer, share in zip(answers, shares):
         rows = examples.rows
         regions = examples.regions
         for row, record in zip(rows, regions or (), strict=regions is not None):
-            _check_objects(row, record)
+            if len(record.boxes) != len(row["boxes"]):
+                raise ValueError(
+                    f"image {row['image_id']}: the region table has {len(record.boxes)} regions, but the image of the "
+                    f"question has {len(row['boxes'])} objects, and its words refer to objects by number: extract "
+                    "features of exactly these boxes, in the same order"
+                )
         pairs = [(row, number) for row in rows for number in range(len(row["choices"]))]
         tagged = regions is not None or examples.images is not None
         texts = _texts(pairs, processor, self.options.max_text_length, tagged)
@@ -149,15 +154,6 @@ def pair_tags(row: Row, number: int) -> list[Fields]:
     """The phrases of the question and of one of its choices, as those of a pair of texts."""
     named = [phrase for phrase in row["phrases"] if phrase["sentence"] in (0, number + 1)]
     return [{**phrase, "sentence": min(phrase["sentence"], 1)} for phrase in named]
-
-
-def _check_objects(row: Row, record: Any) -> None:
-    if len(record.boxes) != len(row["boxes"]):
-        raise ValueError(
-            f"image {row['image_id']}: the region table has {len(record.boxes)} regions, but the image of the "
-            f"question has {len(row['boxes'])} objects, and its words refer to objects by number: extract features "
-            "of exactly these boxes, in the same order"
-        )
 
 
 def _class_labels(candidates: Tensor, rows: Sequence[Row]) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 
 from .whole_files import make_folder
 
@@ -38,20 +38,17 @@ def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: 
     """Context in which no other process is in the same context with the same folder."""
     lock = FileLock(Path(folder) / LOCK)
     try:
-        _acquire(lock, f"{folder}: another process {doing}", hint, wait)
+        other = f"{folder}: another process {doing}"
+        try:
+            lock.acquire(timeout=GRACE)
+        except Timeout as error:
+            if not wait:
+                raise FolderInUse(f"{other}: {hint}") from error
+            print(f"waiting: {other}", file=sys.stderr, flush=True)
+            lock.acquire()
     except OSError as error:
         print(f"warning: {folder}: no lock ({error}); start only one process in this folder", file=sys.stderr)
     try:
         yield
     finally:
         lock.release()
-
-
-def _acquire(lock: BaseFileLock, other: str, hint: str, wait: bool) -> None:
-    try:
-        lock.acquire(timeout=GRACE)
-    except Timeout as error:
-        if not wait:
-            raise FolderInUse(f"{other}: {hint}") from error
-        print(f"waiting: {other}", file=sys.stderr, flush=True)
-        lock.acquire()

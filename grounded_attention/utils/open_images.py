@@ -191,7 +191,10 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
         )
     try:
         _check_work(picture, limit)
-        _make_room(picture)
+        # For a large TIFF file that is allowed here PIL would warn, or refuse it, when it makes room for the pixels.
+        if picture.format == "TIFF" and picture.tile and picture.width * picture.height > (PIL_LIMIT or 0):  # type: ignore[attr-defined]
+            tags = picture.tag_v2  # type: ignore[attr-defined]
+            picture.im = Image.new(picture.mode, (tags[256], tags[257])).im
         picture.load()
         converted = _upright(picture, max(1, isqrt(pixels // least)) if least else 1)
     except MemoryError:
@@ -224,13 +227,6 @@ def _check_work(picture: Image.Image, limit: int | None) -> None:
     if (scans + 5 * parts) * area > SCANS * limit:
         size = f"{picture.width} x {picture.height}"
         raise ValueError(f"{scans} scans of {size} in {parts} parts of {area} pixels, usual are 1 to 20 scans")
-
-
-def _make_room(picture: Image.Image) -> None:
-    """For a large TIFF file that is allowed here PIL would warn, or refuse it, when it makes room for the pixels."""
-    if picture.format == "TIFF" and picture.tile and picture.width * picture.height > (PIL_LIMIT or 0):  # type: ignore[attr-defined]
-        tags = picture.tag_v2  # type: ignore[attr-defined]
-        picture.im = Image.new(picture.mode, (tags[256], tags[257])).im
 
 
 def _upright(picture: Image.Image, times: int) -> Image.Image:

@@ -186,22 +186,6 @@ class LocalConfig(datasets.BuilderConfig):
         return [name for name in self.SPLIT_NAMES if name in names]
 
 
-def _check_types(config: LocalConfig) -> None:
-    """Checks the options that are not those of every builder of `datasets`, by their annotations."""
-    general = {field.name for field in dataclasses.fields(datasets.BuilderConfig)}
-    kinds = typing.get_type_hints(type(config), include_extras=True)
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        if field.name not in general:
-            try:
-                TypeAdapter(kinds[field.name]).validate_python(value, strict=True)
-            except ValidationError as error:
-                wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
-                raise DataError(f"bad option {field.name}", found=value, expected=wanted) from None
-
-
 class LocalBuilder(datasets.ArrowBasedBuilder):
     """A builder that passes errors to the user unchanged and stores a report with the data.
 
@@ -239,7 +223,19 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
-        _check_types(self.config)
+        # Checks the options that are not those of every builder of `datasets`, by their annotations.
+        general = {field.name for field in dataclasses.fields(datasets.BuilderConfig)}
+        kinds = typing.get_type_hints(type(self.config), include_extras=True)
+        for field in dataclasses.fields(self.config):
+            value = getattr(self.config, field.name)
+            if isinstance(value, os.PathLike):
+                value = os.fspath(value)
+            if field.name not in general:
+                try:
+                    TypeAdapter(kinds[field.name]).validate_python(value, strict=True)
+                except ValidationError as error:
+                    wanted = error.errors()[0]["msg"].removeprefix("Input should be ")
+                    raise DataError(f"bad option {field.name}", found=value, expected=wanted) from None
         super().download_and_prepare(*args, **kwargs)
         path = Path(self._output_dir, REPORT_FILE)
         if path.exists():

@@ -29,7 +29,12 @@ def read_lmdb(path: Path) -> Iterator[SourceRecord]:
     order. `safe_pickle` reads the values.
     """
     lmdb = import_library("lmdb")
-    _check_pages(path)
+    # Visits every entry in another process, and raises `DataError` if that process does not end well.
+    done = subprocess.run([sys.executable, "-c", _CHECK, os.fspath(path)], capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        found = lines[-1] if lines else f"reading it ends with signal {-done.returncode}"
+        raise DataError("damaged LMDB file", file=path, found=found[:200], hint="copy it again")
     try:
         options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}
         with lmdb.open(str(path), max_readers=1, **options) as environment, environment.begin() as transaction:
@@ -58,15 +63,6 @@ with lmdb.open(path, **options) as environment:
             value = transaction.get(bytes(key))
             bytes(value[:1]), bytes(value[-1:])
 """
-
-
-def _check_pages(path: Path) -> None:
-    """Visits every entry in another process, and raises `DataError` if that process does not end well."""
-    done = subprocess.run([sys.executable, "-c", _CHECK, os.fspath(path)], capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        found = lines[-1] if lines else f"reading it ends with signal {-done.returncode}"
-        raise DataError("damaged LMDB file", file=path, found=found[:200], hint="copy it again")
 
 
 def _records(path: Path, environment: Any, transaction: Any) -> Iterator[SourceRecord]:

@@ -139,7 +139,17 @@ class Fields:
         name, value = self._value(field)
         dtype = np.dtype("<i8" if field in IDS else "<f4")
         if isinstance(value, (str, bytes)):
-            return _base64_array(value, name, dtype)
+            try:
+                data = binascii.a2b_base64(value.strip(), strict_mode=True)
+            except (binascii.Error, ValueError) as error:
+                raise DataError(
+                    f"{name} is not base64", found=str(error), hint="the record is torn or damaged"
+                ) from error
+            if len(data) % dtype.itemsize:
+                raise DataError(
+                    f"{name} has a wrong length in bytes", found=len(data), expected=f"values of {dtype.name}"
+                )
+            return np.frombuffer(data, dtype)
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":
             raise DataError(
@@ -190,13 +200,3 @@ def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray
     objects = probabilities[:, 1:] if background else probabilities
     refuse_if(not objects.shape[1], "class probabilities have one column", expected="background and classes")
     return objects.argmax(axis=1), objects.max(axis=1)
-
-
-def _base64_array(value: str | bytes, name: str, dtype: np.dtype) -> np.ndarray:
-    try:
-        data = binascii.a2b_base64(value.strip(), strict_mode=True)
-    except (binascii.Error, ValueError) as error:
-        raise DataError(f"{name} is not base64", found=str(error), hint="the record is torn or damaged") from error
-    if len(data) % dtype.itemsize:
-        raise DataError(f"{name} has a wrong length in bytes", found=len(data), expected=f"values of {dtype.name}")
-    return np.frombuffer(data, dtype)

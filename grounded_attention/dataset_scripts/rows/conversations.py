@@ -296,7 +296,14 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
     for number, turn in enumerate(turns):
         rest = without_boxes(texts[number], mentions[number])
         if turn.role == "assistant":
-            _check_rest(rest, context)
+            # What looks like boxes in an answer and was not read.
+            if mark := _UNREAD.search(rest):
+                found = rest[mark.start() : mark.start() + 60]
+                raise RowError(
+                    "marks of boxes in no known form", found=found, expected="one form of whole marks in a text"
+                )
+            if _LIKE_BOXES.search(rest):
+                context.leave_out(_NOT_READ)
         answer = next((i for i in range(number, len(turns)) if turns[i].role == "assistant"), None)
         for mention in mentions[number]:
             place: Place | None = None
@@ -324,15 +331,6 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
             key = (place[0], image, phrase.text if mention.is_label else place[1:])
             phrases.setdefault(key, phrase).boxes.extend(mention.boxes)
     return [*phrases.values()]
-
-
-def _check_rest(rest: str, context: Context) -> None:
-    """What looks like boxes in an answer and was not read."""
-    if mark := _UNREAD.search(rest):
-        found = rest[mark.start() : mark.start() + 60]
-        raise RowError("marks of boxes in no known form", found=found, expected="one form of whole marks in a text")
-    if _LIKE_BOXES.search(rest):
-        context.leave_out(_NOT_READ)
 
 
 def _unpad(phrases: Sequence[RawPhrase]) -> None:

@@ -116,7 +116,9 @@ def _find_shapes(image: Image.Image) -> SimpleNamespace:
     """
     small = image.resize(scene_size(*image.size), Image.Resampling.BICUBIC)
     pixels = np.asarray(small.convert("RGB"), dtype=np.float64)
-    paints = _nearest_paint(pixels)
+    # Returns (H, W) int: the paint with the nearest hue and saturation, for any lightness of the pixel.
+    colours = np.array(list(PAINTS.values()), dtype=np.float64)
+    paints = np.linalg.norm(_chroma(pixels)[:, :, None] - _chroma(colours), axis=-1).argmin(axis=-1)
     scale = np.tile(np.array(image.size) / np.array(small.size), 2)
     shapes = []
     for part in _objects(_foreground(pixels), paints):
@@ -143,12 +145,6 @@ def _foreground(pixels: np.ndarray) -> np.ndarray:
         surface, *_ = np.linalg.lstsq(terms[ground], flat[ground], rcond=None)
         distance = np.linalg.norm(flat - terms @ surface, axis=1)
     return (distance > CONTRAST).reshape(height, width)
-
-
-def _nearest_paint(pixels: np.ndarray) -> np.ndarray:
-    """Returns (H, W) int: the paint with the nearest hue and saturation, for any lightness of the pixel."""
-    colours = np.array(list(PAINTS.values()), dtype=np.float64)
-    return np.linalg.norm(_chroma(pixels)[:, :, None] - _chroma(colours), axis=-1).argmin(axis=-1)
 
 
 def _chroma(colours: np.ndarray) -> np.ndarray:

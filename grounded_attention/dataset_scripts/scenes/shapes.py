@@ -186,17 +186,14 @@ def _textured(patch: Image.Image, item: SceneObject, rng: np.random.Generator) -
     step = 0.46 * item.radius * OVERSAMPLING
     shift = float(rng.uniform(0, 1))
     if item.textures == ("striped",):
-        _stripes(pen, patch.size, step, shift, slant=float(rng.choice((-1.0, 0.0, 1.0))))
+        slant = float(rng.choice((-1.0, 0.0, 1.0)))
+        width, height = patch.size
+        for k in range(-int(height / step) - 2, int(width / step) + int(height / step) + 2):
+            start = (k + shift) * step * (1.0 if slant == 0 else 1.3)
+            pen.line([(start, 0), (start + slant * height, height)], fill=255, width=max(2, int(step * 0.42)))
     else:
         _dots(pen, patch.size, step, shift)
     return Image.composite(patch.point(DARKER), patch, overlay)
-
-
-def _stripes(pen: ImageDraw.ImageDraw, size: tuple[int, int], step: float, shift: float, slant: float) -> None:
-    width, height = size
-    for k in range(-int(height / step) - 2, int(width / step) + int(height / step) + 2):
-        start = (k + shift) * step * (1.0 if slant == 0 else 1.3)
-        pen.line([(start, 0), (start + slant * height, height)], fill=255, width=max(2, int(step * 0.42)))
 
 
 def _dots(pen: ImageDraw.ImageDraw, size: tuple[int, int], step: float, shift: float) -> None:

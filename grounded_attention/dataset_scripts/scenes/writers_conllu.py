@@ -80,7 +80,17 @@ class Item:
 def parse(caption: Caption) -> list[Node]:
     """Parses a caption."""
     nodes: list[Node] = []
-    items = _add_items(nodes, caption)
+    # Adds the words of the nominals, places and words of a caption.
+    items: list[Item] = []
+    tokens = iter(caption.tokens)
+    for token in tokens:
+        if isinstance(token, int):
+            items.append(Item("N", _add_nominal(nodes, caption.mentions[token].text)))
+        elif token in PLACES:
+            items.append(_add_place(nodes, token, caption, next(tokens)))
+        else:
+            items.append(Item(KINDS.get(token, token), len(nodes)))
+            nodes.append(Node(token, PARTS_OF_SPEECH.get(token, "VERB")))
     # Scenery is outside of the clause: before it, with a comma, or after it.
     before = 2 if items[0].scenery else 0
     after = len(items)
@@ -120,21 +130,6 @@ def _sentence(image_id: str, number: int, caption: Caption) -> str:
         head = 0 if node.head == index else node.head + 1
         lines.append(f"{index + 1}\t{form}\t_\t{node.upos}\t_\t_\t{head}\t{node.relation}\t_\t_\n")
     return "".join(lines)
-
-
-def _add_items(nodes: list[Node], caption: Caption) -> list[Item]:
-    """Adds the words of the nominals, places and words of a caption."""
-    items: list[Item] = []
-    tokens = iter(caption.tokens)
-    for token in tokens:
-        if isinstance(token, int):
-            items.append(Item("N", _add_nominal(nodes, caption.mentions[token].text)))
-        elif token in PLACES:
-            items.append(_add_place(nodes, token, caption, next(tokens)))
-        else:
-            items.append(Item(KINDS.get(token, token), len(nodes)))
-            nodes.append(Node(token, PARTS_OF_SPEECH.get(token, "VERB")))
-    return items
 
 
 def _add_nominal(nodes: list[Node], text: str) -> int:

@@ -73,24 +73,20 @@ def open_output(recipe: Recipe) -> Path:
     if state.is_main_process:
         if recipe.overwrite:
             delete_run(output)
-        _continue_longer(output, _wanted(recipe))
+        # Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint.
+        before = read_json(output / RECIPE)
+        longer = _differences(before, _wanted(recipe))[1] if _is_recipe(before) else None
+        if longer:
+            for folder in _finished(output, before):
+                (folder / MANIFEST).unlink()
+            print(
+                f"{output}: the run is trained longer ({longer}): it continues from the last checkpoints, and "
+                "the learning rate follows the schedule of the longer training from there",
+                flush=True,
+            )
         write_json(output / RECIPE, _wanted(recipe))
     state.wait_for_everyone()
     return output
-
-
-def _continue_longer(output: Path, wanted: Fields) -> None:
-    """Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint."""
-    before = read_json(output / RECIPE)
-    longer = _differences(before, wanted)[1] if _is_recipe(before) else None
-    if longer:
-        for folder in _finished(output, before):
-            (folder / MANIFEST).unlink()
-        print(
-            f"{output}: the run is trained longer ({longer}): it continues from the last checkpoints, and "
-            "the learning rate follows the schedule of the longer training from there",
-            flush=True,
-        )
 
 
 def delete_run(output: Path) -> None:

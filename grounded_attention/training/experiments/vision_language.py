@@ -99,24 +99,18 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
         missing = min(loading["missing_keys"])
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {missing}")
     known = load_processor(model.tokenizer or model.source).tokenizer.get_vocab() if model.tokens else {}
-    rows = _add_tokens(made, model.tokens, processor.tokenizer, known)
+    ids = processor.tokenizer.convert_tokens_to_ids(model.tokens) if model.tokens else []
+    new = [row for token, row in zip(model.tokens, ids, strict=True) if token not in known]
+    add_token_rows(made, processor.tokenizer)
+    for embeddings in (made.get_input_embeddings(), made.get_output_embeddings()):
+        weight = getattr(embeddings, "weight", None)
+        if new and weight is not None:  # a new token begins as the mean of the others
+            with torch.no_grad():
+                weight[new] = weight[: min(new)].float().mean(0).to(weight)
     if model.adapter:
-        options = {"trainable_token_indices": rows} if rows else {}
+        options = {"trainable_token_indices": ids} if ids else {}
         return add_lora(made, {**options, **model.adapter[LORA]}, language_layers(made))
     return _freeze(made, model.freeze)
-
-
-def _add_tokens(model: Any, tokens: list[str], tokenizer: Any, known: Mapping[str, int]) -> list[int]:
-    """Adds tokens to the embeddings, new ones as the mean of the others; returns the ids of all."""
-    added = tokenizer.convert_tokens_to_ids(tokens) if tokens else []
-    rows = [row for token, row in zip(tokens, added, strict=True) if token not in known]
-    add_token_rows(model, tokenizer)
-    for embeddings in (model.get_input_embeddings(), model.get_output_embeddings()):
-        weight = getattr(embeddings, "weight", None)
-        if rows and weight is not None:
-            with torch.no_grad():
-                weight[rows] = weight[: min(rows)].float().mean(0).to(weight)
-    return added
 
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:

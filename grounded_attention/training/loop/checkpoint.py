@@ -88,17 +88,13 @@ def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> 
     kept = {f"checkpoint-{step}", Path(best).name if best else ""}
     extra = [path for path in checkpoints if path.name not in kept]
     for path in extra[: max(0, len(checkpoints) - limit)] if limit else ():
-        _delete(path)
-
-
-def _delete(path: Path) -> None:
-    """Deletes an old checkpoint. If that fails twice, training goes on with a warning: nothing reads what is left."""
-    try:
-        shutil.rmtree(path)
-    except OSError:
-        shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        print(f"warning: {path}: this old checkpoint could not be deleted; delete it by hand", file=sys.stderr)
+        # Deletes an old checkpoint. If that fails twice, training goes on with a warning: nothing reads what is left.
+        try:
+            shutil.rmtree(path)
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            print(f"warning: {path}: this old checkpoint could not be deleted; delete it by hand", file=sys.stderr)
 
 
 def snapshot(directory: Path, target: Path) -> Path:

@@ -86,7 +86,14 @@ class SavedWeights:
         if trainer.is_fsdp_enabled:
             return False
         if hasattr(model, "active_adapters") and hasattr(model, "peft_config"):
-            self._compare_adapter(model)
+            from peft import get_peft_model_state_dict, load_peft_weights
+
+            name = model.active_adapters[0]
+            folder = self._checkpoint if name == "default" else self._checkpoint / name
+            saved = load_peft_weights(str(folder), "cpu")
+            own = get_peft_model_state_dict(model, adapter_name=name)
+            other = {key for key in own.keys() & saved.keys() if own[key].shape != saved[key].shape}
+            self._refuse(own.keys() - saved.keys(), saved.keys() - own.keys(), other)
         if not isinstance(model, PreTrainedModel):
             return False
         types = {weight.dtype for weight in model.parameters()}
@@ -103,16 +110,6 @@ class SavedWeights:
         )
         model.load_state_dict(loaded.state_dict())
         return True
-
-    def _compare_adapter(self, model: Any) -> None:
-        from peft import get_peft_model_state_dict, load_peft_weights
-
-        name = model.active_adapters[0]
-        folder = self._checkpoint if name == "default" else self._checkpoint / name
-        saved = load_peft_weights(str(folder), "cpu")
-        own = get_peft_model_state_dict(model, adapter_name=name)
-        other = {key for key in own.keys() & saved.keys() if own[key].shape != saved[key].shape}
-        self._refuse(own.keys() - saved.keys(), saved.keys() - own.keys(), other)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Called by the Trainer for models that are neither of transformers nor of PEFT."""

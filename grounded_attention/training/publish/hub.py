@@ -181,7 +181,11 @@ class HubPush:
     def _push_checkpoint(self, folder: Path) -> None:
         step = step_of(folder)
         try:
-            files = self._checkpoint_files(folder)
+            # The model at the root; with two of the strategies also the checkpoint in a separate folder.
+            files: dict[str, Path | bytes] = {**model_files(folder)}
+            if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+                place = LAST_CHECKPOINT if self.repo.strategy == HubStrategy.CHECKPOINT else folder.name
+                files |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in own_files(folder)}
             if self.card is not None:
                 files[CARD] = self.card(step).encode()
             push_files(self.repo, files, f"Training in progress, step {step}")
@@ -194,14 +198,6 @@ class HubPush:
             )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _checkpoint_files(self, folder: Path) -> dict[str, Path | bytes]:
-        """The model at the root; with two of the strategies also the checkpoint in a separate folder."""
-        files: dict[str, Path | bytes] = {**model_files(folder)}
-        if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
-            place = LAST_CHECKPOINT if self.repo.strategy == HubStrategy.CHECKPOINT else folder.name
-            files |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in own_files(folder)}
-        return files
 
     def wait(self) -> None:
         """Waits until no push is running, and removes the hard links."""

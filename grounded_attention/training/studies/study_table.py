@@ -152,7 +152,12 @@ def study_table(results: Columns) -> str:
     differences = _differences(results)
     texts: dict[str, dict[str, str]] = {}
     for row, column, other, difference in differences:
-        texts.setdefault(f"{row} − {other}", {})[column] = _difference_text(difference)
+        low = _points(difference["low"])
+        high = _points(difference["high"])
+        ends = f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
+        texts.setdefault(f"{row} − {other}", {})[column] = (
+            f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
+        )
     if texts:
         rows = [[pair, *(of_pair.get(name, MISSING) for name in names)] for pair, of_pair in texts.items()]
         parts.append(markdown_table(["Difference", *names], rows))
@@ -177,13 +182,6 @@ def _differences(results: Columns) -> list[tuple[str, str, str, Columns]]:
             for other, difference in number["differences"].items():
                 found.append((row, column, other, difference))
     return found
-
-
-def _difference_text(difference: Columns) -> str:
-    low = _points(difference["low"])
-    high = _points(difference["high"])
-    ends = f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
-    return f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
 
 
 def _notes(results: Columns, differences: Sequence[tuple[str, str, str, Columns]]) -> Iterator[str]:
