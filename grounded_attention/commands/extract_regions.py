@@ -213,7 +213,13 @@ def extract(*, options: Extraction) -> tuple[Any, str] | None:
     if info is None:  # the main process has it
         return None
     counts = candidates.counts() if candidates is not None and candidates.records else {}
-    text = "\n".join([_report(info, options.output), *_box_lines(counts)])
+    lines = [f"  {count:,} {words}" for words, count in counts.items() if isinstance(count, int) and count]
+    for words, ids in counts.items():
+        if isinstance(ids, list):
+            more = f" and {len(ids) - NAMED:,} more (all with --json)" if len(ids) > NAMED else ""
+            lines.append(f"  {len(ids):,} {words}: {', '.join(ids[:NAMED])}{more}")
+    box_lines = lines
+    text = "\n".join([_report(info, options.output), *box_lines])
     return {**info, "boxes": counts} if counts else info, text
 
 
@@ -245,15 +251,6 @@ def _report(info: Fields, output: str) -> str:
         *(f"  left out: {problem}" for problem in summary["problems"]),
     ]
     return "\n".join(lines)
-
-
-def _box_lines(counts: Fields) -> list[str]:
-    lines = [f"  {count:,} {words}" for words, count in counts.items() if isinstance(count, int) and count]
-    for words, ids in counts.items():
-        if isinstance(ids, list):
-            more = f" and {len(ids) - NAMED:,} more (all with --json)" if len(ids) > NAMED else ""
-            lines.append(f"  {len(ids):,} {words}: {', '.join(ids[:NAMED])}{more}")
-    return lines
 
 
 main = Program("regions extract", extract, resumable="run the same command again to continue")

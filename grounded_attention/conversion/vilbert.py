@@ -109,7 +109,12 @@ class ViLBertFamily(OriginalFamily):
 
     def read_fields(self, conversion: Conversion, overrides: Columns) -> ConfigFields:
         """Also checks that the schedule has the co-attention layers of the file."""
-        fields = super().read_fields(conversion, _adapt_given(overrides))
+        # Fields of a public configuration file with the names and values of ours.
+        kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
+        target = kept.get("visual_target")
+        if isinstance(target, int) and 0 <= target < len(_VISUAL_TARGETS):
+            kept["visual_target"] = _VISUAL_TARGETS[target]
+        fields = super().read_fields(conversion, kept)
         calls = len(fields.values().get("t_biattention_id", ()))
         layers = conversion.count_layers("vilbert.encoder.c_layer.")
         if calls != layers:
@@ -140,15 +145,6 @@ class ViLBertFamily(OriginalFamily):
                     f"rows and the features are {read['v_feature_size']} wide: it predicts classes."
                 )
         return fields
-
-
-def _adapt_given(overrides: Columns) -> Columns:
-    """Fields of a public configuration file with the names and values of ours."""
-    kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
-    target = kept.get("visual_target")
-    if isinstance(target, int) and 0 <= target < len(_VISUAL_TARGETS):
-        kept["visual_target"] = _VISUAL_TARGETS[target]
-    return kept
 
 
 VILBERT = ViLBertFamily()

@@ -79,7 +79,10 @@ def heads_section(content: Columns) -> str:
     """What `heads.json` says as Markdown; it starts with a second-level heading."""
     parts = ["## Where its heads look", " ".join(_introduction(content)), best_table(content["best"])]
     if content.get("boxes"):
-        parts += [_chosen_text(content), _chosen_table(content["chosen"]), boxes_table(content["boxes"])]
+        # Chosen heads and their scores as a Markdown table; what was not counted is left empty.
+        rows = [chosen_row(one) for one in content["chosen"]]
+        table_of_chosen = markdown_table(("head", "pointing", "95 %", "lift", "share", "entropy"), rows, aligned=True)
+        parts += [_chosen_text(content), table_of_chosen, boxes_table(content["boxes"])]
     if content.get("ablation"):
         parts += _ablation(content["ablation"])
     limits = [f"- {line}" for line in _limits(content)]
@@ -155,12 +158,6 @@ def _chosen_text(content: Columns) -> str:
         "the image. *Share*: attention on the image. *Entropy*: spatial entropy, low if attention is in one place. "
         "Below, how often the heads together, and baselines, point right and find the box."
     )
-
-
-def _chosen_table(chosen: Sequence[Columns]) -> str:
-    """Chosen heads and their scores as a Markdown table; what was not counted is left empty."""
-    rows = [chosen_row(one) for one in chosen]
-    return markdown_table(("head", "pointing", "95 %", "lift", "share", "entropy"), rows, aligned=True)
 
 
 def chosen_row(one: Columns) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
 from grounded_attention.utils.boxes import check_shape
@@ -47,10 +46,6 @@ def size_of(row: Row) -> tuple[int, int] | None:
     """Width and height of a row, if it has both."""
     size = row.get("width"), row.get("height")
     return None if None in size else size  # type: ignore[return-value]
-
-
-def _array(boxes: Any) -> npt.NDArray[np.float32]:
-    return np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
 
 
 def grounded_examples(rows: Iterable[Row]) -> Iterator[AuditExample]:
@@ -103,7 +98,8 @@ def _texts_of_row(row: Row) -> Iterator[tuple[int, AuditExample]]:
                     start = each.start - before
                     end = each.end - before
                     moved = replace(each, start=start, end=end, sentence=0, image=0)
-                    shown.append(replace(moved, boxes=_array(each.boxes), types=tuple(each.types)))
+                    moved_boxes = np.asarray(each.boxes, dtype=np.float32).reshape(-1, 4)
+                    shown.append(replace(moved, boxes=moved_boxes, types=tuple(each.types)))
             name = picture_name(row["image_id"], image)
             yield number, AuditExample(name, clean, tuple(shown), size_of(row) if image == 0 else None)
 

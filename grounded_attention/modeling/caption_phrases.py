@@ -50,22 +50,19 @@ def _locate(caption: str, wanted: Sequence[str | Sequence[int]]) -> list[Phrase]
         if isinstance(one, Mapping | Phrase):
             phrases.append(read_phrase(one, [caption], f"phrase {len(phrases)}"))
         elif not isinstance(one, str):
-            phrases.append(_span(caption, one))
+            try:
+                start, end = map(int, one)
+            except (TypeError, ValueError):
+                start = end = 0
+            if not 0 <= start < end <= len(caption):
+                raise ValueError(
+                    f"phrase {one!r:.80}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"
+                )
+            span = Phrase(caption[start:end], start, end)
+            phrases.append(span)
         elif one.strip():
             phrases.append(_occurrence(caption, one.strip(), phrases))
     return sorted(phrases, key=lambda phrase: (phrase.start, phrase.end))
-
-
-def _span(caption: str, span: Sequence[int]) -> Phrase:
-    try:
-        start, end = map(int, span)
-    except (TypeError, ValueError):
-        start = end = 0
-    if not 0 <= start < end <= len(caption):
-        raise ValueError(
-            f"phrase {span!r:.80}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"
-        )
-    return Phrase(caption[start:end], start, end)
 
 
 def _occurrence(caption: str, text: str, known: Sequence[Phrase]) -> Phrase:

@@ -137,7 +137,15 @@ class RegionDetector:
         if len(indices) == len(results):
             return indices
         # Grounding DINO decodes the words above a threshold: there may be none, or words of several queries.
-        return list(_best_queries(outputs.logits, inputs["input_ids"].cpu(), self.processor.tokenizer))
+        # The query, closed by a period in the text, with the best token of each box: (B, n) of (B, n, tokens).
+        input_ids = inputs["input_ids"].cpu()
+        tokenizer = self.processor.tokenizer
+        stop = tokenizer.convert_tokens_to_ids(".")
+        queries = (input_ids == stop).long().cumsum(-1)
+        ends = torch.tensor([stop, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id])
+        is_word = ~torch.isin(input_ids, ends)
+        best = outputs.logits[..., : input_ids.shape[1]].masked_fill(~is_word[:, None], -torch.inf).argmax(-1)
+        return list(queries.gather(1, best))
 
 
 def load_detector(
@@ -301,13 +309,3 @@ def _distributions(logits: Tensor, results: list[Any]) -> Tensor | None:
         if result["scores"].shape != row.shape or not torch.allclose(result["scores"], row, atol=1e-6):
             return None
     return probs.roll(1, dims=-1)
-
-
-def _best_queries(logits: Tensor, input_ids: Tensor, tokenizer: Any) -> Tensor:
-    """The query, closed by a period in the text, with the best token of each box: (B, n) of (B, n, tokens)."""
-    stop = tokenizer.convert_tokens_to_ids(".")
-    queries = (input_ids == stop).long().cumsum(-1)
-    ends = torch.tensor([stop, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id])
-    is_word = ~torch.isin(input_ids, ends)
-    best = logits[..., : input_ids.shape[1]].masked_fill(~is_word[:, None], -torch.inf).argmax(-1)
-    return queries.gather(1, best)

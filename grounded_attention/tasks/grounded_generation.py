@@ -101,7 +101,11 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
         states = states.mean(2)
     used = _grounded(batch)
     gold = _gold(batch).to(states)
-    regions = (gold @ _at(states, batch["region_positions"]))[used] / gold.sum(-1, keepdim=True)[used]
+    # The states at positions (B, L), of which -1 is padding.
+    region_states = states.gather(
+        1, batch["region_positions"].clamp(min=0)[..., None].expand(-1, -1, states.shape[-1])
+    )
+    regions = (gold @ region_states)[used] / gold.sum(-1, keepdim=True)[used]
     phrase, token = batch["phrase_mask"][used].nonzero(as_tuple=True)  # of each word of all phrases
     example = used.nonzero()[phrase, 0]
     place = batch["text_positions"][example, token]
@@ -123,11 +127,6 @@ def _grounded(batch: Batch) -> Tensor:
 def _gold(batch: Batch) -> Tensor:
     """(B, P, R): the image tokens of each phrase, also where attention learns those of a control."""
     return batch.get("gold_regions", batch["phrase_regions"])
-
-
-def _at(states: Tensor, positions: Tensor) -> Tensor:
-    """The states at positions (B, L), of which -1 is padding."""
-    return states.gather(1, positions.clamp(min=0)[..., None].expand(-1, -1, states.shape[-1]))
 
 
 def answer_tokens(outputs: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -87,7 +87,16 @@ def _open_any(image: Any, name: str, convert: Any) -> Any:
         path = getattr(image, "filename", "")
         return convert(image, f"{name} ({path})" if path else name)
     if hasattr(image, "shape") and hasattr(image, "dtype"):
-        return convert(_from_array(image, name), name)
+        array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
+        torch_first = hasattr(image, "detach") or array.shape[-1:] not in [(count,) for count in CHANNELS]
+        if array.ndim == 3 and torch_first and array.shape[0] in CHANNELS:
+            array = np.moveaxis(array, 0, -1)
+        if array.ndim == 3 and array.shape[2] == 1:
+            array = array[..., 0]
+        if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in CHANNELS)):
+            raise ValueError(f"{name}: an array of shape {array.shape}, expected (H, W), (H, W, C) or (C, H, W).")
+        picture_of_array = Image.fromarray(_to_bytes(array, name))
+        return convert(picture_of_array, name)
     raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
 
@@ -264,18 +273,6 @@ def _convert(picture: Image.Image, times: int) -> Image.Image:
             part = Image.alpha_composite(Image.new("RGBA", part.size, BACKGROUND), part.convert("RGBA"))
         drawn.paste(part.convert("RGB").reduce(times), (0, top))
     return drawn
-
-
-def _from_array(image: Any, name: str) -> Image.Image:
-    array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
-    torch_first = hasattr(image, "detach") or array.shape[-1:] not in [(count,) for count in CHANNELS]
-    if array.ndim == 3 and torch_first and array.shape[0] in CHANNELS:
-        array = np.moveaxis(array, 0, -1)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[..., 0]
-    if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in CHANNELS)):
-        raise ValueError(f"{name}: an array of shape {array.shape}, expected (H, W), (H, W, C) or (C, H, W).")
-    return Image.fromarray(_to_bytes(array, name))
 
 
 def _to_bytes(array: np.ndarray, name: str) -> np.ndarray:

@@ -213,7 +213,8 @@ class Rows(LocalBuilder):
                 continue
             path = self._file_of(pictures[0])
             files.add(path)
-            about: Fields = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
+            file_name = os.path.splitdrive(path)[1].lstrip("/\\")
+            about: Fields = {"image_id": self._id_of(row["image_id"], path), "file_name": file_name}
             about |= {name: row.get(name) for name in ("width", "height")}
             if masks := sum("mask" in phrase for phrase in row["phrases"]):
                 report.add("masks, of which this task reads the box", f"{key}-{number}", masks)
@@ -250,7 +251,3 @@ class Rows(LocalBuilder):
         if self._ids.setdefault(image_id, path) == path:
             return image_id
         return f"{image_id}#{hashlib.sha256(path.encode()).hexdigest()[:8]}"
-
-
-def _rootless(path: str) -> str:
-    return os.path.splitdrive(path)[1].lstrip("/\\")

@@ -37,17 +37,13 @@ LAST_CODE_POINT = 0x10FFFF
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
-    return loads(read_data(_existing(path, "a pickle"), MAX_BYTES), file=path)
+    if not Path(path).is_file():
+        raise MissingFileError("no such file", file=path, expected="a pickle")
+    return loads(read_data(Path(path), MAX_BYTES), file=path)
 
 
 def _what(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _existing(path: str | os.PathLike[str], expected: str) -> Path:
-    if not Path(path).is_file():
-        raise MissingFileError("no such file", file=path, expected=expected)
-    return Path(path)
 
 
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:

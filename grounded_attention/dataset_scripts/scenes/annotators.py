@@ -65,7 +65,13 @@ LIGHT_PHRASES = ("the light", "the sunlight", "the sunshine", "light from the {}
 
 def describe(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Caption] | None:
     """Writes five captions of a scene, by annotators who look at the same few entities."""
-    habits = {entity: draw_habit(rng) for entity in _choose_entities(scene, rng)}
+    # Three entities: single objects, and sometimes a group of two or three with a common look.
+    singles = [Entity("object", frozenset((number,))) for number in range(len(scene.objects))]
+    chosen = rng.sample(singles, min(3, len(singles)))
+    groups = _groups(scene)
+    if groups and rng.random() < GROUP_RATE:
+        chosen[0] = rng.choice(groups)
+    habits = {entity: draw_habit(rng) for entity in chosen}
     mentions_ground = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 2, 2, 3)))
     mentions_light = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 0, 0, 2)))
     captions: list[Caption] = []
@@ -83,16 +89,6 @@ def caption_chance(caption: Caption) -> float:
     for mention in caption.mentions:
         result *= chance(mention.meaning) if mention.entity else 1.0
     return result
-
-
-def _choose_entities(scene: Scene, rng: random.Random) -> list[Entity]:
-    """Chooses three entities: single objects, and sometimes a group of two or three with a common look."""
-    singles = [Entity("object", frozenset((number,))) for number in range(len(scene.objects))]
-    chosen = rng.sample(singles, min(3, len(singles)))
-    groups = _groups(scene)
-    if groups and rng.random() < GROUP_RATE:
-        chosen[0] = rng.choice(groups)
-    return chosen
 
 
 def _groups(scene: Scene) -> list[Entity]:

@@ -42,18 +42,7 @@ def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
     pixels = crops.astype(np.int32)
     luma = (77 * pixels[..., 0] + 150 * pixels[..., 1] + 29 * pixels[..., 2]) >> 8
-    parts = (_cells(pixels, 6) // 16 - 128, _hues(pixels), *_edges(luma), _extent(boxes))
-    return np.concatenate([part.reshape(len(boxes), -1) for part in parts], axis=1).astype(np.float32)
-
-
-def _cells(values: np.ndarray, count: int) -> np.ndarray:
-    """Sums over a grid of count x count cells: (n, GRID, GRID, ...) to (n, count, count, ...)."""
-    step = GRID // count
-    return values.reshape(len(values), count, step, count, step, *values.shape[3:]).sum(axis=(2, 4))
-
-
-def _hues(pixels: np.ndarray) -> np.ndarray:
-    """Returns the frequency of each of 8 x 8 opponent colours; the middle of the crop counts four times."""
+    # The frequency of each of 8 x 8 opponent colours; the middle of the crop counts four times.
     red = pixels[..., 0]
     green = pixels[..., 1]
     blue = pixels[..., 2]
@@ -63,7 +52,18 @@ def _hues(pixels: np.ndarray) -> np.ndarray:
     weight[GRID // 4 : -GRID // 4, GRID // 4 : -GRID // 4] = 4
     index = (first * 8 + second).reshape(len(pixels), -1) + 64 * np.arange(len(pixels))[:, None]
     counts = np.bincount(index.ravel(), np.tile(weight.ravel(), len(pixels)), minlength=64 * len(pixels))
-    return counts.reshape(len(pixels), 64).astype(np.int64) * 1024 // int(weight.sum())
+    hues = counts.reshape(len(pixels), 64).astype(np.int64) * 1024 // int(weight.sum())
+    # Width and height of the crops in pixels, each as sixteen slopes that saturate one after the other.
+    sides = np.rint(boxes[:, 2:] - boxes[:, :2]).astype(np.int32)
+    extents = np.clip((sides[..., None] - 4 * np.arange(2, 18)) * 16, -128, 128)
+    parts = (_cells(pixels, 6) // 16 - 128, hues, *_edges(luma), extents)
+    return np.concatenate([part.reshape(len(boxes), -1) for part in parts], axis=1).astype(np.float32)
+
+
+def _cells(values: np.ndarray, count: int) -> np.ndarray:
+    """Sums over a grid of count x count cells: (n, GRID, GRID, ...) to (n, count, count, ...)."""
+    step = GRID // count
+    return values.reshape(len(values), count, step, count, step, *values.shape[3:]).sum(axis=(2, 4))
 
 
 def _edges(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,12 +84,6 @@ def _edges(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     by_sector = np.where(sector[..., None] == np.arange(8), strength[..., None], 0)
     total = by_sector.sum(axis=(1, 2, 3)) + 2000
     return _cells(by_sector, 4) * 6000 // total[:, None, None, None], _cells(strength, 6) // 12
-
-
-def _extent(boxes: np.ndarray) -> np.ndarray:
-    """Returns width and height of the crops in pixels, each as sixteen slopes that saturate one after the other."""
-    sides = np.rint(boxes[:, 2:] - boxes[:, :2]).astype(np.int32)
-    return np.clip((sides[..., None] - 4 * np.arange(2, 18)) * 16, -128, 128)
 
 
 @lru_cache(maxsize=1)

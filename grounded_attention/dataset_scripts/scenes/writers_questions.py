@@ -144,6 +144,13 @@ def _gqa_records(images: Iterable[DrawnImage], with_answers: bool) -> dict[str, 
 
 def _answered(question_id: str, question: composition.Question, ids: Mapping[str, str]) -> Fields:
     structural, semantic, detailed = question.types
+    # Words of a question that mean an object: the first and the end, as GQA counts them.
+    text = question.text.rstrip("?").replace(",", "")
+    marks = {}
+    for phrase, number in question.meant:
+        before, _, _ = f"{text} ".partition(f"{phrase} ")
+        first = len(before.split())
+        marks[f"{first}:{first + len(phrase.split())}"] = str(number)
     return {
         "answer": question.answer,
         "types": {"structural": structural, "semantic": semantic, "detailed": detailed},
@@ -151,19 +158,8 @@ def _answered(question_id: str, question: composition.Question, ids: Mapping[str
         # As in the real data, a question entails itself.
         "entailed": [question_id, *(ids[each.text] for each in question.entailed)],
         "equivalent": [question_id, *(ids[each.text] for each in question.equivalent)],
-        "annotations": {"question": _marks(question), "answer": {}, "fullAnswer": {}},
+        "annotations": {"question": marks, "answer": {}, "fullAnswer": {}},
     }
-
-
-def _marks(question: composition.Question) -> dict[str, str]:
-    """Words of a question that mean an object: the first and the end, as GQA counts them."""
-    text = question.text.rstrip("?").replace(",", "")
-    marks = {}
-    for phrase, number in question.meant:
-        before, _, _ = f"{text} ".partition(f"{phrase} ")
-        first = len(before.split())
-        marks[f"{first}:{first + len(phrase.split())}"] = str(number)
-    return marks
 
 
 def _graph(image: DrawnImage) -> Fields:

@@ -21,7 +21,6 @@ from grounded_attention.training.loop.trainer import plain_bars
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
 from grounded_attention.training.recipes.recipe import (
-    Model,
     Preserve,
     Recipe,
     is_quiet,
@@ -82,7 +81,19 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
         if PartialState().is_main_process:
             write_json(output / SPLIT, data.split)
     if recipe.start is not None:
-        recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
+        # Trains the model that every method starts from, or reuses a finished one.
+        repo = repos.get(START)
+        directory = Path(recipe.start.output_dir)
+        hub = HubPush(repo, directory) if repo else None
+        if not is_complete(directory):
+            say(f"start: {recipe.start.task}, method {recipe.start.methods[0]}")
+            _train_model(recipe.start, START, prepare_data(recipe.start), processor, directory, hub)
+        if hub is not None:
+            hub.finish()
+        # The checkpoint contains the configuration, except the attention back end, which is never saved.
+        back_end = {key: value for key, value in recipe.start.model.config.items() if key == "attn_implementation"}
+        trained_start = replace(recipe.start.model, source=str(directory), config=back_end)
+        recipe = replace(recipe, model=trained_start)
     recipe, chosen = _choose_heads(recipe, data, processor)
     before = _measure_before(recipe, data, processor)
     results = _results(recipe, data, processor, repos)
@@ -164,20 +175,6 @@ def say(message: str) -> None:
     """Prints a line, from the main process only."""
     if PartialState().is_main_process:
         print(message, flush=True)
-
-
-def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Model:
-    """Trains the model that every method starts from, or reuses a finished one."""
-    directory = Path(recipe.output_dir)
-    hub = HubPush(repo, directory) if repo else None
-    if not is_complete(directory):
-        say(f"start: {recipe.task}, method {recipe.methods[0]}")
-        _train_model(recipe, START, prepare_data(recipe), processor, directory, hub)
-    if hub is not None:
-        hub.finish()
-    # The checkpoint contains the configuration, except the attention back end, which is never saved.
-    back_end = {key: value for key, value in recipe.model.config.items() if key == "attn_implementation"}
-    return replace(recipe.model, source=str(directory), config=back_end)
 
 
 def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[Recipe, Fields]:

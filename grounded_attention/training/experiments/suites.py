@@ -197,16 +197,13 @@ def gqa_evidence(row: Row) -> Iterator[Fields]:
 def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
     """The name of each probe, and its numbers."""
     for probe in probes:
-        yield probe.name, _MEASURE[settings.suite](settings, probe, _limited(probe.rows, settings))
-
-
-def _limited(rows: datasets.Dataset, settings: Settings) -> datasets.Dataset:
-    """At most `limit` rows, drawn; pairs stay together."""
-    column = "pair" if "pair" in rows.column_names and any(rows["pair"]) else "example_id"
-    keys = rows[column]
-    drawn = [*dict.fromkeys(rows.shuffle(seed=settings.seed)[column])]
-    kept = {*drawn[: settings.limit]}
-    return rows.select([place for place, key in enumerate(keys) if key in kept])
+        # At most `limit` rows, drawn; pairs stay together.
+        column = "pair" if "pair" in probe.rows.column_names and any(probe.rows["pair"]) else "example_id"
+        keys = probe.rows[column]
+        drawn = [*dict.fromkeys(probe.rows.shuffle(seed=settings.seed)[column])]
+        kept = {*drawn[: settings.limit]}
+        limited_rows = probe.rows.select([place for place, key in enumerate(keys) if key in kept])
+        yield probe.name, _MEASURE[settings.suite](settings, probe, limited_rows)
 
 
 def _grounding(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
