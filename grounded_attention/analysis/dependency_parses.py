@@ -229,8 +229,8 @@ _SHOWN = 3
 def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse]) -> list[AuditExample]:
     """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase."""
     index: dict[tuple[str | None, str], Parse] = {}
-    for parse in parses:
-        index.setdefault((parse.image_id, letters(parse.text).lower()), parse)
+    for one in parses:
+        index.setdefault((one.image_id, letters(one.text).lower()), one)
     examples = []
     problems = []
     count = 0

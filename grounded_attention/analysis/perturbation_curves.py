@@ -68,7 +68,10 @@ class PerturbationCurves:
         index = {curve: place for place, curve in enumerate(self.curves)}
         rows = []
         for name in (*self.maps, RANDOM):
-            orders = (RANDOM, RANDOM) if name == RANDOM else (MOST, LEAST)
+            if name == RANDOM:
+                orders = (RANDOM, RANDOM)
+            else:
+                orders = (MOST, LEAST)
             most, least = (by_image[:, index[name, order]] for order in orders)
             columns = np.stack([most, least, least - most], axis=1)
             low, high = ratio_intervals(columns, self.items)

@@ -85,7 +85,10 @@ def _map(
     name: str, attentions: Sequence[Tensor], gradients: Sequence[Tensor], calls: Sequence[AttentionCall]
 ) -> dict[str, Tensor]:
     """Stream of the rows -> a map over the regions, or over the whole sequence, (B, S, K)."""
-    streams = [SEQUENCE] if calls[0].query_stream == SEQUENCE else [TEXT, REGIONS]
+    if calls[0].query_stream == SEQUENCE:
+        streams = [SEQUENCE]
+    else:
+        streams = [TEXT, REGIONS]
     source = streams[-1]
     if name in (ROLLOUT, RELEVANCY):
         if name == ROLLOUT:

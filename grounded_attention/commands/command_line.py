@@ -231,7 +231,11 @@ def one_line(error: BaseException) -> str:
     """The message of an error in one line; for a file that cannot be used, its name and the reason."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    text = error.args[0] if isinstance(error, KeyError) and error.args else error  # a KeyError shows quotes
+    # a KeyError shows quotes
+    if isinstance(error, KeyError) and error.args:
+        text = error.args[0]
+    else:
+        text = error
     return " ".join(str(text).split()) or type(error).__name__
 
 
@@ -300,7 +304,10 @@ def explain_error(error: BaseException) -> str | None:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether a line of this package raised the error."""
-    texts = [str(error)] if FROM_WORKER.match(str(error)) else []
+    if FROM_WORKER.match(str(error)):
+        texts = [str(error)]
+    else:
+        texts = []
     if type(error.__cause__).__name__.endswith("RemoteTraceback"):  # of a pool of processes
         texts.append(str(error.__cause__))
     files = re.findall(r'^ *File "([^"]+)", line', "".join(texts), flags=re.MULTILINE)

@@ -72,7 +72,10 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
         checkpoint, str(options.suite), options.regions, options.batch_size, options.limit, options.seed,
         match=options.match, text_only=options.text_only,
     )  # fmt: skip
-    earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes)) if options.before else {}
+    if options.before:
+        earlier = dict(run_suite(replace(settings, checkpoint=options.before), probes))
+    else:
+        earlier = {}
     estimates = dict(run_suite(settings, probes))
     if earlier:
         estimates = {probe: _compare(numbers, earlier[probe]) for probe, numbers in estimates.items()}

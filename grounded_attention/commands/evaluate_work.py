@@ -63,7 +63,10 @@ def run_recipe(checkpoint: str, options: Evaluation) -> Recipe:
     of_rows = ("data_dir", "regions", "text_only", "images", "set")
     if unused := [name for name in of_rows if getattr(options, name)]:
         raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
-    limit = {} if options.limit is None else dict.fromkeys(options.split, options.limit)
+    if options.limit is None:
+        limit = {}
+    else:
+        limit = dict.fromkeys(options.split, options.limit)
     data = dataclasses.replace(recipe.data, scenes=None, limit={**recipe.data.limit, **limit})
     training = {"per_device_eval_batch_size": options.batch_size}
     return dataclasses.replace(recipe, data=data, training=training)
@@ -134,7 +137,9 @@ def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, fol
                 pictures[name] = picture
             sizes[name] = (row.get("width"), row.get("height"))
             if None in sizes[name]:
-                record = table[name] if table is not None and name in table else None
+                record = None
+                if table is not None and name in table:
+                    record = table[name]
                 sizes[name] = (4, 3) if record is None else (record.width, record.height)
     return {"pictures": pictures, "sizes": sizes}
 
@@ -146,7 +151,10 @@ def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, score
     shown = image_table(parts, recipe, data, folder)
     drawn = len(shown["pictures"])
     wanted = len(shown["sizes"])
-    remarks = [f"{wanted - drawn} of {wanted} images not found."] if folder and drawn < wanted else []
+    if folder and drawn < wanted:
+        remarks = [f"{wanted - drawn} of {wanted} images not found."]
+    else:
+        remarks = []
     measured = [
         Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks)
         for part in parts
@@ -173,7 +181,10 @@ def metrics(parts: Sequence[Scored]) -> dict[str, Fields]:
 
 def write(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, scored: str, options: Evaluation) -> Path:
     """Writes all files to the folder --output and returns the folder."""
-    name = Path(scored) if options.predictions is None else Path(Path(scored).stem)
+    if options.predictions is None:
+        name = Path(scored)
+    else:
+        name = Path(Path(scored).stem)
     folder = Path(options.output or Path("runs", "evaluation", f"{recipe.task}_{'_'.join(name.parts[-2:])}"))
     page = build_report(to_report(parts, recipe, data, scored, options))
     about: Fields = {

@@ -216,7 +216,10 @@ def extract(*, options: Extraction) -> tuple[Any, str] | None:
     lines = [f"  {count:,} {words}" for words, count in counts.items() if isinstance(count, int) and count]
     for words, ids in counts.items():
         if isinstance(ids, list):
-            more = f" and {len(ids) - NAMED:,} more (all with --json)" if len(ids) > NAMED else ""
+            if len(ids) > NAMED:
+                more = f" and {len(ids) - NAMED:,} more (all with --json)"
+            else:
+                more = ""
             lines.append(f"  {len(ids):,} {words}: {', '.join(ids[:NAMED])}{more}")
     box_lines = lines
     text = "\n".join([_report(info, options.output), *box_lines])
@@ -228,7 +231,10 @@ def _extract(options: Extraction, candidates: Candidates | None) -> Fields | Non
     from grounded_attention.training.experiments.pretrained import find_device
     from grounded_attention.utils.open_images import open_image
 
-    images = list_images(str(options.images)) if candidates is None else candidates.images
+    if candidates is None:
+        images = list_images(str(options.images))
+    else:
+        images = candidates.images
     device = find_device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
         images,

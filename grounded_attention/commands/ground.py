@@ -194,7 +194,10 @@ def choose_attention(pipe: VisualGroundingPipeline, heads: Any) -> tuple[Fields,
 
     if heads is None or isinstance(heads, int):
         layers = choose_layers(pipe.model.config.grounding_calls, heads, None)
-        where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
+        if len(layers) == 1:
+            where = f"layer {layers[0]}"
+        else:
+            where = f"mean over layers {layers[0]} to {layers[-1]}"
         return {"layer": heads}, f"{where}, mean over heads", {"layers": layers, "head": None}
     chosen = ChosenHeads.named(heads)
     chosen.check(pipe.model)
@@ -244,8 +247,14 @@ def _from_table(path: str, image_id: str) -> DetectedRegions:
     regions = RegionTable.open(path)
     row = regions[image_id]
     count = len(row)
-    classes = np.zeros(count, np.int32) if row.classes is None else row.classes
-    scores = np.ones(count, np.float32) if row.scores is None else row.scores
+    if row.classes is None:
+        classes = np.zeros(count, np.int32)
+    else:
+        classes = row.classes
+    if row.scores is None:
+        scores = np.ones(count, np.float32)
+    else:
+        scores = row.scores
     features = row.features.astype(np.float32)
     return DetectedRegions(
         image_id,

@@ -252,7 +252,9 @@ def relations_of(run: Run) -> tuple[Relate | None, str]:
         return None, f"left out: {run.place} has no parses"
     folder = Path(run.place, PARSES)
     if not folder.is_dir():
-        remedy = f"; {scenes_command(run.scenes, run.place)} --force writes them with parses" if run.scenes else ""
+        remedy = ""
+        if run.scenes:
+            remedy = f"; {scenes_command(run.scenes, run.place)} --force writes them with parses"
         return None, f"left out: no parses in {folder}{remedy}"
     return lambda examples: relation_examples(examples, read_conllu(folder)), f"from the parses in {folder}"
 
@@ -272,7 +274,10 @@ def to_explore(run: Run, examples: Sequence[AuditExample], count: int) -> list[A
 
 def measure(options: Heads, loading: ModelOptions, run: Run) -> tuple[dict[str, Measured], str]:
     """Everything on the page: method -> results of its model; and a note about the relations."""
-    table = open_regions(run.data.regions) if run.own is None else run.own.regions
+    if run.own is None:
+        table = open_regions(run.data.regions)
+    else:
+        table = run.own.regions
     regions = None if run.reads_tokens else table
     reported = run.splits[1]
     examples = load_examples(run, IMAGES if options.limit is None else options.limit)
@@ -343,7 +348,9 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
             if best["group"] == ALL:
                 changes = measured.changes
                 kind = best["kind"]
-                changed = "–" if changes is None else "{} better, {} worse".format(*changes.better_and_worse(kind))
+                changed = "–"
+                if changes is not None:
+                    changed = "{} better, {} worse".format(*changes.better_and_worse(kind))
                 rows.append((name, *best_row(best), changed))
     boxes = [{**asdict(measured.ranking.boxes[0]), "name": name} for name, measured in methods.items()]
     ranking = next(iter(methods.values())).ranking

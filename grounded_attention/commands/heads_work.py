@@ -252,10 +252,16 @@ def rank(
             complete_adapter_card(Path(options.card))
         HEADS.find(options.card)
     model = str(options.model)
-    paths = [model] if options.against is None else [model, options.against]
+    if options.against is None:
+        paths = [model]
+    else:
+        paths = [model, options.against]
     names = short_names(paths, NAME_PARTS)
     same = options.choose_on == SAME_SPLIT
-    splits = [options.split] if same else [options.split, str(options.choose_on)]
+    if same:
+        splits = [options.split]
+    else:
+        splits = [options.split, str(options.choose_on)]
     found = load_examples(options, splits, builder_options, regions)
     reported_on, *others = found.of_splits
     models = {name: load(path, options, loading, regions) for path, name in zip(paths, names, strict=True)}
@@ -335,7 +341,10 @@ def write(
     """Writes all files to a folder and returns it."""
     write_files(ranking, changes, folder)
     if shown:
-        tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
+        if changes is None:
+            tables = [ranking.reported_on]
+        else:
+            tables = [ranking.reported_on, changes.before]
         models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
         extra = {"Heads that ground": ranking_section(ranking)}
         page = heads_page(models, "Heads that ground", examples=shown, extra=extra)

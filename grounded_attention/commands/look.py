@@ -122,7 +122,10 @@ def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[An
         raise ValueError(f"{words[0]}: the images are those of --data; give a question alone, or none")
     inputs = []
     for number, row in enumerate(source.pictured()):
-        question = words[0] if words else row_texts(row)[0].replace(IMAGE_MARK, "").strip()
+        if words:
+            question = words[0]
+        else:
+            question = row_texts(row)[0].replace(IMAGE_MARK, "").strip()
         inputs.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
     return inputs
 
@@ -134,7 +137,9 @@ def _lines(title: str, lens: Any) -> list[str]:
     if lens.second is not None:
         lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
     shown = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:SHOWN])
-    more = f" … ({len(lens.heads)})" if len(lens.heads) > SHOWN else ""
+    more = ""
+    if len(lens.heads) > SHOWN:
+        more = f" … ({len(lens.heads)})"
     return [*lines, f"heads: {shown + more or 'all'} ({lens.heads_from})"]
 
 

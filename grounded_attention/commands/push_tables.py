@@ -51,7 +51,10 @@ def region_card(to: str, table: RegionTable, terms: Licence, permission: str | N
     from grounded_attention.dataset_scripts.hub.dataset_card import table_card
 
     detector = table.provenance.get("detector")
-    named = detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False)
+    if isinstance(detector, str):
+        named = detector
+    else:
+        named = json.dumps(detector, ensure_ascii=False)
     files = [
         (f"`{shard['file']}`", f"{shard['bytes']:,}", f"`{sha256(table.path / shard['file'])}`")
         for shard in table.info["shards"]

@@ -69,7 +69,10 @@ def _rename_block(key: str) -> str | None:
     stage, block, part, number, rest = match.groups()
     where = "head" if stage == "4" else f"stages.{int(stage) - 1}"
     # Numbers start at 1 in conv1 and bn1, and at 0 in downsample.0.
-    name = _PARTS[part].format(int(number) - 1) if part in _PARTS else _SHORTCUT.get(number, "")
+    if part in _PARTS:
+        name = _PARTS[part].format(int(number) - 1)
+    else:
+        name = _SHORTCUT.get(number, "")
     return f"{where}.{block}.{name}.{rest}"
 
 

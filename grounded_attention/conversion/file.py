@@ -201,7 +201,9 @@ def check_family(keys: Collection[str], title: str, accepted: Collection[str], e
     origin = recognise(keys)
     if origin is None:
         first = {key.partition(".")[0] for key in keys}
-        inner = recognise([key.partition(".")[2] for key in keys]) if len(first) == 1 else None
+        inner = None
+        if len(first) == 1:
+            inner = recognise([key.partition(".")[2] for key in keys])
         if inner is not None:
             raise CheckpointError(
                 f"all names begin with {min(first)!r}, which no known code adds; without it this looks like "

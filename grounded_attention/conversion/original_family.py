@@ -167,7 +167,10 @@ class OriginalFamily:
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, overrides or {})
         model = self._make_model(conversion.class_name, make_config(self.config_class, conversion.fields))
-        prefix = self.base_prefix if type(model) is self.model_classes[0] else ""
+        if type(model) is self.model_classes[0]:
+            prefix = self.base_prefix
+        else:
+            prefix = ""
         self._fit(conversion, model, prefix)
         weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
         model.load_state_dict(weights, strict=False)

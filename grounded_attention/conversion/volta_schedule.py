@@ -129,7 +129,9 @@ class VoltaConfig:
         other = "v" if stream == "t" else "t"
         for number in range(self.count):
             own, across = (number in self.lists[f"{stream}{keys}_attn_sublayers"] for keys in (stream, other))
-            prefix = "shared " if number in self.lists["shared_sublayers"] and self._has_both(number) else ""
+            prefix = ""
+            if number in self.lists["shared_sublayers"] and self._has_both(number):
+                prefix = "shared "
             if across and number not in self.lists[f"{other}{stream}_attn_sublayers"]:
                 self.refuse(number, f"lets {STREAMS[stream]} attend to {STREAMS[other]}, but not the reverse")
             if own or across:
@@ -155,7 +157,9 @@ class VoltaConfig:
             if layer is None:
                 fit = max(fits.values())
                 expected = " or ".join(sorted({layer[fit] for layer in layers if fits[layer] == fit}))
-                position = f"is {kinds[fit]} of" if fit < len(kinds) else "is the last one for"
+                position = "is the last one for"
+                if fit < len(kinds):
+                    position = f"is {kinds[fit]} of"
                 self.refuse(steps[min(fit, len(kinds) - 1)].number, f"{position} {STREAMS[stream]}", expected, title)
             units.append(steps[: len(layer)])
             del steps[: len(layer)]

@@ -70,7 +70,10 @@ def load_pointer_head(model: Any, unexpected: "Iterable[str]", name: str, revisi
         return
     place: Fields = {"revision": revision or "main"}
     index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False, **place)
-    files = dict.fromkeys(keys, SAFE_WEIGHTS_NAME) if index is None else read_json(index)["weight_map"]
+    if index is None:
+        files = dict.fromkeys(keys, SAFE_WEIGHTS_NAME)
+    else:
+        files = read_json(index)["weight_map"]
     weights = {}
     for key in keys:
         with safe_open(cached_file(name, files[key], **place), "pt") as file:

@@ -250,7 +250,10 @@ def _recorded(
 
     def keep(layer: int) -> Any:
         def hook(module: nn.Module, args: tuple) -> tuple:
-            output = args[0] if args[0].requires_grad else args[0].detach().requires_grad_()
+            if args[0].requires_grad:
+                output = args[0]
+            else:
+                output = args[0].detach().requires_grad_()
             outputs.setdefault(layer, []).append(output)
             return (output, *args[1:])
 
@@ -277,7 +280,9 @@ def _logits_before(model: Any, words: _Words) -> Tensor:
     positions = cast(Tensor, words.positions)
     length = inputs["input_ids"].shape[1]
     before = (positions - 1).clamp(min=0)
-    first = int(before[positions > 0].min()) if (positions > 0).any() else 0
+    first = 0
+    if (positions > 0).any():
+        first = int(before[positions > 0].min())
     outputs = model(**inputs, use_cache=False, logits_to_keep=length - first, return_dict=True)
     logits = getattr(outputs, "logits", None)
     if logits is None:

@@ -56,7 +56,10 @@ class AttentionGrounding(StreamingMetric):
         super().__init__()
         self.rollout = rollout
         self.keep = keep
-        self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
+        if keep:
+            self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []}
+        else:
+            self._items = {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
 
     def prepare_batch(self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator) -> Fields:
@@ -107,7 +110,10 @@ class AttentionGrounding(StreamingMetric):
         for after in rollout_layers([layer for layer in layers if layer.mean is not None]):
             one_stream = (SEQUENCE, SEQUENCE) in after
             rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
-            block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
+            if one_stream:
+                block = after[SEQUENCE, SEQUENCE]
+            else:
+                block = after[TEXT, REGIONS]
             scores = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
             scores = scores.gather(2, columns.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1))
             hits.append(is_right(scores.masked_fill((columns < 0)[:, None], -1.0), targets.gold).double())

@@ -49,7 +49,10 @@ def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid, rule: str
     cells = grid.maps(summed)
     total = float(cells.sum())
     box, share = grid.attended(cells, rule)
-    shown = cells / total if total > 0 else torch.full_like(cells, 1 / cells.numel())
+    if total > 0:
+        shown = cells / total
+    else:
+        shown = torch.full_like(cells, 1 / cells.numel())
     return GroundedBox(box, int(summed.argmax()), share, shown.cpu().numpy(), grid.frame)
 
 

@@ -101,7 +101,9 @@ def _introduction(content: Columns) -> Iterator[str]:
     region = region_of(about)
     where = markdown_text(_data(about))
     kinds = ", ".join(NAMES.get(kind, kind) for kind in content["scores"])
-    of_model = f" of {markdown_text(str(about['model']))}" if "model" in about else ""
+    of_model = ""
+    if "model" in about:
+        of_model = f" of {markdown_text(str(about['model']))}"
     on_data = f", on {where}" if where else ""
     yield f"How often each attention head{of_model} attends most to the right place ({kinds}){on_data}."
     word = about.get("word", "last")
@@ -132,7 +134,10 @@ def best_table(best: Sequence[Columns]) -> str:
 
 def best_row(best: Columns, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """The texts of `BEST_COLUMNS` for a head of `best` in `heads.json`; `shown` writes names of groups and layers."""
-    group = "" if best["group"] == "all" else f", {shown(best['group'])}"
+    if best["group"] == "all":
+        group = ""
+    else:
+        group = f", {shown(best['group'])}"
     head = shown(f"{best['layer']}-{best['head']}")
     reachable = best["upper_bound"]
     return (

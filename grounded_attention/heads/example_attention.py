@@ -64,7 +64,10 @@ class ExampleAttention:
 
     def over_regions(self, word: int, layer: int, head: int | None = None) -> tuple[np.ndarray, float]:
         """The distribution of a word's attention over the regions, (R,) with sum 1, and its share on all regions."""
-        rows = self.attention[layer, :, word].mean(0) if head is None else self.attention[layer, head, word]
+        if head is None:
+            rows = self.attention[layer, :, word].mean(0)
+        else:
+            rows = self.attention[layer, head, word]
         share = float(rows.sum())
         return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
 
@@ -90,7 +93,10 @@ class ExampleAttention:
         """The input of `attention_pictures` for one word."""
         from grounded_attention.pages.attention_pictures import WordAttention
 
-        gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
+        if self.gold is None:
+            gold = np.zeros(len(self.boxes), bool)
+        else:
+            gold = self.gold[word]
         weights, _ = self.over_regions(word, layer, head)
         return WordAttention(self.text(word), np.clip(self.boxes, 0, 1), weights, gold)
 
@@ -122,7 +128,9 @@ def capture_examples(
     """
     observer = model if isinstance(model, Observer) else get_observer(model)
     seen = pictures if reads_pixels(observer.model) else None
-    inputs = None if regions is None else RegionInputs(observer.model, processor, regions, Rules(), seen)
+    inputs = None
+    if regions is not None:
+        inputs = RegionInputs(observer.model, processor, regions, Rules(), seen)
     numbers = [layer for layer in range(len(observer.layers)) if layer not in observer.headless]
     captured = []
     for example in examples:

@@ -131,8 +131,14 @@ class ChosenHeads:
         width = self.heads_per_layer if self.heads_per_layer is not None else size[1]
         beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]
         if (layers, width) != size or beyond:
-            wanted = f"{layers} layers of {width} heads" if (layers, width) != size else f"layer and head {beyond[0]}"
-            only = "" if len(calls) == size[0] else f", only in the layers {', '.join(map(str, calls))}"
+            if (layers, width) != size:
+                wanted = f"{layers} layers of {width} heads"
+            else:
+                wanted = f"layer and head {beyond[0]}"
+            if len(calls) == size[0]:
+                only = ""
+            else:
+                only = f", only in the layers {', '.join(map(str, calls))}"
             raise ValueError(
                 f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {size[0]} layers of "
                 f"{size[1]} heads{only}; {MAKE}"

@@ -336,13 +336,19 @@ class Maps:
         return {}
 
     def _judge(self, one: _KeptMap, entropy: np.ndarray | None = None) -> None:
-        ways = judge_ways(self.sets, self.centre_size, one.maps, one.gold, one.regions) if self.sets else {}
+        if self.sets:
+            ways = judge_ways(self.sets, self.centre_size, one.maps, one.gold, one.regions)
+        else:
+            ways = {}
         self.phrases.append(MappedPhrase(one.image, one.gold[1], entropy, ways))
         self._batches.append(one.number)
 
     def _keep(self, one: _KeptMap) -> None:
         self._right = self._right + is_right(one.maps, one.gold[0].to(one.maps.device)).cpu().numpy()
-        heads = list(np.ndindex(self._right.shape)) if self._heads is None else self._heads
+        if self._heads is None:
+            heads = list(np.ndindex(self._right.shape))
+        else:
+            heads = self._heads
         self._kept.append(one._replace(maps=torch.stack([one.maps[head] for head in heads]).cpu()))
         while len(heads) > 1 and sum(each.maps.numel() for each in self._kept) > MOST_KEPT:
             best = np.argsort([-self._right[head] for head in heads], kind="stable")[: len(heads) // 2].tolist()
@@ -447,7 +453,9 @@ class Measurement:
         state = _processes()
         counted = Counted({name: Tally() for name in directions})
         judged = self._with_boxes(examples, counted if state.is_main_process else Counted({}))
-        total = -(-len(examples) // self.batch_size) if isinstance(examples, Sized) else None
+        total = None
+        if isinstance(examples, Sized):
+            total = -(-len(examples) // self.batch_size)
         quiet = not progress or not state.is_main_process
         batches = with_progress(_batches(judged, self.batch_size), f"{progress}, batches", total, quiet)
         for number, batch in enumerate(batches):

@@ -129,7 +129,10 @@ def _best_heads(results: Mapping[str, HeadTable], heads: Sequence[Best]) -> str:
     entities = [one for one in heads if one[1]["kind"] != RELATIONS]
     whole = _head_rows([one for one in entities if one[1]["group"] == ALL])
     several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
-    types = _head_rows([one for one in entities if one[1]["group"] != ALL]) if several else []
+    if several:
+        types = _head_rows([one for one in entities if one[1]["group"] != ALL])
+    else:
+        types = []
     more = folded("By phrase type", html_table(COLUMNS, types, 3)) if types else ""
     splits = {name: result.choice.split for name, result in results.items()}
     rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
@@ -179,7 +182,10 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
             if (pair := result.choice.heads.get(kind, {}).get(ALL)) is not None
         }
         first, *others = of_model.values()
-        layers = first.layers if all(other.layers == first.layers for other in others) else None
+        if all(other.layers == first.layers for other in others):
+            layers = first.layers
+        else:
+            layers = None
         alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(of_model)}"
         caption = f"{NAMES[kind].capitalize()}. Frame: the head that the table names."
         chance = first.entities[kind][ALL].chance_accuracy

@@ -60,7 +60,10 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
                 f"{self.model.name_or_path} has an adapter here, which may change what its heads do: also give heads, "
                 "the folder or name of the adapter if heads.json is beside it"
             )
-        self.chosen = ChosenHeads.named(heads) if heads is not None else ChosenHeads.of_model(self.model)
+        if heads is not None:
+            self.chosen = ChosenHeads.named(heads)
+        else:
+            self.chosen = ChosenHeads.of_model(self.model)
         self.chosen.check(self.model)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[Fields, Fields, Fields]:
@@ -80,7 +83,10 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         image = input_.get("image")
         if image is None:
             raise ValueError(f"the caption {caption!r} has no image")
-        phrases = [Phrase(caption, 0, len(caption))] if named is None else find_phrases(caption, named)[0]
+        if named is None:
+            phrases = [Phrase(caption, 0, len(caption))]
+        else:
+            phrases = find_phrases(caption, named)[0]
         opened = open_image(download_image(image) if is_url(image) else image)
         return {"items": [GroundingItem(caption, phrases, opened, opened.size)]}
 

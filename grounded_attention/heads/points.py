@@ -37,7 +37,10 @@ def map_points(
         `list[tuple[Point, float]]`: (x, y) in [0, 1] of the image and score; empty for a map without attention.
     """
     values = np.asarray(cells, dtype=np.float64)
-    left = values > share * values.max() if values.max() > 0 else np.zeros(values.shape, dtype=bool)
+    if values.max() > 0:
+        left = values > share * values.max()
+    else:
+        left = np.zeros(values.shape, dtype=bool)
     x1, y1, x2, y2 = frame
     points = []
     for start in np.argwhere(left):

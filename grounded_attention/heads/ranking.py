@@ -184,7 +184,9 @@ def rank_heads(
 
     examples = list(examples)
     grounded = [number for number, each in enumerate(examples) if any(len(phrase.boxes) for phrase in each.phrases)]
-    keep = 1 + max(grounded[:BOX_EXAMPLES], default=-1) if run.tokens else 0
+    keep = 0
+    if run.tokens:
+        keep = 1 + max(grounded[:BOX_EXAMPLES], default=-1)
     maps = Maps(run.tokens, keep=keep)
     chosen_on = score(examples, "choice", maps)
     phrases = maps.phrases
@@ -202,7 +204,10 @@ def rank_heads(
             run.score(examples[:keep], "boxes", progress=progress, maps=judged)
         rule = max(box_scores(judged.phrases)[: len(BOX_RULES)], key=lambda score: score.accuracy).name
     every = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
-    best = {"best head": (heads[:1], rule)} if count > 1 else {}
+    if count > 1:
+        best = {"best head": (heads[:1], rule)}
+    else:
+        best = {}
     sets: dict[str, Way] = {name_heads(heads): (heads, rule), **best, "all heads": (every, rule)}
     reported = examples if report is None else list(report)
     maps = Maps(run.tokens, sets, centre_size)

@@ -68,13 +68,19 @@ def exchange_test(differences: np.ndarray, total: int, draws: int, seed: int) ->
     seen = rows.sum(0)
     rows = rows[rows.any(1)]  # an exchange does not change an image without a difference
     exact = len(rows) < draws.bit_length()
-    signs = _all_signs(len(rows)) if exact else _drawn_signs(len(rows), draws, np.random.default_rng(seed))
+    if exact:
+        signs = _all_signs(len(rows))
+    else:
+        signs = _drawn_signs(len(rows), draws, np.random.default_rng(seed))
     reached = np.zeros(len(seen))
     tried = 0
     for block in signs:
         reached += (np.abs(block @ rows) >= np.abs(seen)).sum(0)
         tried += len(block)
-    p = reached / tried if exact else (reached + 1) / (tried + 1)
+    if exact:
+        p = reached / tried
+    else:
+        p = (reached + 1) / (tried + 1)
     return Comparison((seen / total).reshape(shape), p.reshape(shape))
 
 

@@ -251,7 +251,9 @@ class _Labeller:
     def _skip(self, row: Row, error: ValueError) -> None:
         """Raises the error, unless captions that cannot be used are to stay without labels."""
         if self.on_error == "refuse":
-            where = None if f"caption {row['caption_id']}" in str(error) else f"caption {row['caption_id']}"
+            where = None
+            if f"caption {row['caption_id']}" not in str(error):
+                where = f"caption {row['caption_id']}"
             hint = "to leave such captions without labels, run again with --on-error skip; finished parts are kept"
             raise DataError(str(error), where=where, hint=hint) from error
 

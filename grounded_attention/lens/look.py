@@ -109,7 +109,10 @@ def look(
         ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
             not exist, or an option is not valid; or the attention is NaN or infinite.
     """
-    named = [name.strip() for name in form.split(",")] if isinstance(form, str) else list(form)
+    if isinstance(form, str):
+        named = [name.strip() for name in form.split(",")]
+    else:
+        named = list(form)
     for name in named or [""]:
         check_one_of(name, FORMS, "form ")
     if "rollout" in named and "relative" in named:
@@ -230,7 +233,10 @@ def _shown(patches: PatchGroundingProcessor, pictures: Pictures) -> tuple[tuple[
             continue
         for frames, time in patches.frame_steps(picture):
             images.append(picture.frames[frames[0]])
-            numbers = f"s {frames[0] + 1}–{frames[-1] + 1}" if len(frames) > 1 else f" {frames[0] + 1}"
+            if len(frames) > 1:
+                numbers = f"s {frames[0] + 1}–{frames[-1] + 1}"
+            else:
+                numbers = f" {frames[0] + 1}"
             names.append(f"frame{numbers}, {time:.1f} s")
     return tuple(images), tuple(names)
 
@@ -251,8 +257,10 @@ def read_chat(
     """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
     if images is None:
         given_images = []
+    elif isinstance(images, list | tuple):
+        given_images = list(images)
     else:
-        given_images = list(images) if isinstance(images, list | tuple) else [images]
+        given_images = [images]
     given_images += [] if video is None else [open_video(video, fps)]
     if (text is None) == (messages is None):
         raise ValueError("give either text or messages")
@@ -268,7 +276,10 @@ def read_chat(
     waiting = list(given_images)
     for message in messages:
         content = message.get("content")
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+        if isinstance(content, str):
+            parts = [{"type": "text", "text": content}]
+        else:
+            parts = list(content or ())
         read: list[Fields] = []
         for part in parts:
             kind = part.get("type")
@@ -328,9 +339,14 @@ def _read(
         every = known and known.of([end])
         if not every:
             # One pass serves the choice too, where the rows of all heads fit.
-            together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
+            if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)):
+                together = rows
+            else:
+                together = []
             every = read_rows(model, inputs, [end, *together], columns)
-            read = {layer: each[:, 1:] for layer, each in every.items()} if together else None
+            read = None
+            if together:
+                read = {layer: each[:, 1:] for layer, each in every.items()}
         pairs = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
         chosen = replace(chosen, heads=pairs)
     layers = {layer for layer, _ in chosen.heads}

@@ -95,5 +95,7 @@ def _heads(lens: Lens) -> str:
     if not lens.heads:
         return lens.heads_from
     named = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:12]) + ("…" if len(lens.heads) > 12 else "")
-    count = "1 head" if len(lens.heads) == 1 else f"{len(lens.heads)} heads"
+    count = "1 head"
+    if len(lens.heads) != 1:
+        count = f"{len(lens.heads)} heads"
     return f"{count} (layer-head) {named}: {lens.heads_from}"

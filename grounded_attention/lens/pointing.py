@@ -112,7 +112,9 @@ def point(
         if anchored:
             cells, part, method = _anchor_map(model, patches, shown, text, anchor)
             source = f"the token {anchor}" + " and its head" * isinstance(method, Actor)
-            score = "mean" if isinstance(method, Actor) and method.options["target"] != "fitts" else "max"
+            score = "max"
+            if isinstance(method, Actor) and method.options["target"] != "fitts":
+                score = "mean"
         else:
             lens = look(model, patches, shown, text, answer="", heads=heads)
             words = lens[text]

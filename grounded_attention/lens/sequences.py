@@ -214,7 +214,10 @@ class RowReader:
             queries.append(query)
             return
         if self._pass[0] != (length, key.device):  # the first layer of this pass on this device
-            parts = self._prompt if first < self._start else [[*range(first, length)]]
+            if first < self._start:
+                parts = self._prompt
+            else:
+                parts = [[*range(first, length)]]
             inside = [[row for row in part if first <= row < length] for part in parts]
             columns = self._columns.to(key.device)
             columns = columns.masked_fill(columns >= length, -1)  # of a prompt that is read in parts
@@ -308,7 +311,10 @@ def read_rows(
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
     device = model_device(inner)
-    layers = head_layers(model) if layers is None else sorted({*layers})
+    if layers is None:
+        layers = head_layers(model)
+    else:
+        layers = sorted({*layers})
     step = rows_at_once(model, len(layers), len(columns))
     read: dict[int, list[Tensor]] = {}
     with supervise(inner):

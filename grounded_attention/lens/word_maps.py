@@ -163,9 +163,15 @@ class Lens:
         matches = exact or loose
         if wanted and 0 <= occurrence < len(matches):
             return matches[occurrence]
-        near = [name for name in dict.fromkeys(names) if text in name][:3] if text else []
+        if text:
+            near = [name for name in dict.fromkeys(names) if text in name][:3]
+        else:
+            near = []
         near = near or difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
-        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else f"; words: {', '.join(names[:20])}"
+        if near:
+            hint = f"; did you mean {', '.join(map(repr, near))}?"
+        else:
+            hint = f"; words: {', '.join(names[:20])}"
         times = f"{len(matches)} times, not {occurrence + 1}" if matches else "not"
         raise KeyError(f"{text!r} is {times} in prompt and answer{hint}")
 
@@ -205,7 +211,10 @@ class Lens:
         """
         from grounded_attention.pages.attention_pictures import PatchAttention, patch_figure
 
-        maps = [self[each] for each in words] if words is not None else self._shown()
+        if words is not None:
+            maps = [self[each] for each in words]
+        else:
+            maps = self._shown()
         image = maps[0].image
         if other := [one for one in maps if one.image != image]:
             looks = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
@@ -254,7 +263,10 @@ class Lens:
             "images": list(self.names),
             "boxes": [[round(edge, 5) for edge in box] for box in self.boxes],
         }
-        again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
+        if self.second is None:
+            again = {}
+        else:
+            again = {"crop": list(self.crop or ()), "second": self.second.to_dict()}
         return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
 
 

@@ -48,7 +48,10 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
         if row.pair and len(row.scores) == 2:
             pairs[row.pair].append(row)
             continue
-        right = row.scores[0] > max(row.scores[1:]) if len(row.scores) > 1 else (row.scores[0] >= 0.5) == row.label
+        if len(row.scores) > 1:
+            right = row.scores[0] > max(row.scores[1:])
+        else:
+            right = (row.scores[0] >= 0.5) == row.label
         for name in ("accuracy", f"accuracy, {row.group}"):
             hits[name].append((row.image_id, float(right)))
         if row.pair:

@@ -83,8 +83,14 @@ def estimate_ratio(
 ) -> Estimate:
     """Sum of `parts` over sum of `wholes` (1 each), with its bootstrap interval over images; 0 where those are."""
     values = np.asarray(parts, dtype=np.float64)
-    sizes = np.ones_like(values) if wholes is None else np.asarray(wholes, dtype=np.float64)
-    value = float(values.sum() / sizes.sum()) if sizes.sum() else 0.0
+    if wholes is None:
+        sizes = np.ones_like(values)
+    else:
+        sizes = np.asarray(wholes, dtype=np.float64)
+    if sizes.sum():
+        value = float(values.sum() / sizes.sum())
+    else:
+        value = 0.0
     if len(set(image_ids)) < 2:
         return Estimate(value, float("nan"), float("nan"), len(values))
     means = _resampled_means(values[None], image_ids, draws, np.random.default_rng(seed), sizes)

@@ -56,7 +56,8 @@ def _locate(caption: str, wanted: Sequence[str | Sequence[int]]) -> list[Phrase]
                 start = end = 0
             if not 0 <= start < end <= len(caption):
                 raise ValueError(
-                    f"phrase {one!r:.80}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"
+                    f"phrase {one!r:.80}: expected a text, or start and end of a span with "
+                    f"0 <= start < end <= {len(caption)}"
                 )
             span = Phrase(caption[start:end], start, end)
             phrases.append(span)

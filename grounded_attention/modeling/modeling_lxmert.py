@@ -370,7 +370,9 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         # CODEPATH: the public checkpoints have both; a pre-training without these tasks has not.
         self.obj_predict_head: Any = LxmertVisualObjHead(config) if config.task_obj_predict else None
         # CODEPATH: as above.
-        self.answer_head: Any = _make_answer_head(config, config.num_qa_labels) if config.task_qa else None
+        self.answer_head: Any = None
+        if config.task_qa:
+            self.answer_head = _make_answer_head(config, config.num_qa_labels)
         self.make_phrase_heads()
         self.post_init()
 

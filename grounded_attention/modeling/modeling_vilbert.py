@@ -468,7 +468,9 @@ class ViLBertPreTrainingHeads(nn.Module):
         self.predictions = BertLMPredictionHead(config)
         self.dropout = nn.Dropout(0.1)
         # CODEPATH: all public checkpoints have it.
-        self.bi_seq_relationship: Any = nn.Linear(config.pooled_hidden_size, 2) if config.relationship_head else None
+        self.bi_seq_relationship: Any = None
+        if config.relationship_head:
+            self.bi_seq_relationship = nn.Linear(config.pooled_hidden_size, 2)
         self.imagePredictions = ViLBertRegionHead(config)
 
 

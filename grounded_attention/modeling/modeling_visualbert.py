@@ -272,8 +272,14 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
                 )
         check_shape("region_token_type_ids", region_token_type_ids, (batch_size, num_regions))
         ones = torch.ones(batch_size, text_length + num_regions, device=inputs_embeds.device, dtype=torch.bool)
-        text_mask = ones[:, :text_length] if attention_mask is None else attention_mask.bool()
-        region_mask = ones[:, text_length:] if region_attention_mask is None else region_attention_mask.bool()
+        if attention_mask is None:
+            text_mask = ones[:, :text_length]
+        else:
+            text_mask = attention_mask.bool()
+        if region_attention_mask is None:
+            region_mask = ones[:, text_length:]
+        else:
+            region_mask = region_attention_mask.bool()
         embedding_output = self.embeddings(
             inputs_embeds=inputs_embeds,
             attention_mask=text_mask,

@@ -78,7 +78,9 @@ class RegionSource:
             raise ValueError(f"regions is of type {type(record).__name__}, expected {expected}")
         item.size = (int(record.width), int(record.height))
         # Of a picture on the web only the boxes are needed, unless the model reads its pixels.
-        opened = self._open(image) if self.reads_pixels or not is_url(image) else None
+        opened = None
+        if self.reads_pixels or not is_url(image):
+            opened = self._open(image)
         if opened is not None:
             if not same_shape(opened.size, item.size):
                 raise ValueError(
@@ -87,7 +89,9 @@ class RegionSource:
                 )
             item.size = opened.size
         item.boxes = np.asarray(record.boxes, np.float32)
-        item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
+        item.scores = None
+        if record.scores is not None:
+            item.scores = np.asarray(record.scores, np.float32).tolist()
         named = callable(getattr(record, "label", None))
         item.labels = [(record.label(index) or None) if named else None for index in range(len(item.boxes))]
         if self.reads_pixels:

@@ -316,7 +316,10 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         calls = self.model.config.grounding_calls
         for pair in heads or ():
             choose_layers(calls, *pair)
-        layers = sorted({chosen for chosen, _ in heads}) if heads else choose_layers(calls, layer, head)
+        if heads:
+            layers = sorted({chosen for chosen, _ in heads})
+        else:
+            layers = choose_layers(calls, layer, head)
         self._find_regions(items)
         batch = self._encode(items)
         for item, tokens in zip(items, batch["phrase_mask"], strict=True):

@@ -39,7 +39,10 @@ def roi_align(
         raise ValueError(
             f"boxes have the shape {tuple(boxes.shape)}, expected ({len(batch_index)}, 4): one row per batch_index."
         )
-    dtype = features.dtype if features.dtype == torch.float64 else torch.float32
+    if features.dtype == torch.float64:
+        dtype = features.dtype
+    else:
+        dtype = torch.float32
     align = roi_align_torch if _torchvision_roi_align is None else _roi_align_torchvision
     # Autocast would round the positions of the samples.
     with torch.autocast(features.device.type, enabled=False):

@@ -33,7 +33,10 @@ def asking_tokens(phrase_mask: Tensor, words: str) -> Tensor:
         return phrase_mask
     places = torch.arange(1, phrase_mask.shape[-1] + 1, device=phrase_mask.device)
     mask = phrase_mask.int()
-    asking = (mask * places).argmax(-1, keepdim=True) if words == "last" else mask.argmax(-1, keepdim=True)
+    if words == "last":
+        asking = (mask * places).argmax(-1, keepdim=True)
+    else:
+        asking = mask.argmax(-1, keepdim=True)
     return phrase_mask * (asking + 1 == places)
 
 

@@ -388,7 +388,10 @@ class ChoosingTask(Task):
         outputs = self._encode_choices(choices, grounding_queries, {**inputs, **kwargs})
         logits = self._score_choices(outputs.pooler_output).view(choices.batch_size, choices.num_choices)
         check_shape("labels", labels, (choices.batch_size,))
-        losses = [] if labels is None else [choice_sum(logits, labels, self.config.choice_loss)]
+        if labels is None:
+            losses = []
+        else:
+            losses = [choice_sum(logits, labels, self.config.choice_loss)]
         region_logits = None
         if (region_head := getattr(self, "region_class_head", None)) is not None:
             packing = find_packing(choices.repeat(region_attention_mask, 2), self.config.unpad)

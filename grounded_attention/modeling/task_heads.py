@@ -64,7 +64,9 @@ class TwoLayerHead(nn.Module):
         super().__init__()
         self.dense = nn.Linear(input_size, hidden_size)
         self.activation = ACT2FN[kind]
-        self.LayerNorm = nn.LayerNorm(hidden_size, eps=eps) if kind == "gelu" else None
+        self.LayerNorm = None
+        if kind == "gelu":
+            self.LayerNorm = nn.LayerNorm(hidden_size, eps=eps)
         self.dropout = nn.Dropout(0.0 if kind == "gelu" else 0.5)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
@@ -186,7 +188,9 @@ class AlignmentScorer:
     def make_alignment_head(self) -> None:
         """Adds the head, if the configuration has it."""
         # CODEPATH: checkpoints of grounding alignment have it, the others do not.
-        self.alignment_head = AlignmentHead(self.config) if self.config.alignment_level is not None else None
+        self.alignment_head = None
+        if self.config.alignment_level is not None:
+            self.alignment_head = AlignmentHead(self.config)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -378,7 +382,9 @@ class TextFirstPooling:
         config = self.config
         size = config.pooled_hidden_size
         activation = config.pooler_act
-        self.pooler: Any = StatePooler(config.text_hidden_size, size, activation) if wanted else None
+        self.pooler: Any = None
+        if wanted:
+            self.pooler = StatePooler(config.text_hidden_size, size, activation)
         self.region_pooler: Any = None
         # CODEPATH: "text" in the original checkpoints, "mul" in the controlled ones of VOLTA.
         if wanted and config.fusion_method != "text":

@@ -105,7 +105,10 @@ def _same(example: ExampleAttention) -> tuple[Any, ...]:
 def _example(same: Sequence[ExampleAttention], phrases: Sequence[Phrase]) -> Fields:
     """The data of one captioned image, with the attention of each model."""
     first = same[0]
-    gold = None if first.gold is None else [np.nonzero(row)[0].tolist() for row in first.gold]
+    if first.gold is None:
+        gold = None
+    else:
+        gold = [np.nonzero(row)[0].tolist() for row in first.gold]
     boxes = np.clip(first.boxes.astype(float), 0, 1).round(5)
     past_the_words = [(0, 0), (0, 0), (0, 0), (0, len(phrases))]
     separator = " · "

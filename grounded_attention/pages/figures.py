@@ -162,7 +162,10 @@ def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: Sequence
     extent = (-0.5, heads - 0.5, -0.5, layers - 0.5)
     axes.set_facecolor("#DDDDDD")
     axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", extent=extent, aspect="auto")
-    best = f", best {np.nanmax(values):.2f}" if np.isfinite(values).any() else ""
+    if np.isfinite(values).any():
+        best = f", best {np.nanmax(values):.2f}"
+    else:
+        best = ""
     if len(chosen) == 1:
         best = f", chosen {values[chosen[0]]:.2f}"
     for layer, head in chosen:

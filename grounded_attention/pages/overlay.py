@@ -44,7 +44,10 @@ def attention_overlay(
     """Colours a picture by attention; what no box shows is hatched, and the picture has an edge."""
     width, height = size
     edges = np.clip(np.asarray(boxes, dtype=float), 0, 1) * np.tile(size, 2)
-    strength = np.zeros(len(edges)) if weights is None else np.asarray(weights, dtype=float)
+    if weights is None:
+        strength = np.zeros(len(edges))
+    else:
+        strength = np.asarray(weights, dtype=float)
     shown = np.full((height, width), -1.0)
     for region in np.argsort(strength, kind="stable"):
         if np.isfinite(edges[region]).all():
@@ -54,7 +57,10 @@ def attention_overlay(
     picture = image.resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS).convert("RGB")
     pixels = np.asarray(picture, dtype=float)
     seen = shown >= 0
-    colours = pixels if weights is None else scale_colours(colour_places(np.maximum(shown, 0), top))
+    if weights is None:
+        colours = pixels
+    else:
+        colours = scale_colours(colour_places(np.maximum(shown, 0), top))
     stripes = np.add.outer(np.arange(height), np.arange(width)) % STRIPE
     lines = np.select([stripes < 2, stripes < 4], [250.0, 30.0], pixels.mean(-1))[..., None]  # on any ground
     mixed = np.where(seen[..., None], pixels + MIXED * (colours - pixels), pixels + HATCHED * (lines - pixels))
@@ -117,7 +123,9 @@ def draw(picture: Picture, boxes: Sequence[Box], title: str) -> str:
     """Draws the picture and its boxes as one SVG element."""
     width = picture.width
     height = picture.height
-    below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>' if picture.source else ""
+    below = ""
+    if picture.source:
+        below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>'
     frame = f'<rect class="frame" width="{width}" height="{height}"/>'
     drawn = "".join(_box(box, width, height) for box in boxes)
     return (

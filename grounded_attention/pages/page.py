@@ -41,7 +41,10 @@ def html_page(
     Returns:
         `str`: the HTML.
     """
-    body = parts if isinstance(parts, str) else _sections({name: part for name, part in parts.items() if part})
+    if isinstance(parts, str):
+        body = parts
+    else:
+        body = _sections({name: part for name, part in parts.items() if part})
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
     head = f"<h1>{escape(title)}</h1>"
     if facts:

@@ -30,7 +30,10 @@ def rows_page(
         f'<section><h2>{escape(heading)}</h2><div class="cards">{"".join(cards)}</div></section>'
         for heading, cards in sides.items()
     ]
-    body = f'<div class="sides">{"".join(drawn)}</div>' if len(drawn) > 1 else "".join(drawn)
+    if len(drawn) > 1:
+        body = f'<div class="sides">{"".join(drawn)}</div>'
+    else:
+        body = "".join(drawn)
     for name, counted in counts:
         most = sorted(counted.items(), key=lambda each: -each[1])[:_MOST_LINES]
         if most:

@@ -64,7 +64,9 @@ def conclusion(heads: Mapping[str, tuple[str, Estimate]], chance: float, what: s
     other = first if best != first else max(others, key=lambda name: heads[name][1].value, default=None)
     beside = "without supervision" if other == METHODS[0] else other
     head, accuracy = heads[best]
-    compared = "" if other is None else f"; {beside} {heads[other][1].percent}, head {heads[other][0]}"
+    compared = ""
+    if other is not None:
+        compared = f"; {beside} {heads[other][1].percent}, head {heads[other][0]}"
     chosen = f" {SAME_ITEMS}" if same else ""
     return f"{best}: head {head} is right for {accuracy.of(what)}; chance {chance:.1%}{compared}.{chosen}"
 

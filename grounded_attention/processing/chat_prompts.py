@@ -36,13 +36,18 @@ def is_conversation(value: Any) -> bool:
 def make_conversation(text: str, answer: str | None, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Makes the conversation of one example: the user gives images (or videos) and a text, the assistant answers."""
     content = [*({"type": kind} for kind in kinds), {"type": "text", "text": text}]
-    answers = [] if answer is None else [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
+    if answer is None:
+        answers = []
+    else:
+        answers = [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
     return [{"role": "user", "content": content}, *answers]
 
 
 def plain_prompt(text: str, tokens: Sequence[str]) -> Prompt:
     """Makes a prompt without a template: images first, unless the text says by their tokens where they stand."""
-    before = "" if any(token in text for token in tokens) else "".join(tokens)
+    before = ""
+    if not any(token in text for token in tokens):
+        before = "".join(tokens)
     return Prompt(before + text, [PromptText(text, 0, len(before), len(before + text))])
 
 

@@ -46,7 +46,10 @@ class BackbonePixels:
         edge = size.get("shortest_edge") or min(size.get("height") or 0, size.get("width") or 0)
         if not edge:
             raise ValueError(f"{type(processor).__name__} has no size in pixels: {size}.")
-        factor = (processor.rescale_factor or 1 / 255) if processor.do_rescale is not False else 1.0
+        if processor.do_rescale is not False:
+            factor = processor.rescale_factor or 1 / 255
+        else:
+            factor = 1.0
         if processor.do_normalize is False:
             return cls([0.0] * 3, [1.0] * 3, edge, factor)
         return cls(processor.image_mean, processor.image_std, edge, factor)

@@ -71,7 +71,10 @@ def describe_cut(rows: Mapping[str, tuple[int, Sequence[str]]], shown: int = 3) 
         f"{row} {count} tokens" + f" and the phrases {', '.join(map(repr, phrases))}" * bool(phrases)
         for row, (count, phrases) in list(rows.items())[:shown]
     ]
-    more = [f"and {len(rows) - shown} more"] if len(rows) > shown else []
+    if len(rows) > shown:
+        more = [f"and {len(rows) - shown} more"]
+    else:
+        more = []
     return f"{len(rows)} texts are too long and were cut at their end: {'; '.join([*named, *more])}"
 
 

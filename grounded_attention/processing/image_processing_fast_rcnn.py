@@ -112,7 +112,10 @@ class FastRCNNImageProcessor(BaseImageProcessor):
     def pixels(self, picture: Image.Image) -> np.ndarray:
         """Converts one RGB picture, resized and normalised, to (3, h, w) float32 in the order blue, green, red."""
         size = self.resized(*picture.size)
-        resized = picture if size == picture.size else picture.resize(size, Image.Resampling.BILINEAR)
+        if size == picture.size:
+            resized = picture
+        else:
+            resized = picture.resize(size, Image.Resampling.BILINEAR)
         mean, spread = np.array([self.image_mean, self.image_std], dtype=np.float32)
         array = (np.asarray(resized, dtype=np.float32)[..., ::-1] - mean) / spread
         return np.ascontiguousarray(array.transpose(2, 0, 1))

@@ -50,7 +50,10 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
     """Opens an image with the installed package, else with PIL alone; a model of region features reads no pixels."""
     if find_spec("grounded_attention"):
         return find_installed("processing", "open_image")(image, name)
-    picture = image if isinstance(image, Image.Image) else Image.open(image, formats=("JPEG", "PNG", "WEBP"))
+    if isinstance(image, Image.Image):
+        picture = image
+    else:
+        picture = Image.open(image, formats=("JPEG", "PNG", "WEBP"))
     return ImageOps.exif_transpose(picture).convert("RGB")
 
 

@@ -84,7 +84,10 @@ class PatchGroundingProcessor:
         image_settings: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(processor, type) or not hasattr(processor, "tokenizer"):
-            named = processor.__name__ if isinstance(processor, type) else type(processor).__name__
+            if isinstance(processor, type):
+                named = processor.__name__
+            else:
+                named = type(processor).__name__
             raise ValueError(f"{named} is no known processor of a vision-language model: AutoProcessor loads one.")
         self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
         check_tokenizer(processor.tokenizer, type(processor).__name__)
@@ -221,7 +224,10 @@ class PatchGroundingProcessor:
             examples = {name: None if value is None else [value] for name, value in examples.items()}
             text_pair = None if text_pair is None else [text_pair]  # type: ignore[list-item]
         # Conversations are checked where they are rendered.
-        stand_ins = ["" if is_conversation(each) else each for each in texts] if hasattr(texts, "__len__") else texts
+        if hasattr(texts, "__len__"):
+            stand_ins = ["" if is_conversation(each) else each for each in texts]
+        else:
+            stand_ins = texts
         _, _, examples = as_batch(stand_ins, text_pair, examples)
         pictures = _open_images(examples["images"], len(texts))
         answers = [None] * len(texts) if text_pair is None else list(text_pair)

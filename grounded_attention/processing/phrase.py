@@ -135,7 +135,9 @@ def known_values(phrase: Any, name: str) -> dict[str, Any]:
         known = _FORMER.get(key, key)
         if known not in KEYS:
             close = difflib.get_close_matches(str(key), [*KEYS, *_FORMER], n=1, cutoff=0.5)
-            meant = f"; did you mean {_FORMER.get(close[0], close[0])!r}?" if close else "."
+            meant = "."
+            if close:
+                meant = f"; did you mean {_FORMER.get(close[0], close[0])!r}?"
             raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(KEYS)}{meant}")
         if known in known_values:
             raise ValueError(f"{name}: {key!r} says once more what {known!r} is; remove one of them.")

@@ -318,7 +318,10 @@ def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) ->
             f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"
             for example, record in records[:3]
         )
-        more = f"; and {len(records) - 3} more" if len(records) > 3 else ""
+        if len(records) > 3:
+            more = f"; and {len(records) - 3} more"
+        else:
+            more = ""
         logger.warning(
             f"{len(records)} of {phrase_count} phrases lost their label: {shown}{more} (`dropped_phrases`)."
         )

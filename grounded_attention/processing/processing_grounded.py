@@ -139,8 +139,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
             tokens: dict[int, list[str]] = {}
             for token, number in words.items():
                 tokens.setdefault(number, []).append(token)
-            number, shared = next((number, names) for number, names in tokens.items() if len(names) > 1)
-            shared = f"{number}: {', '.join(map(repr, shared[:3]))}"
+            number, same = next((number, names) for number, names in tokens.items() if len(names) > 1)
+            shared = f"{number}: {', '.join(map(repr, same[:3]))}"
             raise ValueError(f"The tokenizer gives one id to several tokens ({shared}); its files are damaged.")
         longest = tokenizer.model_max_length
         if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:  # also NaN

@@ -35,7 +35,10 @@ def stack_boxes(
 ) -> np.ndarray:
     """Checks boxes, divides them by the image size if one is given, clips and pads them."""
     arrays = [_check_shape(i, value, int(counts[i])) for i, value in enumerate(boxes)]
-    flat = np.concatenate(arrays) if arrays else np.zeros((0, 4), dtype=np.float32)
+    if arrays:
+        flat = np.concatenate(arrays)
+    else:
+        flat = np.zeros((0, 4), dtype=np.float32)
     example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
     if image_sizes is not None:
         sizes = _check_sizes(image_sizes)

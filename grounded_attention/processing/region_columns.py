@@ -65,7 +65,10 @@ def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray
     """Ranks the regions of each example, by score if there are scores, else in their order."""
     ranks = np.tile(np.arange(counts.max(initial=0)), (len(counts), 1))
     for example, values in enumerate(scores or ()):
-        array = np.zeros(0) if values is None else to_array(values, f"Example {example}: region_scores")
+        if values is None:
+            array = np.zeros(0)
+        else:
+            array = to_array(values, f"Example {example}: region_scores")
         if array.shape != (counts[example],) or np.isnan(array).any():
             raise ValueError(
                 f"Example {example}: region_scores of shape {array.shape} for {counts[example]} regions; "

@@ -202,7 +202,10 @@ class RegionExtractor:
         pictures = [open_image(image, f"image {index}") for index, image in enumerate(images)]
         extracted: dict[int, DetectedRegions] = {}
         for batch in self._batches(pictures):
-            ids = None if image_ids is None else [image_ids[i] for i in batch]
+            if image_ids is None:
+                ids = None
+            else:
+                ids = [image_ids[i] for i in batch]
             regions = self._extract_batch([pictures[i] for i in batch], ids)
             extracted.update(zip(batch, regions, strict=True))
         return [extracted[i] for i in range(len(pictures))]

@@ -76,7 +76,10 @@ def get_layouts(names: str | Sequence[str] | None, text_counts: Sequence[int]) -
     """Returns the layout of each of B examples."""
     if names is None:
         names = [("caption", "caption_pair")[count - 1] for count in text_counts]
-    names = [names] * len(text_counts) if isinstance(names, str) else list(names)
+    if isinstance(names, str):
+        names = [names] * len(text_counts)
+    else:
+        names = list(names)
     if len(names) != len(text_counts):
         raise ValueError(f"layout has {len(names)} entries, but `text` has {len(text_counts)}.")
     return [_get_layout(i, name, count) for i, (name, count) in enumerate(zip(names, text_counts, strict=True))]

@@ -47,7 +47,9 @@ def _any_resolution(
     counts = (height // tile * side, width // tile * side)
     parts = zip(counts, _unpadded(settings, *counts), strict=True)
     kept = [window_intervals(count, queries)[part] for count, part in parts]
-    ratio = 0.0 if most_tiles is None else math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
+    ratio = 0.0
+    if most_tiles is not None:
+        ratio = math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
     if ratio > 1.1:  # as LLaVA-OneVision, which then interpolates the patches
         pooled = [pooled_intervals(len(each), int(len(each) // ratio)) for each in kept]
         kept = [
@@ -132,7 +134,10 @@ def idefics3(settings: ImageSettings) -> ImageLayout:
     around = processor.fake_image_token
     whole = getattr(processor, "global_image_tag", None) or processor.global_image_token
     rows, columns = _idefics3_tiles(settings)
-    tiles = [*_tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n"), "\n"] if rows else []
+    if rows:
+        tiles = [*_tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n"), "\n"]
+    else:
+        tiles = []
     return [*tiles, f"{around}{whole}", settings.frame.grid(side, side), around]
 
 
@@ -255,7 +260,10 @@ def llama4(settings: ImageSettings) -> ImageLayout:
     )
     best = settings.upstream("get_best_fit")(shape, torch.as_tensor(known), resize_to_max_canvas=whole)
     height, width = (int(edge) for edge in best)
-    most = (height, width) if whole else (min(max(shape[0], tile), height), min(max(shape[1], tile), width))
+    if whole:
+        most = (height, width)
+    else:
+        most = (min(max(shape[0], tile), height), min(max(shape[1], tile), width))
     resized = settings.upstream("get_max_res_without_distortion")(shape, most)
     frame = settings.frame.resize(max(int(resized[1]), 1), max(int(resized[0]), 1)).crop(0, 0, width, height)
     rows = height // tile
@@ -370,7 +378,10 @@ def step3p7(settings: ImageSettings) -> ImageLayout:
         frame = frame.crop(0, 0, max(shape), max(shape))
     whole, side = (edge // (images.vision_patch_size * images.downsampler_stride) for edge in (size, tile))
     layout: ImageLayout = []
-    corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)] if window else []
+    if window:
+        corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)]
+    else:
+        corners = []
     for number, (x, y) in enumerate(corners):
         part = frame.resize(width, height).crop(x, y, min(window, width - x), min(window, height - y))
         layout += ["<patch_newline>"] if number and not number % columns else []

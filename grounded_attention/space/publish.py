@@ -71,7 +71,10 @@ def _add_model(files: Files, place: str) -> str:
         return place
     _check_model(folder)
     taken = {name.split("/")[1] for name in files if name.startswith(f"{MODELS}/")}
-    target = folder.name if folder.name not in taken else f"{folder.parent.name}_{folder.name}"
+    if folder.name not in taken:
+        target = folder.name
+    else:
+        target = f"{folder.parent.name}_{folder.name}"
     for path in own_files(folder):
         name = path.relative_to(folder).as_posix()
         if any(fnmatch(name, pattern) for pattern in MODEL_FILES):

@@ -96,7 +96,9 @@ def grounding_targets(aligned: Tensor, batch: Batch, direction: str) -> Groundin
 
 def row_indices(wanted: Tensor) -> Tensor:
     """(B, X) bool -> (B, Q) int64, the indices of the True values in order; -1 is padding."""
-    most = int(wanted.sum(1).max()) if len(wanted) else 0
+    most = 0
+    if len(wanted):
+        most = int(wanted.sum(1).max())
     width = min(wanted.shape[1], _ROW_MULTIPLE * max(1, -(-most // _ROW_MULTIPLE)))
     order = wanted.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
     return order.masked_fill(~wanted.gather(1, order), -1)

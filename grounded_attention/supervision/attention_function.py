@@ -251,7 +251,10 @@ def _supervised(implementation: str) -> Callable:
         report = None
         # What reads rows while a model generates (lens/sequences.py); `generate` hands on no arguments of ours.
         reader = getattr(module, "row_reader", None)
-        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+        if scaling is None:
+            factor = query.shape[-1] ** -0.5
+        else:
+            factor = scaling
         sinks = kwargs.get("s_aux", kwargs.get("sinks"))
         bias = kwargs.get("position_bias")
         rule = (kwargs.get("softcap"), sinks)

@@ -38,7 +38,10 @@ class BoxLoss:
         """Checks that a model has a box head in this layer."""
         if not self.weight or not hasattr(model.config, "box_layer"):
             return
-        head = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
+        if getattr(model, "box_head", None) is None:
+            head = "none"
+        else:
+            head = f"one in layer {model.config.box_layer}"
         if head != f"one in layer {self.layer}":
             raise ValueError(
                 f"box_weight={self.weight:g} needs a box head in layer {self.layer}, but this "

@@ -58,11 +58,16 @@ def control_labels(
     for example, image in enumerate(image_ids):
         columns = candidates[example, 0].nonzero()[:, 0]
         right = gold[example][:, columns].numpy()
-        donated = donor_targets(image) if donor_targets is not None and labels == "shuffled" else None
+        donated = None
+        if donor_targets is not None and labels == "shuffled":
+            donated = donor_targets(image)
         for phrase in np.flatnonzero(right.any(-1)):
             key = (seed, labels, image, _entity(entities[example], int(phrase), right[phrase]))
             rng = keyed_generator(*key, epoch if labels == "random_each_epoch" else "")
-            chosen = _random(right[phrase], rng) if donated is None else _shuffled(donated, len(columns), rng)
+            if donated is None:
+                chosen = _random(right[phrase], rng)
+            else:
+                chosen = _shuffled(donated, len(columns), rng)
             drawn[example, phrase, columns[chosen]] = True
     return drawn
 

@@ -43,7 +43,10 @@ def alignment_matrix(batch: Batch, level: str) -> AlignmentMatrix:
     if batch.get("region_candidate_mask") is not None:
         regions = batch["region_candidate_mask"].bool()
     scores = batch.get("phrase_scores")
-    weights = torch.ones_like(matches, dtype=torch.float32) if scores is None else scores.float()
+    if scores is None:
+        weights = torch.ones_like(matches, dtype=torch.float32)
+    else:
+        weights = scores.float()
     if level == "token":
         phrases = torch.arange(tokens.shape[2], device=tokens.device).expand(len(tokens), -1)[..., None]
         matches, weights = _token_entries(tokens, matches, weights)

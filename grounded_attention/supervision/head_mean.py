@@ -101,7 +101,10 @@ def _probabilities(
             mask = mask[:, heads]
         # float16 has no number as low.
         added = mask.dtype != torch.bool
-        scores = scores.add_(mask.float().clamp(min=lowest)) if added else scores.masked_fill_(~mask, lowest)
+        if added:
+            scores = scores.add_(mask.float().clamp(min=lowest))
+        else:
+            scores = scores.masked_fill_(~mask, lowest)
     if sinks is None:
         return scores.softmax(-1)
     column = sinks[:, heads].float().expand(*scores.shape[:-1], 1)

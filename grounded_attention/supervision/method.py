@@ -115,7 +115,10 @@ class VisibleRows:
                 waited.clear()
             if not waited:
                 continue
-            problem = HIDDEN if int(counts().get(name, 0)) else self._empty
+            if int(counts().get(name, 0)):
+                problem = HIDDEN
+            else:
+                problem = self._empty
             waited[problem] += 1
             limit = HIDDEN_LIMIT if problem == HIDDEN else EMPTY_LIMIT
             if waited[problem] == SPOKEN:
@@ -273,7 +276,9 @@ class AttentionMethod(SupervisionMethod):
             raise ValueError(
                 f"heads={heads}: {self.name} averages heads and cannot supervise single heads: give layers instead"
             )
-        chosen = None if self.pairs is None else [layer for layer, _ in self.pairs]
+        chosen = None
+        if self.pairs is not None:
+            chosen = [layer for layer, _ in self.pairs]
         self.layers: tuple[Any, ...] | None = _sorted_indices(layers if chosen is None else chosen)
         self.heads = None if self.pairs is not None else _sorted_indices(heads)
         self.directions = tuple(name for name in DIRECTIONS if directions is None or name in directions)
@@ -379,7 +384,10 @@ class AttentionMethod(SupervisionMethod):
         return self.sum_losses(self.read_layers(outputs), self.targets(batch))
 
     def get_config_dict(self) -> Fields:
-        heads: list[Any] | None = None if self.heads is None else list(self.heads)
+        if self.heads is None:
+            heads: list[Any] | None = None
+        else:
+            heads = list(self.heads)
         if self.pairs is not None:
             heads = [list(pair) for pair in self.pairs]
         return {

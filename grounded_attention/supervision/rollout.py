@@ -75,7 +75,10 @@ def _mix(mean: Tensor, queries: str, keys: str, before: Mapping[tuple[str, str],
     other = _rows_of(before, keys, mean.shape[2], mean)
     blocks = {}
     for source in dict.fromkeys([*own, *other]):
-        parts = [mean @ other[source]] if source in other else []
+        if source in other:
+            parts = [mean @ other[source]]
+        else:
+            parts = []
         parts += [own[source]] if source in own else []
         blocks[queries, source] = sum(parts[1:], start=parts[0]) / total
     return blocks

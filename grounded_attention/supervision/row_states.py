@@ -77,7 +77,10 @@ class RowStates(NamedTuple):
         mask = (
             None if part is None else part[:, :, start:end] if part.shape[2] == number else part for part in self.mask
         )
-        sinks = self.sinks if self.sinks is None or self.sinks.dim() == 2 else self.sinks[..., start:end]
+        if self.sinks is None or self.sinks.dim() == 2:
+            sinks = self.sinks
+        else:
+            sinks = self.sinks[..., start:end]
         return self._replace(rows=self.rows[:, :, start:end], mask=ScoreMask(*mask), sinks=sinks)
 
     def size(self) -> int:

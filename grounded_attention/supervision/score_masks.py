@@ -33,7 +33,10 @@ class ScoreMask(NamedTuple):
     def offsets(self) -> Tensor:
         """Returns what to add to scores, float32: the bias, and -1e9 where they are hidden (something must be)."""
         assert self.hidden is not None
-        bias = torch.zeros((), device=self.hidden.device) if self.bias is None else self.bias.float()
+        if self.bias is None:
+            bias = torch.zeros((), device=self.hidden.device)
+        else:
+            bias = self.bias.float()
         return torch.where(self.hidden, LOWEST_SCORE, bias)
 
     def select_heads(self, heads: Sequence[int]) -> "ScoreMask":
@@ -111,7 +114,10 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     if hasattr(mask, "mask_mod"):  # FlexAttention's BlockMask: a function of indices
         batch = torch.arange(mask.shape[0], device=rows.device)[:, None, None, None]
         return mask.mask_mod(batch, torch.zeros_like(batch), rows[:, None, :, None], keys)
-    padding = None if mask is None else mask[:, None, None, :key_length].bool()  # FlashAttention's (B, M)
+    # FlashAttention's (B, M)
+    padding = None
+    if mask is not None:
+        padding = mask[:, None, None, :key_length].bool()
     if not causal:
         return padding
     past = keys <= rows[:, None, :, None]

@@ -220,7 +220,10 @@ class SoftAttention(DirectSupervision):
         losses = target.new_zeros(target.shape[:2])
         seen = target.new_zeros(target.shape[:2])
         for logs in maps:
-            wanted = target[:, :, None] if logs.dim() == 4 else target
+            if logs.dim() == 4:
+                wanted = target[:, :, None]
+            else:
+                wanted = target
             loss, visible = self._compare(wanted, logs)
             loss, visible = (loss.mean(-1), visible.any(-1)) if logs.dim() == 4 else (loss, visible)
             losses = losses + loss
@@ -263,9 +266,15 @@ class SoftAttention(DirectSupervision):
 
 def query_rows(batch: Batch, rows: Tensor) -> Tensor:
     """(B, U) int64: the positions after the last image token and before the last of `rows`, -1 for padding."""
-    images = batch["region_positions"].amax(1) if batch.get("region_positions") is not None else rows.new_tensor([-1])
+    if batch.get("region_positions") is not None:
+        images = batch["region_positions"].amax(1)
+    else:
+        images = rows.new_tensor([-1])
     length = int(rows.amax()) + 1 if rows.numel() else 0
-    last = rows.amax(1) if rows.shape[1] else rows.new_zeros(len(rows))
+    if rows.shape[1]:
+        last = rows.amax(1)
+    else:
+        last = rows.new_zeros(len(rows))
     places = torch.arange(max(length, 1), device=rows.device)
     return row_indices((places > images[:, None]) & (places < last[:, None]))
 

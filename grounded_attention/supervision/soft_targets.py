@@ -34,7 +34,10 @@ def soft_targets(batch: Batch, target: Target, spread: float) -> Tensor:
     """
     marks = batch["phrase_regions"]
     valid = region_mask(batch)
-    seen = torch.ones_like(marks, dtype=torch.bool) if valid is None else valid[:, None].expand_as(marks)
+    if valid is None:
+        seen = torch.ones_like(marks, dtype=torch.bool)
+    else:
+        seen = valid[:, None].expand_as(marks)
     if target in ("indicator", "given"):
         weights = (marks.bool() if target == "indicator" else marks).double() * seen
         if (weights < 0).any():

@@ -152,7 +152,10 @@ def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | 
     added = (steered[..., None] * bias[:, None, :length])[:, None]  # (B, 1, N, M)
     chosen = torch.zeros(query.shape[1], device=query.device, dtype=query.dtype)
     chosen[steering.heads] = 1
-    plain = visible if visible.dtype != torch.bool else torch.zeros_like(added).masked_fill(~visible, hidden)
+    if visible.dtype != torch.bool:
+        plain = visible
+    else:
+        plain = torch.zeros_like(added).masked_fill(~visible, hidden)
     # Adding to the lowest number of the type could make it infinite.
     return (plain + added * chosen[:, None, None]).clamp(min=hidden)
 
@@ -172,7 +175,10 @@ def _row_positions(visible: Tensor, rows: int, length: int) -> Tensor:
     if rows in (1, length):  # a whole prompt, or one new token at the end
         return torch.arange(length - rows, length, device=visible.device)[None]
     # A part of a prompt, or a cache with room for later keys: a row sees itself, and nothing after it.
-    shown = visible if visible.dtype == torch.bool else visible > torch.finfo(visible.dtype).min / 2
+    if visible.dtype == torch.bool:
+        shown = visible
+    else:
+        shown = visible > torch.finfo(visible.dtype).min / 2
     return (shown[:, 0] * torch.arange(1, length + 1, device=visible.device)).argmax(-1)
 
 

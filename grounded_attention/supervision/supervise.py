@@ -104,7 +104,10 @@ def _drop_request(module: nn.Module, args: tuple, kwargs: Fields) -> tuple[tuple
 
 def check_model(model: Any, processor: Any = None) -> None:
     """Checks that what a user gives as a model is a loaded one of transformers, and is not given as its processor."""
-    named = model.__name__ if isinstance(model, type) else type(model).__name__
+    if isinstance(model, type):
+        named = model.__name__
+    else:
+        named = type(model).__name__
     if isinstance(model, type):
         raise ValueError(f"{named} is a class, expected a loaded model: {named}.from_pretrained(NAME)")
     if isinstance(processor, nn.Module) and not isinstance(model, nn.Module):

@@ -106,7 +106,10 @@ print(f"answer: {{model.config.id2label[best]}}")"""
     def question_inputs(self, examples: Examples, processor: Any) -> Fields:
         """The model inputs of rows whose `text` is a question, their ids, and `labels` (B, A) float32: what each
         answer of the list is worth. Phrases of `evidence` are measured."""
-        evidence = {"phrases": [row["evidence"] for row in examples.rows]} if "evidence" in examples.rows[0] else {}
+        if "evidence" in examples.rows[0]:
+            evidence = {"phrases": [row["evidence"] for row in examples.rows]}
+        else:
+            evidence = {}
         inputs: Any = processor(
             text=[row["text"] for row in examples.rows],
             layout=processor.answer_layout,

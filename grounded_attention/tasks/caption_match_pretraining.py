@@ -88,7 +88,10 @@ class CaptionMatchPretraining(MaskedTask):
         match = [row.get("match", -1) for row in rows]
         texts = {"text": [row["text"] for row in rows]}
         grounded = examples.regions is not None and "phrases" in rows[0]
-        phrases = [list(row["phrases"] or ()) for row in rows] if grounded else None
+        if grounded:
+            phrases = [list(row["phrases"] or ()) for row in rows]
+        else:
+            phrases = None
         if options.second_caption:
             split = examples.split or rows
             drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]

@@ -23,7 +23,10 @@ def to_rows(
     """
     columns = split.column_names
     if {"caption_id", "text"} <= set(columns):
-        wanted = (*kept, *CAPTION, "phrases") if grounded else (*kept, *CAPTION)
+        if grounded:
+            wanted = (*kept, *CAPTION, "phrases")
+        else:
+            wanted = (*kept, *CAPTION)
         return split.select_columns([name for name in columns if name in wanted])
     if "captions" not in columns:
         raise ValueError(

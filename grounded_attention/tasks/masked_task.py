@@ -80,8 +80,14 @@ def _regions(
     context: JudgeContext,
 ) -> Iterator[Judged]:
     probs = batch.get("region_label_probs")
-    labels = batch["region_labels"][number] if probs is None else probs[number].argmax(-1)
-    masked = labels >= 0 if probs is None else (probs[number].sum(-1) - 1).abs() < 0.1
+    if probs is None:
+        labels = batch["region_labels"][number]
+    else:
+        labels = probs[number].argmax(-1)
+    if probs is None:
+        masked = labels >= 0
+    else:
+        masked = (probs[number].sum(-1) - 1).abs() < 0.1
     for place in masked.nonzero()[:, 0].tolist():
         probabilities = outputs.region_logits[number, place].float().softmax(-1)
         gold = int(labels[place])

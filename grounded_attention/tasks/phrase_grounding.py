@@ -191,7 +191,9 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
                 ranked = rank_boxes(outputs, batch, number, place)
                 best = [Box(PREDICTED, tuple(box), "predicted") for box in ranked[:1].tolist()]
                 rank = first_hit(ranked, phrase["boxes"])
-                confidence = outputs.logits[number, place].float().softmax(-1).max().item() if best else 0.0
+                confidence = 0.0
+                if best:
+                    confidence = outputs.logits[number, place].float().softmax(-1).max().item()
                 yield Judged(
                     f"{row['example_id']}:{place}",
                     row["image_id"],

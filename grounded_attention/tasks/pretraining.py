@@ -95,7 +95,10 @@ def check_classes(targets: dict[str, Tensor], known: int) -> None:
     """Raises ValueError if the regions have other classes than the `known` ones that the model predicts."""
     probs = targets.get("region_label_probs")
     labels = targets.get("region_labels")
-    classes = known if labels is None or not labels.numel() else max(known, int(labels.max()) + 1)
+    if labels is None or not labels.numel():
+        classes = known
+    else:
+        classes = max(known, int(labels.max()) + 1)
     if probs is not None:
         classes = probs.shape[-1]
     if classes != known:

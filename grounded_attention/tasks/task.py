@@ -159,7 +159,10 @@ class Task(ABC):
         """
         made = copy(self)
         chosen = self.options if options is None else options
-        made.options = chosen if isinstance(chosen, self.Options) else validate(self.Options, chosen, "options")
+        if isinstance(chosen, self.Options):
+            made.options = chosen
+        else:
+            made.options = validate(self.Options, chosen, "options")
         if config is not None:
             made.config = config
             made.check_config()
@@ -291,7 +294,10 @@ def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> Fields:
 
 def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> Fields:
     """Makes the arguments of the processor for pictures and boxes; without regions only the whole image is used."""
-    boxes = [np.zeros((0, 4), dtype=np.float32)] * len(images) if regions is None else [r.boxes for r in regions]
+    if regions is None:
+        boxes = [np.zeros((0, 4), dtype=np.float32)] * len(images)
+    else:
+        boxes = [r.boxes for r in regions]
     return {"images": list(images), "region_boxes": boxes}
 
 

@@ -107,7 +107,10 @@ for answer, share in zip(answers, shares):
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         logits = outputs.logits.float()
-        confidences = logits.sigmoid() if context.config.choice_loss == "sigmoid" else logits.softmax(-1)
+        if context.config.choice_loss == "sigmoid":
+            confidences = logits.sigmoid()
+        else:
+            confidences = logits.softmax(-1)
         for row, probabilities in zip(rows, confidences, strict=True):
             named = row["choices"]
             fields = classified(probabilities, row["label"], named) | {"kinds": {}, "worth": {}}

@@ -55,7 +55,9 @@ def read_data(path: AnyPath, limit: int = MAX_DATA_BYTES) -> bytes:
     """Reads a file of at most `limit` bytes."""
     with open_data(path) as file:
         # Not read(limit + 1), which reserves that many bytes.
-        content = file.read() if os.fstat(file.fileno()).st_size <= limit else None
+        content = None
+        if os.fstat(file.fileno()).st_size <= limit:
+            content = file.read()
     if content is None or len(content) > limit:
         raise FileError(f"{path}: the file is too large, found more than {limit:,} bytes")
     return content
@@ -89,8 +91,13 @@ def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
     except FileError:
         raise
     except json.JSONDecodeError as error:
-        shown = " ".join(text[error.pos : error.pos + 40].split()) if isinstance(text, str) else ""
-        where = f"line {error.lineno}, column {error.colno}" if "\n" in error.doc else f"column {error.colno}"
+        shown = ""
+        if isinstance(text, str):
+            shown = " ".join(text[error.pos : error.pos + 40].split())
+        if "\n" in error.doc:
+            where = f"line {error.lineno}, column {error.colno}"
+        else:
+            where = f"column {error.colno}"
         raise FileError(f"{source}: not JSON: {error.msg} at {where}, found {shown!r}") from error
     except RecursionError as error:
         raise FileError(f"{source}: not JSON: nested too deeply") from error

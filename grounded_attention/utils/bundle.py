@@ -122,7 +122,10 @@ def _read_source(name: str) -> _Source:
             source.inner |= {alias.asname or alias.name: home for alias in node.names}
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
-                what = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
+                if alias.asname:
+                    what = f"{alias.name} as {alias.asname}"
+                else:
+                    what = alias.name
                 source.outer[alias.asname or alias.name] = (getattr(node, "module", "") or "", what)
         elif any(isinstance(each, ast.ImportFrom) and each.level for each in ast.walk(node)):
             raise ValueError(f"{path}:{node.lineno}: imports a source file inside of a statement")
@@ -191,7 +194,10 @@ def _reach(part: Part, absent: Collection[str]) -> list[_Statement]:
         seen.add((module, name))
         source = _read_source(module)
         if name in source.inner:
-            home = _STAND_IN if source.inner[name] in absent else source.inner[name]
+            if source.inner[name] in absent:
+                home = _STAND_IN
+            else:
+                home = source.inner[name]
             needs[module].add(home)
             waiting.append((home, name))
         for each in source.statements:

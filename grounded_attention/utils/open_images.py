@@ -230,9 +230,14 @@ def _check_work(picture: Image.Image, limit: int | None) -> None:
         tags = picture.tag_v2  # type: ignore[attr-defined]
         starts, sizes = (np.atleast_1d(tags.get(tag, ())) for tag in ((324, 325) if 324 in tags else (273, 279)))
         parts = len(starts)
-        area = tags[322] * tags[323] if 324 in tags else area // max(1, len(starts))
+        if 324 in tags:
+            area = tags[322] * tags[323]
+        else:
+            area = area // max(1, len(starts))
         is_jpeg = tags.get(259) in (6, 7)
-        scans = int(np.diff(np.searchsorted(at, [starts, starts + sizes]), axis=0).sum()) if is_jpeg else 0
+        scans = 0
+        if is_jpeg:
+            scans = int(np.diff(np.searchsorted(at, [starts, starts + sizes]), axis=0).sum())
     if (scans + 5 * parts) * area > SCANS * limit:
         size = f"{picture.width} x {picture.height}"
         raise ValueError(f"{scans} scans of {size} in {parts} parts of {area} pixels, usual are 1 to 20 scans")

@@ -162,7 +162,10 @@ def unknown_key(prefix: str, name: Any, known: Collection[str]) -> str:
     near = difflib.get_close_matches(str(name), list(known), n=NEAREST, cutoff=0.0)
     if difflib.get_close_matches(str(name), near, n=1, cutoff=0.5):
         return f"unknown {what} {prefix + str(name)!r}; did you mean {prefix + near[0]!r}?"
-    more = f", and {len(known) - NEAREST} more" if len(known) > NEAREST else ""
+    if len(known) > NEAREST:
+        more = f", and {len(known) - NEAREST} more"
+    else:
+        more = ""
     return f"unknown {what} {prefix + str(name)!r}; known {what}s: {', '.join(sorted(near)) or 'none'}{more}"
 
 

@@ -131,7 +131,9 @@ class ConceptualCaptions(LocalBuilder):
     def _generate_rows(self, split: str, report: BuildReport) -> Iterator[Fields]:
         [path] = self.config.needed_files(split)
         id_format = self.config.id_format()
-        table = RegionTable.open(self.config.regions) if self.config.regions else None
+        table = None
+        if self.config.regions:
+            table = RegionTable.open(self.config.regions)
         known = [ids for ids in (self.image_lists, table) if ids is not None]
         checksums = array("I")
         for number, row in caption_rows(path, self.config.name, id_format):
@@ -149,7 +151,10 @@ class ConceptualCaptions(LocalBuilder):
         if shared := int(times[times > 1].sum()):
             report.add("rows_that_share_an_image_id", count=shared)
         if skipped := report.counts["rows_without_image"]:
-            level = logging.WARNING if skipped == report.counts["rows"] else logging.INFO
+            if skipped == report.counts["rows"]:
+                level = logging.WARNING
+            else:
+                level = logging.INFO
             logger.log(level, "%s: %d of %d rows skipped", path, skipped, report.counts["rows"])
 
 
@@ -164,7 +169,10 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, F
         if swapped:
             line = "\t".join([*line.split("\t")[1::-1], *line.split("\t")[2:]])
         where = f"line {number}"
-        row = _parse_json(line, path, where) if kind == JSON_LINES else _parse_columns(line, path, where, kind)
+        if kind == JSON_LINES:
+            row = _parse_json(line, path, where)
+        else:
+            row = _parse_columns(line, path, where, kind)
         number = number - 1 - header
         if id_format == "row":
             row["image_id"] = f"{number:08d}"

@@ -250,7 +250,10 @@ class Flickr30kEntities(LocalBuilder):
             phrases: list[Fields] = []
             for number, caption in enumerate(captions):
                 for phrase in caption["phrases"]:
-                    gold = boxes.get(phrase["entity"], []) if caption["related"] else []
+                    if caption["related"]:
+                        gold = boxes.get(phrase["entity"], [])
+                    else:
+                        gold = []
                     phrases.append({**phrase, "sentence": number, "boxes": gold})
             yield {
                 "image_id": image_id,

@@ -201,7 +201,10 @@ def with_phrases(row: Fields) -> Fields:
             continue
         chosen = words[int(first) : int(end or int(first) + 1)]
         start = chosen[0].start() if chosen else 0
-        text = row["text"][start : chosen[-1].end()].rstrip("?,.") if chosen else ""
+        if chosen:
+            text = row["text"][start : chosen[-1].end()].rstrip("?,.")
+        else:
+            text = ""
         if text:
             boxes = [each["box"]] if each["box"] else []
             phrases.append({"text": text, "start": start, "end": start + len(text), "sentence": 0, "boxes": boxes})

@@ -58,7 +58,10 @@ class LlavaInstructConfig(LocalConfig):
     FOLDERS: ClassVar[Sequence[str]] = ("", "llava")
 
     def file(self, split: str) -> Path:
-        names = self.FILES[split] if self.name == DEFAULT else (f"{split}_{self.name}.json",)
+        if self.name == DEFAULT:
+            names = self.FILES[split]
+        else:
+            names = (f"{split}_{self.name}.json",)
         return self.find(*names, folders=self.FOLDERS)
 
 

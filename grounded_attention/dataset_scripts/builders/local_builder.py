@@ -126,7 +126,10 @@ class LocalConfig(datasets.BuilderConfig):
         if not self.data_dir:
             return []
         files = [path for split in self.SPLIT_NAMES for path in self.needed_files(split)] or [Path(self.data_dir)]
-        lists = list_files(getattr(self, self.LISTS)) if self.LISTS else []
+        if self.LISTS:
+            lists = list_files(getattr(self, self.LISTS))
+        else:
+            lists = []
         return list(dict.fromkeys([*files, *lists]))
 
     def find(self, *names: str, folders: Sequence[str] = ("",)) -> Path:
@@ -177,7 +180,10 @@ class LocalConfig(datasets.BuilderConfig):
         available = self.available_splits()
         if self.splits is None:
             return list(available)
-        asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
+        if isinstance(self.splits, str):
+            asked = [self.splits]
+        else:
+            asked = list(self.splits)
         names = ["val" if name == "validation" else name for name in asked]
         for name in names:
             if name not in available:

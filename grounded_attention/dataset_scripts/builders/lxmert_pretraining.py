@@ -103,7 +103,10 @@ def image_rows(image_id: str, record: Record) -> Iterator[Fields]:
             raise labels.error("answers without sentences", found=source, expected=f"one of {list(sentences.values)}")
     for source in sentences.names():
         texts = sentences.texts(source)
-        answers = labels.items(source) if source in labels.values else [{}] * len(texts)
+        if source in labels.values:
+            answers = labels.items(source)
+        else:
+            answers = [{}] * len(texts)
         if len(answers) != len(texts):
             expected = f"{len(texts)}, one for each sentence"
             raise labels.error(f"wrong number of answers in {source}", found=len(answers), expected=expected)

@@ -53,7 +53,10 @@ class PopeConfig(LocalConfig):
     image_id_format: ImageIdFormat = "number"
 
     def needed_files(self, split: str) -> list[Path]:
-        names = [self.instances] if self.image_list is None else [self.instances, self.image_list]
+        if self.image_list is None:
+            names = [self.instances]
+        else:
+            names = [self.instances, self.image_list]
         return [Path(self.data_dir or ".") / name for name in names]
 
 

@@ -26,7 +26,10 @@ def read_answers(path: Path, question: str, answer: str) -> dict[str, str]:
     answers: dict[str, str] = {}
     for record in listed(path, f"predictions are a list of objects with {question} and {answer}"):
         is_text = isinstance(record.values, dict) and isinstance(record.values.get(question), str)
-        key = record.text(question) if is_text else str(record.integer(question))
+        if is_text:
+            key = record.text(question)
+        else:
+            key = str(record.integer(question))
         record.refuse_if(key in answers, "the question has two answers", found=key)
         answers[key] = record.text(answer)
     return answers

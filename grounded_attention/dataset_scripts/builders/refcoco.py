@@ -147,7 +147,10 @@ class RefCOCO(LocalBuilder):
 def read_refs(path: Path) -> Iterator[Record]:
     """Reads the references of a file; each describes one object of an image."""
     with data_file(path, HINT):
-        refs = read_json(path) if path.suffix == ".json" else plain(load_pickle(path))
+        if path.suffix == ".json":
+            refs = read_json(path)
+        else:
+            refs = plain(load_pickle(path))
     if not isinstance(refs, list):
         raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)
     refuse_if(not refs, "no references", file=path, expected="a list with one object a reference", hint=HINT)

@@ -53,7 +53,10 @@ def _kind_of(name: str, value: Any) -> Any:
         return List(datasets.Image())
     if name == "messages":
         plain = all(isinstance(each["content"], str) for each in value)
-        content = Value("string") if plain else List({"type": Value("string"), "text": Value("string")})
+        if plain:
+            content = Value("string")
+        else:
+            content = List({"type": Value("string"), "text": Value("string")})
         return List({"role": Value("string"), "content": content})
     if isinstance(value, list):
         return List(Value("string"))
@@ -141,7 +144,10 @@ def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
         report.add("rows without a question, its answer and a box", key)
         return
     options = row.get("multi-choice options")  # TreeBench
-    question = f"{row['text']}\n{options}" if options else row["text"]
+    if options:
+        question = f"{row['text']}\n{options}"
+    else:
+        question = row["text"]
     yield {"example_id": key, "text": question, "answer": str(row["answer"]), "phrases": phrases}
 
 
@@ -197,7 +203,10 @@ def _turns(row: Row) -> tuple[list[str], list[Fields]]:
     number = 0
     for message in row.get("messages") or ():
         content = message["content"]
-        parts = [content] if isinstance(content, str) else [part["text"] for part in content if "text" in part]
+        if isinstance(content, str):
+            parts = [content]
+        else:
+            parts = [part["text"] for part in content if "text" in part]
         if message["role"] == "system":
             number += len(parts)
             continue

@@ -161,7 +161,10 @@ class VGP(Flickr30kEntities):
                 for drawn in draw_negatives(captions, others, config.negatives_per_image, rng):
                     yield example(image_id, *drawn, boxes, [])
         # Only problems have examples; a file without rows may be cut after its header.
-        level = logging.WARNING if report.examples or not rows else logging.INFO
+        if report.examples or not rows:
+            level = logging.WARNING
+        else:
+            level = logging.INFO
         logger.log(level, "VGP %s: %s", split, ", ".join(f"{name} {count}" for name, count in report.counts.items()))
 
     def _negatives(self, image_ids: list[str]) -> dict[str, str]:

@@ -112,7 +112,10 @@ def read_images(path: Path) -> dict[int, ImageData]:
     for record in listed(path, WHERE_TO_GET):
         image_id = record.integer("image_id", "id")
         record.refuse_if(image_id in images, "the image occurs twice", found=image_id)
-        coco_id = None if record.values.get("coco_id") is None else str(record.integer("coco_id"))
+        if record.values.get("coco_id") is None:
+            coco_id = None
+        else:
+            coco_id = str(record.integer("coco_id"))
         images[image_id] = ImageData(*read_size(record), coco_id)
     refuse_if(not images, "no images", file=path, expected="a list of images", hint=WHERE_TO_GET)
     return images

@@ -91,7 +91,10 @@ def list_files(names: AnyPath | Sequence[AnyPath] | None) -> list[Path]:
     """Returns the files of an option: one path, several separated by commas, as `a.txt,b.txt` or `[a.txt, b.txt]`."""
     if isinstance(names, (str, os.PathLike)):
         text = os.fspath(names)
-        names = [text] if Path(text).exists() else [part.strip(" \"'") for part in text.strip(" []").split(",")]
+        if Path(text).exists():
+            names = [text]
+        else:
+            names = [part.strip(" \"'") for part in text.strip(" []").split(",")]
     return [Path(path) for path in names or () if path]
 
 
@@ -103,7 +106,10 @@ def image_key(image_id: str) -> str:
     """
     quoted = _QUOTED.fullmatch(image_id)
     name = PurePosixPath(quoted[2] if quoted else image_id)
-    stem = name.stem if name.suffix.lower() in SUFFIXES else name.name
+    if name.suffix.lower() in SUFFIXES:
+        stem = name.stem
+    else:
+        stem = name.name
     if coco := _COCO.fullmatch(stem):
         return f"coco:{int(coco[1])}"
     number = _NUMBER.fullmatch(stem)

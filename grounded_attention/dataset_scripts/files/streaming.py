@@ -164,7 +164,10 @@ class _JsonStream:
             except json.JSONDecodeError as error:
                 unfinished = error.msg.startswith("Unterminated string") or len(self.buffer) - error.pos < _SHORT
                 if self.ended or not unfinished:
-                    self.position = len(self.buffer) if error.msg.startswith("Unterminated") else error.pos
+                    if error.msg.startswith("Unterminated"):
+                        self.position = len(self.buffer)
+                    else:
+                        self.position = error.pos
                     self.fail(error.msg)
             except RecursionError:
                 self.fail("nested too deeply")

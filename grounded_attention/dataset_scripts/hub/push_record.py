@@ -109,7 +109,10 @@ def versions() -> dict[str, str]:
 def _checksum(path: Path, root: Path) -> Fields:
     """Name, files, bytes and SHA-256; of a folder that of the lines `<checksum>  <path below it>`, sorted by path."""
     inside = path.resolve().is_relative_to(root.resolve())
-    name = path.resolve().relative_to(root.resolve()).as_posix() if inside else path.name
+    if inside:
+        name = path.resolve().relative_to(root.resolve()).as_posix()
+    else:
+        name = path.name
     if (path / MANIFEST).is_file():
         manifest = KIND.read(path / MANIFEST)
         size = sum(shard["bytes"] for shard in manifest["shards"])

@@ -60,7 +60,10 @@ def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
 
 def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
     for record in json_lines(path, _EXPECTED, partial(parse_json, object_pairs_hook=unique_keys)):
-        image_id = record.values.pop("image_id", None) if isinstance(record.values, dict) else None
+        if isinstance(record.values, dict):
+            image_id = record.values.pop("image_id", None)
+        else:
+            image_id = None
         if isinstance(image_id, bool) or not isinstance(image_id, str | int) or image_id == "":
             raise record.error("not an image id", found=image_id, expected="a text or a number as image_id")
         yield record.where, str(image_id), record.values

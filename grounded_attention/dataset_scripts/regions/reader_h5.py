@@ -46,7 +46,10 @@ def read_h5(path: Path) -> Iterator[SourceRecord]:
     h5py = import_library("h5py")
     try:
         with h5py.File(path, "r") as file:
-            arrays = {name: _own(file, name, path) for name in file} if len(file) < 10 else {}
+            if len(file) < 10:
+                arrays = {name: _own(file, name, path) for name in file}
+            else:
+                arrays = {}
             images: list[tuple[str, Any]]
             fields: Callable[[Any, Any], Columns]
             if "image_features" in arrays:

@@ -33,7 +33,10 @@ def read_lmdb(path: Path) -> Iterator[SourceRecord]:
     done = subprocess.run([sys.executable, "-c", _CHECK, os.fspath(path)], capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        found = lines[-1] if lines else f"reading it ends with signal {-done.returncode}"
+        if lines:
+            found = lines[-1]
+        else:
+            found = f"reading it ends with signal {-done.returncode}"
         raise DataError("damaged LMDB file", file=path, found=found[:200], hint="copy it again")
     try:
         options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}

@@ -92,7 +92,10 @@ class Fields:
             )
         self.values = values
         self.rows = self._flat("boxes").size // 4
-        self.count = self.number("count") if self._name("count") else max(self.rows, 1)
+        if self._name("count"):
+            self.count = self.number("count")
+        else:
+            self.count = max(self.rows, 1)
         if exact and self.count != self.rows:
             raise DataError("boxes has a wrong length", found=self.rows, expected=f"{self.count} boxes")
 

@@ -134,7 +134,10 @@ def read_vl_bert_zip(path: Path) -> Iterator[SourceRecord]:
     """
     source, place = split_zip_path(path)
     if source.is_dir() or not zipfile.is_zipfile(source):
-        files = sorted(source.rglob("*.json")) if source.is_dir() else [source]
+        if source.is_dir():
+            files = sorted(source.rglob("*.json"))
+        else:
+            files = [source]
         for row, file in enumerate(files, start=1):
             yield SourceRecord(file, row, file.stem, file.stat().st_size, partial(_read_file, file))
         return

@@ -134,7 +134,10 @@ class RegionTable:
             DataError: The provenance contains something else in their place.
         """
         detector = self.provenance.get("detector")
-        named = detector.get("label_names") if isinstance(detector, Mapping) else self.provenance.get("classes")
+        if isinstance(detector, Mapping):
+            named = detector.get("label_names")
+        else:
+            named = self.provenance.get("classes")
         if not isinstance(names := named or [], list) or not all(isinstance(name, str) for name in names):
             problem = "the class names of the detector are no list of texts"
             raise DataError(problem, file=self.path / MANIFEST, found=named, hint="copy the table again")

@@ -162,7 +162,10 @@ def _marked(text: str, question: str) -> Mentions:
         content = match[3]
         are_tokens = "><" in content
         readings = STEPS_999 if mark == "det" or are_tokens else THOUSANDTHS
-        groups = [_values(each) for each in content.split(",")] if are_tokens else _groups(content)
+        if are_tokens:
+            groups = [_values(each) for each in content.split(",")]
+        else:
+            groups = _groups(content)
         numbers = [number for group in groups for number in group]
         if numbers and max(numbers) <= 1 and any(each % 1 for each in numbers):
             readings = SHARES  # Ovis, old data of InternVL
@@ -170,7 +173,10 @@ def _marked(text: str, question: str) -> Mentions:
             groups = [hull(numbers)]
         elif are_tokens:  # longer runs are polygons
             groups = [hull(each) if len(each) > 4 and len(each) % 2 == 0 else each for each in groups]
-        boxes = _boxes(groups, readings, match[0], mark == "point" or are_tokens) if content.strip(" []") else []
+        if content.strip(" []"):
+            boxes = _boxes(groups, readings, match[0], mark == "point" or are_tokens)
+        else:
+            boxes = []
         yield Mention(boxes, match.span())
 
 
@@ -188,7 +194,10 @@ def _cell_box(first: int, last: int) -> list[float]:
     """The centres of both cells, or their edges if both lie in one row or column."""
     y1, x1 = divmod(first, KOSMOS_CELLS)
     y2, x2 = divmod(last, KOSMOS_CELLS)
-    ends = (0.0, 1.0) if x1 == x2 or y1 == y2 else (0.5, 0.5)
+    if x1 == x2 or y1 == y2:
+        ends = (0.0, 1.0)
+    else:
+        ends = (0.5, 0.5)
     return [(x1 + ends[0]) / 32, (y1 + ends[0]) / 32, (x2 + ends[1]) / 32, (y2 + ends[1]) / 32]
 
 
@@ -292,7 +301,9 @@ def _entry(item: dict[str, object], keys: list[str], text: str, span: Span) -> M
             readings = (Reading("yxyx", 1000.0),)
         boxes += _boxes(groups, readings, found, "point" in key) if content not in ("[]", "null") else []
     image = item.get("image_id")
-    picture = image if type(image) is int and image >= 0 else None
+    picture = None
+    if type(image) is int and image >= 0:
+        picture = image
     label = None if is_action else first_of(item, _LABEL_KEYS)
     if label is None or item[label] == "":
         return Mention(boxes, span, image=picture, is_action=is_action)
@@ -325,7 +336,10 @@ def _clicks(text: str, question: str) -> Mentions:
             end = match.end()
         if not groups:
             continue
-        readings = _point_readings([*map(max, groups)]) if len(groups[0]) == 2 else OPEN_SCALE
+        if len(groups[0]) == 2:
+            readings = _point_readings([*map(max, groups)])
+        else:
+            readings = OPEN_SCALE
         yield Mention(_boxes(groups, readings, match[0]), (match.start(), end), is_action=True)
 
 

@@ -87,7 +87,10 @@ def _captions(record: Columns) -> list[Any]:
 def read_entities(record: Columns, context: Context) -> Rows:
     """Captions with the marks of Flickr30K Entities; entities have boxes."""
     name = first_of(record, ("entities", "boxes", "bboxes"))
-    boxes = _entity_boxes(structured(record[name], name), name) if name else {}
+    if name:
+        boxes = _entity_boxes(structured(record[name], name), name)
+    else:
+        boxes = {}
     for caption in _captions(record):
         text, phrases = _unmarked(caption, boxes)
         yield make_row(record, {"text": text}, phrases)

@@ -144,7 +144,10 @@ def _goes_along(key: str, value: Any) -> bool:
 def boxes_of(record: Columns, readings: Readings = ()) -> Boxes:
     """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
     name = first_of(record, BOX_NAMES)
-    boxes = [] if name is None else read_boxes(record[name], name, readings)
+    if name is None:
+        boxes = []
+    else:
+        boxes = read_boxes(record[name], name, readings)
     if name is None and (known := named_sides(record)):
         order, sides = known
         if sides[2:] == ("width", "height") and first_of(record, IMAGE_NAMES):
@@ -166,7 +169,10 @@ def boxes_of(record: Columns, readings: Readings = ()) -> Boxes:
         boxes[0].mask = mask
         area = record.get("area", record.get("bbox_area"))
         with suppress(TypeError, ValueError):
-            boxes[0].area = None if isinstance(area, bool) else float(area)  # a text in CSV
+            # a text in CSV
+            boxes[0].area = None
+            if not isinstance(area, bool):
+                boxes[0].area = float(area)
     return boxes
 
 

@@ -88,7 +88,10 @@ def fill(messages: Sequence[Any], value: Any, rejected: str) -> list[tuple[RawPh
     if len(named) == 1:
         owners = [*named] * len(boxes)
     elif not any(owners):
-        owners = [*named] if len(named) == len(boxes) else []
+        if len(named) == len(boxes):
+            owners = [*named]
+        else:
+            owners = []
     phrases = []
     for owner, text, each, picture in zip_longest(owners, alone, boxes, pictures[: len(boxes)]):
         phrases.append((replace(owner or RawPhrase(), boxes=each, image=picture), text))
@@ -176,7 +179,10 @@ def _pair(record: Columns) -> tuple[str, str] | None:
 
 def read(record: Columns, context: Context) -> Rows:
     name = first_of(record, NAMES)
-    given = _exchange(record) if name is None else items(_with_chosen(record, structured(record[name], name)), name)
+    if name is None:
+        given = _exchange(record)
+    else:
+        given = items(_with_chosen(record, structured(record[name], name)), name)
     messages, pictures, beside = read_messages(given, name or "the exchange")
     images = images_of(record) or pictures
     if _LIKE_BOXES.search(str([each["tool_calls"] for each in given if each.get("tool_calls")])):
@@ -228,9 +234,14 @@ def _exchange(record: Columns) -> list[Columns]:
     if record.get("input") and pair[0] == "instruction":
         texts[-2] = f"{texts[-2]}\n{record['input']}"
     system = record.get("system")
-    turns: list[Columns] = [{"role": "system", "content": system}] if system else []
+    if system:
+        turns: list[Columns] = [{"role": "system", "content": system}]
+    else:
+        turns = []
     for number, text in enumerate(texts):
-        words = "" if messages_in(text) else "\n".join(texts_of(text, pair[number % 2])[:1])
+        words = ""
+        if not messages_in(text):
+            words = "\n".join(texts_of(text, pair[number % 2])[:1])
         turns += messages_in(text) or [{"role": ("user", "assistant")[number % 2], "content": words}]
     return turns
 
@@ -290,7 +301,10 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
     texts = [_THOUGHTS.sub(lambda match: " " * len(match[0]), each.text) for each in turns]
     mentions: list[list[Mention]] = []
     for text, turn in zip(texts, turns, strict=True):
-        question = "" if turn.question is None else turns[turn.question].text
+        if turn.question is None:
+            question = ""
+        else:
+            question = turns[turn.question].text
         mentions.append(find_mentions(text, question) if turn.role in ("user", "assistant") else [])
     phrases: dict[Any, RawPhrase] = {}
     for number, turn in enumerate(turns):
@@ -353,7 +367,9 @@ def _to_999(phrases: Sequence[RawPhrase], is_known: bool) -> None:
 def _asked(turns: Sequence[Turn], boxes: Boxes) -> RawPhrase:
     """The boxes of a row are what its one question asks for."""
     questions = [number for number, each in enumerate(turns) if each.role == "user"]
-    place = _find_words(turns, questions[0], asked_for) if len(questions) == 1 else None
+    place = None
+    if len(questions) == 1:
+        place = _find_words(turns, questions[0], asked_for)
     if place is None:
         found = [each.text for each in turns]
         raise RowError("boxes beside texts", found=found, expected="one question that names what they are of")
@@ -373,7 +389,9 @@ def _with_question(turns: Sequence[Turn], phrase: RawPhrase, text: int | None) -
     """A box of ms-swift without a name is what the question before its text asks for, if that is boxes alone."""
     if phrase.text:
         return phrase
-    place = None if text is None else _find_words(turns, turns[text].question, asked_for)
+    place = None
+    if text is not None:
+        place = _find_words(turns, turns[text].question, asked_for)
     if place is None:
         found = [box.numbers for box in phrase.boxes]
         raise RowError(

@@ -141,7 +141,9 @@ def read(record: Columns, context: Context) -> Rows:
 def _without_area(each: Columns) -> str | None:
     """Why a shape of LabelMe is left out."""
     kind = each.get("shape_type") or "polygon"
-    number = len(each.get("points") or ()) if "shape_type" in each else 2
+    number = 2
+    if "shape_type" in each:
+        number = len(each.get("points") or ())
     is_read = kind in _LABELME and (number == 1) == (kind == "point")
     if is_read:
         return None
@@ -175,11 +177,15 @@ def _name_of(each: Columns, column: str, context: Context) -> str:
     value = structured(each[key], key) if key else None
     if isinstance(value, list):
         texts = texts_of(value, key or "")
-        value = texts[0] if len(texts) == 1 or (texts and key == "sentences") else None
+        value = None
+        if len(texts) == 1 or (texts and key == "sentences"):
+            value = texts[0]
     if value is None:
         raise RowError("no name, or several", found=dict(each), expected=f"one of {', '.join(NAME_NAMES[:8])}")
     names = context.classes.get(f"{column}.{key}" if column else str(key)) or context.classes.get("names") or {}
-    number = int(value) if str(value).removesuffix(".0").isdecimal() else None
+    number = None
+    if str(value).removesuffix(".0").isdecimal():
+        number = int(value)
     if number in names:
         return names[number]
     if isinstance(value, str) and value.strip():

@@ -382,7 +382,10 @@ def _voc_row(root: Any, path: Path, folder: Path) -> Columns:
         objects.append({**beside, "bbox": box, "category": each.findtext("name")})
     name = (root.findtext("filename") or "").strip()
     size = [root.findtext(f"size/{side}") for side in ("width", "height")]
-    about = dict(zip(("width", "height"), size, strict=True)) if all(size) and "0" not in size else {}
+    if all(size) and "0" not in size:
+        about = dict(zip(("width", "height"), size, strict=True))
+    else:
+        about = {}
     return {"image": _voc_picture(path, name, folder), **about, "objects": objects}
 
 

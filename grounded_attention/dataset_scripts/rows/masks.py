@@ -85,7 +85,10 @@ def _of_picture(value: Any, name: str) -> np.ndarray:
 
 
 def _of_runs(value: Columns, name: str) -> np.ndarray:
-    counts = value["counts"].decode("latin-1") if isinstance(value["counts"], bytes) else value["counts"]
+    if isinstance(value["counts"], bytes):
+        counts = value["counts"].decode("latin-1")
+    else:
+        counts = value["counts"]
     try:
         runs = _decompress(counts) if isinstance(counts, str) else counts
         return read_mask({"size": structured(value["size"], name), "counts": runs}, name)

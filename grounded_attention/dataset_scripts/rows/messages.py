@@ -98,7 +98,10 @@ def _parts(content: Sequence[Any], where: str) -> tuple[list[Fields], list[Any]]
     for part in content:
         if isinstance(part, str):
             part = {"type": "text", "text": part}
-        about = {key: value for key, value in part.items() if value is not None} if isinstance(part, Mapping) else {}
+        if isinstance(part, Mapping):
+            about = {key: value for key, value in part.items() if value is not None}
+        else:
+            about = {}
         if isinstance(about.get("text"), str) and about.get("type", "text") in _TEXTS:
             parts.append({"type": "text", "text": about["text"]})
         elif about.get("type") in _PICTURES or "image" in about:

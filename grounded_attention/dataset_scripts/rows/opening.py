@@ -33,7 +33,10 @@ def open_source(source: Any, split: str | None = None, **options: Any) -> Source
         return _open_hub(text, split, options)
     if not isinstance(source, Iterable):
         raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
-    splits = source if isinstance(source, Mapping) else {str(getattr(source, "split", None) or ""): source}
+    if isinstance(source, Mapping):
+        splits = source
+    else:
+        splits = {str(getattr(source, "split", None) or ""): source}
     parts: Parts = {str(name): [partial(dataset_records, each)] for name, each in splits.items()}
     first = next(iter(splits.values()), ())
     features = getattr(first, "features", None)

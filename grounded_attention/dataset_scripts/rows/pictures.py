@@ -100,10 +100,16 @@ class Pictures:
         if not self.is_foreign and os.path.isabs(name) and os.path.isfile(name):
             return Path(name)
         relative = _ROOT.sub("", name).replace("\\", "/")
-        beside = [] if file is None else [file.parent, file.parent.parent]
+        if file is None:
+            beside = []
+        else:
+            beside = [file.parent, file.parent.parent]
         for folder in dict.fromkeys([*self.folders[:-1], *beside, *self.folders[-1:]]):
             for below in ("", "images", "image", "img"):
-                path = path_below(folder / below, relative) if self.is_foreign else folder / below / relative
+                if self.is_foreign:
+                    path = path_below(folder / below, relative)
+                else:
+                    path = folder / below / relative
                 if os.path.isfile(path):
                     return path
         base = relative.rsplit("/", 1)[-1]

@@ -33,7 +33,10 @@ def around(
     if degrees:
         cos = np.cos(np.radians(degrees))
         sin = np.sin(np.radians(degrees))
-        middle = corners.mean(axis=0) if pivot is None else np.array(pivot)
+        if pivot is None:
+            middle = corners.mean(axis=0)
+        else:
+            middle = np.array(pivot)
         corners = np.clip((corners - middle) @ [[cos, sin], [-sin, cos]] + middle, 0, size)
     return [*map(float, corners.min(axis=0)), *map(float, corners.max(axis=0))]
 
@@ -211,7 +214,10 @@ def read_boxes(value: Any, name: str, readings: Readings = ()) -> Boxes:
         raise RowError(f"bad {name}", found=value, expected=f"x, y, x, y, or a list of at most {MOST_BOXES} boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
         boxes = [box for each in value for box in read_boxes(each, name, readings)]
-        lengths = {len(each.numbers) for each in boxes} if name in BOX_NAMES else set()
+        if name in BOX_NAMES:
+            lengths = {len(each.numbers) for each in boxes}
+        else:
+            lengths = set()
         if lengths == {2} and len(boxes) > 1 and all(map(_is_bare_point, value)):
             return [_around_corners([*chain(*(each.numbers for each in boxes))], name, readings)]
         if len(lengths) > 1:
@@ -336,7 +342,10 @@ def size_of(record: Columns) -> Size | None:
 
 def read_own_phrase(phrase: Any, name: str, readings: Readings) -> RawPhrase:
     """A phrase of the product's own form; its boxes have these readings."""
-    named = {_OTHER_KEYS.get(k, k): value for k, value in phrase.items()} if isinstance(phrase, Mapping) else phrase
+    if isinstance(phrase, Mapping):
+        named = {_OTHER_KEYS.get(k, k): value for k, value in phrase.items()}
+    else:
+        named = phrase
     values = known_values(named, name)
     if not values.keys() & {"boxes", "regions"} and not ("text" in values and "boxes" in named):
         raise RowError(f"{name}: neither boxes nor regions", found=dict(phrase), expected='"boxes": [] if it has none')

@@ -375,7 +375,10 @@ class GroundedRows:
             for phrase in row.phrases:
                 has_boxes = has_boxes or bool(phrase.boxes)
                 try:
-                    size = self._size(row, phrase.image or 0) if phrase.boxes else (0, 0)
+                    if phrase.boxes:
+                        size = self._size(row, phrase.image or 0)
+                    else:
+                        size = (0, 0)
                 except (ValueError, IndexError):
                     continue  # reported when rows are made
                 for box in phrase.boxes:
@@ -457,7 +460,10 @@ class GroundedRows:
         stored = [self._pictures.find(each, raw.file) for each in raw.images]
         try:
             pictures = [open_image(each, "its picture") for each in stored] if decode else stored
-            sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in stored]
+            if decode:
+                sizes = [each.size for each in pictures]
+            else:
+                sizes = [self._pictures.size(each) for each in stored]
         except ValueError as error:
             raise UnreadablePicture(str(error)) from None
         with in_words("another size", file=file, where=raw.where):
@@ -500,7 +506,10 @@ class GroundedRows:
             raise RowError("boxes without a picture", found=", ".join(row.more), expected=expected, hint=hint)
         if raw.boxes and not 0 <= image < len(sizes):
             raise RowError("image is out of range", found=image, expected=f"0 to {len(sizes) - 1}")
-        size = row.size if row.size is not None and image == 0 else (*sizes, (0, 0))[image]
+        if row.size is not None and image == 0:
+            size = row.size
+        else:
+            size = (*sizes, (0, 0))[image]
         read = [(box, self._box(box, size, name)) for box in raw.boxes]
         kept = [(box, sides) for box, sides in read if sides is not None]
         for _ in read[len(kept) :]:
@@ -518,7 +527,10 @@ class GroundedRows:
         if raw.types:
             phrase["types"] = list(raw.types)
         own = find_mask({"mask": raw.mask})
-        masks = [own[0]] if own else [box.mask for box, _ in kept]
+        if own:
+            masks = [own[0]]
+        else:
+            masks = [box.mask for box, _ in kept]
         if masks and all(each is not None for each in masks):
             phrase["mask"] = run_lengths(unite_masks(masks, size))
         return phrase

@@ -257,7 +257,10 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
     against = len(samples) - counts[reading]
     agreed = {sample.agrees(reading) for sample in samples} - {None}
     if against > REFUSED * len(samples) or (agreed == {False} and _agreeing(samples, _USUAL[0])):
-        usual: Sequence[Sequence[Reading]] = _USUAL if len(samples[0].numbers) == 4 else _USUAL_POINTS
+        if len(samples[0].numbers) == 4:
+            usual: Sequence[Sequence[Reading]] = _USUAL
+        else:
+            usual = _USUAL_POINTS
         others = [*usual[0], *usual[1]]
         counted = count_holding(samples, others)
         holding = [each for each in others if counted[each] == len(samples) and each != reading]
@@ -272,7 +275,9 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
             hint=f"say boxes={str(holding[0])!r}, which holds all" if may_differ else "correct the boxes",
             **place,
         )
-    checked = f", {counts[reading]} of {len(samples)} boxes counted fit" if samples else ""
+    checked = ""
+    if samples:
+        checked = f", {counts[reading]} of {len(samples)} boxes counted fit"
     return Decision(reading, f"{known_by}{checked}")
 
 

@@ -81,7 +81,10 @@ def read(record: Columns, context: Context) -> Rows:
     texts = texts_of(record[name], name) if name else []
     if not texts or name is None:
         raise RowError("no text", found=list(record), expected=f"a text or a list of texts: {', '.join(names[:8])}")
-    listed = record[name] if isinstance(record[name], list) else texts
+    if isinstance(record[name], list):
+        listed = record[name]
+    else:
+        listed = texts
     if len(boxes) > 1 and len(listed) > 1:
         if len(boxes) != len(listed):
             found = (len(listed), len(boxes))

@@ -42,7 +42,9 @@ class RowsReport:
         self.rows += 1
         self.bare += not row["phrases"]
         self.splits[split or "(none)"] += 1
-        size = f"{row['width']} x {row['height']}" if "width" in row else "without a picture"
+        size = "without a picture"
+        if "width" in row:
+            size = f"{row['width']} x {row['height']}"
         if size in self.sizes or len(self.sizes) < 1000:
             self.sizes[size] += 1
         for phrase in row["phrases"]:

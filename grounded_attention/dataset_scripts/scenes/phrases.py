@@ -40,8 +40,14 @@ def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng
         attribute: usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
         for attribute, usual in habit.items()
     }
-    size = _word("sizes", _shared(items, "sizes"), rng) if included["sizes"] else ""
-    colour = _word("colours", _shared(items, "colours"), rng) if included["colours"] else ""
+    if included["sizes"]:
+        size = _word("sizes", _shared(items, "sizes"), rng)
+    else:
+        size = ""
+    if included["colours"]:
+        colour = _word("colours", _shared(items, "colours"), rng)
+    else:
+        colour = ""
     texture = _texture_word(_shared(items, "textures"), rng) if included["textures"] else ""
     noun = _noun(items, _shared(items, "shapes") if included["shapes"] else (), rng)
     before = [size, *rng.sample(["" if texture in AFTER_NOUN else texture, colour], 2), noun]
@@ -85,10 +91,16 @@ def _texture_word(names: Sequence[str], rng: random.Random) -> str:
 def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random) -> str:
     """Returns a noun, plural for several objects, sometimes with a shape adjective; a broad noun without names."""
     looks = tuple(item.shapes for item in items)
-    fitting = _words("shapes", rng.choice(names))[0] if names else _broad_nouns(looks)
+    if names:
+        fitting = _words("shapes", rng.choice(names))[0]
+    else:
+        fitting = _broad_nouns(looks)
     noun = rng.choice(fitting)
     adjectives = [] if names else _shape_adjectives(looks)
-    adjective = rng.choice(adjectives) + " " if adjectives and rng.random() < 0.4 else ""
+    if adjectives and rng.random() < 0.4:
+        adjective = rng.choice(adjectives) + " "
+    else:
+        adjective = ""
     return adjective + (noun if len(items) == 1 else PLURALS[noun])
 
 

@@ -250,7 +250,10 @@ def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     scene = record.scene
     for number in range(len(boxes)):
         wrong = len(boxes) > 1 and rng.random() < WRONG_RATE
-        meant = rng.choice([each for each in range(len(boxes)) if each != number]) if wrong else number
+        if wrong:
+            meant = rng.choice([each for each in range(len(boxes)) if each != number])
+        else:
+            meant = number
         for text in refer(scene, meant, rng)[:1]:
             x1, y1, x2, y2 = boxes[number]
             about = {"width": scene.width, "height": scene.height, "ori_category_id": scene.objects[number].shapes[0]}

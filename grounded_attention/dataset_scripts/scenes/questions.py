@@ -109,7 +109,10 @@ def drafts(
 def _answer(draft: Question, rng: random.Random, combinations: Combinations) -> str:
     wrong = draft.wrong(combinations)
     # A look between two names gets one of the two.
-    answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
+    if wrong and rng.random() < rng.choice(ERROR_RATES):
+        answer = rng.choice(wrong)
+    else:
+        answer = rng.choice(draft.true)
     if rng.random() < OTHER_WORDS_RATE:
         return OTHER_WORDS.get(answer, answer)
     return answer

@@ -172,7 +172,10 @@ def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generato
 
 def _tone(colour: np.ndarray, lightness: float) -> tuple[int, int, int]:
     """Returns the colour, darker (lightness below 1) or mixed with white (above 1)."""
-    shaded = colour * lightness if lightness <= 1 else colour + (255 - colour) * (lightness - 1)
+    if lightness <= 1:
+        shaded = colour * lightness
+    else:
+        shaded = colour + (255 - colour) * (lightness - 1)
     red, green, blue = (int(value) for value in np.clip(shaded, 0, 255))
     return red, green, blue
 

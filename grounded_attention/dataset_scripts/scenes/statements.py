@@ -105,8 +105,14 @@ def count_of(scene: Scene, meaning: Meaning) -> int | None:
 def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     """Returns a name for an object of the scene, singular and plural, and its meaning."""
     item = rng.choice(scene.objects)
-    shape = rng.choice(item.shapes) if rng.random() < 0.7 else ""
-    colour = rng.choice(item.colours) if rng.random() < 0.6 or not shape else ""
+    if rng.random() < 0.7:
+        shape = rng.choice(item.shapes)
+    else:
+        shape = ""
+    if rng.random() < 0.6 or not shape:
+        colour = rng.choice(item.colours)
+    else:
+        colour = ""
     before = f"{colour} " if colour else ""
     noun = shape or "object"
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
@@ -131,7 +137,10 @@ def _count_in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, plural, meaning = _noun(scene, rng)
     side = rng.choice(tuple(SIDES))
     number = rng.choice((1, 2, 2, 3))
-    what = f"is one {noun}" if number == 1 else f"are {COUNTS[number]} {plural}"
+    if number == 1:
+        what = f"is one {noun}"
+    else:
+        what = f"are {COUNTS[number]} {plural}"
 
     def shows(scene: Scene) -> bool | None:
         counted = count_of(scene, meaning)

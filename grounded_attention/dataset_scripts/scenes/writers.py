@@ -145,7 +145,10 @@ def phrase_pairs(record: SceneRecord) -> list[tuple[str, ...]]:
             key = frozenset((first, second))
             if first_caption == second_caption or _content_words(first) == _content_words(second) or key in rows:
                 continue
-            pair = (first, second) if len(rows) % 2 == 0 else (second, first)
+            if len(rows) % 2 == 0:
+                pair = (first, second)
+            else:
+                pair = (second, first)
             label = relation_between(*map(meaning_of, pair))
             rows[key] = (record.image_id, *map(_content_words, pair), *pair, LABEL_NAMES[label], str(label))
     return list(rows.values())

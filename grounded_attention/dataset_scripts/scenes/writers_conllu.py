@@ -178,5 +178,7 @@ def _add_place(nodes: list[Node], place: str, caption: Caption, token: str | int
     if not first:
         return Item(kind, case.head, scenery)
     nodes[case.head].head = head
-    nodes[case.head].relation = "nmod" if len(first) > 1 else "obl"
+    nodes[case.head].relation = "obl"
+    if len(first) > 1:
+        nodes[case.head].relation = "nmod"
     return Item(kind, head)

@@ -63,7 +63,10 @@ def _training_section() -> Any:
     """The schema of a `training` section: fields that are numbers, words or switches, and others as they are."""
     fields: Fields = {}
     for name, hint in typing.get_type_hints(GroundingTrainingArguments).items():
-        kinds = {*typing.get_args(hint)} if isinstance(hint, types.UnionType) else {hint}
+        if isinstance(hint, types.UnionType):
+            kinds = {*typing.get_args(hint)}
+        else:
+            kinds = {hint}
         plain = kinds - {type(None)} in ({int}, {float}, {bool}, {str})
         fields[name] = hint if plain else Any
     # fsdp may also be words; the Trainer looks for words in `debug`.

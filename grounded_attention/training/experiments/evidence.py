@@ -100,7 +100,10 @@ def region_views(record: Regions, boxes: Boxes, other: Regions, rng: np.random.G
     covered = covered_shares(record.boxes, boxes) >= INSIDE  # (R, boxes)
     is_evidence = np.any(covered, axis=1)[:, None]  # (R, 1)
     nothing = np.zeros_like(record.features)
-    foreign = other.features[rng.integers(len(other), size=len(record))] if len(other) else nothing
+    if len(other):
+        foreign = other.features[rng.integers(len(other), size=len(record))]
+    else:
+        foreign = nothing
     made = _views(is_evidence, record.features, nothing, foreign)
     return {view: replace(record, features=features) for view, features in made.items()}
 

@@ -219,7 +219,9 @@ def _train(
     """Trains one method and measures it, unless that is done, and pushes it if it has a repository."""
     name = training.name
     directory = training.directory
-    hub = HubPush(repos[name], directory) if name in repos else None
+    hub = None
+    if name in repos:
+        hub = HubPush(repos[name], directory)
     say(f"method: {name}")
     if _finished(directory) is not None:
         say(f"  finished before: {directory}")

@@ -126,7 +126,10 @@ def picture_files(splits: Columns, folder: str) -> dict[str, Path]:
     """The picture of each image of the rows."""
     files: dict[str, Path] = {}
     for rows in splits.values():
-        names = rows["file_name"] if "file_name" in rows.column_names else [None] * len(rows)
+        if "file_name" in rows.column_names:
+            names = rows["file_name"]
+        else:
+            names = [None] * len(rows)
         for image_id, name in zip(rows["image_id"], names, strict=True):
             files.setdefault(image_id, path_below(folder, name or f"{image_id}.jpg"))
     return files

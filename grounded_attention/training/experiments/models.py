@@ -140,7 +140,10 @@ def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) 
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
-        answers = other_answers(loaded[0], str(model.source)) if "answers" in fields else None
+        if "answers" in fields:
+            answers = other_answers(loaded[0], str(model.source))
+        else:
+            answers = None
         of_answers = answer_weights(loaded[0]) if answers else set()
         check_shapes(model.source, (each for each in loaded[1]["mismatched_keys"] if each[0] not in of_answers))
         if answers:

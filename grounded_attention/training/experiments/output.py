@@ -75,7 +75,9 @@ def open_output(recipe: Recipe) -> Path:
             delete_run(output)
         # Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint.
         before = read_json(output / RECIPE)
-        longer = _differences(before, _wanted(recipe))[1] if _is_recipe(before) else None
+        longer = None
+        if _is_recipe(before):
+            longer = _differences(before, _wanted(recipe))[1]
         if longer:
             for folder in _finished(output, before):
                 (folder / MANIFEST).unlink()
@@ -94,7 +96,10 @@ def delete_run(output: Path) -> None:
     last: a process killed here leaves a folder that can be deleted again.
     """
     before = read_json(output / RECIPE)
-    names = {str(name) for name in before["methods"]} | {START, TEXT_ONLY} if _is_recipe(before) else set()
+    if _is_recipe(before):
+        names = {str(name) for name in before["methods"]} | {START, TEXT_ONLY}
+    else:
+        names = set()
     for path in [path for path in output.glob("*") if path.name in {*names, *WRITTEN}]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (output / RECIPE).unlink(missing_ok=True)
@@ -142,7 +147,9 @@ def _check_same(output: Path, before: Fields, wanted: Fields, resume: bool) -> N
 
 def check_rows(output: Path, split: Columns) -> None:
     """Refuses to continue a run, or to take its results, where `data.source` has other rows than then."""
-    before = read_json(output / SPLIT).get("rows") if (output / SPLIT).is_file() else None
+    before = None
+    if (output / SPLIT).is_file():
+        before = read_json(output / SPLIT).get("rows")
     if before is not None and before != split["rows"]:
         names = [name for name in {**before, **split["rows"]} if before.get(name) != split["rows"].get(name)]
         raise RecipeError(

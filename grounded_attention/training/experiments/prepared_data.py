@@ -183,7 +183,10 @@ def rows_of_images(rows: datasets.Dataset, images: Collection[str]) -> datasets.
 
 def _tell_shared(splits: Mapping[str, datasets.Dataset]) -> None:
     """Says how many pictures of a split are trained on too."""
-    trained = {*splits["train"].unique("file_name")} if "train" in splits else set()
+    if "train" in splits:
+        trained = {*splits["train"].unique("file_name")}
+    else:
+        trained = set()
     for name, rows in splits.items():
         if name != "train" and (shared := len(trained.intersection(rows.unique("file_name")))):
             say_once(f"{name}: {shared} of its pictures are in train too; their numbers are not those of unseen ones")

@@ -47,7 +47,10 @@ def split_revision(name: str) -> tuple[str, str | None]:
 def find_device(name: str | None, state: PartialState | None = None) -> torch.device:
     """The device of a name such as `cuda:1`, or of this process if none is given."""
     try:
-        device = (state or PartialState()).device if name is None else torch.device(name)
+        if name is None:
+            device = (state or PartialState()).device
+        else:
+            device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         why = f"torch cannot use it on this machine ({first_sentences(error)})"

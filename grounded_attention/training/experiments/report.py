@@ -90,7 +90,10 @@ def _capture(
     task = TASKS[recipe.task]
     model = load_model(head_class(task.head, source), source)[0].eval()
     regions: Any = None if task.image_tokens else data.regions
-    prompt = task.configure(data.options).options.caption_prompt if task.image_tokens else None
+    if task.image_tokens:
+        prompt = task.configure(data.options).options.caption_prompt
+    else:
+        prompt = None
     return capture_examples(model, make_processor(source), examples, regions, files, prompt)
 
 

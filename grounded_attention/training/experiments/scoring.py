@@ -104,7 +104,10 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any, heads:
         grounded = annotated and trainer.data_collator.images is not None
     else:
         grounded = regions is not None and task.always_has_phrases
-    measured = [AttentionGrounding(not task.image_tokens and not heads, heads)] if grounded or heads else []
+    if grounded or heads:
+        measured = [AttentionGrounding(not task.image_tokens and not heads, heads)]
+    else:
+        measured = []
     trainer.metrics = lambda: [*task.metrics(), *measured, judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")
     numbers, items = trainer.measure_items(rows, title, regions)

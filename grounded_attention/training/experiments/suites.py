@@ -198,7 +198,10 @@ def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str
     """The name of each probe, and its numbers."""
     for probe in probes:
         # At most `limit` rows, drawn; pairs stay together.
-        column = "pair" if "pair" in probe.rows.column_names and any(probe.rows["pair"]) else "example_id"
+        if "pair" in probe.rows.column_names and any(probe.rows["pair"]):
+            column = "pair"
+        else:
+            column = "example_id"
         keys = probe.rows[column]
         drawn = [*dict.fromkeys(probe.rows.shuffle(seed=settings.seed)[column])]
         kept = {*drawn[: settings.limit]}

@@ -98,7 +98,10 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     if loading["missing_keys"]:
         missing = min(loading["missing_keys"])
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {missing}")
-    known = load_processor(model.tokenizer or model.source).tokenizer.get_vocab() if model.tokens else {}
+    if model.tokens:
+        known = load_processor(model.tokenizer or model.source).tokenizer.get_vocab()
+    else:
+        known = {}
     ids = processor.tokenizer.convert_tokens_to_ids(model.tokens) if model.tokens else []
     new = [row for token, row in zip(model.tokens, ids, strict=True) if token not in known]
     add_token_rows(made, processor.tokenizer)

@@ -122,7 +122,9 @@ class Collator(GroundingCollator):
         )
 
     def collate(self, rows: Sequence[Row]) -> Fields:
-        records = None if self.regions is None else [self._regions(row) for row in rows]
+        records = None
+        if self.regions is not None:
+            records = [self._regions(row) for row in rows]
         try:
             examples = Examples(
                 rows,

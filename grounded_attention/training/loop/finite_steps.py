@@ -73,7 +73,9 @@ class FiniteTrainer(Trainer):
 
     def _kept(self) -> str:
         """What remains of the run; only the main process reads checkpoints."""
-        folder = last_complete_checkpoint(str(self.args.output_dir)) if self.is_world_process_zero() else None
+        folder = None
+        if self.is_world_process_zero():
+            folder = last_complete_checkpoint(str(self.args.output_dir))
         kept = f"the last complete checkpoint is {folder}" if folder else "there is no checkpoint yet"
         return f"training stopped before this step changed the weights, {kept}"
 
@@ -99,5 +101,8 @@ def _losses_not_finite(loss: Tensor, means: dict[str, Tensor]) -> list[str]:
 
 def named(rows: list[str]) -> str:
     """The ids of rows, the first of many."""
-    more = f" and {len(rows) - MAX_NAMED} more" if len(rows) > MAX_NAMED else ""
+    if len(rows) > MAX_NAMED:
+        more = f" and {len(rows) - MAX_NAMED} more"
+    else:
+        more = ""
     return ", ".join(map(repr, rows[:MAX_NAMED])) + more

@@ -74,7 +74,10 @@ class GroundingCollator:
         self.method = method
         self.regions = regions
         self.training = True
-        self._readers: tuple[Any, ...] = () if method is None else (method,)
+        if method is None:
+            self._readers: tuple[Any, ...] = ()
+        else:
+            self._readers = (method,)
         # `GroundingTrainerMixin` sets them: the largest number of tokens, and whether it must not cut images.
         self.max_length: int | None = None
         self.keeps_images = False

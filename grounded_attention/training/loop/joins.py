@@ -153,7 +153,10 @@ class ShuffledTargets:
         rng = keyed_generator(self.seed, "lender", image_id)
         for _ in range(DRAWS):
             row = self.split[int(rng.integers(len(self.split)))]
-            targets = [] if row["image_id"] == image_id else self._targets(row)
+            if row["image_id"] == image_id:
+                targets = []
+            else:
+                targets = self._targets(row)
             if targets:
                 return targets
         raise ValueError(

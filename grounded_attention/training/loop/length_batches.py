@@ -31,7 +31,10 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
     table = rows.with_format("arrow")  # whole columns: row by row takes ten times as long
     lengths = np.zeros(len(rows), dtype=np.int64)
     for name in columns:
-        texts = pc.binary_join(table[name], " ") if name == "captions" else table[name]
+        if name == "captions":
+            texts = pc.binary_join(table[name], " ")
+        else:
+            texts = table[name]
         lengths += pc.count_substring_regex(texts, r"\S+").to_numpy()
     if regions is not None:
         several = "image_ids" in rows.column_names

@@ -93,7 +93,9 @@ class ResponseTerm(GroundingTrainerMixin):
         self.reward_above = reward_above
         self.teacher = teacher
         self.columns: Any = getattr(method, "response_columns", "boxes")
-        self.patches: Any = None if self.columns == "sequence" else PatchGroundingProcessor(trainer.processing_class)
+        self.patches: Any = None
+        if self.columns != "sequence":
+            self.patches = PatchGroundingProcessor(trainer.processing_class)
         check_kept_columns(trainer.args)
         self._check_columns(getattr(trainer.train_dataset, "column_names", None))
         if (teacher is not None) != isinstance(method, AttentionDistillation):
@@ -133,7 +135,10 @@ class ResponseTerm(GroundingTrainerMixin):
 
         def make(model_inputs: Batch) -> Fields:
             rewards = own[REWARDS]
-            keep = None if rewards is None or self.reward_above is None else rewards > self.reward_above
+            if rewards is None or self.reward_above is None:
+                keep = None
+            else:
+                keep = rewards > self.reward_above
             batch = self._batch(model_inputs, rows, keep)
             if "advantages" in inputs:
                 batch["advantages"] = inputs["advantages"]

@@ -184,7 +184,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(rows)
         together = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        if self.args.data_seed is None:
+            seed = self.args.seed
+        else:
+            seed = self.args.data_seed
         return LengthSampler(rows.with_format("arrow")[LENGTH].to_numpy(), together, seed)
 
     def _prepare_inputs(self, inputs):
@@ -215,7 +218,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     def counts(self, batch: Batch) -> Fields:
         """Loss component of the task, the method and the preservation -> number of terms in its sum."""
-        counts = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
+        if COUNTS in batch:
+            counts = batch[COUNTS]
+        else:
+            counts = count_components(self.task, self.method, batch)
         if self.preservation is None:
             return counts
         return counts | self.preservation.counts(batch)

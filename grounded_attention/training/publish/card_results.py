@@ -49,7 +49,9 @@ def result_table(numbers: Numbers) -> str:
             title = f"words attend to a gold region, {HEAD_NUMBERS[key]}"
             stem = HEADS
             counted = "tokens"
-            ends = summarise(numbers["validation"], beside)["interval"] if key == "best_head" and beside else None
+            ends = None
+            if key == "best_head" and beside:
+                ends = summarise(numbers["validation"], beside)["interval"]
         else:
             stem = name.removesuffix(ACCURACY)
             counted = "count"

@@ -184,7 +184,10 @@ class HubPush:
             # The model at the root; with two of the strategies also the checkpoint in a separate folder.
             files: dict[str, Path | bytes] = {**model_files(folder)}
             if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
-                place = LAST_CHECKPOINT if self.repo.strategy == HubStrategy.CHECKPOINT else folder.name
+                if self.repo.strategy == HubStrategy.CHECKPOINT:
+                    place = LAST_CHECKPOINT
+                else:
+                    place = folder.name
                 files |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in own_files(folder)}
             if self.card is not None:
                 files[CARD] = self.card(step).encode()
@@ -245,7 +248,10 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
 
 def _local_base(file: Path) -> str | None:
     """The folder that a pushed adapter names as its base model, with a warning; None for a name on the Hub."""
-    base = str(read_json(file)["base_model_name_or_path"] or "") if file.is_file() else None
+    if file.is_file():
+        base = str(read_json(file)["base_model_name_or_path"] or "")
+    else:
+        base = None
     if base is None or not is_local(base):
         return None
     print(

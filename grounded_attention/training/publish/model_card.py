@@ -143,7 +143,10 @@ def card_metadata(trained: Trained, data: PreparedData) -> ModelCardData:
 def _metadata(recipe: Recipe, name: str, data: PreparedData) -> Fields:
     hub, _ = _measured_on(recipe, data)
     parts = _parts(recipe, name)
-    method = [] if parts == ["none"] else ["attention-supervision", *(f"{part}-supervision" for part in parts)]
+    if parts == ["none"]:
+        method = []
+    else:
+        method = ["attention-supervision", *(f"{part}-supervision" for part in parts)]
     return {
         "language": "en",
         "license": recipe.card.license or ("apache-2.0" if drawn_scenes(recipe, data) else None),
@@ -239,7 +242,9 @@ def _as_given(recipe: Recipe) -> Recipe:
 
 def _title(recipe: Recipe, name: str, model_class: str) -> str:
     parts = [part.replace("_", "-") for part in _parts(recipe, name)]
-    supervised = "" if parts == ["none"] else f", {' and '.join(parts)} attention supervision"
+    supervised = ""
+    if parts != ["none"]:
+        supervised = f", {' and '.join(parts)} attention supervision"
     blind = ", from the text alone" if name == TEXT_ONLY else ""
     return f"{model_class}: {TASKS[recipe.task].title}{supervised}{blind}"
 
@@ -277,7 +282,9 @@ def _data_text(recipe: Recipe, data: PreparedData) -> str:
     name = builder_name(recipe)
     scenes = drawn_scenes(recipe, data)
     hub, commit = _measured_on(recipe, data)
-    place = "" if commit is None else f", pulled from `{hub}` at `{commit[:8]}`"
+    place = ""
+    if commit is not None:
+        place = f", pulled from `{hub}` at `{commit[:8]}`"
     if scenes is not None:
         held_out = ", combinations held out" if scenes.get("held_out") else ""
         drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']}{held_out})"
@@ -366,7 +373,10 @@ def _citations(trained: Trained, data: PreparedData) -> Iterator[str]:
         yield family.citation
     yield from _own_citations(trained)
     if drawn_scenes(trained.recipe, data) is None:
-        citation = data.pulled.record["citation"] if data.pulled else next(iter(data.splits.values())).info.citation
+        if data.pulled:
+            citation = data.pulled.record["citation"]
+        else:
+            citation = next(iter(data.splits.values())).info.citation
         if citation and citation not in _own_citations(trained):
             yield citation.strip().replace("```", "'")  # it must not end its block
 

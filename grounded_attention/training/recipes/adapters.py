@@ -34,7 +34,9 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
     check_weight_index(source)
     path = Path(source, ADAPTER_CONFIG_NAME)
     if not path.is_file():
-        remote = find_adapter_config_file(source, revision=revision) if on_hub and not Path(source).is_dir() else None
+        remote = None
+        if on_hub and not Path(source).is_dir():
+            remote = find_adapter_config_file(source, revision=revision)
         if remote is None:
             return source
         path = Path(remote)
@@ -91,7 +93,10 @@ def load_merged(source: str) -> PreTrainedModel:
     if family is None:
         raise ValueError(f"{source}: an adapter of the model type {config.model_type}, expected {', '.join(FAMILIES)}")
     head = FAMILIES[family].head_of((config.architectures or [""])[0])
-    model_class = FAMILIES[family].base_model if head is None else FAMILIES[family].heads[head]
+    if head is None:
+        model_class = FAMILIES[family].base_model
+    else:
+        model_class = FAMILIES[family].heads[head]
     with quiet_loading():
         base = model_class.from_pretrained(base_of(source, on_hub=True), config=config, ignore_mismatched_sizes=True)
     return import_peft().PeftModel.from_pretrained(base, source).merge_and_unload()

@@ -121,7 +121,9 @@ class Model(Section):
     freeze: list[str] = field(default_factory=list)
 
     def __post_init__(self):
-        own = None if self.source else self.family_config.get(self.family or DEFAULT_FAMILY)
+        own = None
+        if not self.source:
+            own = self.family_config.get(self.family or DEFAULT_FAMILY)
         if own:
             self.config = {**own, **self.config}
 
@@ -241,7 +243,10 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
         apply_override(content, override)
     start = content.pop("start", None)
     recipe = build(Recipe, content, str(path), "")
-    recipe.workers = recipe.workers if recipe.workers == 1 or shares_memory() else 1
+    if recipe.workers == 1 or shares_memory():
+        recipe.workers = recipe.workers
+    else:
+        recipe.workers = 1
     if start is not None:
         recipe.start = _build_start(recipe, content, start, str(path))
     return recipe
@@ -259,7 +264,9 @@ def _build_start(recipe: Recipe, content: Fields, start: Any, source: str) -> Re
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
     built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
     check_one_method(built, source, "start.")
-    directory = str(Path(recipe.output_dir) / "start") if recipe.output_dir else ""
+    directory = ""
+    if recipe.output_dir:
+        directory = str(Path(recipe.output_dir) / "start")
     return dataclasses.replace(
         built, model=recipe.model, seed=recipe.seed, workers=recipe.workers, output_dir=directory, resume=recipe.resume
     )
@@ -287,7 +294,10 @@ def _read_once(pipe: Path) -> str:
 def read_yaml(path: Path) -> Fields:
     """The content of a YAML file, unchanged."""
     try:
-        text = _read_once(path) if str(path).startswith(PIPES) else read_text(path, MAX_CONFIG_BYTES)
+        if str(path).startswith(PIPES):
+            text = _read_once(path)
+        else:
+            text = read_text(path, MAX_CONFIG_BYTES)
         content = copy.deepcopy(_parse(text, path)) or {}
     except OSError as error:
         close = difflib.get_close_matches(path.stem, recipe_summaries(), n=1, cutoff=0.6)

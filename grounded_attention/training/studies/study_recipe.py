@@ -161,11 +161,17 @@ def _read_sections(path: Path, overrides: Sequence[str]) -> Sections:
         check_names(row["against"], sections.known_rows, f"known_rows.{name}.against.", place)
         check_names([row["start"]], [*sections.starts, ORIGINAL], f"known_rows.{name}.start=", place)
         sections.known_rows[name] = row
-    wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
+    if sections.rows == "all":
+        wanted = list(sections.known_rows)
+    else:
+        wanted = sections.rows
     check_names(wanted, sections.known_rows, "rows.", place)
     sections.rows = [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
     seeds = sections.seeds
-    sections.seeds = list(range(1, seeds + 1)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if isinstance(seeds, int):
+        sections.seeds = list(range(1, seeds + 1))
+    else:
+        sections.seeds = list(dict.fromkeys(seeds))
     sections.workers = sections.workers if shares_memory() else 1
     return sections
 
@@ -209,7 +215,10 @@ def _downstream(sections: Sections, source: str) -> dict[str, Recipe]:
     for name, section in sections.downstream.items():
         content = _content(section, sections)
         for size in section.get("sizes", ()):
-            limited = content if size is None else overlay(content, {"data": {"limit": {"train": size}}})
+            if size is None:
+                limited = content
+            else:
+                limited = overlay(content, {"data": {"limit": {"train": size}}})
             recipes[f"{name}@{size or 'all'}"] = _recipe(limited, source, f"downstream.{name}.")
         if "sizes" not in section:
             recipes[name] = _recipe(content, source, f"downstream.{name}.")

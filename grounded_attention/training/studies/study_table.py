@@ -129,7 +129,10 @@ def _describe(column: Column, runs: Mapping[str, Mapping[int, Items]], cells: Se
             if "image_id" in items:
                 described |= {"items": len(items["score"]), "images": len(set(items["image_id"]))}
     numbers = _numbers(cells[0].checkpoint, column.split) if cells else {}
-    stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
+    if column.score in CHOSEN:
+        stem = GROUNDING
+    else:
+        stem = column.score.removesuffix("accuracy")
     for kind in BASELINES:
         value = numbers.get(on_track(column.track, stem + kind))
         if isinstance(value, float):
@@ -154,7 +157,10 @@ def study_table(results: Columns) -> str:
     for row, column, other, difference in differences:
         low = _points(difference["low"])
         high = _points(difference["high"])
-        ends = f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
+        if difference["interval"]:
+            ends = f"[{low}, {high}]"
+        else:
+            ends = f"({low} to {high})"
         texts.setdefault(f"{row} − {other}", {})[column] = (
             f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
         )
