@@ -2,7 +2,6 @@
 """Checkpoints: only complete ones are resumed from."""
 
 import errno
-import json
 import os
 import shutil
 from fnmatch import fnmatch
@@ -11,13 +10,14 @@ import pytest
 
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, rotate, seal
 from grounded_attention.training.publish.hub import LEFT_OUT
+from tests.training.runs import read_json
 
 
 def checkpoint(run, step, sealed=True):
     directory = run / f"checkpoint-{step}"
     (directory / "shards").mkdir(parents=True)
     (directory / "model.safetensors").write_bytes(b"weights" * step)
-    (directory / "shards" / "0").write_bytes(b"optimizer")
+    (directory / "shards/0").write_bytes(b"optimizer")
     if sealed:
         seal(directory)
     return directory
@@ -46,7 +46,7 @@ def test_the_card_may_change(tmp_path):
     directory = checkpoint(tmp_path, 2, sealed=False)
     (directory / "README.md").write_text("before")
     seal(directory)
-    assert "README.md" not in json.loads((directory / MANIFEST).read_text())
+    assert "README.md" not in read_json(directory / MANIFEST)
     (directory / "README.md").write_text("after")
     assert is_complete(directory)
 
@@ -107,4 +107,4 @@ def test_torn_weights_of_a_killed_process_are_neither_sealed_nor_pushed(tmp_path
     seal(directory)
     assert is_complete(directory)
     assert not list(directory.rglob(".tmp*"))
-    assert set(json.loads((directory / MANIFEST).read_text())) == {"model.safetensors", "shards/0"}
+    assert set(read_json(directory / MANIFEST)) == {"model.safetensors", "shards/0"}

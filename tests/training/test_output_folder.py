@@ -12,6 +12,7 @@ from grounded_attention.training.experiments.output import check_output, identit
 from grounded_attention.training.experiments.report import _to_show
 from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
 from grounded_attention.utils.safe_paths import path_below
+from tests.training.runs import read_json
 
 WRITTEN = ("results.json", "table.md", "loss_curves.png", "none/model.safetensors", "start/config.json", "log.txt")
 
@@ -32,7 +33,7 @@ def earlier(tmp_path, recipe):
         path = tmp_path / "run" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
-    (tmp_path / "run" / "recipe.json").write_text(json.dumps(identity(recipe)))
+    (tmp_path / "run/recipe.json").write_text(json.dumps(identity(recipe)))
     return tmp_path / "run"
 
 
@@ -41,7 +42,7 @@ def test_overwrite_deletes_an_earlier_run(earlier, recipe):
     check_output(recipe)
     open_output(recipe)
     assert list(files_below(earlier)) == ["recipe.json"]
-    assert json.loads((earlier / "recipe.json").read_text())["seed"] == 3
+    assert read_json(earlier / "recipe.json")["seed"] == 3
 
 
 @pytest.mark.parametrize("other", ["thesis.tex", "photos/dog.jpg", "none.txt"])
@@ -56,7 +57,7 @@ def test_overwrite_leaves_what_is_beside_a_run(earlier, recipe, other):
 def test_overwrite_refuses_a_folder_that_no_run_wrote(tmp_path, recipe, content):
     folder = tmp_path / "run"
     (folder / "none").mkdir(parents=True)
-    (folder / "none" / "thesis.tex").write_text("years of work")
+    (folder / "none/thesis.tex").write_text("years of work")
     if content is not None:  # somebody else's recipe.json
         (folder / "recipe.json").write_text(content)
     before = files_below(folder)
@@ -70,7 +71,7 @@ def test_a_recipe_json_cannot_name_files_elsewhere(tmp_path, recipe):
     (tmp_path / "precious").mkdir()
     (tmp_path / "run").mkdir()
     content = {**identity(recipe), "methods": ["../precious", str(tmp_path / "precious")]}
-    (tmp_path / "run" / "recipe.json").write_text(json.dumps(content))
+    (tmp_path / "run/recipe.json").write_text(json.dumps(content))
     open_output(replace(recipe, overwrite=True))
     assert (tmp_path / "precious").is_dir()
 
@@ -94,7 +95,7 @@ def test_a_link_in_the_output_folder_is_refused(tmp_path, earlier, recipe, resum
 
 def test_links_that_lead_nowhere_else_or_are_not_written_may_stay(tmp_path, earlier, recipe):
     (earlier / "latest").symlink_to("none")
-    (earlier / "none" / "same.json").symlink_to(earlier / "none" / "config.json")
+    (earlier / "none/same.json").symlink_to(earlier / "none/config.json")
     (earlier / "notes").symlink_to(tmp_path)
     check_output(replace(recipe, resume=True))
 

@@ -3,14 +3,14 @@
 
 import pytest
 
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_a_run_has_a_bar_with_its_losses_and_disable_tqdm_takes_it_away(tmp_path, monkeypatch, capsys, quiet):
+def test_a_run_has_a_bar_with_its_losses_and_disable_tqdm_takes_it_away(tmp_path, capsys, quiet, run_recipe):
     recipe = tiny_recipe(tiny_scenes(tmp_path / "scenes"), tmp_path / "run", methods=["none"])
     recipe["training"] |= {"disable_tqdm": quiet, "max_steps": 2}
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    run_recipe(recipe)
     printed = capsys.readouterr()
     bars = [bar for bar in printed.err.split("\r") if "it/s" in bar or "s/it" in bar]
     assert "it/s" not in printed.out

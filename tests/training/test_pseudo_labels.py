@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pseudo-labels from the command to a training batch: join, recipe, statistics, contact sheet; the Hub."""
 
+import contextlib
+import io
 import json
 import shutil
-from pathlib import Path
 
 import datasets
 import numpy as np
@@ -16,7 +17,7 @@ from grounded_attention.commands.pseudo_ground import main
 from grounded_attention.commands.push_tables import push_labels
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.labelling.labels import PseudoLabels
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.tasks import Task
@@ -25,17 +26,20 @@ from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.joins import join_labels
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from tests.helpers.own_rows import python
 from tests.helpers.stub_grounder import contents
 from tests.helpers.tiny_detectors import save_detector
-from tests.helpers.tiny_scenes import run_train, tiny_recipe
-from tests.helpers.warm_python import run_python
+from tests.helpers.tiny_scenes import tiny_recipe
+from tests.training.runs import assert_words, read_json
 
-ROOT = Path(__file__).parents[2]
+WRONG = ["--boxes-per-phrase", 9, "--wrong", 0.3]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield
 
 
 def label(scenes, output, *arguments, grounder="scenes", phrases="given"):
@@ -44,64 +48,90 @@ def label(scenes, output, *arguments, grounder="scenes", phrases="given"):
     return main([*map(str, [*chosen, *places, *arguments])])
 
 
+@pytest.fixture(scope="module")
+def whole_labels(scenes, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "labels"
+    assert label(scenes, folder, "--boxes-per-phrase", 9) == 0
+    return folder
+
+
 @pytest.fixture
-def labels(scenes, tmp_path):
-    assert label(scenes, tmp_path / "labels", "--boxes-per-phrase", 9) == 0
-    return tmp_path / "labels"
+def labels(whole_labels, tmp_path):
+    """A copy of right labels of all captions, which a test may change."""
+    return shutil.copytree(whole_labels, tmp_path / "labels")
 
 
 def gold_of(scenes, tmp_path):
-    """Caption id -> (text, {span: boxes}) of the phrases with boxes, from the builder."""
-    builder = BUILDERS["flickr30k_entities"](data_dir=str(scenes), cache_dir=str(tmp_path / "built"))
-    builder.download_and_prepare()
+    """Caption id -> (text, {span: boxes}, image) of the phrases with boxes, from the builder."""
     found = {}
-    for split in builder.as_dataset().values():
+    for split in build(scenes, tmp_path).values():
         for row in split:
-            for number, (text, caption_id) in enumerate(zip(row["captions"], row["caption_ids"], strict=True)):
-                own = [p for p in row["phrases"] if p["sentence"] == number and p["boxes"]]
-                spans = {(p["start"], p["end"]): p["boxes"] for p in own}
-                found[caption_id] = (text, spans, row["image_id"])
+            for number, caption_id in enumerate(row["caption_ids"]):
+                spans = {}
+                for phrase in row["phrases"]:
+                    if phrase["sentence"] == number and phrase["boxes"]:
+                        spans[phrase["start"], phrase["end"]] = phrase["boxes"]
+                found[caption_id] = (row["captions"][number], spans, row["image_id"])
     return found
 
 
-def iou(a, b):
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
-    return width * height / (sum(areas) - width * height)
+def build(scenes, tmp_path):
+    builder = BUILDERS["flickr30k_entities"](data_dir=str(scenes), cache_dir=str(tmp_path / "built"))
+    builder.download_and_prepare()
+    return builder.as_dataset()
 
 
-def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
-    output = tmp_path / "labels"
-    options = ["--boxes-per-phrase", 9, "--regions", scenes / "regions", "--wrong", 0.3]
-    assert label(scenes, output, *options, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    table = PseudoLabels(output).rows
+def is_near(region, boxes):
+    """Whether the region has half of its union with one of the boxes in common."""
+    for box in boxes:
+        width = min(region[2], box[2]) - max(region[0], box[0])
+        height = min(region[3], box[3]) - max(region[1], box[1])
+        if width > 0 and height > 0:
+            common = width * height
+            areas = (region[2] - region[0]) * (region[3] - region[1]) + (box[2] - box[0]) * (box[3] - box[1])
+            if common >= 0.5 * (areas - common):
+                return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def wrong_labels(scenes, tmp_path_factory):
+    """Labels of which three in ten are wrong, and what the command prints of them."""
+    output = tmp_path_factory.mktemp("wrong") / "labels"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert label(scenes, output, *WRONG, "--regions", scenes / "regions", "--json") == 0
+    return output, json.loads(printed.getvalue())
+
+
+def test_the_command_counts_what_it_labels(scenes, wrong_labels, tmp_path):
+    output, printed = wrong_labels
     gold = gold_of(scenes, tmp_path)
     regions = RegionTable.open(scenes / "regions")
-    wrong = matched = matches = phrases = 0
-    for row in table:
+    phrases = wrong = matched = matches = 0
+    for row in PseudoLabels(output).rows:
         text, spans, image = gold[row["caption_id"]]
         assert image == row["image_id"]
-        assert {(p["start"], p["end"]) for p in row["phrases"]} == set(spans)
+        assert len(row["phrases"]) == len(spans)
         for phrase in row["phrases"]:
-            phrases += 1
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
-            right = spans[phrase["start"], phrase["end"]]
-            equal = len(phrase["boxes"]) == len(right)
-            wrong += not (equal and np.allclose(sorted(phrase["boxes"]), sorted(right), atol=1e-5))
-            near = [
-                any(iou(region, box) >= 0.5 for box in phrase["boxes"]) for region in regions[row["image_id"]].boxes
-            ]
-            matched = matched + any(near)
-            matches = matches + sum(near)
+            boxes = sorted(phrase["boxes"])
+            right = sorted(spans[phrase["start"], phrase["end"]])
+            near = [is_near(region, phrase["boxes"]) for region in regions[image].boxes]
+            phrases += 1
+            wrong += len(boxes) != len(right) or not np.allclose(boxes, right, atol=1e-5)
+            matched += any(near)
+            matches += sum(near)
     assert printed["phrases"] == phrases
     assert 0.15 < wrong / phrases < 0.45
     counts = {"iou": 0.5, "phrases": phrases, "matched": matched, "regions": matches, "captions_without_regions": 0}
     assert printed["matches"] == counts
     assert sum(printed["scores"]) == printed["boxes"]
+
+
+def test_the_sheet_shows_twelve_rows(wrong_labels):
+    output, _ = wrong_labels
+    table = PseudoLabels(output).rows
     sheet = (output / "contact_sheet.html").read_text(encoding="utf-8")
     assert sheet.count('<article class="card">') == 12
     places = np.unique(np.linspace(0, len(table) - 1, 12).round().astype(int))
@@ -110,12 +140,17 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
         for number, phrase in enumerate(row["phrases"], 1):
             scores = ", ".join(f"{score:.2f}" for score in phrase["scores"]) or "no box"
             assert f"{number} {phrase['text']}: {scores}</figcaption>" in sheet
-    shown = list(grounded_rows(str(output / "pseudo_labels.parquet"), images=str(scenes / "flickr30k-images")))
-    labelled = [[(p["text"], p["boxes"], p["scores"]) for p in row["phrases"]] for row in table]
-    assert [[(p["text"], p["boxes"], p["scores"]) for p in row["phrases"]] for row in shown] == labelled
+
+
+def test_labels_are_rows_and_the_same_command_writes_them_again(scenes, wrong_labels, capsys):
+    output, printed = wrong_labels
+    rows = grounded_rows(str(output / "pseudo_labels.parquet"), images=str(scenes / "flickr30k-images"))
+    for row, labelled in zip(rows, PseudoLabels(output).rows, strict=True):
+        for name in ("text", "boxes", "scores"):
+            assert [phrase[name] for phrase in row["phrases"]] == [phrase[name] for phrase in labelled["phrases"]]
     before = contents(output)
-    assert label(scenes, output, *options) == 0
-    assert f"{phrases:,} phrases" in capsys.readouterr().out
+    assert label(scenes, output, *WRONG, "--regions", scenes / "regions") == 0
+    assert f"{printed['phrases']:,} phrases" in capsys.readouterr().out
     assert contents(output) == before
 
 
@@ -153,16 +188,18 @@ def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ")
     assert problem in error
-    assert not (tmp_path / "out" / "pseudo_labels.json").exists()
+    assert not (tmp_path / "out/pseudo_labels.json").exists()
 
 
 # The join
 
 
 def rows_for(scenes, tmp_path):
-    builder = BUILDERS["flickr30k_entities"](data_dir=str(scenes), cache_dir=str(tmp_path / "built"))
-    builder.download_and_prepare()
-    return to_rows(builder.as_dataset()["train"])
+    return to_rows(build(scenes, tmp_path)["train"])
+
+
+def labels_by_caption(labels):
+    return {row["caption_id"]: row["phrases"] for row in PseudoLabels(labels).rows}
 
 
 def test_regions_of_joined_phrases_by_hand(scenes, labels, tmp_path):
@@ -170,86 +207,85 @@ def test_regions_of_joined_phrases_by_hand(scenes, labels, tmp_path):
     regions = RegionTable.open(scenes / "regions")
     records = [regions[row["image_id"]] for row in rows]
     joined = join_labels({"train": rows}, ["train"], PseudoLabels(labels))["train"]
-    assert all({"text", "start", "end", "boxes", "scores"} == set(p) for row in joined for p in row["phrases"])
     words = sorted({word for row in rows for word in row["text"].lower().split()})
-    tokenizer = tiny_tokenizer(words)
-    processor = VLBertProcessor(tokenizer, region_feature_size=regions.feature_size)
-    batch = processor(
-        text=[row["text"] for row in rows],
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(vocabulary)})
+    batch = VLBertProcessor(tokenizer, region_feature_size=regions.feature_size)(
+        text=rows["text"][:],
         phrases=joined["phrases"][:],
         region_boxes=[record.boxes for record in records],
         region_features=[record.features.astype("float32") for record in records],
     )
     several = 0
-    for place, (row, record) in enumerate(zip(joined, records, strict=True)):
+    for place, record in enumerate(records):
         columns = batch["region_candidate_mask"][place].nonzero()[:, 0].tolist()
-        for number, phrase in enumerate(row["phrases"]):
-            wanted = [any(iou(box, gold) >= 0.5 for gold in phrase["boxes"]) for box in record.boxes]
-            assert batch["phrase_regions"][place, number, columns].bool().tolist() == wanted
-            several += sum(wanted) > 1
+        for number, phrase in enumerate(joined[place]["phrases"]):
+            assert phrase.keys() == {"text", "start", "end", "boxes", "scores"}
+            expected = [is_near(region, phrase["boxes"]) for region in record.boxes]
+            assert batch["phrase_regions"][place, number, columns].bool().tolist() == expected
+            several += sum(expected) > 1
     assert several, "no phrase has two proposals"
 
 
-def tiny_tokenizer(words):
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    return BertTokenizer(vocab={word: index for index, word in enumerate(vocabulary)})
-
-
 def test_a_training_row_gets_pseudo_labels_and_an_evaluation_keeps_gold(scenes, labels, tmp_path):
-    table = PseudoLabels(labels)
     rows = rows_for(scenes, tmp_path).select([3, 0])
     gold = rows.add_column("phrases", [[{"text": "gold", "entity": "1"}]] * 2)
-    labelled = {row["caption_id"]: row["phrases"] for row in table.rows}
-    wanted = [labelled[caption] for caption in rows["caption_id"]]
-    joined = join_labels({"train": gold, "test": gold, "validation": rows}, ["train"], table)
-    assert joined["train"]["phrases"][:] == wanted == joined["validation"]["phrases"][:] != gold["phrases"][:]
+    labelled = labels_by_caption(labels)
+    expected = [labelled[caption] for caption in rows["caption_id"]]
+    joined = join_labels({"train": gold, "test": gold, "validation": rows}, ["train"], PseudoLabels(labels))
+    assert joined["train"]["phrases"][:] == expected
+    assert joined["validation"]["phrases"][:] == expected
     assert joined["test"] is gold
     assert joined["train"].remove_columns("phrases").to_list() == rows.to_list()
 
 
-def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path):
-    table = PseudoLabels(labels)
+@pytest.mark.parametrize(("column", "value"), [("text", "Another text"), ("image_id", "x")])
+def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path, column, value):
+    row = rows_for(scenes, tmp_path).select([0]).remove_columns(column).add_column(column, [value])
+    with pytest.raises(DataError, match=rf"caption \S+: the labels are those of another .* expected '{value}'"):
+        join_labels({"train": row}, ["train"], PseudoLabels(labels))
+
+
+def test_a_picture_without_a_size_has_that_of_its_labels(scenes, labels, tmp_path):
+    """The collator compares it."""
     rows = rows_for(scenes, tmp_path).select([0])
-    for column, found in (("text", "Another text"), ("image_id", "x")):
-        changed = rows.remove_columns(column).add_column(column, [found])
-        with pytest.raises(DataError, match=rf"caption \S+: the labels are those of another .* expected '{found}'"):
-            join_labels({"train": changed}, ["train"], table)
-    # The size of a picture that the rows do not know comes with its labels, and the collator compares it.
     unknown = rows.remove_columns(["width", "height"])
-    assert join_labels({"train": unknown}, ["train"], table)["train"]["width"][:] == rows["width"][:]
+    assert join_labels({"train": unknown}, ["train"], PseudoLabels(labels))["train"]["width"][:] == rows["width"][:]
 
 
 # The recipe
 
 
-def recipe_of(scenes, tmp_path, labels, *overrides):
-    content = tiny_recipe(scenes, tmp_path / "run", methods=["direct"], task="pretraining")
+def content_of(scenes, tmp_path, labels):
+    content = tiny_recipe(scenes, tmp_path / "run", task="pretraining", options={"background": False})
     content["data"] |= {"builder": "flickr30k_entities", "pseudo_labels": str(labels)}
-    content["options"] = {"background": False}
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return content
+
+
+def recipe_of(scenes, tmp_path, labels, *overrides):
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content_of(scenes, tmp_path, labels)))
     return load_recipe(tmp_path / "recipe.yaml", overrides)
 
 
 def test_a_recipe_opens_the_labels_and_the_collator_joins_them(scenes, labels, tmp_path):
-    recipe = recipe_of(scenes, tmp_path, labels)
-    data = prepare_data(recipe)
-    seen = []
+    data = prepare_data(recipe_of(scenes, tmp_path, labels))
+    collated = []
 
-    class Seen(Task):
+    class Collated(Task):
         losses = ()
 
         def collate(self, examples, processor):
-            seen.extend(examples.rows)
+            collated.extend(examples.rows)
             return {}
 
         metrics = judge = None
 
     train = data.splits["train"]
-    collator = Collator(Seen(), None, data.regions, split=train)
-    rows = [train[0], train[1]]
-    collator(rows)
-    labelled = {row["caption_id"]: row["phrases"] for row in PseudoLabels(labels).rows}
-    assert [row["phrases"] for row in seen] == [labelled[row["caption_id"]] for row in rows]
+    Collator(Collated(), None, data.regions, split=train)([train[0], train[1]])
+    labelled = labels_by_caption(labels)
+    assert len(collated) == 2
+    for row in collated:
+        assert row["phrases"] == labelled[row["caption_id"]]
 
 
 def test_limited_rows_follow_the_seed_or_are_the_same_for_every_seed(scenes, labels, tmp_path):
@@ -264,26 +300,26 @@ def test_limited_rows_follow_the_seed_or_are_the_same_for_every_seed(scenes, lab
     assert drawn("seed=1", "data.limit_seed=0") == drawn("seed=2", "data.limit_seed=0") != drawn("seed=1")
 
 
-def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, tmp_path, monkeypatch, capsys):
-    recipe_of(scenes, tmp_path, labels)
-    content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
-    assert run_train(monkeypatch, tmp_path, content) == 0
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["data"]["pseudo_labels"] == str(labels)
+def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, tmp_path, capsys, run_recipe):
+    run_recipe(content_of(scenes, tmp_path, labels))
+    assert read_json(tmp_path / "run/recipe.json")["data"]["pseudo_labels"] == str(labels)
     # Self-training: the trained model labels the captions again.
+    model = tmp_path / "run/direct"
     capsys.readouterr()
-    regions = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
-    assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "direct") == 0
+    options = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
+    assert label(scenes, tmp_path / "own", *options, grounder=model) == 0
     assert "100.0%) at IoU >= 0.5" in capsys.readouterr().out  # its boxes are regions
     own = PseudoLabels(tmp_path / "own")
-    boxes = RegionTable.open(scenes / "regions")
+    regions = RegionTable.open(scenes / "regions")
     assert own.info["provenance"]["grounder"]["kind"] == "attention"
     for row in own.rows:
+        boxes = regions[row["image_id"]].boxes
         for phrase in row["phrases"]:
             assert 1 <= len(phrase["boxes"]) <= 3
             assert phrase["scores"] == sorted(phrase["scores"], reverse=True)
             for box in phrase["boxes"]:
-                assert np.abs(boxes[row["image_id"]].boxes - box).max(axis=1).min() < 2e-3
-    assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "direct") == 2
+                assert np.abs(boxes - box).max(axis=1).min() < 2e-3
+    assert label(scenes, tmp_path / "none", grounder=model) == 2
     assert "a checkpoint of this project needs --regions" in capsys.readouterr().err
 
 
@@ -294,13 +330,12 @@ def test_captions_that_were_never_labelled_stop_before_training(scenes, tmp_path
         prepare_data(recipe)
 
 
-def test_labels_whose_provenance_has_no_licence_are_not_pushed(labels):
+@pytest.mark.parametrize("provenance", [{}, {"captions": 5}, {"captions": {"licence": {"identifier": "mit"}}}])
+def test_labels_whose_provenance_has_no_licence_are_not_pushed(labels, provenance):
     path = labels / "pseudo_labels.json"
-    content = json.loads(path.read_text())
-    for provenance in ({}, {"captions": 5}, {"captions": {"licence": {"identifier": "mit"}}}):
-        path.write_text(json.dumps({**content, "provenance": provenance}))
-        with pytest.raises(DataError, match=r"pseudo_labels\.json: the provenance does not have the licence"):
-            push_labels(labels, "me/labels")
+    path.write_text(json.dumps(read_json(path) | {"provenance": provenance}))
+    with pytest.raises(DataError, match=r"pseudo_labels\.json: the provenance does not have the licence"):
+        push_labels(labels, "me/labels")
 
 
 def test_labels_that_cannot_be_opened(scenes, labels, tmp_path):
@@ -328,67 +363,53 @@ assert list(rows) == list(local.rows)
 print("equal", len(rows))
 """
 PUSH = "import sys; from grounded_attention.commands.push import main; sys.exit(main(sys.argv[1:]))"
-OPEN = """
-import sys
-from grounded_attention.labelling.labels import PseudoLabels
-try:
-    PseudoLabels.open(sys.argv[1])
-except ValueError as error:
-    print("error:", error)
-"""
+OPEN = "import sys; from grounded_attention.labelling.labels import PseudoLabels; PseudoLabels.open(sys.argv[1])"
 
 
-def python(hub, home, code, *arguments):
-    environment = {**hub.environment(home), "PYTHONPATH": str(ROOT)}
-    return run_python(code, arguments, cwd=ROOT, env=environment)
+@pytest.fixture
+def push(loopback_hub, tmp_path):
+    """What `push` prints for a folder, and the words of its error."""
+
+    def push(*arguments, error=None):
+        done = python(loopback_hub, tmp_path / "home", PUSH, *arguments)
+        assert done.returncode == (2 if error else 0), done.stderr[-2000:]
+        assert (error or "") in done.stderr
+        return done.stdout
+
+    return push
 
 
-def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, tmp_path):
-    done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/labels", "--json")
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, push, tmp_path):
+    pushed = json.loads(push(labels, "org/labels", "--json"))
     commits = loopback_hub.commits("org/labels", kind="datasets")
-    assert json.loads(done.stdout)["commit_url"].endswith(commits[0]["id"])
+    assert pushed["commit_url"].endswith(commits[0]["id"])
     card = loopback_hub.read("org/labels", "README.md", kind="datasets").decode()
-    assert "license: cc0-1.0" in card
-    assert "phrases with a box" in card
-    assert '"wrong": 0.0' in card
+    assert_words(card, 'license: cc0-1.0 ... phrases with a box ... "wrong": 0.0')
     done = python(loopback_hub, tmp_path / "other", READ_BACK, "org/labels", labels)
-    assert done.returncode == 0 and done.stdout.startswith("equal"), done.stderr[-2000:]
-    # A file that is damaged is neither pushed nor pulled.
-    damaged = tmp_path / "damaged"
-    shutil.copytree(labels, damaged)
-    shard = damaged / "pseudo_labels.parquet"
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("equal")
+
+
+def test_a_damaged_file_is_neither_opened_nor_pushed(labels, push):
+    shard = labels / "pseudo_labels.parquet"
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(bytes(content))
     with pytest.raises(DataError, match=r"pseudo_labels\.parquet"):
-        PseudoLabels(damaged).verify()
-    done = python(loopback_hub, tmp_path / "home", PUSH, damaged, "org/other")
-    assert done.returncode == 2 and "pseudo_labels.parquet" in done.stderr, done.stderr[-2000:]
+        PseudoLabels(labels).verify()
+    push(labels, "org/other", error="pseudo_labels.parquet")
 
 
-def test_what_is_not_pushed_or_pulled(labels, loopback_hub, tmp_path, scenes):
-    manifest = json.loads((labels / "pseudo_labels.json").read_text())
+def test_labels_of_captions_with_an_unknown_licence_need_a_permission(labels, push):
+    manifest = read_json(labels / "pseudo_labels.json")
     manifest["provenance"]["captions"]["licence"] |= {"identifier": "unknown", "redistribution": "unclear"}
-    other = tmp_path / "unclear"
-    shutil.copytree(labels, other)
-    (other / "pseudo_labels.json").write_text(json.dumps(manifest))
-    done = python(loopback_hub, tmp_path / "home", PUSH, other, "org/labels")
-    assert done.returncode == 2
-    assert "does not clearly allow redistribution" in done.stderr
-    done = python(loopback_hub, tmp_path / "home", PUSH, other, "org/labels", "--permission", "mine")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with RegionTableWriter(tmp_path / "regions", {}) as writer:
-        writer.write(next(_records(scenes)))
-    done = python(loopback_hub, tmp_path / "home", PUSH, tmp_path / "regions", "org/regions", "--licence", "mit")
-    assert done.returncode == 0, done.stderr[-2000:]
-    done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/regions")
-    assert done.returncode == 2
-    assert "the repository contains other files" in done.stderr
+    (labels / "pseudo_labels.json").write_text(json.dumps(manifest))
+    push(labels, "org/labels", error="does not clearly allow redistribution")
+    push(labels, "org/labels", "--permission", "mine")
+
+
+def test_a_repository_with_other_files_has_no_labels(labels, loopback_hub, push, tmp_path, scenes):
+    push(scenes / "regions", "org/regions")
+    push(labels, "org/regions", error="the repository contains other files")
     done = python(loopback_hub, tmp_path / "home", OPEN, "hub://org/regions")
-    assert "error: org/regions: no pseudo-labels in this repository" in done.stdout, done.stderr[-2000:]
-
-
-def _records(scenes):
-    table = RegionTable.open(scenes / "regions")
-    return (table[image_id] for image_id in table)
+    assert "org/regions: no pseudo-labels in this repository" in done.stderr

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig
 from PIL import Image
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
@@ -19,16 +20,26 @@ from tests.helpers.tiny_vlm_processors import make_processor
 FIXED = {
     "max_steps": 2,
     "learning_rate": 0.01,
+    "per_device_train_batch_size": 4,
+    "lr_scheduler_type": "constant",
     "logging_steps": 1,
     "report_to": "none",
     "use_cpu": True,
     "bf16": False,
+    "disable_tqdm": True,
+    "save_strategy": "no",
+    "remove_unused_columns": False,
+    "gradient_checkpointing": False,
+    "seed": 3,
 }
-FIXED |= {"disable_tqdm": True, "save_strategy": "no", "remove_unused_columns": False, "gradient_checkpointing": False}
-FIXED |= {"bf16": False, "per_device_train_batch_size": 4, "lr_scheduler_type": "constant", "seed": 3}
 OWN = {"grpo": {"num_generations": 4, "max_completion_length": 5}, "dpo": {"max_length": None}}
-ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+CONFIGS = {"grpo": GRPOConfig, "dpo": DPOConfig}
+TRAINERS = {"grpo": GRPOTrainer, "dpo": DPOTrainer}
+GROUNDED = {"grpo": GroundedGRPOTrainer, "dpo": GroundedDPOTrainer}
 TRAINER = ("attention_weight", "reward_above", "teacher", "peft_config")
+PROMPT = [{"role": "user", "content": "what is this ?"}]
+CHOSEN = [{"role": "assistant", "content": "a small cat ."}]
+REJECTED = [{"role": "assistant", "content": "two red balls near a dog"}]
 TERMS = {
     "ease": ("grpo", lambda: get_method("kl_attention", rows="words", target="mixture", spread=0.25, background=0.1)),
     "ral": ("grpo", EarlierAttention),
@@ -42,17 +53,13 @@ TERMS = {
 
 def rows():
     generator = np.random.default_rng(0)
-    said = {"prompt": "what is this ?", "chosen": "a small cat .", "rejected": "two red balls near a dog"}
-    return Dataset.from_list(
-        [
-            {
-                "images": [Image.fromarray(generator.integers(0, 255, (40, 30 + 9 * i, 3), dtype=np.uint8))],
-                **{key: [{"role": ROLES[key], "content": text}] for key, text in said.items()},
-                "phrases": [{"text": "cat", "boxes": [[0.1 * i, 0.1, 0.6, 0.7]]}],
-            }
-            for i in range(4)
-        ]
-    )
+    made = []
+    for number in range(4):
+        pixels = generator.integers(0, 255, (40, 30 + 9 * number, 3), dtype=np.uint8)
+        phrase = {"text": "cat", "boxes": [[0.1 * number, 0.1, 0.6, 0.7]]}
+        texts = {"prompt": PROMPT, "chosen": CHOSEN, "rejected": REJECTED}
+        made.append({"images": [Image.fromarray(pixels)], "phrases": [phrase], **texts})
+    return Dataset.from_list(made)
 
 
 def reward(completion_ids, **_):
@@ -60,20 +67,23 @@ def reward(completion_ids, **_):
 
 
 def make_trainer(kind, folder, method=None, family="llava", data=None, rewards=reward, **given):
+    """A Trainer of TRL's, or with a method its supervised one; each begins with the same random numbers."""
+    torch.manual_seed(0)
     processor = make_processor(family)
     model = make_model(family, processor.tokenizer)
     model.save_pretrained(folder / "start")
     model.name_or_path = model.config._name_or_path = str(folder / "start")  # DPO loads its reference
     options = {key: given.pop(key) for key in TRAINER if key in given}
+    trainer = TRAINERS[kind]
     if method is not None:
+        trainer = GROUNDED[kind]
         options["method"] = method
-    config = {"grpo": GRPOConfig, "dpo": DPOConfig}[kind](str(folder), **{**FIXED, **OWN[kind], **given})
     data = data or rows()
-    shared = {"args": config, "train_dataset": data, "processing_class": processor, **options}
     if kind == "grpo":
-        shared["train_dataset"] = data.remove_columns(["chosen", "rejected"])
-        return (GRPOTrainer if method is None else GroundedGRPOTrainer)(model, [rewards], **shared)
-    return (DPOTrainer if method is None else GroundedDPOTrainer)(model, **shared)
+        data = data.remove_columns(["chosen", "rejected"])
+        options["reward_funcs"] = [rewards]
+    config = CONFIGS[kind](str(folder), **{**FIXED, **OWN[kind], **given})
+    return trainer(model, args=config, train_dataset=data, processing_class=processor, **options)
 
 
 def make_teacher():
@@ -87,50 +97,53 @@ def logs(trainer, *names):
 
 
 def options_of(term):
-    extra = {"teacher": make_teacher()} if "distillation" in term else {}
-    return extra | ({"num_iterations": 2, "max_steps": 4} if "ral" in term else {})
+    options = {"teacher": make_teacher()} if "distillation" in term else {}
+    if "ral" in term:
+        options |= {"num_iterations": 2, "max_steps": 4}
+    return options
+
+
+def trained(trainer):
+    """Its losses, the passes of the model, and its weights."""
+    passes = []
+    trainer.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    trainer.train()
+    return logs(trainer, "loss", "grad_norm"), len(passes), trainer.model.state_dict()
 
 
 @pytest.mark.parametrize("term", TERMS)
 def test_a_trainer_without_weight_is_that_of_trl(tmp_path, term):
     """The same losses and weights, with as many passes of the model; the term is logged all the same."""
     kind, method = TERMS[term]
-    found = []
-    for own in (None, method()):
-        extra = options_of(term)
-        if own is None:
-            extra.pop("teacher", None)
-        torch.manual_seed(0)
-        trainer = make_trainer(kind, tmp_path, own, **extra, **({} if own is None else {"attention_weight": 0.0}))
-        passes = []
-        trainer.model.register_forward_pre_hook(lambda *_, to=passes: to.append(1))
+    options = options_of(term)
+    teacher = options.pop("teacher", None)
+    losses, passes, weights = trained(make_trainer(kind, tmp_path, **options))
+    own = make_trainer(kind, tmp_path, method(), attention_weight=0.0, teacher=teacher, **options)
+    own_losses, own_passes, own_weights = trained(own)
+    assert own_passes == passes > 0
+    for found, expected in zip(own_losses, losses, strict=True):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    for key, weight in weights.items():
+        torch.testing.assert_close(own_weights[key], weight, atol=1e-5, rtol=1e-4)
+    assert len(logs(own, f"loss_{own.method.name}")) == len(losses)
+
+
+@pytest.mark.parametrize(("kind", "term", "tolerance"), [("grpo", "ease", 1e-2), ("dpo", "margin", 1e-4)])
+def test_the_term_is_added_once_however_the_step_is_accumulated(tmp_path, kind, term, tolerance):
+    def first_step(weight, batches):
+        sizes = {"per_device_train_batch_size": 4 // batches, "gradient_accumulation_steps": batches}
+        trainer = make_trainer(kind, tmp_path, TERMS[term][1](), attention_weight=weight, max_steps=1, **sizes)
         trainer.train()
-        found.append((logs(trainer, "loss", "grad_norm"), len(passes), trainer.model.state_dict()))
-    (theirs, count, weights), (ours, number, own_weights) = found
-    assert number == count > 0
-    assert ours == [pytest.approx(each, rel=1e-4, abs=1e-6) for each in theirs]
-    for key, each in weights.items():
-        torch.testing.assert_close(own_weights[key], each, atol=1e-5, rtol=1e-4)
-    assert len(logs(trainer, f"loss_{own.name}")) == len(theirs)
+        (found,) = logs(trainer, "loss", f"loss_{trainer.method.name}")
+        return found
 
-
-@pytest.mark.parametrize("kind", ["grpo", "dpo"])
-def test_the_term_is_added_once_however_the_step_is_accumulated(tmp_path, kind):
-    method = TERMS["ease" if kind == "grpo" else "margin"][1]
-    found = {}
-    for weight in (0.0, 3.0):
-        for batches in (1, 2):
-            torch.manual_seed(0)
-            sizes = {"per_device_train_batch_size": 4 // batches, "gradient_accumulation_steps": batches}
-            trainer = make_trainer(kind, tmp_path, method(), attention_weight=weight, max_steps=1, **sizes)
-            trainer.train()
-            [found[weight, batches]] = logs(trainer, "loss", f"loss_{method().name}")
-            assert found[weight, batches][1] > 0
     for batches in (1, 2):
-        (bare, term), (loss, same) = found[0.0, batches], found[3.0, batches]
-        assert same == pytest.approx(term, rel=1e-4)
-        assert loss - bare == pytest.approx(3.0 * term, rel=1e-3)
-    assert found[3.0, 1] == pytest.approx(found[3.0, 2], rel=1e-2 if kind == "grpo" else 1e-4)
+        bare, attention = first_step(0.0, batches)
+        loss, same = first_step(3.0, batches)
+        assert attention > 0
+        assert same == pytest.approx(attention, rel=1e-4)
+        assert loss - bare == pytest.approx(3.0 * attention, rel=1e-3)
+    assert [loss, same] == pytest.approx(first_step(3.0, 1), rel=tolerance)
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
@@ -147,16 +160,20 @@ def test_attention_moves_as_the_term_says(tmp_path, term, family):
 
 def test_attention_stays_near_the_earlier_one_of_good_rollouts(tmp_path):
     """After the first step of each rollout the divergence is not 0, and a weight with either sign changes it."""
-    found = {}
-    for sign, weight in ((1, 0.0), (1, 300.0), (-1, 300.0)):
-        torch.manual_seed(0)
+    more = {"num_iterations": 4, "max_steps": 4, "optim": "sgd", "learning_rate": 0.3}
+
+    def divergences(sign, weight):
         method = EarlierAttention(columns="image", sign=sign)
-        more = {"num_iterations": 4, "max_steps": 4, "attention_weight": weight, "optim": "sgd", "learning_rate": 0.3}
-        trainer = make_trainer("grpo", tmp_path, method, **more)
+        trainer = make_trainer("grpo", tmp_path, method, attention_weight=weight, **more)
         trainer.train()
-        found[sign, weight] = [sign * value for [value] in logs(trainer, "loss_earlier")]
-    assert all(abs(each[0]) < 1e-7 and abs(each[-1]) > 1e-9 for each in found.values())
-    assert found[1, 300.0][-1] < found[1, 0.0][-1] < found[-1, 300.0][-1]
+        found = [sign * value for [value] in logs(trainer, "loss_earlier")]
+        assert abs(found[0]) < 1e-7
+        assert abs(found[-1]) > 1e-9
+        return found
+
+    free = divergences(1, 0.0)
+    assert divergences(1, 300.0)[-1] < free[-1]
+    assert divergences(-1, 300.0)[-1] > free[-1]
 
 
 def test_rollouts_below_the_gate_are_not_supervised(tmp_path):
@@ -165,7 +182,6 @@ def test_rollouts_below_the_gate_are_not_supervised(tmp_path):
 
     found = []
     for gate in (None, 0.5, 2.0):
-        torch.manual_seed(0)
         method = TERMS["ease"][1]()
         trainer = make_trainer("grpo", tmp_path, method, rewards=half, max_steps=1, reward_above=gate)
         trainer.train()
@@ -174,8 +190,6 @@ def test_rollouts_below_the_gate_are_not_supervised(tmp_path):
 
 
 def test_an_adapter_and_an_evaluation(tmp_path):
-    from peft import LoraConfig
-
     config = LoraConfig(r=2, target_modules=r".*language_model.*\.(q_proj|k_proj)")
     for kind, term in (("grpo", "ease"), ("dpo", "margin")):
         trainer = make_trainer(kind, tmp_path, TERMS[term][1](), peft_config=config)
@@ -187,21 +201,32 @@ def test_an_adapter_and_an_evaluation(tmp_path):
         assert "eval_loss" in trainer.evaluate(trainer.train_dataset)
 
 
-def test_what_would_do_nothing_is_refused(tmp_path):
-    bare = rows().remove_columns("phrases")
-    for kind, method in (("grpo", get_method("direct")), ("dpo", AttentionMargin())):
-        with pytest.raises(ValueError, match="phrases"):
-            make_trainer(kind, tmp_path, method, data=bare)
-        with pytest.raises(ValueError, match="remove_unused_columns"):
-            make_trainer(kind, tmp_path, method, remove_unused_columns=True)
-    with pytest.raises(ValueError, match="num_iterations"):
-        make_trainer("grpo", tmp_path, EarlierAttention())
-    with pytest.raises(ValueError, match="GroundedDPOTrainer"):
-        make_trainer("grpo", tmp_path, AttentionMargin())
-    with pytest.raises(ValueError, match="GroundedGRPOTrainer"):
-        make_trainer("dpo", tmp_path, EarlierAttention())
-    for method, teacher in ((AttentionDistillation([(0, 0)]), None), (AttentionMargin(), make_teacher())):
-        with pytest.raises(ValueError, match="teacher"):
-            make_trainer("dpo", tmp_path, method, teacher=teacher)
-    with pytest.raises(ValueError, match="2 heads, the student 1"):
-        make_trainer("dpo", tmp_path, AttentionDistillation([(0, 0)]), teacher=make_teacher())
+@pytest.mark.parametrize(("kind", "method"), [("grpo", get_method("direct")), ("dpo", AttentionMargin())])
+def test_rows_without_phrases_or_columns_are_refused(tmp_path, kind, method):
+    with pytest.raises(ValueError, match="phrases"):
+        make_trainer(kind, tmp_path, method, data=rows().remove_columns("phrases"))
+    with pytest.raises(ValueError, match="remove_unused_columns"):
+        make_trainer(kind, tmp_path, method, remove_unused_columns=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "message"),
+    [
+        ("grpo", EarlierAttention(), "num_iterations"),
+        ("grpo", AttentionMargin(), "GroundedDPOTrainer"),
+        ("dpo", EarlierAttention(), "GroundedGRPOTrainer"),
+        ("dpo", AttentionDistillation([(0, 0)]), "teacher"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(tmp_path, kind, method, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(kind, tmp_path, method)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [(AttentionMargin(), "teacher"), (AttentionDistillation([(0, 0)]), "2 heads, the student 1")],
+)
+def test_a_teacher_that_does_not_fit_is_refused(tmp_path, method, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer("dpo", tmp_path, method, teacher=make_teacher())
