@@ -18,6 +18,7 @@ from grounded_attention.modeling import (
     VLBertForVGP,
     VLBertForVisualQuestionAnswering,
 )
+from tests.helpers.closeness import assert_close
 from tests.helpers.vl_bert_checkpoints import (
     KEY_LISTS,
     TINY,
@@ -30,7 +31,7 @@ from tests.helpers.vl_bert_checkpoints import (
     vgp_checkpoint,
     without,
 )
-from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, run_core, vgp_inputs
+from tests.helpers.vl_bert_parity import GivenVisual, check_vgp, core_inputs, run_core, vgp_inputs
 from tests.helpers.vl_bert_reference import as_checkpoint, list_shapes, list_task_shapes, load_fixture
 from tests.helpers.vl_bert_task_parity import check_choice, check_referring, check_vqa
 
@@ -76,10 +77,10 @@ def test_a_pretraining_checkpoint_gives_the_reference_logits(convert):
     _, states, pooled, _ = run_core(model.vl_bert, inputs)
     mask = inputs["text_mask"]
     logits = model.mlm_head(states[:, : mask.shape[1]])[mask]
-    torch.testing.assert_close(logits, reference["mlm_logits"][mask], **CLOSE)
-    torch.testing.assert_close(model.relationship_head(pooled), reference["relationship_logits"], **CLOSE)
+    assert_close(logits, reference["mlm_logits"][mask])
+    assert_close(model.relationship_head(pooled), reference["relationship_logits"])
     expected = state_dict["module.object_mask_visual_embedding.weight"]
-    torch.testing.assert_close(model.region_mask_embedding.weight.data, expected)
+    assert_close(model.region_mask_embedding.weight.data, expected)
 
 
 def test_a_vgp_checkpoint_gives_the_reference_outputs(convert):
@@ -118,16 +119,16 @@ def test_half_precision_and_bare_keys_are_read(convert):
     assert code == 0
     name = "vl_bert.embeddings.word_embeddings.weight"
     weights = load_file(directory / "model.safetensors")
-    torch.testing.assert_close(weights[name], bare["vlbert.word_embeddings.weight"].float())
+    assert_close(weights[name], bare["vlbert.word_embeddings.weight"].float())
 
 
 def test_phrase_pair_features_move_to_the_papers_order():
     _, state_dict = vgp_checkpoint()
     weights = VL_BERT.convert_state_dict(state_dict).weights["vgp_head.classifier.weight"]
     original = state_dict["module.phrasal_cls.1.weight"]
-    torch.testing.assert_close(weights[:, :96], original[:, :96])
-    torch.testing.assert_close(weights[:, 96:144], original[:, 144:])
-    torch.testing.assert_close(weights[:, 144:], original[:, 96:144])
+    assert_close(weights[:, :96], original[:, :96])
+    assert_close(weights[:, 96:144], original[:, 144:])
+    assert_close(weights[:, 144:], original[:, 96:144])
 
 
 def test_two_layer_and_grounding_heads_are_recognised(convert):
@@ -141,9 +142,9 @@ def test_two_layer_and_grounding_heads_are_recognised(convert):
     model = VLBertForVGP.from_pretrained(directory)
     assert (model.config.vgp_hidden_size, model.config.identification_hidden_size) == (16, None)
     dense = model.vgp_head.dense.weight.data
-    torch.testing.assert_close(dense[:, 96:144], state_dict[prefix + "1.weight"][:, 144:])
+    assert_close(dense[:, 96:144], state_dict[prefix + "1.weight"][:, 144:])
     grounding = model.grounding_head.classifier.weight.data
-    torch.testing.assert_close(grounding, state_dict["module.vg_cls.1.weight"])
+    assert_close(grounding, state_dict["module.vg_cls.1.weight"])
 
 
 TASKS = {

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.commands.convert import main
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN, explain_image_key, rename_image_key
@@ -34,8 +35,8 @@ def test_network_equals_the_reference(shared):
         torch.no_grad()
     ):  # in float64: how a machine adds up float32 moves deep feature maps by more than the tolerance
         features = model(given["images"].double(), given["boxes"], given["box_mask"]).region_features.float()
-    torch.testing.assert_close(maps[0][:, ::64], reference["body4"], rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(features, reference["obj_reps_raw"], rtol=1e-5, atol=1e-4)
+    assert_close(maps[0][:, ::64], reference["body4"], rtol=1e-5, atol=1e-4)
+    assert_close(features, reference["obj_reps_raw"], rtol=1e-5, atol=1e-4)
     assert features[1, 2].abs().max() == 0
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.commands.convert import main
 from grounded_attention.conversion.errors import CheckpointError, OverrideError
@@ -71,7 +72,7 @@ def check_close(found, expected, mask=None):
     if mask is not None:
         found = found[mask.bool()]
         expected = expected[mask.bool()]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(9, 4), (4, 9)], ids=["long text", "many regions"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
 from transformers import (
     BertConfig,
     BertModel,
@@ -87,7 +88,7 @@ def test_any_backbone_gives_features_and_comes_back(tmp_path, name):
     loaded = load_region_features(str(tmp_path / "model"))
     assert type(loaded) is BackboneRegionFeatures
     assert loaded.config.feature_size == model.config.feature_size
-    torch.testing.assert_close(loaded(**inputs).region_features, features)
+    assert_close(loaded(**inputs).region_features, features)
 
 
 def test_the_grid_of_patches_is_read_row_by_row_without_class_token(tmp_path):
@@ -99,7 +100,7 @@ def test_the_grid_of_patches_is_read_row_by_row_without_class_token(tmp_path):
     assert mine.shape == (1, 16, 2, 3)
     for row in range(2):
         for column in range(3):
-            torch.testing.assert_close(mine[0, :, row, column], tokens[1 + 3 * row + column])
+            assert_close(mine[0, :, row, column], tokens[1 + 3 * row + column])
 
 
 def test_padding_to_whole_cells_is_zeros_at_the_right_and_the_bottom(tmp_path):
@@ -107,7 +108,7 @@ def test_padding_to_whole_cells_is_zeros_at_the_right_and_the_bottom(tmp_path):
     model = load_region_features(str(tmp_path))
     canvas = torch.zeros(1, 3, 24, 32)
     canvas[..., :19, :30] = torch.randn(1, 3, 19, 30)
-    torch.testing.assert_close(model.get_feature_map(canvas[..., :19, :30]), model.get_feature_map(canvas))
+    assert_close(model.get_feature_map(canvas[..., :19, :30]), model.get_feature_map(canvas))
 
 
 def test_the_mean_over_a_box_sits_at_its_centre(tmp_path, monkeypatch):
@@ -120,7 +121,7 @@ def test_the_mean_over_a_box_sits_at_its_centre(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "get_feature_map", lambda pixel_values: places[None])
     boxes = torch.tensor([[[8.0, 8.0, 40.0, 24.0], [31.0, 17.0, 77.5, 60.0], [50.0, 50.0, 58.0, 60.0]]])
     centres = (boxes[..., :2] + boxes[..., 2:]) / 2
-    torch.testing.assert_close(model(torch.zeros(1, 3, 96, 136), boxes).region_features, centres)
+    assert_close(model(torch.zeros(1, 3, 96, 136), boxes).region_features, centres)
 
 
 def test_load_region_features_knows_our_own_network(tmp_path):
@@ -202,7 +203,7 @@ def test_gradient_checkpointing_where_the_backbone_can(tmp_path):
     expected, parameter.grad = parameter.grad, None
     getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     model(**inputs).region_features.square().sum().backward()
-    torch.testing.assert_close(parameter.grad, expected)
+    assert_close(parameter.grad, expected)
     model = load_region_features(str(tmp_path / "resnet"))
     with pytest.raises(ValueError, match="does not support"):
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()

@@ -5,6 +5,7 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import nn
+from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
 
 from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
@@ -68,7 +69,7 @@ def test_a_box_over_the_whole_map_gives_the_pooled_output_of_a_resnet(stride_in_
         features = model(pixel_values, boxes).region_features[:, 0]
         expected = resnet(pixel_values).pooler_output.flatten(1)
     assert expected.std() > 0.01
-    torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-5)
+    assert_close(features, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_frozen_batch_norm_equals_one_in_evaluation_mode():
@@ -79,7 +80,7 @@ def test_frozen_batch_norm_equals_one_in_evaluation_mode():
             value.uniform_(0.5, 2.0)
             getattr(norm, name).copy_(value)
     inputs = torch.randn(2, 5, 3, 4)
-    torch.testing.assert_close(norm.train()(inputs), reference(inputs))
+    assert_close(norm.train()(inputs), reference(inputs))
     assert norm(inputs.bfloat16()).dtype == torch.bfloat16
     assert list(norm.parameters()) == []
 
@@ -101,7 +102,7 @@ def test_training_mode_changes_no_number_and_no_statistic():
     with torch.no_grad():
         expected = model(**inputs).region_features
         before = {name: value.clone() for name, value in model.named_buffers()}
-        torch.testing.assert_close(model.train()(**inputs).region_features, expected)
+        assert_close(model.train()(**inputs).region_features, expected)
     assert all(torch.equal(before[name], value) for name, value in model.named_buffers())
 
 
@@ -146,7 +147,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(reentrant, frozen_stage
     assert gradients[0]
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
+        assert_close(gradients[1][name], gradient, msg=name)
 
 
 # -- regions
@@ -160,9 +161,9 @@ def test_padded_regions_are_zero_and_their_boxes_do_not_matter():
     assert expected[1, 2].abs().max() == 0
     assert expected[1, 1].abs().max() > 0
     inputs["region_boxes"][1, 2] = float("nan")
-    torch.testing.assert_close(model(**inputs).region_features, expected)
+    assert_close(model(**inputs).region_features, expected)
     rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(2)]
-    torch.testing.assert_close(torch.cat([model(**row).region_features for row in rows]), expected)
+    assert_close(torch.cat([model(**row).region_features for row in rows]), expected)
 
 
 def test_a_batch_without_any_region_is_zeros_with_a_graph():
@@ -180,7 +181,7 @@ def test_regions_in_parts_change_nothing(monkeypatch):
     inputs = make_inputs()
     expected = model(**inputs).region_features
     monkeypatch.setattr(module, "_REGIONS_AT_ONCE", 2)
-    torch.testing.assert_close(model(**inputs).region_features, expected)
+    assert_close(model(**inputs).region_features, expected)
 
 
 def test_bfloat16_is_close():

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
+from torch.testing import assert_close
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.sequence_inputs import sine_encoding
@@ -66,7 +67,7 @@ def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
     loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    torch.testing.assert_close(loaded(**inputs, **PAIRS).alignment_logits, scores)
+    assert_close(loaded(**inputs, **PAIRS).alignment_logits, scores)
 
 
 @pytest.mark.parametrize(("family", "head"), CLASSES)
@@ -120,7 +121,7 @@ def test_pretraining_scores_phrases_for_indirect_supervision(family):
     states = model.base_model(**{name: value for name, value in inputs.items() if name != "phrase_mask"})
     words = states.text_hidden_state
     pooled = torch.stack([words[:, 1:3].amax(1), torch.stack([words[0, 4], torch.zeros_like(words[1, 4])])], dim=1)
-    torch.testing.assert_close(found, model.grounding_head(pooled, states.region_hidden_state))
+    assert_close(found, model.grounding_head(pooled, states.region_hidden_state))
 
 
 # The sine code
@@ -145,7 +146,7 @@ def test_the_code_is_its_closed_form():
 
 def test_the_whole_image_has_the_code_of_the_centre():
     whole, centre = sine_encoding(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]), 8)
-    torch.testing.assert_close(whole, centre)
+    assert_close(whole, centre)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -164,7 +165,7 @@ def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
         assert not torch.allclose(seen, other, atol=1e-4)
         if family in ("vl_bert", "visualbert"):  # with two streams, text alone reads a column of zeros and its code
             text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-            torch.testing.assert_close(model(**text).mlm_logits, plain(**text).mlm_logits)
+            assert_close(model(**text).mlm_logits, plain(**text).mlm_logits)
     model.save_pretrained(tmp_path)
     assert type(model).from_pretrained(tmp_path).config.spatial_encoding == "sine"
 
@@ -179,7 +180,7 @@ def test_the_code_joins_the_embedding_of_a_region_before_its_norm():
     location = torch.cat([boxes, area[..., None]], -1)
     total = part.image_embeddings(inputs["region_features"]) + part.image_location_embeddings(location)
     expected = part.LayerNorm(total + sine_encoding(boxes, 24))
-    torch.testing.assert_close(part(inputs["region_features"], boxes), expected)
+    assert_close(part(inputs["region_features"], boxes), expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

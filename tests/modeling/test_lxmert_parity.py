@@ -14,8 +14,8 @@ from grounded_attention.modeling import (
     LXMERTModel,
 )
 from grounded_attention.modeling.attention_calls import layer_names
+from tests.helpers.closeness import assert_close
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
 LAYERS = ("l_layers", "x_layers", "r_layers", "visual_feat_dim")
 
@@ -74,10 +74,10 @@ def test_states_after_every_layer(cases, back_end):
     text = [recorded["emb_lang"], *recorded["hidden_l"], *recorded["hidden_x_lang"]]
     mask = case["inputs"]["attention_mask"]
     for ours, theirs in zip(found.hidden_states, text, strict=True):
-        torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()], **CLOSE)
+        assert_close(ours[mask.bool()], theirs[mask.bool()])
     regions = [recorded["emb_vis"], *recorded["hidden_r"], *recorded["hidden_x_vis"]]
-    torch.testing.assert_close(list(found.region_hidden_states), regions, **CLOSE)
-    torch.testing.assert_close(found.pooler_output, wanted["pooled_output"], **CLOSE)
+    assert_close(list(found.region_hidden_states), regions)
+    assert_close(found.pooler_output, wanted["pooled_output"])
 
 
 def test_attention_of_every_call(cases):
@@ -93,7 +93,7 @@ def test_attention_of_every_call(cases):
     assert len(maps) == len(order)
     for ours, theirs in zip(maps, order, strict=True):
         rows = mask if ours.shape[2] == mask.shape[1] else torch.ones(len(ours), ours.shape[2], dtype=torch.bool)
-        torch.testing.assert_close(ours.transpose(1, 2)[rows], theirs.transpose(1, 2)[rows], **CLOSE)
+        assert_close(ours.transpose(1, 2)[rows], theirs.transpose(1, 2)[rows])
     assert layer_names(model.config.grounding_calls) == ["cross 0", "cross 1"]
 
 
@@ -103,10 +103,10 @@ def test_mask_of_regions(cases):
     mask = wanted["visual_attention_mask"]
     found = convert(case).lxmert(**as_inputs(case), region_attention_mask=mask)
     text = case["inputs"]["attention_mask"].bool()
-    torch.testing.assert_close(found.text_hidden_state[text], wanted["lang_output"][text], **CLOSE)
+    assert_close(found.text_hidden_state[text], wanted["lang_output"][text])
     seen = mask.bool()
-    torch.testing.assert_close(found.region_hidden_state[seen], wanted["visn_output"][seen], **CLOSE)
-    torch.testing.assert_close(found.pooler_output, wanted["pooled_output"], **CLOSE)
+    assert_close(found.region_hidden_state[seen], wanted["visn_output"][seen])
+    assert_close(found.pooler_output, wanted["pooled_output"])
 
 
 @pytest.mark.parametrize("name", ["pretrain", "pretrain_no_answers"])
@@ -121,7 +121,7 @@ def test_pretraining_losses_and_gradients(cases, name):
     predicted = targets.pop("predicted_regions")
     found = model(**inputs, **targets)
     mask = case["inputs"]["attention_mask"].bool()
-    torch.testing.assert_close(found.mlm_logits[mask], wanted["prediction_logits"][mask], **CLOSE)
+    assert_close(found.mlm_logits[mask], wanted["prediction_logits"][mask])
     for ours, theirs in (
         ("relationship_logits", wanted["cross_relationship_score"]),
         ("region_logits", wanted["obj_predict"]["obj"]),
@@ -129,23 +129,21 @@ def test_pretraining_losses_and_gradients(cases, name):
         ("predicted_features", wanted["obj_predict"]["feat"]),
         ("answer_logits", wanted["answer_score"]),
     ):
-        torch.testing.assert_close(getattr(found, ours), theirs, **CLOSE)
+        assert_close(getattr(found, ours), theirs)
     features = functional.smooth_l1_loss(found.predicted_features, true, reduction="none").mean(-1)
     features = (features * predicted).mean() / 0.15
     losses = wanted["losses"]
-    torch.testing.assert_close(features, losses["Feat"], **CLOSE)
+    assert_close(features, losses["Feat"])
     parts = [losses[key] for key in ("Mask_LM", "Matched", "Obj", "Attr", "Feat", "QA")]
     if name == "pretrain_no_answers":
         assert parts.pop().isnan()  # here it is 0
     total = found.loss + features
-    torch.testing.assert_close(total, torch.stack([part.reshape(()) for part in parts]).sum(), **CLOSE)
+    assert_close(total, torch.stack([part.reshape(()) for part in parts]).sum())
     total.backward()
     weights = dict(model.named_parameters())
     for key, gradient in wanted["grads"].items():
         ours = weights[key.replace("bert.", "lxmert.", 1)].grad
-        torch.testing.assert_close(
-            torch.zeros_like(gradient) if ours is None else ours, gradient, rtol=1e-4, atol=1e-5
-        )
+        assert_close(torch.zeros_like(gradient) if ours is None else ours, gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_the_models_own_loss_of_features(cases):
@@ -156,7 +154,7 @@ def test_the_models_own_loss_of_features(cases):
     targets = as_targets(case)
     found = model(**inputs, predicted_regions=targets["predicted_regions"])
     error = functional.smooth_l1_loss(found.predicted_features, inputs["region_features"], reduction="none").mean(-1)
-    torch.testing.assert_close(found.loss, (error * targets["predicted_regions"]).mean() / 0.15, **CLOSE)
+    assert_close(found.loss, (error * targets["predicted_regions"]).mean() / 0.15)
 
 
 def bert_adam(parameters, moments, lr, decay=0.01):
@@ -185,17 +183,17 @@ def test_five_steps_of_training(cases):
         found = model(**inputs, **targets)
         features = functional.smooth_l1_loss(found.predicted_features, true, reduction="none").mean(-1)
         loss = found.loss + (features * predicted).mean() / 0.15
-        torch.testing.assert_close(loss.detach(), torch.as_tensor(wanted["loss"]).reshape(()), rtol=1e-4, atol=1e-4)
+        assert_close(loss.detach(), torch.as_tensor(wanted["loss"]).reshape(()), rtol=1e-4, atol=1e-4)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(parameters, plan["clip"])
-        torch.testing.assert_close(norm, torch.as_tensor(wanted["grad_norm"]).reshape(()), rtol=1e-4, atol=1e-4)
+        assert_close(norm, torch.as_tensor(wanted["grad_norm"]).reshape(()), rtol=1e-4, atol=1e-4)
         share = step / plan["t_total"]
         warmup = plan["warmup"]
         factor = share / warmup if share < warmup else max((share - 1) / (warmup - 1), 0)
         bert_adam(parameters, moments, plan["lr"] * factor)
         weights = dict(model.named_parameters())
         for key, value in wanted["params"].items():
-            torch.testing.assert_close(
+            assert_close(
                 weights[key.replace("bert.", "lxmert.", 1)].data, value, rtol=1e-4, atol=1e-4, msg=f"{step} {key}"
             )
 
@@ -206,8 +204,8 @@ def test_answers(cases, name):
     model = convert(case)
     assert type(model) is LXMERTForVisualQuestionAnswering
     found = model(**as_inputs(case), labels=case["inputs"]["target"])
-    torch.testing.assert_close(found.logits, case["outputs"]["logit"], **CLOSE)
-    torch.testing.assert_close(found.loss, case["outputs"]["loss"], **CLOSE)
+    assert_close(found.logits, case["outputs"]["logit"])
+    assert_close(found.loss, case["outputs"]["loss"])
 
 
 def test_two_images(cases):
@@ -226,8 +224,8 @@ def test_two_images(cases):
         region_token_type_ids=images,
         labels=inputs["label"],
     )
-    torch.testing.assert_close(found.logits, case["outputs"]["logit"], **CLOSE)
-    torch.testing.assert_close(found.loss, case["outputs"]["loss"], **CLOSE)
+    assert_close(found.logits, case["outputs"]["logit"])
+    assert_close(found.loss, case["outputs"]["loss"])
 
 
 SMALL = {
@@ -282,11 +280,11 @@ def test_a_checkpoint_of_transformers_loads_here(theirs):
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     found = run_ours(model.eval(), inputs)
-    torch.testing.assert_close(found.mlm_logits, wanted.prediction_logits, **CLOSE)
-    torch.testing.assert_close(found.relationship_logits, wanted.cross_relationship_score, **CLOSE)
-    torch.testing.assert_close(found.answer_logits, wanted.question_answering_score, **CLOSE)
+    assert_close(found.mlm_logits, wanted.prediction_logits)
+    assert_close(found.relationship_logits, wanted.cross_relationship_score)
+    assert_close(found.answer_logits, wanted.question_answering_score)
     base = LXMERTModel.from_pretrained(theirs).eval()
-    torch.testing.assert_close(
+    assert_close(
         run_ours(base, inputs).text_hidden_state,
         model.lxmert.eval()(
             inputs["input_ids"], region_features=inputs["features"], region_boxes=inputs["boxes"]

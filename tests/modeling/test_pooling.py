@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import BertConfig, BertForPreTraining
 
 from grounded_attention.families import FAMILIES
@@ -40,7 +41,7 @@ def test_the_pooled_state_by_hand(family, method):
             region = model.region_pooler.dense(outputs.region_hidden_state[:, 0]).clamp(min=0)
             expected = text * region if method == "mul" else text + region
         assert outputs.pooler_output.shape == (2, model.config.pooled_hidden_size) == (2, 10)
-        torch.testing.assert_close(outputs.pooler_output, expected)
+        assert_close(outputs.pooler_output, expected)
     assert (model.region_pooler is None) is (method == "text")
 
 
@@ -85,7 +86,7 @@ def test_a_text_without_regions_is_pooled_alone():
     words = make_inputs(10)["input_ids"]
     with torch.no_grad():
         outputs = model(words)
-        torch.testing.assert_close(outputs.pooler_output, model.pooler(outputs.text_hidden_state[:, 0]))
+        assert_close(outputs.pooler_output, model.pooler(outputs.text_hidden_state[:, 0]))
 
 
 def test_an_image_of_two_has_its_own_whole_image_where_the_pooled_state_reads_it():
@@ -115,4 +116,4 @@ def test_the_poolers_of_vilbert_have_a_width_of_their_own():
     with torch.no_grad():
         outputs = make_vilbert(ViLBertModel, pooler_size=7)(**inputs)
     assert outputs.pooler_output.shape == (2, 7)
-    torch.testing.assert_close(outputs.pooler_output, outputs.text_pooler_output * outputs.region_pooler_output)
+    assert_close(outputs.pooler_output, outputs.text_pooler_output * outputs.region_pooler_output)

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import AutoModel, BertForPreTraining, VisualBertForMultipleChoice, VisualBertForPreTraining
 from transformers import VisualBertConfig as TheirConfig
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
@@ -80,7 +81,7 @@ def test_every_weight_has_its_documented_source_or_is_new(checkpoints, family, h
         if source is None:
             new.add(name)
         else:
-            torch.testing.assert_close(value, source.to(dtype), rtol=0, atol=1e-6 if dtype is torch.float32 else 0.05)
+            assert_close(value, source.to(dtype), rtol=0, atol=1e-6 if dtype is torch.float32 else 0.05)
     assert info["missing_keys"] == new
     left = {name.split(".")[0] for name in info["unexpected_keys"]}
     assert not info["mismatched_keys"]

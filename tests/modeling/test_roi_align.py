@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
 from grounded_attention.modeling import roi_align as module
 from grounded_attention.modeling.roi_align import roi_align, roi_align_torch
@@ -86,7 +87,7 @@ def test_equals_one_sample_at_a_time(output_size, ratio):
     expected = align_scalar(features, boxes, IMAGES, output_size, SCALE, ratio)
     for align in (roi_align, roi_align_torch):
         mine = align(features, boxes, IMAGES, output_size, SCALE, ratio)
-        torch.testing.assert_close(mine, expected, rtol=1e-9, atol=1e-9)
+        assert_close(mine, expected, rtol=1e-9, atol=1e-9)
     assert expected[5].abs().max() == 0
     assert expected[3].abs().max() > 0
 
@@ -95,7 +96,7 @@ def test_equals_one_sample_at_a_time(output_size, ratio):
 def test_equals_the_reference(align):
     reference = load_file(FIXTURE)
     mine = align(reference["body4"], reference["rois"][:, 1:], reference["rois"][:, 0].long(), 14, 1 / 16, 1)
-    torch.testing.assert_close(mine, reference["roi_align"], rtol=1e-5, atol=1e-4)
+    assert_close(mine, reference["roi_align"], rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.skipif(module._torchvision_roi_align is None, reason="torchvision is not installed")
@@ -108,8 +109,8 @@ def test_both_paths_agree_with_gradients(output_size, ratio):
         values.append(align(features, BOXES, IMAGES, output_size, SCALE, ratio))
         (values[-1] ** 2).sum().backward()
         gradients.append(features.grad)
-    torch.testing.assert_close(*values, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    assert_close(*values, rtol=1e-5, atol=1e-5)
+    assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_equal_differences():
@@ -129,7 +130,7 @@ def test_no_gradient_flows_into_the_boxes():
 def test_chunks_change_nothing(monkeypatch):
     expected = roi_align_torch(make_features(), BOXES, IMAGES, 3, SCALE, 2)
     monkeypatch.setattr(module, "_CHUNK_NUMBERS", 1)
-    torch.testing.assert_close(roi_align_torch(make_features(), BOXES, IMAGES, 3, SCALE, 2), expected)
+    assert_close(roi_align_torch(make_features(), BOXES, IMAGES, 3, SCALE, 2), expected)
 
 
 def test_no_boxes_keep_the_graph():
@@ -144,9 +145,9 @@ def test_half_precision_and_autocast_lose_only_what_rounding_the_result_loses():
     exact = roi_align(features.float(), BOXES, IMAGES, 3, SCALE, 2)
     mine = roi_align(features, BOXES, IMAGES, 3, SCALE, 2)
     assert mine.dtype == torch.bfloat16
-    torch.testing.assert_close(mine, exact.bfloat16(), rtol=0, atol=0)
+    assert_close(mine, exact.bfloat16(), rtol=0, atol=0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(roi_align(features.float(), BOXES, IMAGES, 3, SCALE, 2), exact, rtol=0, atol=0)
+        assert_close(roi_align(features.float(), BOXES, IMAGES, 3, SCALE, 2), exact, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

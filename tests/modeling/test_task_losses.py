@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.modeling.task_losses import (
     answer_sum,
@@ -104,7 +105,7 @@ def test_parts_of_a_batch_add_up_to_it(name):
     scores = scores_for(name)
     parts = [loss(scores[part], targets[part]) for part in (slice(0, 2), slice(2, B))]
     for whole, halves in zip(loss(scores, targets), zip(*parts, strict=True), strict=True):
-        torch.testing.assert_close(whole, sum(halves))
+        assert_close(whole, sum(halves))
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "softmax", "sigmoid", "region", "soft", "shares"])

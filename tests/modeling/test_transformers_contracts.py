@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from torch.nn import functional as F
+from torch.testing import assert_close
 
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP
 from grounded_attention.modeling.unpadding import UnpaddedLayer
@@ -155,7 +156,7 @@ def assert_says(condition, name, expected):
 def test_a_part_computes_what_the_models_mean(name):
     formula, arguments, inputs = PARTS[name]
     part = made(name, *arguments)
-    torch.testing.assert_close(part(*inputs), formula(part, *inputs), msg=lambda text: f"{name}: {text}")
+    assert_close(part(*inputs), formula(part, *inputs), msg=lambda text: f"{name}: {text}")
 
 
 def test_the_object_head_gives_scores_by_name():
@@ -197,7 +198,7 @@ def test_a_layer_of_bert_computes_the_same():
     ours = UnpaddedLayer(config, 0).eval()
     ours.load_state_dict(theirs.encoder.layer[0].state_dict())
     expected = theirs(inputs_embeds=X, output_hidden_states=True)
-    torch.testing.assert_close(ours(expected.hidden_states[0]), expected.last_hidden_state)
+    assert_close(ours(expected.hidden_states[0]), expected.last_hidden_state)
 
 
 def test_a_loaded_class_says_what_is_new_and_no_table_is_printed(tmp_path, caplog):

@@ -24,9 +24,9 @@ from grounded_attention.modeling.attention_calls import (
 from grounded_attention.supervision import get_method, row_plans, supervise
 from grounded_attention.supervision.attention_function import supervised_implementation
 from grounded_attention.supervision.rollout import attention_rollout, rollout_blocks, rollout_layers
+from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 SIZES = [(9, 4), (4, 7)]
 MAKE = {"vilbert": make_vilbert, "lxmert": make_lxmert}
 VGP = {"vilbert": modeling.ViLBertForVGP, "lxmert": modeling.LXMERTForVGP}
@@ -170,9 +170,9 @@ def test_permuted_regions_change_only_their_order(family):
         base = run(model.base_model, each)
         losses = method.losses(run(model, each, **method.forward_kwargs(each)), each)
         results.append((base.text_hidden_state, base.region_hidden_state, base.pooler_output, losses))
-    torch.testing.assert_close(results[0][0], results[1][0], **CLOSE)
-    torch.testing.assert_close(results[0][1][:, order], results[1][1], **CLOSE)
-    torch.testing.assert_close(results[0][2:], results[1][2:], **CLOSE)
+    assert_close(results[0][0], results[1][0])
+    assert_close(results[0][1][:, order], results[1][1])
+    assert_close(results[0][2:], results[1][2:])
 
 
 @families
@@ -189,15 +189,13 @@ def test_padding_and_unpadding_change_no_valid_state(family, back_end):
     ):
         seen = batch[mask].bool()
         one, other = (getattr(each, f"{name}_hidden_state") for each in (padded, unpadded))
-        torch.testing.assert_close(one[seen], other[seen], **CLOSE)
+        assert_close(one[seen], other[seen])
         assert not other[~seen].any()
         assert len(padded[history]) == len(unpadded[history]) > 2
         for one, other in zip(padded[history], unpadded[history], strict=True):
-            torch.testing.assert_close(one[seen], other[seen], **CLOSE)
+            assert_close(one[seen], other[seen])
     alone = {name: value[2:, :-2] if name.startswith("region_") else value[2:] for name, value in batch.items()}
-    torch.testing.assert_close(
-        run(MAKE[family](cls, back_end), alone).pooler_output, padded.pooler_output[2:], **CLOSE
-    )
+    assert_close(run(MAKE[family](cls, back_end), alone).pooler_output, padded.pooler_output[2:])
 
 
 @families
@@ -222,7 +220,7 @@ def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     assert len(gradients[0]) > 20
-    torch.testing.assert_close(*gradients)
+    assert_close(*gradients)
 
 
 def rollout_squares(family, batch):
@@ -266,7 +264,7 @@ def test_rollout_in_blocks_is_that_of_one_matrix(family, words, regions):
     assert layer_names(model.config.grounding_calls) == list(squares)
     for blocks, square in zip(found, squares.values(), strict=True):
         for (stream, source), block in blocks.items():
-            torch.testing.assert_close(block, square[:, places[stream], places[source]], **CLOSE)
+            assert_close(block, square[:, places[stream], places[source]])
     for direction, (total, count) in method.losses(run(model, batch, **method.forward_kwargs(batch)), batch).items():
         sides = [places[stream] for stream in DIRECTION_STREAMS[direction]]
         cells = [
@@ -288,7 +286,7 @@ def test_chosen_heads_are_those_of_their_layer(family):
     wanted = get_method("direct", directions=["region_to_text"]).maps_losses(
         [maps[0][:, [1]], maps[1][:, [0]]], batch, [(REGIONS, TEXT)] * 2
     )
-    torch.testing.assert_close(found, wanted)
+    assert_close(found, wanted)
 
 
 @families
@@ -334,7 +332,7 @@ def test_the_calls_of_one_stream_and_its_rollout():
     expected = torch.eye(5).expand(2, -1, -1)
     for mean, rollout, after in zip(means, attention_rollout(means), blocks, strict=True):
         expected = (mean + torch.eye(5)) / 2 @ expected
-        torch.testing.assert_close(rollout, expected)
+        assert_close(rollout, expected)
         assert torch.equal(after[SEQUENCE, SEQUENCE], rollout)
 
 
@@ -348,7 +346,7 @@ def test_a_row_without_regions_is_text_alone(family):
     hidden = {**batch, "region_attention_mask": torch.zeros_like(batch["region_attention_mask"])}
     hidden["region_features"] = torch.zeros_like(hidden["region_features"])
     hidden["region_boxes"] = torch.zeros_like(hidden["region_boxes"])
-    torch.testing.assert_close(run(model, hidden).pooler_output, alone.pooler_output, **CLOSE)
+    assert_close(run(model, hidden).pooler_output, alone.pooler_output)
 
 
 @families
@@ -448,10 +446,10 @@ def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, r
     if supervised:
         model.config._attn_implementation_internal = supervised_implementation(model)
         found = run(model, batch, **method.forward_kwargs(batch))
-        torch.testing.assert_close(method.losses(found, batch), method.losses(wanted, batch), **CLOSE)
+        assert_close(method.losses(found, batch), method.losses(wanted, batch))
     else:
         found = run(model, batch)
-    torch.testing.assert_close(found.identification_logits, wanted.identification_logits, **CLOSE)
+    assert_close(found.identification_logits, wanted.identification_logits)
     assert {each[:2] for each in lengths} == {(words, regions), (regions, words)}
     assert len(lengths) > len({place for *_, place in lengths}) == 2  # counted once a pass, not in every layer
 
@@ -474,7 +472,7 @@ def test_supervision_in_bfloat16_is_close(family):
     assert outputs.identification_logits.dtype == torch.bfloat16
     for name, total in found.items():
         assert total.dtype == torch.float32
-        torch.testing.assert_close(total, expected[name], rtol=0.02, atol=0.02)
+        assert_close(total, expected[name], rtol=0.02, atol=0.02)
     sum(found.values()).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
@@ -491,6 +489,6 @@ def test_features_to_predict_may_differ_from_those_that_are_seen(family):
     found = run(model, batch, predicted_regions=wanted, region_feature_targets=targets)
     predicted = found.region_logits if family == "vilbert" else found.predicted_features
     errors = [(predicted[place] - targets[place]).square().mean() for place in ((0, 1), (2, 0))]
-    torch.testing.assert_close(found.loss, torch.stack(errors).mean())
+    assert_close(found.loss, torch.stack(errors).mean())
     with pytest.raises(ValueError, match="region_feature_targets have the shape"):
         run(model, batch, predicted_regions=wanted, region_feature_targets=targets[..., :3])

@@ -9,13 +9,13 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.unpadding import apply_packed, find_packing
 from grounded_attention.supervision import get_method, supervised_implementation
+from tests.helpers.closeness import assert_close
 from tests.helpers.exported import draw_inputs, model_inputs, tiny_model
 
 B = 4
 T = 6
 R = 5
 F = 8
-CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 # Text and region lengths of the rows; 0 regions is text alone.
 PATTERNS = {
     "ragged": ([6, 3, 1, 5], [2, 5, 1, 4]),
@@ -94,10 +94,10 @@ def run(model, batch, unpad, extra=lambda outputs: 0.0, **kwargs):
 
 def assert_same_step(model, batch, **kwargs):
     (loss, gradients, outputs), (expected, wanted, padded) = (run(model, batch, on, **kwargs) for on in (True, False))
-    torch.testing.assert_close(loss, expected, **CLOSE)
+    assert_close(loss, expected)
     for name, gradient in wanted.items():
         found = gradients.get(name, torch.zeros_like(gradient))
-        torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-5, msg=name)
+        assert_close(found, gradient, rtol=1e-5, atol=1e-5, msg=name)
     return outputs, padded
 
 
@@ -143,7 +143,7 @@ def test_attention_maps_keep_their_shape():
     assert len(outputs.attentions) == 3
     for found, expected in zip(outputs.attentions, padded.attentions, strict=True):
         assert found.shape == expected.shape == (B, 4, T + R + 1, T + R + 1)
-        torch.testing.assert_close(found.transpose(1, 2)[valid], expected.transpose(1, 2)[valid], **CLOSE)
+        assert_close(found.transpose(1, 2)[valid], expected.transpose(1, 2)[valid])
 
 
 @pytest.mark.parametrize("wanted", [True, [0, 2], [-1]])
@@ -173,7 +173,7 @@ def assert_same_states(outputs, padded, valid):
             assert found is None
             continue
         assert found.shape == expected.shape == (len(valid), T + R + 1, 16)
-        torch.testing.assert_close(found[valid], expected[valid], **CLOSE)
+        assert_close(found[valid], expected[valid])
 
 
 def test_the_box_head_reads_the_same_states(widths):
@@ -190,7 +190,7 @@ def test_the_box_head_reads_the_same_states(widths):
         found.append([boxes, *(p.grad for p in vgp.vl_bert.encoder.layer[:2].parameters())])
     assert widths[0] < widths[-1] == B * (T + R + 1)
     for ours, expected in zip(*found, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+        assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("method_name", ["direct", "semi_direct"])
@@ -223,16 +223,16 @@ def test_padded_columns_hold_zeros_and_the_others_the_same():
         valid = batch[mask].bool()
         found = states[f"{name}_hidden_state"]
         expected = padded[f"{name}_hidden_state"]
-        torch.testing.assert_close(found[valid], expected[valid], **CLOSE)
+        assert_close(found[valid], expected[valid])
         assert not found[~valid].any()
         assert expected[~valid].any()
-    torch.testing.assert_close(states.pooler_output, padded.pooler_output, **CLOSE)
+    assert_close(states.pooler_output, padded.pooler_output)
 
 
 def test_a_model_without_padding_reads_no_text_mask():
     model = make_model(unpad=True).eval()
     words = make_batch()["input_ids"]
-    torch.testing.assert_close(model(words).mlm_logits, make_model().eval()(words).mlm_logits)
+    assert_close(model(words).mlm_logits, make_model().eval()(words).mlm_logits)
 
 
 def test_packing_is_undone_by_unpacking():
@@ -242,11 +242,11 @@ def test_packing_is_undone_by_unpacking():
     packed = packing.pack(states)
     assert packed.shape == (1, 5, 2, 5)
     returned = packing.unpack(packed)
-    torch.testing.assert_close(returned, states * mask[..., None, None])
+    assert_close(returned, states * mask[..., None, None])
     weights = torch.randn_like(returned)
     (gradient,) = torch.autograd.grad((returned * weights).sum(), states)
-    torch.testing.assert_close(gradient, weights * mask[..., None, None])
-    torch.testing.assert_close(apply_packed(torch.exp, packing, states), states.exp() * mask[..., None, None])
+    assert_close(gradient, weights * mask[..., None, None])
+    assert_close(apply_packed(torch.exp, packing, states), states.exp() * mask[..., None, None])
     assert find_packing(None) is find_packing(mask, wanted=False) is find_packing(torch.ones(2, 3)) is None
 
 
@@ -291,15 +291,15 @@ def test_training_scores_only_what_has_a_label(case, without):
     sparse, padded = assert_same_step(model, {**inputs, **targets})
     kept = [("mlm_logits", chosen["labels"]), *([("region_logits", chosen["regions"])] if names else ())]
     for name, mask in kept:
-        torch.testing.assert_close(sparse[name], padded[name] * mask[..., None], **CLOSE)
+        assert_close(sparse[name], padded[name] * mask[..., None])
         assert padded[name].any()
     model.eval()
     seen = inputs["attention_mask"].bool()
     outputs = [run(model, {**inputs, **targets}, unpad)[2] for unpad in (True, False)]
-    torch.testing.assert_close(*(each.mlm_logits[seen] for each in outputs), **CLOSE)
+    assert_close(*(each.mlm_logits[seen] for each in outputs))
     if names:
         seen = inputs["region_attention_mask"].bool()
-        torch.testing.assert_close(*(each.region_logits[seen] for each in outputs), **CLOSE)
+        assert_close(*(each.region_logits[seen] for each in outputs))
 
 
 @pytest.mark.parametrize("family", ["vl_bert", "vilbert", "lxmert"])
@@ -310,6 +310,6 @@ def test_words_of_text_only_rows_have_a_mean_of_their_own(family):
     inputs |= {"labels": labels, "text_only": torch.tensor([False, True, False])}
     logs = -model.eval()(**inputs).mlm_logits.log_softmax(-1)
     expected = (logs[0, 1, 7] + logs[2, 1, 5] + logs[2, 2, 6]) / 3 + (logs[1, 0, 8] + logs[1, 2, 9]) / 2
-    torch.testing.assert_close(model(**inputs).loss, expected)
+    assert_close(model(**inputs).loss, expected)
     for unpad in (True, False):
-        torch.testing.assert_close(run(model.train(), inputs, unpad)[0], expected, **CLOSE)
+        assert_close(run(model.train(), inputs, unpad)[0], expected)

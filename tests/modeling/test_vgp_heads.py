@@ -4,6 +4,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.testing import assert_close
 
 from grounded_attention.families import FAMILIES
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
@@ -59,22 +60,22 @@ def test_scores_and_loss_by_their_formulas(family):
         states = (base.text_hidden_state, base.region_hidden_state, base.pooler_output)
         assert [state.shape[-1] for state in states] == [24, 18, 20]
     named = model.identification_head.classifier(base.pooler_output)
-    torch.testing.assert_close(found.identification_logits, named)
+    assert_close(found.identification_logits, named)
     states = {key: base.text_hidden_state[key[0], tokens].amax(0) for key, tokens in PHRASES.items()}
     scores = []
     for row, pair in ((0, 0), (0, 1), (1, 0)):
         one, two = (states[row, phrase] for phrase in PAIRS[row, pair].tolist())
         scores.append(model.vgp_head.classifier(torch.cat([one, two, one * two, (one - two).abs()])))
-        torch.testing.assert_close(found.vgp_logits[row, pair], scores[-1])
+        assert_close(found.vgp_logits[row, pair], scores[-1])
     assert not found.vgp_logits[1, 1].any()
     assert not found.vgp_logits[2].any()
     expected = F.cross_entropy(named[[0, 2]], torch.tensor([1, 0]))
-    torch.testing.assert_close(found.loss, expected + F.cross_entropy(torch.stack(scores), torch.tensor([2, 0, 4])))
+    assert_close(found.loss, expected + F.cross_entropy(torch.stack(scores), torch.tensor([2, 0, 4])))
     head = model.grounding_head
     for (row, phrase), state in states.items():
         for region in range(R):
             both = torch.cat([state, base.region_hidden_state[row, region]])
-            torch.testing.assert_close(found.grounding_logits[row, phrase, region], head.classifier(both)[0])
+            assert_close(found.grounding_logits[row, phrase, region], head.classifier(both)[0])
     (found.loss + found.grounding_logits.sum()).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     if family == "vilbert":
@@ -87,7 +88,7 @@ def test_captions_can_be_identified_from_the_first_word(family):
     model = make(family, identification_pooling="cls")
     inputs = make_inputs(model)
     expected = model.identification_head(model.base_model(**inputs).text_hidden_state[:, 0])
-    torch.testing.assert_close(model(**inputs).identification_logits, expected)
+    assert_close(model(**inputs).identification_logits, expected)
     if family == "vl_bert":
         assert model.vl_bert.pooler is None
 

@@ -8,8 +8,8 @@ from torch.nn import functional
 from grounded_attention.conversion.vilbert import VILBERT
 from grounded_attention.modeling import ViLBertConfig
 from grounded_attention.modeling.task_losses import draw_negatives, mean_of, region_target_loss
+from tests.helpers.closeness import assert_close
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 PRETRAINING = ["pretrain_kl", "pretrain_mse", "pretrain_nce", "pretrain_no_coattention", "pretrain_dynamic_attention"]
 BASES = [*PRETRAINING, "tasks_mul", "tasks_sum_tasktoken"]
 TASKS = ["tasks_mul", "tasks_sum_tasktoken", "beta_tasks"]
@@ -79,10 +79,10 @@ def test_states_after_every_layer(cases, name, back_end):
             states = as_theirs(case, states)
         kind, _, number = key.partition(".")
         reference = wanted["hidden"][kind] if not number else wanted["hidden"][kind][number]
-        torch.testing.assert_close(states[masks[stream]], reference[masks[stream]], **CLOSE)
+        assert_close(states[masks[stream]], reference[masks[stream]])
     assert hidden == {"t": [], "v": []}
-    torch.testing.assert_close(found.text_pooler_output, wanted["pooled_output_t"], **CLOSE)
-    torch.testing.assert_close(found.region_pooler_output, wanted["pooled_output_v"], **CLOSE)
+    assert_close(found.text_pooler_output, wanted["pooled_output_t"])
+    assert_close(found.region_pooler_output, wanted["pooled_output_v"])
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -101,7 +101,7 @@ def test_attention_of_every_call(cases, name):
 
     def compare(reference, rows, keys):
         found = maps.pop(0)[:, :, every[rows]][..., every[keys]]
-        torch.testing.assert_close(found.transpose(1, 2)[masks[rows]], reference.transpose(1, 2)[masks[rows]], **CLOSE)
+        assert_close(found.transpose(1, 2)[masks[rows]], reference.transpose(1, 2)[masks[rows]])
 
     for stream, number in model.config.schedule:
         if stream == "cross":
@@ -148,19 +148,19 @@ def test_pretraining_losses_and_gradients(cases, name):
         inputs["region_features"] = inputs["region_features"].clone()
     found = model(**inputs, **targets_of_features(case, targets))
     mask = case["inputs"]["attention_mask"].bool()
-    torch.testing.assert_close(found.mlm_logits[mask], wanted["prediction_logits_t"][mask], **CLOSE)
-    torch.testing.assert_close(found.relationship_logits, wanted["seq_relationship_logits"].flip(-1), **CLOSE)
+    assert_close(found.mlm_logits[mask], wanted["prediction_logits_t"][mask])
+    assert_close(found.relationship_logits, wanted["seq_relationship_logits"].flip(-1))
     regions = case["inputs"]["image_attention_mask"].bool()
-    torch.testing.assert_close(found.region_logits[regions], wanted["prediction_logits_v"][regions], **CLOSE)
+    assert_close(found.region_logits[regions], wanted["prediction_logits_v"][regions])
     total = wanted["masked_lm_loss"] + wanted["masked_img_loss"] + wanted["next_sentence_loss"]
     loss = found.loss if case["config"]["visual_target"] == 0 else found.loss + region_loss(case, found, targets)
-    torch.testing.assert_close(loss, total, **CLOSE)
+    assert_close(loss, total)
     if "grads" in wanted:
         loss.backward()
         weights = dict(model.named_parameters())
         for key, gradient in wanted["grads"].items():
             ours = key.replace("bert.", "vilbert.", 1)
-            torch.testing.assert_close(weights[ours].grad, gradient, rtol=1e-4, atol=1e-5)
+            assert_close(weights[ours].grad, gradient, rtol=1e-4, atol=1e-5)
 
 
 def targets_of_features(case, targets):
@@ -185,7 +185,7 @@ def test_without_a_masked_region_the_loss_is_finite(cases):
     targets["region_label_probs"] = torch.zeros_like(targets["region_label_probs"])
     loss = convert(case, "sdpa")(**as_inputs(case), **targets).loss
     wanted = case["outputs"]["masked_lm_loss"] + case["outputs"]["next_sentence_loss"]
-    torch.testing.assert_close(loss, wanted, **CLOSE)
+    assert_close(loss, wanted)
 
 
 def test_negatives_are_other_regions():
@@ -218,16 +218,16 @@ def test_heads_of_tasks(cases, name):
             "vil_tri_prediction": found.entailment_logits,
         }
     for key, logits in pairs.items():
-        torch.testing.assert_close(logits, wanted[key], **CLOSE)
+        assert_close(logits, wanted[key])
     # The task token has no logits here.
     columns = [0, *range(2, text.shape[1] + 1)] if case["config"].get("task_specific_tokens") else slice(None)
     for key, logits in (
         ("linguisic_prediction", found.mlm_logits),
         ("linguisic_logit", found.token_logits[..., None]),
     ):
-        torch.testing.assert_close(logits[text], wanted[key][:, columns][text], **CLOSE)
-    torch.testing.assert_close(found.region_logits[regions], wanted["vision_prediction"][regions], **CLOSE)
-    torch.testing.assert_close(found.referring_logits[regions], wanted["vision_logit"][..., 0][regions], **CLOSE)
+        assert_close(logits[text], wanted[key][:, columns][text])
+    assert_close(found.region_logits[regions], wanted["vision_prediction"][regions])
+    assert_close(found.referring_logits[regions], wanted["vision_logit"][..., 0][regions])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -238,15 +238,13 @@ def test_losses_of_tasks(cases, name):
     inputs = case["inputs"]
     bce = functional.binary_cross_entropy_with_logits
     answers = bce(found.answer_logits, inputs["target_vqa"]) * inputs["target_vqa"].shape[1]
-    torch.testing.assert_close(answers, wanted["loss_vqa"], **CLOSE)
+    assert_close(answers, wanted["loss_vqa"])
     # The four rows are the choices of one question; the third is right.
     choices = functional.cross_entropy(found.choice_logits.view(1, 4), torch.tensor([2]))
-    torch.testing.assert_close(choices, wanted["loss_vcr_4way"], **CLOSE)
+    assert_close(choices, wanted["loss_vcr_4way"])
     regions = inputs["target_grounding_iou"][..., 0]
-    torch.testing.assert_close(
-        bce(found.referring_logits, regions) * regions.shape[1], wanted["loss_grounding"], **CLOSE
-    )
+    assert_close(bce(found.referring_logits, regions) * regions.shape[1], wanted["loss_grounding"])
     if name != "beta_tasks":
-        torch.testing.assert_close(bce(found.reasoning_logits, inputs["target_nlvr"]), wanted["loss_nlvr"], **CLOSE)
+        assert_close(bce(found.reasoning_logits, inputs["target_nlvr"]), wanted["loss_nlvr"])
     best = found.referring_logits.argmax(-1, keepdim=True)
     assert torch.equal(best, wanted["grounding_argmax"])

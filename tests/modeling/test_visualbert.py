@@ -18,9 +18,8 @@ from grounded_attention.modeling import (
     VisualBERTForVisualReasoning,
     VisualBERTModel,
 )
+from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_visualbert import ANSWERS, SIZES, B, D, F, H, R, T, make_grounding, make_inputs, make_model
-
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def valid(outputs, inputs):
@@ -54,8 +53,8 @@ def test_padding_and_its_side_do_not_matter():
             left[name][row] = inputs[name][row].roll(shift)
     shifts = T - inputs["attention_mask"].sum(1)[:, None, None]
     found = model(**left, image_text_alignment=torch.where(alignment < 0, alignment, alignment + shifts))
-    torch.testing.assert_close(valid(found, left), valid(expected, inputs), **CLOSE)
-    torch.testing.assert_close(found.pooler_output, expected.pooler_output, **CLOSE)
+    assert_close(valid(found, left), valid(expected, inputs))
+    assert_close(found.pooler_output, expected.pooler_output)
 
 
 def test_boxes_are_accepted_and_not_read():
@@ -100,12 +99,12 @@ def test_unpadded_states_are_the_same(bypass):
     expected = model(**inputs, output_hidden_states=True)
     model.config.unpad = True
     found = model(**inputs, output_hidden_states=True)
-    torch.testing.assert_close(valid(found, inputs), valid(expected, inputs), **CLOSE)
+    assert_close(valid(found, inputs), valid(expected, inputs))
     seen = torch.cat([inputs["attention_mask"], inputs["region_attention_mask"]], dim=1).bool()
     assert len(found.hidden_states) == len(expected.hidden_states) > 2
     for one, other in zip(found.hidden_states, expected.hidden_states, strict=True):
         columns = seen[:, : other.shape[1]]  # with bypass_transformer the encoder has only text
-        torch.testing.assert_close(one[columns], other[columns], **CLOSE)
+        assert_close(one[columns], other[columns])
 
 
 def gradients(model, inputs):
@@ -135,7 +134,7 @@ def test_loss_and_gradients_equal_transformers(tmp_path):
     expected = gradients(theirs, {**given, "sentence_image_labels": batch["relationship_labels"]})
     assert set(found) == set(expected)
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+        assert_close(found[name], gradient, msg=lambda text, name=name: f"{name}: {text}")
 
 
 # -- attention supervision
@@ -177,7 +176,7 @@ def test_phrases_are_scored_as_described(scorer):
                 for part in (slice(0, D // H), slice(D // H, D))
             ]
             scores = (sum(heads) / H).log()[T:].masked_fill(~there, -10000.0)
-        torch.testing.assert_close(outputs.logits[row, phrase], scores, **CLOSE)
+        assert_close(outputs.logits[row, phrase], scores)
         right = regions[row, phrase]
         if right.any():
             total += (-right.sum().log() - scores.log_softmax(-1)[right].mean()).item()
@@ -193,7 +192,7 @@ def test_the_divergence_from_the_scores_of_the_answers():
     targets = torch.tensor([[0.6, 0.3, 0.0], [0.0, 1.0, 0.0], [0.0, 0.5, 0.5]])
     outputs = model(**make_inputs(), answer_positions=torch.tensor([4, 2, 1]), labels=targets)
     expected = (torch.special.xlogy(targets, targets) - targets * outputs.logits.log_softmax(-1)).sum() / B
-    torch.testing.assert_close(outputs.loss, expected, **CLOSE)
+    assert_close(outputs.loss, expected)
 
 
 def test_choices_share_regions_or_have_their_own():
@@ -209,17 +208,15 @@ def test_choices_share_regions_or_have_their_own():
     assert torch.equal(shared.logits, own.logits)
     alone = make_model(VisualBERTForMultipleChoice)
     single = {n: v[:, 1:] for n, v in text.items()}
-    torch.testing.assert_close(alone(**single, **regions).logits, shared.logits[:, 1:], **CLOSE)
-    torch.testing.assert_close(
-        shared.loss, nn.functional.cross_entropy(shared.logits[:2], torch.tensor([0, 1])), **CLOSE
-    )
+    assert_close(alone(**single, **regions).logits, shared.logits[:, 1:])
+    assert_close(shared.loss, nn.functional.cross_entropy(shared.logits[:2], torch.tensor([0, 1])))
 
 
 def test_statements():
     model = make_model(VisualBERTForVisualReasoning)
     outputs = model(**make_inputs(), labels=torch.tensor([1, -100, 0]))
     expected = nn.functional.cross_entropy(outputs.logits[[0, 2]], torch.tensor([1, 0]))
-    torch.testing.assert_close(outputs.loss, expected, **CLOSE)
+    assert_close(outputs.loss, expected)
 
 
 # -- initialisation
@@ -253,13 +250,13 @@ def test_from_bert(tmp_path, cls):
     ids = make_inputs()["input_ids"]
     base = getattr(model, "visual_bert", model)
     expected = bert(ids)
-    torch.testing.assert_close(base(ids).last_hidden_state, bert.bert(ids).last_hidden_state, **CLOSE)
+    assert_close(base(ids).last_hidden_state, bert.bert(ids).last_hidden_state)
     tables = base.embeddings
     assert torch.equal(tables.visual_position_embeddings.weight, tables.position_embeddings.weight)
     if cls is VisualBERTForPreTraining:
-        torch.testing.assert_close(model(ids).mlm_logits, expected.prediction_logits, **CLOSE)
+        assert_close(model(ids).mlm_logits, expected.prediction_logits)
         # BERT's class 0 is "belongs"; here it is 1.
-        torch.testing.assert_close(model(ids).relationship_logits, expected.seq_relationship_logits.flip(1), **CLOSE)
+        assert_close(model(ids).relationship_logits, expected.seq_relationship_logits.flip(1))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from grounded_attention.modeling import (
     VisualBERTForVisualReasoning,
     VisualBERTModel,
 )
+from tests.helpers.closeness import assert_close
 
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 HEADS = 4
 
 
@@ -65,13 +65,13 @@ def check_states(model, inputs, expected, **kwargs):
     flat = {name: value.flatten(0, 1) if inputs["input_ids"].ndim == 3 else value for name, value in inputs.items()}
     outputs = model.visual_bert(**flat, output_hidden_states=True, **kwargs)
     mask = flat_mask(inputs)
-    torch.testing.assert_close(outputs.last_hidden_state[mask], expected["sequence_output"][mask], **CLOSE)
-    torch.testing.assert_close(outputs.pooler_output, expected["pooled_output"], **CLOSE)
+    assert_close(outputs.last_hidden_state[mask], expected["sequence_output"][mask])
+    assert_close(outputs.pooler_output, expected["pooled_output"])
     if model.config.bypass_transformer:
         return outputs
     assert len(outputs.hidden_states) == len(expected["hidden_states"])
     for mine, theirs in zip(outputs.hidden_states, expected["hidden_states"], strict=True):
-        torch.testing.assert_close(mine[mask], theirs[mask], **CLOSE)
+        assert_close(mine[mask], theirs[mask])
     return outputs
 
 
@@ -92,9 +92,9 @@ def test_pretraining(cases, variant, back_end):
     )
     text = inputs["attention_mask"].bool()
     length = labels.shape[1]
-    torch.testing.assert_close(outputs.mlm_logits[text], expected["prediction_logits"][:, :length][text], **CLOSE)
-    torch.testing.assert_close(outputs.relationship_logits, expected["seq_relationship_logits"], **CLOSE)
-    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    assert_close(outputs.mlm_logits[text], expected["prediction_logits"][:, :length][text])
+    assert_close(outputs.relationship_logits, expected["seq_relationship_logits"])
+    assert_close(outputs.loss, expected["loss"])
 
 
 def test_maps_of_the_eager_encoder(cases):
@@ -104,7 +104,7 @@ def test_maps_of_the_eager_encoder(cases):
     outputs = convert(case, "eager").visual_bert(**inputs, output_attentions=True)
     rows = flat_mask(inputs)
     for mine, theirs in zip(outputs.attentions, expected["attentions"], strict=True):
-        torch.testing.assert_close(mine.transpose(1, 2)[rows], theirs.transpose(1, 2)[rows], **CLOSE)
+        assert_close(mine.transpose(1, 2)[rows], theirs.transpose(1, 2)[rows])
 
 
 def last_token_phrases(case):
@@ -126,8 +126,8 @@ def test_phrase_grounding(cases, name, back_end):
     check_states(model, inputs, expected)
     outputs = model(**inputs, phrase_mask=last_token_phrases(case), phrase_regions=case["inputs"]["label"] > 0)
     valid = (case["inputs"]["flickr_position"] >= 0)[..., None] & inputs["region_attention_mask"].bool()[:, None]
-    torch.testing.assert_close(outputs.logits[valid], expected["scores"][valid], **CLOSE)
-    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    assert_close(outputs.logits[valid], expected["scores"][valid])
+    assert_close(outputs.loss, expected["loss"])
 
 
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
@@ -146,8 +146,8 @@ def test_reasoning_and_multiple_choice(cases, name, model_class, read, back_end)
     assert type(model) is model_class
     check_states(model, inputs, expected)
     outputs = model(**inputs, labels=case["inputs"]["label"])
-    torch.testing.assert_close(outputs.logits, expected["logits"], **CLOSE)
-    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    assert_close(outputs.logits, expected["logits"])
+    assert_close(outputs.loss, expected["loss"])
 
 
 @pytest.mark.parametrize("position", ["found", "given"])
@@ -160,8 +160,8 @@ def test_question_answering(cases, position):
     check_states(model, inputs, expected)
     given = {"answer_positions": expected["gather_index"]} if position == "given" else {}
     outputs = model(**inputs, **given, labels=case["inputs"]["label"])
-    torch.testing.assert_close(outputs.logits, expected["logits"][:, 0], **CLOSE)
-    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    assert_close(outputs.logits, expected["logits"][:, 0])
+    assert_close(outputs.loss, expected["loss"])
 
 
 # -- transformers' classes
@@ -231,15 +231,15 @@ def test_states_equal_transformers(tmp_path, back_end):
     mask = flat_mask(inputs)
     found = model(**inputs)
     expected = theirs(**their_inputs)
-    torch.testing.assert_close(found.last_hidden_state[mask], expected.last_hidden_state[mask], **CLOSE)
-    torch.testing.assert_close(found.pooler_output, expected.pooler_output, **CLOSE)
+    assert_close(found.last_hidden_state[mask], expected.last_hidden_state[mask])
+    assert_close(found.pooler_output, expected.pooler_output)
 
 
 def test_text_alone_equals_transformers(tmp_path):
     theirs = make_theirs("VisualBertModel", tmp_path)
     model = VisualBERTModel.from_pretrained(tmp_path).eval()
     ids = random_inputs()[0]["input_ids"]
-    torch.testing.assert_close(model(ids).last_hidden_state, theirs(ids).last_hidden_state, **CLOSE)
+    assert_close(model(ids).last_hidden_state, theirs(ids).last_hidden_state)
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -271,5 +271,5 @@ def test_what_is_saved_here_loads_in_transformers_class(tmp_path):
     expected = again.eval()(**their_inputs)
     text = inputs["attention_mask"].bool()
     found = model(**inputs)
-    torch.testing.assert_close(found.mlm_logits[text], expected.prediction_logits[:, :T][text], **CLOSE)
-    torch.testing.assert_close(found.relationship_logits, expected.seq_relationship_logits, **CLOSE)
+    assert_close(found.mlm_logits[text], expected.prediction_logits[:, :T][text])
+    assert_close(found.relationship_logits, expected.seq_relationship_logits)

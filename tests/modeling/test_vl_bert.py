@@ -10,7 +10,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
 from grounded_attention.modeling.task_heads import pool_phrases
-from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, P, R, T, make_inputs, make_model, tiny_config
+from tests.helpers.closeness import assert_close
+from tests.helpers.tiny_vl_bert import B, D, F, P, R, T, make_inputs, make_model, tiny_config
 
 
 def make_phrases():
@@ -35,7 +36,7 @@ def test_output_names_the_columns():
     inputs = make_inputs()
     outputs = model(**inputs, output_hidden_states=True)
     columns = [outputs.text_hidden_state, outputs.region_hidden_state, outputs.end_hidden_state[:, None]]
-    torch.testing.assert_close(torch.cat(columns, dim=1), outputs.last_hidden_state)
+    assert_close(torch.cat(columns, dim=1), outputs.last_hidden_state)
     assert outputs.last_hidden_state.shape == (B, T + R + 1, D)
     assert outputs.pooler_output.shape == (B, D)
     assert len(outputs.hidden_states) == 3
@@ -48,8 +49,8 @@ def test_text_only_equals_a_batch_row_whose_regions_are_all_padding():
     mixed = model(**inputs)
     alone = model(input_ids=inputs["input_ids"][1:2, :5], token_type_ids=inputs["token_type_ids"][1:2, :5])
     assert alone.region_hidden_state.shape == (1, 0, D)
-    torch.testing.assert_close(alone.text_hidden_state[0], mixed.text_hidden_state[1, :5], **CLOSE)
-    torch.testing.assert_close(alone.end_hidden_state[0], mixed.end_hidden_state[1], **CLOSE)
+    assert_close(alone.text_hidden_state[0], mixed.text_hidden_state[1, :5])
+    assert_close(alone.end_hidden_state[0], mixed.end_hidden_state[1])
 
 
 def test_text_sees_the_whole_image_region():
@@ -65,7 +66,7 @@ def test_text_sees_the_whole_image_region():
     before = context(inputs["region_features"])
     changed = inputs["region_features"].clone()
     changed[:, 1:] += 1.0
-    torch.testing.assert_close(context(changed), before)
+    assert_close(context(changed), before)
     changed[:, 0] += 1.0
     assert not torch.allclose(context(changed), before)
 
@@ -152,7 +153,7 @@ def test_coordinate_embedding_by_its_formula(form):
     for number in numbers:
         angles = [100 * number / 1000 ** (k / 4) for k in range(4)]
         expected += [torch.tensor(angles).sin(), torch.tensor(angles).cos()]
-    torch.testing.assert_close(embed_coordinates(torch.tensor(box), 4, form), torch.cat(expected), **CLOSE)
+    assert_close(embed_coordinates(torch.tensor(box), 4, form), torch.cat(expected))
 
 
 def test_region_encoder_by_its_formula():
@@ -163,7 +164,7 @@ def test_region_encoder_by_its_formula():
     features = inputs["region_features"]
     joined = torch.cat([embed_coordinates(boxes, 3, "center"), features], dim=-1)
     expected = torch.einsum("brf,vf->brv", joined, layer.weight) + layer.bias
-    torch.testing.assert_close(model.region_encoder(features, boxes), expected.clamp(min=0), **CLOSE)
+    assert_close(model.region_encoder(features, boxes), expected.clamp(min=0))
 
 
 def test_pool_phrases_is_a_maximum_without_gradient_for_padding():
@@ -174,7 +175,7 @@ def test_pool_phrases_is_a_maximum_without_gradient_for_padding():
         for p in range(P):
             tokens = states[b][mask[b, p]]
             expected = tokens.max(dim=0).values if len(tokens) else torch.zeros(D)
-            torch.testing.assert_close(pooled[b, p], expected)
+            assert_close(pooled[b, p], expected)
     pooled.sum().backward()
     assert states.grad[2].abs().sum() == 0
     assert states.grad.isfinite().all()
@@ -193,7 +194,7 @@ def test_pool_phrases_shares_the_gradient_of_equal_maxima():
         best = [t for t, value in values if value == max(value for _, value in values)]
         for t in best:
             expected[b, t, d] += weights[b, p, d] / len(best)
-    torch.testing.assert_close(states.grad, expected)
+    assert_close(states.grad, expected)
 
 
 # -- back ends
@@ -207,7 +208,7 @@ def test_flex_attention_equals_eager(uncompiled):
         expected = valid_states(model(**inputs), inputs)
         model.set_attn_implementation("flex_attention")
         for mine, theirs in zip(valid_states(model(**inputs), inputs), expected, strict=True):
-            torch.testing.assert_close(mine, theirs, **CLOSE)
+            assert_close(mine, theirs)
 
 
 # -- grounding queries

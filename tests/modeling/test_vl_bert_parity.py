@@ -9,7 +9,8 @@ from grounded_attention.conversion.vl_bert import VL_BERT
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
 from grounded_attention.modeling.task_losses import mean_of, soft_cross_entropy_sum
-from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, image_weight, run_core, vgp_inputs
+from tests.helpers.closeness import assert_close
+from tests.helpers.vl_bert_parity import GivenVisual, check_vgp, core_inputs, image_weight, run_core, vgp_inputs
 from tests.helpers.vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
 
 CORES = ("core_ln", "core_ln_1x1", "core_scale")
@@ -74,9 +75,9 @@ def test_core_equals_reference_on_any_padding(name, seed):
     text_length = inputs["text"][0].shape[1]
     for tensor, key in ((embeddings, "embedding_output"), (states, "last_hidden_state")):
         for mine, theirs in zip(ours(tensor, mask, text_length), packed(reference, key), strict=True):
-            torch.testing.assert_close(mine, theirs, **CLOSE)
+            assert_close(mine, theirs)
     if pooled is not None:
-        torch.testing.assert_close(pooled, reference["pooled"], **CLOSE)
+        assert_close(pooled, reference["pooled"])
 
 
 def to_float64(inputs):
@@ -96,13 +97,13 @@ def check_gradients(reference, inputs):
     # In float64, where the machine's order of summation does not matter: only the reference's own rounding is left.
     _, states, pooled, mask = run_core(model.double(), to_float64(inputs))
     loss = states[mask].pow(2).sum() / reference["last_hidden_state"].numel() + 0.1 * pooled.sum()
-    torch.testing.assert_close(loss.float(), reference["loss"], **CLOSE)
+    assert_close(loss.float(), reference["loss"])
     loss.backward()
     parameters = dict(model.named_parameters())
     assert len(reference["grads"]) >= 19
     for key, gradient in reference["grads"].items():
         mine = parameters[names[f"module.vlbert.{key}"]].grad.float()
-        torch.testing.assert_close(mine, gradient, **CLOSE, msg=lambda text, key=key: f"{key}: {text}")
+        assert_close(mine, gradient, msg=lambda text, key=key: f"{key}: {text}")
 
 
 @pytest.mark.parametrize("seed", [None, 1, 4])
@@ -132,9 +133,9 @@ def test_pretraining_heads_equal_reference():
     text, regions, _ = states.split([text_length, inputs["regions"][0].shape[1], 1], dim=1)
     text_mask = inputs["text_mask"]
     region_mask = inputs["region_mask"]
-    torch.testing.assert_close(model.relationship_head(pooled), reference["relationship_logits"], **CLOSE)
-    torch.testing.assert_close(model.mlm_head(text)[text_mask], reference["mlm_logits"][text_mask], **CLOSE)
-    torch.testing.assert_close(model.region_head(regions)[region_mask], reference["mvrc_logits"][region_mask], **CLOSE)
+    assert_close(model.relationship_head(pooled), reference["relationship_logits"])
+    assert_close(model.mlm_head(text)[text_mask], reference["mlm_logits"][text_mask])
+    assert_close(model.region_head(regions)[region_mask], reference["mvrc_logits"][region_mask])
 
 
 def test_helpers_equal_reference():
@@ -143,9 +144,9 @@ def test_helpers_equal_reference():
     out = reference["coordinate_embeddings"]["out"]
     size = boxes[:, [4, 5, 4, 5]]
     mine = embed_coordinates(boxes[:, :4] / size, dim=256, form="center")
-    torch.testing.assert_close(mine.view_as(out), out, **CLOSE)
+    assert_close(mine.view_as(out), out)
     soft = reference["soft_cross_entropy"]
-    torch.testing.assert_close(mean_of(soft_cross_entropy_sum(soft["logits"], soft["target"])), soft["mean"], **CLOSE)
+    assert_close(mean_of(soft_cross_entropy_sum(soft["logits"], soft["target"])), soft["mean"])
 
 
 def test_vgp_heads_equal_reference():
@@ -197,11 +198,11 @@ def check_pretraining(model, inputs, expected):
     outputs = model(**inputs)
     text = inputs["attention_mask"].bool()
     regions = inputs["region_attention_mask"].bool()
-    torch.testing.assert_close(outputs.mlm_logits[text], expected["mlm_logits"][text], **CLOSE)
+    assert_close(outputs.mlm_logits[text], expected["mlm_logits"][text])
     rows = len(expected["mvrc_logits"])
-    torch.testing.assert_close(outputs.region_logits[regions], expected["mvrc_logits"][regions[:rows]], **CLOSE)
-    torch.testing.assert_close(outputs.relationship_logits[:rows], expected["relationship_logits"], **CLOSE)
-    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    assert_close(outputs.region_logits[regions], expected["mvrc_logits"][regions[:rows]])
+    assert_close(outputs.relationship_logits[:rows], expected["relationship_logits"])
+    assert_close(outputs.loss, expected["loss"])
     targets = {
         "labels": expected["mlm_loss"],
         "region_label_probs": expected["mvrc_loss"],
@@ -209,7 +210,7 @@ def check_pretraining(model, inputs, expected):
     }
     for name, loss in targets.items():
         others = {key: value for key, value in inputs.items() if key == name or key not in targets}
-        torch.testing.assert_close(model(**others).loss, loss, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+        assert_close(model(**others).loss, loss, msg=lambda text, name=name: f"{name}: {text}")
     return outputs
 
 
@@ -303,4 +304,4 @@ def test_pixels_give_the_reference_visual_embeddings(shared):
         model(**inputs, masked_regions=given["mvrc_ops"] == 1)
     mask = given["box_mask"]
     for mine, name in zip(seen, ("obj_reps", "obj_reps_masked_visual"), strict=True):
-        torch.testing.assert_close(mine[mask], reference[name][mask], rtol=1e-4, atol=1e-4)
+        assert_close(mine[mask], reference[name][mask], rtol=1e-4, atol=1e-4)

@@ -8,11 +8,11 @@ from transformers import AutoModel
 
 from grounded_attention.modeling import FastRCNNConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import mask_region_pixels
+from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_vl_bert import make_model, tiny_config
 from tests.modeling.tiny_vl_bert_pixels import HEIGHT, VISION, WIDTH, F, as_features, make_inputs, make_pixel_model
 
 CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -23,7 +23,7 @@ def test_pixels_equal_the_features_of_their_boxes(cls):
     theirs = model(**as_features(model, inputs), output_hidden_states=True).hidden_states
     regions = torch.cat([torch.ones(3, 7), inputs["region_attention_mask"], torch.ones(3, 1)], dim=1).bool()
     for first, second in zip(mine, theirs, strict=True):
-        torch.testing.assert_close(first[regions], second[regions], **CLOSE)
+        assert_close(first[regions], second[regions])
     inputs["pixel_values"][1] += 30.0
     assert not torch.allclose(model(**inputs, output_hidden_states=True).hidden_states[-1][1], theirs[-1][1])
 
@@ -33,10 +33,10 @@ def test_text_alone_and_rows_of_text_alone_need_no_image():
     inputs = make_inputs()
     expected = model(**inputs)
     alone = model(input_ids=inputs["input_ids"][2:, :3])
-    torch.testing.assert_close(alone.text_hidden_state[0], expected.text_hidden_state[2, :3], **CLOSE)
+    assert_close(alone.text_hidden_state[0], expected.text_hidden_state[2, :3])
     inputs["region_attention_mask"].zero_()
     nothing = model(**inputs)
-    torch.testing.assert_close(nothing.text_hidden_state[2], expected.text_hidden_state[2], **CLOSE)
+    assert_close(nothing.text_hidden_state[2], expected.text_hidden_state[2])
 
 
 @pytest.mark.parametrize("back_end", ["eager", "sdpa", "flex_attention"])
@@ -47,7 +47,7 @@ def test_a_back_end_of_the_whole_model_is_set_and_asked_for(back_end):
     model.set_attn_implementation(back_end)
     assert model.config._attn_implementation == back_end
     if back_end != "flex_attention":
-        torch.testing.assert_close(model(**inputs).text_hidden_state, expected.text_hidden_state, **CLOSE)
+        assert_close(model(**inputs).text_hidden_state, expected.text_hidden_state)
     fields = {"region_feature_size": F, "vision_config": FastRCNNConfig(**VISION)}
     asked = VLBertModel._from_config(tiny_config(**fields), attn_implementation=back_end)
     assert asked.config._attn_implementation == back_end
@@ -74,7 +74,7 @@ def test_the_pixel_network_is_saved_with_the_model(tmp_path, cls):
     assert isinstance(loaded.config.vision_config, FastRCNNConfig)
     assert loaded.config.vision_config.hidden_sizes == VISION["hidden_sizes"]
     assert loaded.config.region_masking == "pixels"
-    torch.testing.assert_close(loaded(**inputs)[0], model(**inputs)[0])
+    assert_close(loaded(**inputs)[0], model(**inputs)[0])
     base = AutoModel.from_pretrained(tmp_path)
     expected = getattr(model, "vl_bert", model).vision_model.state_dict()
     for name, value in base.vision_model.state_dict().items():
@@ -127,7 +127,7 @@ def test_pixel_masking_hides_pixels_and_word():
         blanked["pixel_values"][row, :, rows, columns] = 0.0
         words[row, region] = model.masked_region_embedding.weight[0]
     expected = model.vl_bert(**blanked, region_linguistic_embeds=words)
-    torch.testing.assert_close(mine.mlm_logits, model.mlm_head(expected.text_hidden_state), **CLOSE)
+    assert_close(mine.mlm_logits, model.mlm_head(expected.text_hidden_state))
     assert not torch.allclose(mine.mlm_logits[0], model(**inputs).mlm_logits[0])
 
 
@@ -138,7 +138,7 @@ def test_feature_masking_from_pixels_equals_that_from_features():
     masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
     mine = model(**inputs, masked_regions=masked).mlm_logits
     theirs = model(**as_features(model, inputs), masked_regions=masked).mlm_logits
-    torch.testing.assert_close(mine, theirs, **CLOSE)
+    assert_close(mine, theirs)
     assert not torch.allclose(mine, model(**inputs).mlm_logits)
 
 
@@ -152,7 +152,7 @@ def test_leaving_padding_out_keeps_the_loss(masking):
     for unpad in (False, True):
         model = make_pixel_model(VLBertForPreTraining, region_masking=masking, unpad=unpad)
         losses.append(model(**make_inputs(), masked_regions=masked, **targets).loss)
-    torch.testing.assert_close(*losses, **CLOSE)
+    assert_close(*losses)
 
 
 # -- wrong inputs

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from grounded_attention.modeling import VLBertForPreTraining
-from tests.helpers.tiny_vl_bert import CLOSE, B, R, T, make_inputs, make_model
+from tests.helpers.closeness import assert_close
+from tests.helpers.tiny_vl_bert import B, R, T, make_inputs, make_model
 
 
 def test_masked_regions_hide_feature_and_word_but_not_the_box():
@@ -17,7 +18,7 @@ def test_masked_regions_hide_feature_and_word_but_not_the_box():
     masked[:, 1] = True
     expected = model(**inputs, masked_regions=masked).region_logits
     inputs["region_features"][:, 1] += 5.0
-    torch.testing.assert_close(model(**inputs, masked_regions=masked).region_logits, expected)
+    assert_close(model(**inputs, masked_regions=masked).region_logits, expected)
     assert not torch.allclose(model(**inputs).region_logits[:, 1], expected[:, 1])
     inputs["region_boxes"][:, 1, 0] += 0.1
     assert not torch.allclose(model(**inputs, masked_regions=masked).region_logits, expected)
@@ -32,7 +33,7 @@ def test_hard_region_labels_are_one_hot_distributions():
     probs[0, 1, 3] = probs[1, 2, 0] = 1.0
     hard = model(**inputs, region_labels=labels).loss
     soft = model(**inputs, region_label_probs=probs).loss
-    torch.testing.assert_close(hard, soft)
+    assert_close(hard, soft)
     with pytest.raises(ValueError, match="not both"):
         model(**inputs, region_labels=labels, region_label_probs=probs)
 
@@ -73,8 +74,8 @@ def test_words_of_text_only_rows_are_a_mean_of_their_own():
     outputs = model(**inputs, labels=labels, text_only=text_only)
     log_p = outputs.mlm_logits.log_softmax(-1)
     beside = -(log_p[0, 1, 5] + log_p[1, 2, 6] + log_p[1, 4, 6]) / 3
-    torch.testing.assert_close(outputs.loss, beside - log_p[2, 0, 7], **CLOSE)
-    torch.testing.assert_close(model(**inputs, labels=labels).loss, (3 * beside - log_p[2, 0, 7]) / 4, **CLOSE)
+    assert_close(outputs.loss, beside - log_p[2, 0, 7])
+    assert_close(model(**inputs, labels=labels).loss, (3 * beside - log_p[2, 0, 7]) / 4)
 
 
 def test_pretraining_works_on_text_alone():

@@ -7,7 +7,8 @@ from torch import nn
 from transformers import BertForPreTraining, BertModel
 
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
-from tests.helpers.tiny_vl_bert import CLOSE, D, F, R, make_bert, make_model, tiny_config
+from tests.helpers.closeness import assert_close
+from tests.helpers.tiny_vl_bert import D, F, R, make_bert, make_model, tiny_config
 
 
 def test_visual_scales_and_masks_start_as_configured():
@@ -36,10 +37,10 @@ def test_from_bert_is_bert_on_text(tmp_path, cls):
         input_ids=ids, token_type_ids=types, region_features=features, region_boxes=boxes, output_hidden_states=True
     )
     expected = bert(input_ids=ids, token_type_ids=types, output_hidden_states=True)
-    torch.testing.assert_close(outputs.hidden_states[0][:, :6], expected.hidden_states[0], **CLOSE)
+    assert_close(outputs.hidden_states[0][:, :6], expected.hidden_states[0])
     states = base.encoder(expected.hidden_states[0])
-    torch.testing.assert_close(states, expected.last_hidden_state, **CLOSE)
-    torch.testing.assert_close(base.pooler(states), expected.pooler_output, **CLOSE)
+    assert_close(states, expected.last_hidden_state)
+    assert_close(base.pooler(states), expected.pooler_output)
     assert base.embeddings.token_type_embeddings.weight[2].abs().sum() > 0
 
 
@@ -49,10 +50,10 @@ def test_from_bert_takes_the_word_head(tmp_path):
     bert.save_pretrained(tmp_path)
     model = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F, relationship_head=True)
     states = torch.randn(2, D)
-    torch.testing.assert_close(model.mlm_head(states), bert.cls.predictions(states), **CLOSE)
+    assert_close(model.mlm_head(states), bert.cls.predictions(states))
     # BERT's class 0 is "follows", ours "does not belong".
     expected = bert.cls.seq_relationship(states)[:, [1, 0]]
-    torch.testing.assert_close(model.relationship_head(states), expected, **CLOSE)
+    assert_close(model.relationship_head(states), expected)
     assert model.mlm_head.decoder.weight is model.get_input_embeddings().weight
 
 
@@ -82,7 +83,7 @@ def test_from_bert_takes_weights_that_a_training_loop_named(tmp_path, first, ins
     torch.manual_seed(1)
     found = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F).state_dict()
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
+        assert_close(found[name], expected[name], rtol=0, atol=0)
 
 
 def replace(key, pairs):

@@ -14,7 +14,8 @@ from grounded_attention.modeling import (
     VLBertForReferringExpression,
     VLBertForVisualQuestionAnswering,
 )
-from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
+from tests.helpers.closeness import assert_close
+from tests.helpers.tiny_vl_bert import B, D, F, R, T, make_bert, make_inputs, make_model
 from tests.modeling.tiny_vl_bert_pixels import as_features, make_pixel_model
 from tests.modeling.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
 
@@ -49,8 +50,8 @@ def test_a_token_sees_the_region_it_names():
         return model(**{**inputs, **changes}, output_hidden_states=True).hidden_states[0][:, :T]
 
     expected = embed()
-    torch.testing.assert_close(embed(token_regions=torch.full((B, T), -1)), expected)
-    torch.testing.assert_close(embed(token_regions=torch.where(tags < 0, 0, tags)), embed(token_regions=tags))
+    assert_close(embed(token_regions=torch.full((B, T), -1)), expected)
+    assert_close(embed(token_regions=torch.where(tags < 0, 0, tags)), embed(token_regions=tags))
     features = inputs["region_features"].clone()
     features[1, 3] += 1.0
     before = embed(token_regions=tags)
@@ -61,7 +62,7 @@ def test_a_token_sees_the_region_it_names():
     swapped = {name: inputs[name].clone() for name in ("region_features", "region_boxes")}
     for value in swapped.values():
         value[1, 0] = inputs["region_features" if value.shape[-1] == F else "region_boxes"][1, 3]
-    torch.testing.assert_close(before[1, 2], embed(**swapped)[1, 2])
+    assert_close(before[1, 2], embed(**swapped)[1, 2])
 
 
 def test_text_alone_takes_tokens_without_region():
@@ -69,9 +70,9 @@ def test_text_alone_takes_tokens_without_region():
     inputs = make_inputs()
     text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     none = torch.full((B, T), -1)
-    torch.testing.assert_close(model(**text, token_regions=none)[0], model(**text)[0])
+    assert_close(model(**text, token_regions=none)[0], model(**text)[0])
     inputs["region_attention_mask"][1] = 0
-    torch.testing.assert_close(model(**inputs, token_regions=none)[0], model(**inputs)[0])
+    assert_close(model(**inputs, token_regions=none)[0], model(**inputs)[0])
 
 
 @pytest.mark.parametrize("region", [R, 2])  # out of range; padding of row 0
@@ -99,10 +100,10 @@ def test_referring_scores_and_loss_by_their_formulas():
     head = model.referring_head
     scores = head.classifier(nn.functional.gelu(head.dense(states))).squeeze(-1)
     mask = inputs["region_attention_mask"].bool()
-    torch.testing.assert_close(outputs.logits, scores.masked_fill(~mask, -10000.0), **CLOSE)
+    assert_close(outputs.logits, scores.masked_fill(~mask, -10000.0))
     valid = mask & (targets >= 0)
     assert valid.sum() == 9
-    torch.testing.assert_close(outputs.loss, binary_cross_entropy_with_logits(scores[valid], targets[valid]), **CLOSE)
+    assert_close(outputs.loss, binary_cross_entropy_with_logits(scores[valid], targets[valid]))
 
 
 def test_referring_dropout_is_in_the_head_only():
@@ -114,7 +115,7 @@ def test_referring_dropout_is_in_the_head_only():
         region_dropout=0.0,
     ).train()
     inputs = make_inputs()
-    torch.testing.assert_close(model.vl_bert(**inputs)[0], model.vl_bert(**inputs)[0])
+    assert_close(model.vl_bert(**inputs)[0], model.vl_bert(**inputs)[0])
     assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
 
 
@@ -129,13 +130,13 @@ def test_answers_are_read_at_the_mask(head, form):
     targets = torch.tensor([[1.0, 0.3, 0.0], [0.0, 0.6, 0.6], [0.0, 0.0, 0.0]])
     outputs = model(**inputs, answer_positions=POSITIONS, labels=targets)
     states = model.vl_bert(**inputs).text_hidden_state
-    torch.testing.assert_close(outputs.logits, model.answer_head(states[[0, 1, 2], POSITIONS]), **CLOSE)
+    assert_close(outputs.logits, model.answer_head(states[[0, 1, 2], POSITIONS]))
     if form == "binary_cross_entropy":
         expected = binary_cross_entropy_with_logits(outputs.logits, targets, reduction="none").sum() / B
     else:
         # The last row has no right answer.
         expected = cross_entropy(outputs.logits[:2], targets[:2] / targets[:2].sum(-1, keepdim=True))
-    torch.testing.assert_close(outputs.loss, expected, **CLOSE)
+    assert_close(outputs.loss, expected)
 
 
 @pytest.mark.parametrize("answers", [[], ["yes", "no", "yes"]])
@@ -162,7 +163,7 @@ def test_the_classifier_starts_from_the_words_of_the_answers(head):
     classifier = model.answer_head.classifier
     for row, answer in enumerate(ANSWERS):
         pieces = WordPieces()(answer, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        torch.testing.assert_close(classifier.weight[row], sum(words[piece] for piece in pieces) / len(pieces))
+        assert_close(classifier.weight[row], sum(words[piece] for piece in pieces) / len(pieces))
     assert classifier.bias.eq(0).all()
     assert classifier.weight.requires_grad
 
@@ -197,19 +198,19 @@ def test_choices_equal_one_text_after_the_other(form):
     for choice in range(C):
         base = model.vl_bert(**{**inputs, **{name: inputs[name][:, choice] for name in text}})
         score = model.choice_head.classifier(base.pooler_output)[:, 0]
-        torch.testing.assert_close(outputs.logits[:, choice], score, **CLOSE)
+        assert_close(outputs.logits[:, choice], score)
         region_logits.append(model.region_class_head(base.region_hidden_state))
     rows = outputs.logits[[0, 2]]
     if form == "sigmoid":
         expected = binary_cross_entropy_with_logits(rows, torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))
     else:
         expected = cross_entropy(rows, labels[[0, 2]])
-    torch.testing.assert_close(outputs.loss, expected, **CLOSE)
+    assert_close(outputs.loss, expected)
     region_logits = torch.stack(region_logits, dim=1)
     valid = (classes != -100)[:, None].expand(-1, C, -1)
-    torch.testing.assert_close(outputs.region_class_logits[valid], region_logits[valid], **CLOSE)
+    assert_close(outputs.region_class_logits[valid], region_logits[valid])
     expected = expected + cross_entropy(region_logits[valid], classes[:, None].expand(-1, C, -1)[valid])
-    torch.testing.assert_close(model(**inputs, labels=labels, region_class_labels=classes).loss, expected, **CLOSE)
+    assert_close(model(**inputs, labels=labels, region_class_labels=classes).loss, expected)
 
 
 def test_regions_may_have_a_dimension_of_choices():
@@ -221,8 +222,8 @@ def test_regions_may_have_a_dimension_of_choices():
         value = inputs[name]
         inputs[name] = value[:, None].expand(-1, C, *value.shape[1:])
     outputs = model(**inputs, region_class_labels=labels[:, None].expand(-1, C, -1))
-    torch.testing.assert_close(outputs.logits, expected.logits)
-    torch.testing.assert_close(outputs.loss, expected.loss)
+    assert_close(outputs.logits, expected.logits)
+    assert_close(outputs.loss, expected.loss)
 
 
 def test_choices_take_embeddings_and_text_alone():
@@ -232,7 +233,7 @@ def test_choices_take_embeddings_and_text_alone():
     expected = model(**text)
     assert expected.region_class_logits.shape == (B, C, 0, 81)
     embeds = model.get_input_embeddings()(text.pop("input_ids"))
-    torch.testing.assert_close(model(**text, inputs_embeds=embeds).logits, expected.logits)
+    assert_close(model(**text, inputs_embeds=embeds).logits, expected.logits)
 
 
 def test_a_choice_head_may_have_two_layers_and_no_region_classes():
@@ -254,7 +255,7 @@ def test_choices_compute_the_features_of_an_image_once():
     model.vl_bert.vision_model.register_forward_hook(lambda module, given, output: seen.append(len(given[0])))
     logits = model(**inputs).logits
     assert seen == [2]  # the third row is text alone
-    torch.testing.assert_close(logits, model(**as_features(model, inputs)).logits, **CLOSE)
+    assert_close(logits, model(**as_features(model, inputs)).logits)
 
 
 @pytest.mark.parametrize("cls", [VLBertForReferringExpression, VLBertForVisualQuestionAnswering])
@@ -263,7 +264,7 @@ def test_pixels_equal_the_features_of_their_boxes(cls):
     inputs = make_pixel_inputs()
     if cls is VLBertForVisualQuestionAnswering:
         inputs["answer_positions"] = POSITIONS
-    torch.testing.assert_close(model(**inputs).logits, model(**as_features(model, inputs)).logits, **CLOSE)
+    assert_close(model(**inputs).logits, model(**as_features(model, inputs)).logits)
 
 
 # -- grounding queries
@@ -305,7 +306,7 @@ def test_from_bert_starts_the_answer_head(tmp_path):
     bert = make_bert(BertForPreTraining, tmp_path)
     model = VLBertForVisualQuestionAnswering.from_bert(str(tmp_path), region_feature_size=F, answers=ANSWERS)
     states = torch.randn(2, D)
-    torch.testing.assert_close(model.answer_head.transform(states), bert.cls.predictions.transform(states), **CLOSE)
+    assert_close(model.answer_head.transform(states), bert.cls.predictions.transform(states))
 
 
 # -- wrong inputs

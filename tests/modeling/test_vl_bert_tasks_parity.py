@@ -9,7 +9,8 @@ from grounded_attention.modeling import (
     VLBertForReferringExpression,
     VLBertForVisualQuestionAnswering,
 )
-from tests.helpers.vl_bert_parity import CLOSE, GivenVisual
+from tests.helpers.closeness import assert_close
+from tests.helpers.vl_bert_parity import GivenVisual
 from tests.helpers.vl_bert_reference import as_checkpoint, load_fixture, load_weights, make_config
 from tests.helpers.vl_bert_task_parity import check_choice, check_referring, check_vqa
 from tests.helpers.vl_bert_task_reference import choice_inputs
@@ -50,7 +51,7 @@ def test_multiple_choice_equals_reference():
     model.config.choice_loss = "softmax"
     inputs = choice_inputs(reference["inputs"])
     del inputs["region_class_labels"]
-    torch.testing.assert_close(model(**inputs).loss, reference["softmax_loss"], **CLOSE)
+    assert_close(model(**inputs).loss, reference["softmax_loss"])
     del inputs["token_regions"]
     assert not torch.allclose(model(**inputs).logits, reference["logits"], atol=1e-4)
 
