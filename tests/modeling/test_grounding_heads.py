@@ -18,10 +18,11 @@ MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_
 B = 2
 T = 6
 R = 4
-N = 5
 HEADS = ("pretraining", "vgp", "phrase_grounding")
 CLASSES = [(family, head) for family in FAMILIES for head in HEADS if head in FAMILIES[family].heads]
 PHRASE = {"alignment_level": "phrase", "alignment_size": 32}
+families = pytest.mark.parametrize("family", FAMILIES)
+classes = pytest.mark.parametrize(("family", "head"), CLASSES)
 ALIGNMENTS = [PHRASE, {"alignment_level": "token", "alignment_size": 40}]
 
 
@@ -29,13 +30,15 @@ def make(family, head, **fields):
     return MAKE[family](FAMILIES[family].heads[head], **fields)
 
 
-def make_inputs(model, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+def make_inputs(model):
+    generator = torch.Generator().manual_seed(0)
     region_mask = torch.ones(B, R, dtype=torch.long)
     text_mask = torch.ones(B, T, dtype=torch.long)
-    region_mask[1, 3:], text_mask[1, 4:] = 0, 0
+    region_mask[1, 3:] = 0
+    text_mask[1, 4:] = 0
     phrase_mask = torch.zeros(B, 2, T, dtype=torch.bool)
-    phrase_mask[:, 0, 1:3], phrase_mask[0, 1, 4] = True, True
+    phrase_mask[:, 0, 1:3] = True
+    phrase_mask[0, 1, 4] = True
     return {
         "input_ids": torch.randint(5, 30, (B, T), generator=generator),
         "attention_mask": text_mask,
@@ -46,6 +49,13 @@ def make_inputs(model, seed=0):
     }
 
 
+def load(model, folder, **fields):
+    """The model as it is loaded, and the tensors that its checkpoint lacked."""
+    model.save_pretrained(folder)
+    loaded, info = type(model).from_pretrained(folder, output_loading_info=True, **fields)
+    return loaded, set(info["missing_keys"])
+
+
 PAIRS = {
     "alignment_phrases": torch.tensor([[[1, 2], [4, -1]], [[1, 2], [-1, -1]]]),
     "alignment_pairs": torch.tensor([[[0, 1], [0, 2], [1, 3], [1, 0], [-1, -1]], [[0, 1], [0, 2], *[[-1, -1]] * 3]]),
@@ -53,74 +63,68 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("fields", ALIGNMENTS, ids=str)
-@pytest.mark.parametrize(("family", "head"), CLASSES)
+@classes
 def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
     model = make(family, head, **fields)
     inputs = make_inputs(model)
     scores = model(**inputs, **PAIRS).alignment_logits
-    assert scores.shape == (B, N)
+    assert scores.shape == (B, 5)
     scores[PAIRS["alignment_pairs"][..., 0] >= 0].sum().backward()
-    own = {name: value for name, value in model.named_parameters() if name.startswith("alignment_head.")}
-    assert own
-    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in own.values())
-    model.save_pretrained(tmp_path)
-    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
+    for parameter in model.alignment_head.parameters():
+        assert parameter.grad.any()
+    loaded, missing = load(model, tmp_path)
+    assert not missing
     assert_close(loaded(**inputs, **PAIRS).alignment_logits, scores)
 
 
-@pytest.mark.parametrize(("family", "head"), CLASSES)
+@classes
 def test_without_the_fields_models_are_as_before(family, head, tmp_path):
     plain = make(family, head)
     with_head = make(family, head, **PHRASE)
-    names = {name for name, _ in with_head.named_parameters()} - {name for name, _ in plain.named_parameters()}
-    assert names
-    assert all(name.startswith("alignment_head.") for name in names)
+    new = {f"alignment_head.{name}" for name, _ in with_head.alignment_head.named_parameters()}
+    names = {name for name, _ in plain.named_parameters()}
+    assert {name for name, _ in with_head.named_parameters()} == names | new
     inputs = make_inputs(plain)
     with torch.no_grad():
         first = plain(**inputs)
         second = plain(**inputs, region_candidate_mask=inputs["region_attention_mask"])
     assert first.get("alignment_logits") is None
-    assert all(
-        torch.equal(a, b) for a, b in zip(first.to_tuple(), second.to_tuple(), strict=True) if torch.is_tensor(a)
-    )
+    for value, other in zip(first.to_tuple(), second.to_tuple(), strict=True):
+        assert not torch.is_tensor(value) or torch.equal(value, other)
     # A checkpoint without the head is loaded with a new one, which is finite, and the other way round it is left.
-    plain.save_pretrained(tmp_path / "plain")
-    loaded, info = type(plain).from_pretrained(tmp_path / "plain", output_loading_info=True, **PHRASE)
-    assert set(info["missing_keys"]) == names
-    assert all(value.isfinite().all() and value.abs().max() < 5 for value in loaded.alignment_head.parameters())
-    with_head.save_pretrained(tmp_path / "head")
-    left = type(plain).from_pretrained(tmp_path / "head", alignment_level=None)
+    loaded, missing = load(plain, tmp_path / "plain", **PHRASE)
+    assert missing == new
+    assert all(value.abs().max() < 5 for value in loaded.alignment_head.parameters())
+    left, _ = load(with_head, tmp_path / "head", alignment_level=None)
     assert left.alignment_head is None
 
 
-@pytest.mark.parametrize(("family", "head"), [(family, head) for family, head in CLASSES if head != "pretraining"])
+@pytest.mark.parametrize(("family", "head"), [place for place in CLASSES if "pretraining" not in place])
 def test_a_task_goes_on_with_the_head_of_pretraining(family, head, tmp_path):
     source = make(family, "pretraining", grounding_head=True, **PHRASE)
     for parameter in source.parameters():
         torch.nn.init.normal_(parameter)
     source.save_pretrained(tmp_path)
-    model = FAMILIES[family].heads[head].from_pretrained(tmp_path)
-    weights = source.state_dict()
-    taken = dict(model.named_parameters())
-    prefixes = ("alignment_head.", "grounding_head.") if head == "vgp" else ("alignment_head.",)
-    found = [name for name in taken if name.startswith(prefixes)]
-    assert len(found) > 8
-    assert all(torch.equal(taken[name], weights[name]) for name in found)
-    without = FAMILIES[family].heads[head].from_pretrained(tmp_path, alignment_level=None)
-    assert without.alignment_head is None
+    cls = FAMILIES[family].heads[head]
+    model = cls.from_pretrained(tmp_path)
+    assert_close(model.alignment_head.state_dict(), source.alignment_head.state_dict(), rtol=0, atol=0)
+    if head == "vgp":
+        assert_close(model.grounding_head.state_dict(), source.grounding_head.state_dict(), rtol=0, atol=0)
+    assert cls.from_pretrained(tmp_path, alignment_level=None).alignment_head is None
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@families
 def test_pretraining_scores_phrases_for_indirect_supervision(family):
     model = make(family, "pretraining", grounding_head=True)
     inputs = make_inputs(model)
     found = model(**inputs).grounding_logits
     assert found.shape == (B, 2, R)
-    states = model.base_model(**{name: value for name, value in inputs.items() if name != "phrase_mask"})
+    del inputs["phrase_mask"]
+    states = model.base_model(**inputs)
     words = states.text_hidden_state
-    pooled = torch.stack([words[:, 1:3].amax(1), torch.stack([words[0, 4], torch.zeros_like(words[1, 4])])], dim=1)
+    pooled = torch.zeros(B, 2, words.shape[-1])
+    pooled[:, 0] = words[:, 1:3].amax(1)
+    pooled[0, 1] = words[0, 4]
     assert_close(found, model.grounding_head(pooled, states.region_hidden_state))
 
 
@@ -128,20 +132,14 @@ def test_pretraining_scores_phrases_for_indirect_supervision(family):
 
 
 def test_the_code_is_its_closed_form():
-    generator = torch.Generator().manual_seed(0)
-    boxes = torch.rand(2, 3, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
-    width = 24
-    code = sine_encoding(boxes, width)
-    for image in range(2):
-        for region in range(3):
-            x1, y1, x2, y2 = boxes[image, region].tolist()
-            size = width // 2
-            expected = []
-            for place in ((y1 + y2) / 2, (x1 + x2) / 2):
-                for i in range(size):
-                    angle = 2 * math.pi * place / 10000 ** (2 * (i // 2) / size)
-                    expected.append(math.sin(angle) if i % 2 == 0 else math.cos(angle))
-            assert code[image, region].tolist() == pytest.approx(expected, abs=1e-5)
+    x1, y1, x2, y2 = 0.1, 0.3, 0.8, 0.4
+    expected = []
+    for place in ((y1 + y2) / 2, (x1 + x2) / 2):
+        for frequency in (1, 10000 ** (1 / 3), 10000 ** (2 / 3)):
+            angle = 2 * math.pi * place / frequency
+            expected += [math.sin(angle), math.cos(angle)]
+    code = sine_encoding(torch.tensor([[[x1, y1, x2, y2]]]), 12)
+    assert code[0, 0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_whole_image_has_the_code_of_the_centre():
@@ -149,23 +147,21 @@ def test_the_whole_image_has_the_code_of_the_centre():
     assert_close(whole, centre)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@families
 def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
     sizes = {"v_hidden_size": 24} if family == "vilbert" else {}
     model = make(family, "pretraining", spatial_encoding="sine", **sizes)
     inputs = make_inputs(model)
     plain = make(family, "pretraining", **sizes)
-    assert {n for n, _ in plain.named_parameters()} == {n for n, _ in model.named_parameters()}
     plain.load_state_dict(model.state_dict())
+    moved = {**inputs, "region_boxes": inputs["region_boxes"].flip(1)}
     with torch.no_grad():
-        seen, unseen = (each.base_model(**inputs).text_hidden_state for each in (model, plain))
-        moved = {**inputs, "region_boxes": inputs["region_boxes"].flip(1)}
-        other = model.base_model(**moved).text_hidden_state
-        assert not torch.allclose(seen, unseen, atol=1e-4)
-        assert not torch.allclose(seen, other, atol=1e-4)
+        states = model.base_model(**inputs).text_hidden_state
+        assert not torch.allclose(states, plain.base_model(**inputs).text_hidden_state, atol=1e-4)
+        assert not torch.allclose(states, model.base_model(**moved).text_hidden_state, atol=1e-4)
         if family in ("vl_bert", "visualbert"):  # with two streams, text alone reads a column of zeros and its code
-            text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-            assert_close(model(**text).mlm_logits, plain(**text).mlm_logits)
+            words = inputs["input_ids"]
+            assert_close(model(words).mlm_logits, plain(words).mlm_logits)
     model.save_pretrained(tmp_path)
     assert type(model).from_pretrained(tmp_path).config.spatial_encoding == "sine"
 
@@ -176,26 +172,23 @@ def test_the_code_joins_the_embedding_of_a_region_before_its_norm():
     part = model.vilbert.v_embeddings
     inputs = make_inputs(model)
     boxes = inputs["region_boxes"]
-    area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
-    location = torch.cat([boxes, area[..., None]], -1)
+    area = (boxes[..., 2:] - boxes[..., :2]).prod(-1, keepdim=True)
+    location = torch.cat([boxes, area], -1)
     total = part.image_embeddings(inputs["region_features"]) + part.image_location_embeddings(location)
     expected = part.LayerNorm(total + sine_encoding(boxes, 24))
     assert_close(part(inputs["region_features"], boxes), expected)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@families
 def test_a_width_that_does_not_fit_is_named(family):
     config = FAMILIES[family].config_class
-    width = {"v_hidden_size": 18, "v_num_attention_heads": 3} if family == "vilbert" else {}
-    width = width or {"hidden_size": 18, "num_attention_heads": 3}
-    with pytest.raises(
-        StrictDataclassClassValidationError,
-        match=r"(?s)spatial_encoding.*the width of the regions is 18.*multiple of 4",
-    ):
+    prefix = "v_" if family == "vilbert" else ""
+    width = {f"{prefix}hidden_size": 18, f"{prefix}num_attention_heads": 3}
+    with pytest.raises(StrictDataclassClassValidationError, match=r"(?s)spatial_encoding.*is 18.*multiple of 4"):
         config(spatial_encoding="sine", **width)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@families
 def test_no_size_is_zero(family):
     config = FAMILIES[family].config_class
     sizes = [name for name in config().to_dict() if name.endswith(("_size", "_heads"))]
@@ -205,13 +198,13 @@ def test_no_size_is_zero(family):
             config(**{name: 0})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@families
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf])
 def test_no_number_is_negative_or_without_end(family, wrong):
     config = FAMILIES[family].config_class
     signed = ("visual_scale_text_init", "visual_scale_region_init")
     kinds = (int, float) if wrong == -1 else (float,)
-    fields = {name: kind for name, value in config().to_dict().items() if (kind := type(value)) in kinds}
+    fields = {name: type(value) for name, value in config().to_dict().items() if type(value) in kinds}
     assert {"hidden_dropout_prob", "layer_norm_eps"} <= {*fields}
     for name, kind in fields.items():
         # transformers checks its own fields.
@@ -221,18 +214,17 @@ def test_no_number_is_negative_or_without_end(family, wrong):
             config(**{name: kind(wrong)})
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@families
 def test_a_dropout_is_at_most_one(family):
     config = FAMILIES[family].config_class
     config(hidden_dropout_prob=1.0)
-    with pytest.raises(
-        StrictDataclassClassValidationError, match=r"hidden_dropout_prob must be from 0 to 1, found 1\.5"
-    ):
+    with pytest.raises(StrictDataclassClassValidationError, match=r"hidden_dropout_prob must be .*to 1, found 1\.5"):
         config(hidden_dropout_prob=1.5)
 
 
 def test_visualbert_needs_boxes_for_the_code():
     model = make("visualbert", "pretraining", spatial_encoding="sine")
-    inputs = {name: value for name, value in make_inputs(model).items() if name != "region_boxes"}
+    inputs = make_inputs(model)
+    del inputs["region_boxes"]
     with pytest.raises(ValueError, match="region_boxes"):
         model(**inputs)

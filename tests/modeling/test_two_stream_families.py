@@ -3,13 +3,14 @@
 
 import math
 import re
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from grounded_attention import modeling
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.modeling import ViLBertConfig, VisualBERTConfig, VLBertConfig
@@ -27,31 +28,37 @@ from grounded_attention.supervision.rollout import attention_rollout, rollout_bl
 from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
-SIZES = [(9, 4), (4, 7)]
 MAKE = {"vilbert": make_vilbert, "lxmert": make_lxmert}
-VGP = {"vilbert": modeling.ViLBertForVGP, "lxmert": modeling.LXMERTForVGP}
+INPUTS = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
 B = 3
 F = 16
 
 families = pytest.mark.parametrize("family", MAKE)
-sizes = pytest.mark.parametrize(("words", "regions"), SIZES)
+sizes = pytest.mark.parametrize(("words", "regions"), [(9, 4), (4, 7)])
 
 
-def make_batch(words, regions):
+def make(family, back_end="sdpa", head="vgp", **fields):
+    entry = FAMILIES[family]
+    return MAKE[family](entry.heads.get(head, entry.base_model), back_end, **fields)
+
+
+def make_batch(words=9, regions=4):
     """Ragged on both sides; the last word and the last region of the first row are grounded."""
     generator = torch.Generator().manual_seed(1)
     text_mask = torch.ones(B, words, dtype=torch.long)
     region_mask = torch.ones(B, regions, dtype=torch.long)
-    text_mask[1, words - 1 :], region_mask[2, regions - 2 :] = 0, 0
+    text_mask[1, -1] = 0
+    region_mask[2, -2:] = 0
     phrase_mask = torch.zeros(B, 2, words, dtype=torch.bool)
     phrase_regions = torch.zeros(B, 2, regions, dtype=torch.bool)
-    for row, phrase, tokens, found in [
-        (0, 0, [words - 1], [regions - 1, 1]),
+    for row, phrase, tokens, found in (
+        (0, 0, [-1], [-1, 1]),
         (0, 1, [1, 2], [2]),
         (1, 0, [0], [3]),
-        (2, 0, [words - 1], [1]),
-    ]:
-        phrase_mask[row, phrase, tokens] = phrase_regions[row, phrase, found] = True
+        (2, 0, [-1], [1]),
+    ):
+        phrase_mask[row, phrase, tokens] = True
+        phrase_regions[row, phrase, found] = True
     return {
         "input_ids": torch.randint(1, 40, (B, words), generator=generator),
         "attention_mask": text_mask,
@@ -65,38 +72,43 @@ def make_batch(words, regions):
 
 
 def run(model, batch, **kwargs):
-    names = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
-    return model(**{name: batch[name] for name in names}, **kwargs)
+    return model(**{name: batch[name] for name in INPUTS}, **kwargs)
+
+
+def supervised(model, batch, name="direct", **options):
+    """The losses of a method, and the model's outputs."""
+    method = get_method(name, **options)
+    method.prepare(model)
+    outputs = run(model, batch, **method.forward_kwargs(batch))
+    return method.losses(outputs, batch), outputs
 
 
 def cross_maps(family, batch):
     """Direction -> the eager maps of the co-attention; the other maps are those of one stream."""
-    model = MAKE[family](VGP[family], "eager")
     words = batch["phrase_mask"].shape[2]
     regions = batch["phrase_regions"].shape[2]
     with torch.no_grad():
-        maps = run(model, batch, output_attentions=True).attentions
+        maps = run(make(family, "eager"), batch, output_attentions=True).attentions
     shapes = {"text_to_region": (words, regions), "region_to_text": (regions, words)}
-    return {name: [each for each in maps if each.shape[2:] == shape] for name, shape in shapes.items()}
+    return {name: [layer for layer in maps if layer.shape[2:] == shape] for name, shape in shapes.items()}
 
 
 def grounded_rows(batch, direction):
-    """(example, row, gold columns, visible columns) of every grounded row, by loops."""
-    sides = [batch["phrase_mask"], batch["phrase_regions"]]
-    masks = [batch["attention_mask"], batch["region_attention_mask"]]
+    """(example, row, gold columns, visible columns) of every grounded row."""
+    queries = batch["phrase_mask"]
+    keys = batch["phrase_regions"]
+    visible = batch["region_attention_mask"]
     if direction == "region_to_text":
-        sides = sides[::-1]
-        masks = masks[::-1]
-    for example in range(B):
-        for row in range(sides[0].shape[2]):
-            gold = {
-                column
-                for phrase in range(2)
-                for column in range(sides[1].shape[2])
-                if sides[0][example, phrase, row] and sides[1][example, phrase, column]
-            }
-            if gold:
-                yield example, row, sorted(gold), masks[1][example].nonzero()[:, 0].tolist()
+        queries, keys = keys, queries
+        visible = batch["attention_mask"]
+    gold = queries.long().transpose(1, 2) @ keys.long()  # (B, rows, columns): in how many phrases both are
+    for example, row in gold.any(2).nonzero().tolist():
+        yield example, row, gold[example, row].nonzero()[:, 0], visible[example].nonzero()[:, 0]
+
+
+def row_loss(attention, gold, columns):
+    """Cross-entropy of the attention of a row, renormalised over its columns, with a uniform target."""
+    return -(attention[gold] / attention[columns].sum()).log().mean().item()
 
 
 @sizes
@@ -106,21 +118,15 @@ def grounded_rows(batch, direction):
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions, layers, unpad, back_end):
     batch = make_batch(words, regions)
-    model = MAKE[family](VGP[family], back_end, unpad=unpad)
-    method = get_method("direct", layers=layers)
-    method.prepare(model)
-    found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
+    found, _ = supervised(make(family, back_end, unpad=unpad), batch, layers=layers)
     for direction, maps in cross_maps(family, batch).items():
         assert len(maps) == 2
-        cells = [
-            -sum(math.log(layer[example, head, row, g] / layer[example, head, row, columns].sum()) for g in gold)
-            / len(gold)
-            for layer in (maps if layers is None else maps[1:])
-            for head in range(layer.shape[1])
-            for example, row, gold, columns in grounded_rows(batch, direction)
-        ]
+        cells = []
+        for layer in maps if layers is None else maps[1:]:
+            for example, row, gold, columns in grounded_rows(batch, direction):
+                cells += [row_loss(head[row], gold, columns) for head in layer[example]]
         total, count = found[direction]
-        assert (total / count).item() == pytest.approx(sum(cells) / len(cells), rel=1e-4)
+        assert (total / count).item() == pytest.approx(np.mean(cells), rel=1e-4)
 
 
 @sizes
@@ -128,97 +134,74 @@ def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions,
 def test_heads_that_see_nothing_have_a_known_loss(family, words, regions):
     """Without keys attention is uniform, so the loss of a row is the logarithm of the number of its columns."""
     batch = make_batch(words, regions)
-    model = MAKE[family](VGP[family])
-    method = get_method("direct")
+    model = make(family)
     for name, parameter in model.named_parameters():
         if ".biattention.key" in name or ".visual_attention.att.key" in name:
             parameter.data.zero_()
-    method.prepare(model)
-    found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
-    for direction, (total, count) in found.items():
-        rows = [len(columns) for *_, columns in grounded_rows(batch, direction)]
+    for direction, (total, count) in supervised(model, batch)[0].items():
+        rows = [math.log(len(columns)) for *_, columns in grounded_rows(batch, direction)]
         assert count == len(rows)
-        assert total.item() == pytest.approx(sum(map(math.log, rows)), rel=1e-5)
+        assert total.item() == pytest.approx(sum(rows), rel=1e-5)
 
 
 @families
 @pytest.mark.parametrize("unpad", [False, True])
-def test_layers_share_a_plan_for_each_direction(family, unpad, monkeypatch):
-    made = []
-    make = row_plans.make_plan
-    monkeypatch.setattr(row_plans, "make_plan", lambda *given: made.append(given) or make(*given))
-    model = MAKE[family](VGP[family], unpad=unpad)
-    method = get_method("direct")
-    batch = make_batch(9, 4)
-    method.prepare(model)
-    run(model, batch, **method.forward_kwargs(batch))
-    assert len(model.config.grounding_calls) > len(made) == 2
+def test_layers_share_a_plan_for_each_direction(family, unpad):
+    model = make(family, unpad=unpad)
+    with mock.patch.object(row_plans, "make_plan", wraps=row_plans.make_plan) as make_plan:
+        supervised(model, make_batch())
+    assert len(model.config.grounding_calls) > make_plan.call_count == 2
 
 
 @families
 def test_permuted_regions_change_only_their_order(family):
     # the whole image of ViLBERT stays the first
-    batch = make_batch(9, 4)
+    batch = make_batch()
     order = torch.tensor([0, 3, 1, 2])
-    moved = {**batch, **{name: batch[name][:, order] for name in batch if name.startswith("region_")}}
+    moved = {name: value[:, order] if name.startswith("region_") else value for name, value in batch.items()}
     moved["phrase_regions"] = batch["phrase_regions"][..., order]
-    model = MAKE[family](VGP[family])
-    method = get_method("direct")
-    method.prepare(model)
-    results = []
-    for each in (batch, moved):
-        base = run(model.base_model, each)
-        losses = method.losses(run(model, each, **method.forward_kwargs(each)), each)
-        results.append((base.text_hidden_state, base.region_hidden_state, base.pooler_output, losses))
-    assert_close(results[0][0], results[1][0])
-    assert_close(results[0][1][:, order], results[1][1])
-    assert_close(results[0][2:], results[1][2:])
+    model = make(family)
+    assert_close(supervised(model, moved)[0], supervised(model, batch)[0])
+    expected = run(model.base_model, batch)
+    found = run(model.base_model, moved)
+    assert_close(found.text_hidden_state, expected.text_hidden_state)
+    assert_close(found.region_hidden_state, expected.region_hidden_state[:, order])
+    assert_close(found.pooler_output, expected.pooler_output)
 
 
 @families
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_padding_and_unpadding_change_no_valid_state(family, back_end):
-    batch = make_batch(9, 4)
-    cls = FAMILIES[family].base_model
-    padded, unpadded = (
-        run(MAKE[family](cls, back_end, unpad=unpad), batch, output_hidden_states=True) for unpad in (False, True)
-    )
+    batch = make_batch()
+    model = make(family, back_end, head=None)
+    padded = run(model, batch, output_hidden_states=True)
+    model.config.unpad = True
+    unpadded = run(model, batch, output_hidden_states=True)
     for name, history, mask in (
-        ("text", "hidden_states", "attention_mask"),
-        ("region", "region_hidden_states", "region_attention_mask"),
+        ("text_hidden_state", "hidden_states", "attention_mask"),
+        ("region_hidden_state", "region_hidden_states", "region_attention_mask"),
     ):
-        seen = batch[mask].bool()
-        one, other = (getattr(each, f"{name}_hidden_state") for each in (padded, unpadded))
-        assert_close(one[seen], other[seen])
-        assert not other[~seen].any()
-        assert len(padded[history]) == len(unpadded[history]) > 2
-        for one, other in zip(padded[history], unpadded[history], strict=True):
-            assert_close(one[seen], other[seen])
+        valid = batch[mask].bool()
+        assert not unpadded[name][~valid].any()
+        states = [[*outputs[history], outputs[name]] for outputs in (unpadded, padded)]
+        assert len(states[0]) > 3
+        assert_close(*([state[valid] for state in layers] for layers in states))
+    model.config.unpad = False
     alone = {name: value[2:, :-2] if name.startswith("region_") else value[2:] for name, value in batch.items()}
-    assert_close(run(MAKE[family](cls, back_end), alone).pooler_output, padded.pooler_output[2:])
+    assert_close(run(model, alone).pooler_output, padded.pooler_output[2:])
 
 
 @families
 def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
     gradients = []
     for checkpointing in (False, True):
-        model = MAKE[family](VGP[family])
-        batch = make_batch(9, 4)
-        method = get_method("direct")
-        model.train()
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-        for name in ("attention_probs_dropout_prob", "v_attention_probs_dropout_prob"):
-            if hasattr(model.config, name):
-                setattr(model.config, name, 0.0)
+        model = make(family).train()
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        method.prepare(model)
-        losses = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
+        torch.manual_seed(0)  # of dropout
+        losses, _ = supervised(model, make_batch())
         sum(total for total, _ in losses.values()).backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    assert gradients[0].keys() == gradients[1].keys()
     assert len(gradients[0]) > 20
     assert_close(*gradients)
 
@@ -227,7 +210,7 @@ def rollout_squares(family, batch):
     """Of each call of words and regions: one square matrix of the whole input (B, N, N), from the eager maps."""
     words = batch["phrase_mask"].shape[2]
     regions = batch["phrase_regions"].shape[2]
-    model = MAKE[family](VGP[family], "eager")
+    model = make(family, "eager")
     with torch.no_grad():
         maps = run(model, batch, output_attentions=True).attentions
     joint = torch.eye(words + regions).repeat(B, 1, 1)
@@ -256,44 +239,39 @@ def rollout_squares(family, batch):
 @families
 def test_rollout_in_blocks_is_that_of_one_matrix(family, words, regions):
     batch = make_batch(words, regions)
-    model = MAKE[family](VGP[family])
-    method = get_method("semi_direct")
-    method.prepare(model)
+    model = make(family)
+    losses, _ = supervised(model, batch, "semi_direct")
     found = rollout_layers(run(model, batch, attention_mean=True, output_attentions=True).attentions)
     squares, places = rollout_squares(family, batch)
     assert layer_names(model.config.grounding_calls) == list(squares)
     for blocks, square in zip(found, squares.values(), strict=True):
         for (stream, source), block in blocks.items():
             assert_close(block, square[:, places[stream], places[source]])
-    for direction, (total, count) in method.losses(run(model, batch, **method.forward_kwargs(batch)), batch).items():
-        sides = [places[stream] for stream in DIRECTION_STREAMS[direction]]
-        cells = [
-            -sum(math.log(block[example, row, g] / block[example, row, columns].sum()) for g in gold) / len(gold)
-            for block in (square[:, sides[0], sides[1]] for square in squares.values())
-            for example, row, gold, columns in grounded_rows(batch, direction)
-        ]
-        assert (total / count).item() == pytest.approx(sum(cells) / len(cells), rel=1e-4)
+    for direction, (total, count) in losses.items():
+        rows, columns = (places[stream] for stream in DIRECTION_STREAMS[direction])
+        cells = []
+        for square in squares.values():
+            block = square[:, rows, columns]
+            cells += [row_loss(block[place[:2]], *place[2:]) for place in grounded_rows(batch, direction)]
+        assert (total / count).item() == pytest.approx(np.mean(cells), rel=1e-4)
 
 
 @families
 def test_chosen_heads_are_those_of_their_layer(family):
-    model = MAKE[family](VGP[family])
-    batch = make_batch(9, 4)
-    method = get_method("direct", heads=[[0, 1], [1, 0]], directions=["region_to_text"])
-    method.prepare(model)
-    found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
-    maps = cross_maps(family, batch)["region_to_text"]
-    wanted = get_method("direct", directions=["region_to_text"]).maps_losses(
-        [maps[0][:, [1]], maps[1][:, [0]]], batch, [(REGIONS, TEXT)] * 2
-    )
+    batch = make_batch()
+    directions = ["region_to_text"]
+    found, _ = supervised(make(family), batch, heads=[[0, 1], [1, 0]], directions=directions)
+    first, second = cross_maps(family, batch)["region_to_text"]
+    maps = [first[:, [1]], second[:, [0]]]
+    wanted = get_method("direct", directions=directions).maps_losses(maps, batch, [(REGIONS, TEXT)] * 2)
     assert_close(found, wanted)
 
 
 @families
 @torch.no_grad()
 def test_grounding_is_measured_over_calls(family):
-    model = MAKE[family](VGP[family])
-    batch = make_batch(9, 4)
+    model = make(family)
+    batch = make_batch()
     metric = AttentionGrounding()
     supervise(model)
     metric.update(run(model, batch, **metric.forward_kwargs(batch)), batch)
@@ -301,22 +279,20 @@ def test_grounding_is_measured_over_calls(family):
     cells = list(grounded_rows(batch, "text_to_region"))
     assert figures["text_to_region_tokens"] == len(cells)
     squares, _ = rollout_squares(family, batch)
-    for layer, (maps, square) in enumerate(
-        zip(cross_maps(family, batch)["text_to_region"], squares.values(), strict=True)
-    ):
-        rollout = [int(square[e, row, 9:][seen].argmax()) in gold for e, row, gold, seen in cells]
-        assert figures["text_to_region_rollout_by_layer"][layer] == pytest.approx(sum(rollout) / len(cells))
-        for head in range(maps.shape[1]):
-            right = [int(maps[e, head, row].argmax()) in gold for e, row, gold, _ in cells]
-            assert figures["text_to_region_by_head"][layer][head] == pytest.approx(sum(right) / len(cells))
+    maps = cross_maps(family, batch)["text_to_region"]
+    for layer, square in enumerate(squares.values()):
+        rollout = [square[e, row, 9:][seen].argmax() in gold for e, row, gold, seen in cells]
+        assert figures["text_to_region_rollout_by_layer"][layer] == pytest.approx(np.mean(rollout))
+        for head, attention in enumerate(maps[layer].unbind(1)):
+            right = [attention[e, row].argmax() in gold for e, row, gold, _ in cells]
+            assert figures["text_to_region_by_head"][layer][head] == pytest.approx(np.mean(right))
 
 
 @families
-@pytest.mark.parametrize("options", [{"layers": ["cross 2"]}, {"layers": [2]}, {"heads": [4]}], ids=str)
-def test_what_no_call_has_is_refused(family, options):
-    ((option, value),) = options.items()
-    with pytest.raises(ValueError, match=rf"{option} {re.escape(str(value))}"):
-        get_method("direct", **options).prepare(MAKE[family](VGP[family]))
+@pytest.mark.parametrize(("option", "value"), [("layers", ["cross 2"]), ("layers", [2]), ("heads", [4])])
+def test_what_no_call_has_is_refused(family, option, value):
+    with pytest.raises(ValueError, match=re.escape(f"{option} {value}")):
+        get_method("direct", **{option: value}).prepare(make(family))
 
 
 def test_the_calls_of_one_stream_and_its_rollout():
@@ -338,14 +314,12 @@ def test_the_calls_of_one_stream_and_its_rollout():
 
 @families
 def test_a_row_without_regions_is_text_alone(family):
-    batch = make_batch(9, 4)
-    model = MAKE[family](FAMILIES[family].base_model)
+    batch = make_batch()
+    model = make(family, head=None)
     alone = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
     assert alone.region_hidden_state.shape[1] == 0
     assert alone.pooler_output.isfinite().all()
-    hidden = {**batch, "region_attention_mask": torch.zeros_like(batch["region_attention_mask"])}
-    hidden["region_features"] = torch.zeros_like(hidden["region_features"])
-    hidden["region_boxes"] = torch.zeros_like(hidden["region_boxes"])
+    hidden = {name: torch.zeros_like(value) if name.startswith("region_") else value for name, value in batch.items()}
     assert_close(run(model, hidden).pooler_output, alone.pooler_output)
 
 
@@ -366,14 +340,12 @@ def test_a_row_without_regions_is_text_alone(family):
         ({"region_token_type_ids": torch.zeros(B, 4, dtype=torch.long)}, "takes one image"),
         ({"input_ids": torch.ones(B, 4, 9, dtype=torch.long)}, r"expected \(batch_size, text_length\); .* choice"),
     ],
-    ids=["width", "no boxes", "five numbers", "no features", "pixels", "long", "direction", "two images", "choices"],
 )
 def test_mistakes_are_named(family, change, message):
-    model = MAKE[family](FAMILIES[family].base_model)
-    names = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
-    inputs = {name: value for name, value in make_batch(9, 4).items() if name in names}
+    batch = make_batch()
+    inputs = {name: batch[name] for name in INPUTS}
     with pytest.raises(ValueError, match=message):
-        model(**{**inputs, **change})
+        make(family, head=None)(**{**inputs, **change})
 
 
 @pytest.mark.parametrize(
@@ -391,11 +363,12 @@ def test_schedules_that_cannot_be(fields, message):
 
 
 def test_task_tokens_need_the_task():
-    model = make_vilbert(modeling.ViLBertModel, task_specific_tokens=True)
-    batch = make_batch(9, 4)
+    model = make("vilbert", head=None, task_specific_tokens=True)
+    batch = make_batch()
     with pytest.raises(ValueError, match="task_ids are missing"):
         run(model, batch)
-    one, other = (run(model, batch, task_ids=torch.full((B,), task)).text_hidden_state for task in (1, 2))
+    one = run(model, batch, task_ids=torch.full((B,), 1)).text_hidden_state
+    other = run(model, batch, task_ids=torch.full((B,), 2)).text_hidden_state
     assert one.shape[1] == 9
     assert not torch.allclose(one, other)
 
@@ -429,66 +402,54 @@ def packed_kernel(lengths):
 
 @sizes
 @families
-@pytest.mark.parametrize("supervised", [False, True])
+@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("name", ["flash_attention_2", "someone/kernel"])
-def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, supervised, name, monkeypatch):
+def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, direct, name, monkeypatch):
     """Its own function would apply the mask of the keys to the queries of the other stream."""
     batch = make_batch(words, regions)
     lengths = []
-    model = MAKE[family](VGP[family])
-    method = get_method("direct")
-    method.prepare(model)
-    wanted = run(model, batch, **method.forward_kwargs(batch))
+    model = make(family)
+    losses, wanted = supervised(model, batch)
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, name, packed_kernel(lengths))
     own_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
     monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, own_mask)
     model.config._attn_implementation_internal = name
-    if supervised:
+    if direct:
         model.config._attn_implementation_internal = supervised_implementation(model)
+        method = get_method("direct")
         found = run(model, batch, **method.forward_kwargs(batch))
-        assert_close(method.losses(found, batch), method.losses(wanted, batch))
+        assert_close(method.losses(found, batch), losses)
     else:
         found = run(model, batch)
     assert_close(found.identification_logits, wanted.identification_logits)
-    assert {each[:2] for each in lengths} == {(words, regions), (regions, words)}
+    assert {call[:2] for call in lengths} == {(words, regions), (regions, words)}
     assert len(lengths) > len({place for *_, place in lengths}) == 2  # counted once a pass, not in every layer
-
-
-def supervised_losses(model, batch):
-    """The losses of direct supervision, in float32, and the outputs."""
-    method = get_method("direct")
-    method.prepare(model)
-    outputs = run(model, batch, **method.forward_kwargs(batch))
-    return {name: total for name, (total, _) in method.losses(outputs, batch).items()}, outputs
 
 
 @families
 def test_supervision_in_bfloat16_is_close(family):
-    batch = make_batch(9, 4)
-    model = MAKE[family](VGP[family])
-    expected, _ = supervised_losses(model, batch)
+    batch = make_batch()
+    model = make(family)
+    expected, _ = supervised(model, batch)
     half = {name: value.bfloat16() if value.is_floating_point() else value for name, value in batch.items()}
-    found, outputs = supervised_losses(model.bfloat16(), half)
+    found, outputs = supervised(model.bfloat16(), half)
     assert outputs.identification_logits.dtype == torch.bfloat16
-    for name, total in found.items():
-        assert total.dtype == torch.float32
-        assert_close(total, expected[name], rtol=0.02, atol=0.02)
-    sum(found.values()).backward()
+    assert_close(found, expected, rtol=0.02, atol=0.02)
+    sum(total for total, _ in found.values()).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize("family", MAKE)
+@families
 def test_features_to_predict_may_differ_from_those_that_are_seen(family):
     """Exchanged regions show another feature than the one to predict."""
     options = {"visual_target": "features"} if family == "vilbert" else {"visual_loss": "masked"}
-    model = MAKE[family](FAMILIES[family].heads["pretraining"], **options)
-    batch = make_batch(9, 4)
+    model = make(family, head="pretraining", **options)
+    batch = make_batch()
     wanted = torch.zeros(B, 4, dtype=torch.bool)
     wanted[0, 1] = wanted[2, 0] = True
     targets = torch.randn(B, 4, F, generator=torch.Generator().manual_seed(5))
     found = run(model, batch, predicted_regions=wanted, region_feature_targets=targets)
     predicted = found.region_logits if family == "vilbert" else found.predicted_features
-    errors = [(predicted[place] - targets[place]).square().mean() for place in ((0, 1), (2, 0))]
-    assert_close(found.loss, torch.stack(errors).mean())
+    assert_close(found.loss, (predicted[wanted] - targets[wanted]).square().mean())
     with pytest.raises(ValueError, match="region_feature_targets have the shape"):
         run(model, batch, predicted_regions=wanted, region_feature_targets=targets[..., :3])

@@ -16,6 +16,8 @@ B = 4
 T = 6
 R = 5
 F = 8
+COLUMNS = T + R + 1
+STATES = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
 # Text and region lengths of the rows; 0 regions is text alone.
 PATTERNS = {
     "ragged": ([6, 3, 1, 5], [2, 5, 1, 4]),
@@ -62,12 +64,11 @@ def make_batch(pattern="ragged", left=False):
     generator = torch.Generator().manual_seed(1)
     text = mask_of(PATTERNS[pattern][0], T, left)
     regions = mask_of(PATTERNS[pattern][1], R)
-    corners = torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values
     return {
         "input_ids": torch.randint(1, 30, (B, T), generator=generator),
         "attention_mask": text,
         "region_features": torch.randn(B, R, F, generator=generator),
-        "region_boxes": corners.flatten(2),
+        "region_boxes": torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
         "region_attention_mask": regions,
         "masked_regions": (torch.rand(B, R, generator=generator) < 0.3) & regions.bool(),
         "labels": torch.randint(1, 30, (B, T), generator=generator).masked_fill(text == 0, -100),
@@ -84,20 +85,21 @@ def valid_columns(batch):
 def run(model, batch, unpad, extra=lambda outputs: 0.0, **kwargs):
     """The loss, the gradients by name and the outputs of one step."""
     model.config.unpad = unpad
-    model.zero_grad()
+    model.zero_grad(set_to_none=False)
     outputs = model(**batch, **kwargs)
     loss = outputs.loss + extra(outputs)
     loss.backward()
-    gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    gradients = {}
+    for name, parameter in model.named_parameters():
+        gradients[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
     return loss.detach(), gradients, outputs
 
 
 def assert_same_step(model, batch, **kwargs):
-    (loss, gradients, outputs), (expected, wanted, padded) = (run(model, batch, on, **kwargs) for on in (True, False))
+    loss, gradients, outputs = run(model, batch, True, **kwargs)
+    expected, wanted, padded = run(model, batch, False, **kwargs)
     assert_close(loss, expected)
-    for name, gradient in wanted.items():
-        found = gradients.get(name, torch.zeros_like(gradient))
-        assert_close(found, gradient, rtol=1e-5, atol=1e-5, msg=name)
+    assert_close(gradients, wanted)
     return outputs, padded
 
 
@@ -122,7 +124,7 @@ def test_every_padding_gives_the_same_step(pattern, left, widths):
     batch = make_batch(pattern, left)
     assert_same_step(make_model(), batch)
     valid = sum(map(sum, PATTERNS[pattern])) + B  # and an END a row
-    assert widths == [valid] * 3 + [B * (T + R + 1)] * 3
+    assert widths == [valid] * 3 + [B * COLUMNS] * 3
 
 
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
@@ -141,9 +143,10 @@ def test_attention_maps_keep_their_shape():
     outputs, padded = assert_same_step(make_model("eager"), make_batch(), output_attentions=True)
     valid = valid_columns(make_batch())
     assert len(outputs.attentions) == 3
-    for found, expected in zip(outputs.attentions, padded.attentions, strict=True):
-        assert found.shape == expected.shape == (B, 4, T + R + 1, T + R + 1)
-        assert_close(found.transpose(1, 2)[valid], expected.transpose(1, 2)[valid])
+    for maps in outputs.attentions:
+        assert maps.shape == (B, 4, COLUMNS, COLUMNS)
+    rows = [[maps.transpose(1, 2)[valid] for maps in model.attentions] for model in (outputs, padded)]
+    assert_close(*rows)
 
 
 @pytest.mark.parametrize("wanted", [True, [0, 2], [-1]])
@@ -151,46 +154,47 @@ def test_attention_maps_keep_their_shape():
 def test_hidden_states_are_recorded_without_padding_too(wanted, pattern, widths):
     batch = make_batch(pattern)
     outputs, padded = assert_same_step(make_model(), batch, output_hidden_states=wanted)
-    assert widths == [int(valid_columns(batch).sum())] * 3 + [B * (T + R + 1)] * 3
-    assert_same_states(outputs, padded, valid_columns(batch))
+    valid = valid_columns(batch)
+    assert widths == [int(valid.sum())] * 3 + [B * COLUMNS] * 3
+    assert_same_states(outputs, padded, valid)
 
 
 def test_hidden_states_of_one_row_and_as_a_tuple():
     batch = {name: value[1:2] for name, value in make_batch().items()}
     outputs, padded = assert_same_step(make_model(), batch, output_hidden_states=True)
-    valid = valid_columns(make_batch())[1:2]
-    assert_same_states(outputs, padded, valid)
-    inputs = {n: v for n, v in batch.items() if "label" not in n and n != "masked_regions"}
+    assert_same_states(outputs, padded, valid_columns(make_batch())[1:2])
     model = VLBertModel(make_model(unpad=True).config).eval()
+    inputs = {name: batch[name] for name in STATES}
     *_, states = model(**inputs, output_hidden_states=True, return_dict=False)
-    assert [state.shape for state in states] == [(1, T + R + 1, 16)] * 4
+    assert [state.shape for state in states] == [(1, COLUMNS, 16)] * 4
 
 
 def assert_same_states(outputs, padded, valid):
-    assert len(outputs.hidden_states) == len(padded.hidden_states) == 4
+    assert len(outputs.hidden_states) == 4
     for found, expected in zip(outputs.hidden_states, padded.hidden_states, strict=True):
         if expected is None:  # transformers 5.20 or newer records only what is wanted
             assert found is None
             continue
-        assert found.shape == expected.shape == (len(valid), T + R + 1, 16)
+        assert found.shape == expected.shape == (len(valid), COLUMNS, 16)
         assert_close(found[valid], expected[valid])
 
 
 def test_the_box_head_reads_the_same_states(widths):
-    model = make_model().config.to_dict() | {"box_layer": 1}
+    config = make_model(box_layer=1).config
     torch.manual_seed(0)
-    vgp = VLBertForVGP(VLBertConfig.from_dict(model)).train()
-    batch = {n: v for n, v in make_batch().items() if "label" not in n and n != "masked_regions"}
+    vgp = VLBertForVGP(config).train()
+    batch = make_batch()
+    words = batch["attention_mask"].bool()
     found = []
     for unpad in (True, False):
         vgp.config.unpad = unpad
         vgp.zero_grad()
-        boxes = vgp(**batch).pred_boxes[batch["attention_mask"].bool()]
-        (boxes * torch.arange(boxes.numel()).reshape(boxes.shape)).sum().backward()
-        found.append([boxes, *(p.grad for p in vgp.vl_bert.encoder.layer[:2].parameters())])
-    assert widths[0] < widths[-1] == B * (T + R + 1)
-    for ours, expected in zip(*found, strict=True):
-        assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+        boxes = vgp(**{name: batch[name] for name in STATES}).pred_boxes[words]
+        (boxes * torch.arange(boxes.numel()).view_as(boxes)).sum().backward()
+        parameters = vgp.vl_bert.encoder.layer[:2].parameters()
+        found.append([boxes, *(parameter.grad for parameter in parameters)])
+    assert widths[0] < widths[-1] == B * COLUMNS
+    assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("method_name", ["direct", "semi_direct"])
@@ -200,54 +204,55 @@ def test_supervised_attention(back_end, method_name):
     method = get_method(method_name)
     model.set_attn_implementation(supervised_implementation(model))
     batch = make_batch("every row short")
-    phrases = torch.zeros(B, 1, T, dtype=torch.bool), torch.zeros(B, 1, R, dtype=torch.bool)
-    phrases[0][:, 0, 0], phrases[1][:, 0, 0] = True, True
-    grounding = {**batch, "phrase_mask": phrases[0], "phrase_regions": phrases[1]}
+    first_word = torch.eye(1, T).bool().expand(B, 1, T)
+    first_region = torch.eye(1, R).bool().expand(B, 1, R)
+    grounding = {**batch, "phrase_mask": first_word, "phrase_regions": first_region}
+    queries = method.forward_kwargs(grounding)
 
     def supervision(outputs):
         return sum(total / count for total, count in method.losses(outputs, grounding).values())
 
-    assert supervision(run(model, batch, True, **method.forward_kwargs(grounding))[2]) != 0
-    assert_same_step(model, batch, extra=supervision, **method.forward_kwargs(grounding))
+    outputs, _ = assert_same_step(model, batch, extra=supervision, **queries)
+    assert supervision(outputs) != 0
 
 
 def test_padded_columns_hold_zeros_and_the_others_the_same():
     batch = make_batch()
-    inputs = {n: v for n, v in batch.items() if "label" not in n and n != "masked_regions"}
+    inputs = {name: batch[name] for name in STATES}
     model = VLBertModel(make_model().config).eval()
     model.config.unpad = False
     padded = model(**inputs)
     model.config.unpad = True
     states = model(**inputs)
-    for name, mask in (("text", "attention_mask"), ("region", "region_attention_mask")):
+    for name, mask in (("text_hidden_state", "attention_mask"), ("region_hidden_state", "region_attention_mask")):
         valid = batch[mask].bool()
-        found = states[f"{name}_hidden_state"]
-        expected = padded[f"{name}_hidden_state"]
-        assert_close(found[valid], expected[valid])
-        assert not found[~valid].any()
-        assert expected[~valid].any()
+        assert_close(states[name][valid], padded[name][valid])
+        assert not states[name][~valid].any()
+        assert padded[name][~valid].any()
     assert_close(states.pooler_output, padded.pooler_output)
 
 
 def test_a_model_without_padding_reads_no_text_mask():
-    model = make_model(unpad=True).eval()
     words = make_batch()["input_ids"]
-    assert_close(model(words).mlm_logits, make_model().eval()(words).mlm_logits)
+    logits = [make_model(unpad=unpad).eval()(words).mlm_logits for unpad in (True, False)]
+    assert_close(*logits)
 
 
 def test_packing_is_undone_by_unpacking():
     mask = mask_of([2, 0, 3], 3)
+    there = mask[..., None, None]
     packing = find_packing(mask)
     states = torch.randn(3, 3, 2, 5, requires_grad=True)
     packed = packing.pack(states)
     assert packed.shape == (1, 5, 2, 5)
     returned = packing.unpack(packed)
-    assert_close(returned, states * mask[..., None, None])
+    assert_close(returned, states * there)
     weights = torch.randn_like(returned)
     (gradient,) = torch.autograd.grad((returned * weights).sum(), states)
-    assert_close(gradient, weights * mask[..., None, None])
-    assert_close(apply_packed(torch.exp, packing, states), states.exp() * mask[..., None, None])
-    assert find_packing(None) is find_packing(mask, wanted=False) is find_packing(torch.ones(2, 3)) is None
+    assert_close(gradient, weights * there)
+    assert_close(apply_packed(torch.exp, packing, states), states.exp() * there)
+    for nothing in (find_packing(None), find_packing(mask, wanted=False), find_packing(torch.ones(2, 3))):
+        assert nothing is None
 
 
 TARGETS = {  # family, targets of its regions, fields of its configuration
@@ -270,46 +275,50 @@ def without_dropout(family, **fields):
     return model
 
 
-@pytest.mark.parametrize("without", [None, "labels", "all"])
+SIZES = {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2}
+
+
+@pytest.mark.parametrize("labelled", [("labels", "regions"), ("regions",), ()])
 @pytest.mark.parametrize("case", TARGETS)
-def test_training_scores_only_what_has_a_label(case, without):
+def test_training_scores_only_what_has_a_label(case, labelled):
     family, names, fields = TARGETS[case]
     model = without_dropout(family, **fields)
-    inputs = draw_inputs(model_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
-    chosen = {"labels": torch.eye(3, 5).bool(), "regions": torch.eye(3, 4).bool()}
-    chosen["regions"][2] = False  # the last row has no regions
-    if without is not None:
-        chosen = {name: mask & (name != without and without != "all") for name, mask in chosen.items()}
+    inputs = draw_inputs(model_inputs(model), SIZES)
+    words = torch.eye(3, 5).bool() & ("labels" in labelled)
+    regions = torch.eye(3, 4).bool() & ("regions" in labelled)
+    regions[2] = False  # the last row has no regions
     classes = model.config.region_classes if names else 2
     every = {
-        "labels": torch.full((3, 5), -100).masked_fill(chosen["labels"], 7),
-        "region_labels": torch.full((3, 4), -100).masked_fill(chosen["regions"], 1),
-        "region_label_probs": chosen["regions"][..., None].expand(-1, -1, classes) / classes,
-        "predicted_regions": chosen["regions"],
+        "region_labels": torch.where(regions, 1, -100),
+        "region_label_probs": regions[..., None].expand(-1, -1, classes) / classes,
+        "predicted_regions": regions,
     }
-    targets = {name: every[name] for name in ("labels", *names)}
-    sparse, padded = assert_same_step(model, {**inputs, **targets})
-    kept = [("mlm_logits", chosen["labels"]), *([("region_logits", chosen["regions"])] if names else ())]
-    for name, mask in kept:
+    inputs |= {name: every[name] for name in names}
+    inputs["labels"] = torch.where(words, 7, -100)
+    sparse, padded = assert_same_step(model, inputs)
+    scored = {"mlm_logits": (words, inputs["attention_mask"])}
+    if names:
+        scored["region_logits"] = (regions, inputs["region_attention_mask"])
+    for name, (mask, _) in scored.items():
         assert_close(sparse[name], padded[name] * mask[..., None])
         assert padded[name].any()
     model.eval()
-    seen = inputs["attention_mask"].bool()
-    outputs = [run(model, {**inputs, **targets}, unpad)[2] for unpad in (True, False)]
-    assert_close(*(each.mlm_logits[seen] for each in outputs))
-    if names:
-        seen = inputs["region_attention_mask"].bool()
-        assert_close(*(each.region_logits[seen] for each in outputs))
+    _, _, unpadded = run(model, inputs, True)
+    _, _, padded = run(model, inputs, False)
+    for name, (_, there) in scored.items():
+        valid = there.bool()
+        assert_close(unpadded[name][valid], padded[name][valid])
 
 
 @pytest.mark.parametrize("family", ["vl_bert", "vilbert", "lxmert"])
 def test_words_of_text_only_rows_have_a_mean_of_their_own(family):
     model = without_dropout(family)
-    inputs = draw_inputs(model_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
+    inputs = draw_inputs(model_inputs(model), SIZES)
     labels = torch.tensor([[-100, 7, -100, -100, -100], [8, -100, 9, -100, -100], [-100, 5, 6, -100, -100]])
     inputs |= {"labels": labels, "text_only": torch.tensor([False, True, False])}
     logs = -model.eval()(**inputs).mlm_logits.log_softmax(-1)
-    expected = (logs[0, 1, 7] + logs[2, 1, 5] + logs[2, 2, 6]) / 3 + (logs[1, 0, 8] + logs[1, 2, 9]) / 2
-    assert_close(model(**inputs).loss, expected)
+    beside = (logs[0, 1, 7] + logs[2, 1, 5] + logs[2, 2, 6]) / 3
+    alone = (logs[1, 0, 8] + logs[1, 2, 9]) / 2
+    assert_close(model(**inputs).loss, beside + alone)
     for unpad in (True, False):
-        assert_close(run(model.train(), inputs, unpad)[0], expected)
+        assert_close(run(model.train(), inputs, unpad)[0], beside + alone)

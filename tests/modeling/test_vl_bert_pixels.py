@@ -6,7 +6,13 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from grounded_attention.modeling import FastRCNNConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
+from grounded_attention.modeling import (
+    FastRCNNConfig,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertModel,
+)
 from grounded_attention.modeling.modeling_vl_bert import mask_region_pixels
 from tests.helpers.closeness import assert_close
 from tests.helpers.tiny_vl_bert import make_model, tiny_config
@@ -15,15 +21,17 @@ from tests.modeling.tiny_vl_bert_pixels import HEIGHT, VISION, WIDTH, F, as_feat
 CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+MASKED = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
+
+
+@pytest.mark.parametrize("cls", [*CLASSES, VLBertForReferringExpression])
 def test_pixels_equal_the_features_of_their_boxes(cls):
     model = make_pixel_model(cls)
     inputs = make_inputs()
     mine = model(**inputs, output_hidden_states=True).hidden_states
     theirs = model(**as_features(model, inputs), output_hidden_states=True).hidden_states
     regions = torch.cat([torch.ones(3, 7), inputs["region_attention_mask"], torch.ones(3, 1)], dim=1).bool()
-    for first, second in zip(mine, theirs, strict=True):
-        assert_close(first[regions], second[regions])
+    assert_close([states[regions] for states in mine], [states[regions] for states in theirs])
     inputs["pixel_values"][1] += 30.0
     assert not torch.allclose(model(**inputs, output_hidden_states=True).hidden_states[-1][1], theirs[-1][1])
 
@@ -43,21 +51,19 @@ def test_text_alone_and_rows_of_text_alone_need_no_image():
 def test_a_back_end_of_the_whole_model_is_set_and_asked_for(back_end):
     model = make_pixel_model()
     inputs = make_inputs()
-    expected = model(**inputs)
+    expected = model(**inputs).text_hidden_state
     model.set_attn_implementation(back_end)
     assert model.config._attn_implementation == back_end
     if back_end != "flex_attention":
-        assert_close(model(**inputs).text_hidden_state, expected.text_hidden_state)
-    fields = {"region_feature_size": F, "vision_config": FastRCNNConfig(**VISION)}
-    asked = VLBertModel._from_config(tiny_config(**fields), attn_implementation=back_end)
+        assert_close(model(**inputs).text_hidden_state, expected)
+    asked = VLBertModel._from_config(make_pixel_model().config, attn_implementation=back_end)
     assert asked.config._attn_implementation == back_end
 
 
 def test_training_reaches_the_pixel_network_except_its_frozen_stages():
     model = make_pixel_model(VLBertForPreTraining).train()
     inputs = make_inputs()
-    masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
-    model(**inputs, masked_regions=masked, region_labels=torch.where(masked, 3, -100)).loss.backward()
+    model(**inputs, masked_regions=MASKED, region_labels=torch.where(MASKED, 3, -100)).loss.backward()
     vision = model.vl_bert.vision_model
     for part in (vision.stages[1], vision.stages[2], vision.head):
         assert all(weight.grad.abs().sum() > 0 for weight in part.parameters())
@@ -88,15 +94,14 @@ def test_the_pixel_network_is_saved_with_the_model(tmp_path, cls):
 def test_masked_pixels_are_those_of_the_boxes_both_edges_included():
     generator = torch.Generator().manual_seed(3)
     image = torch.rand(2, 3, 9, 11, generator=generator) + 1.0
-    sizes = torch.tensor([[11, 9, 11, 9], [7, 8, 7, 8]])
     corners = torch.rand(2, 5, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
-    boxes = corners * sizes[:, None]
+    boxes = corners * torch.tensor([[[11, 9, 11, 9]], [[7, 8, 7, 8]]])
     boxes[0, 0] = torch.tensor([3.0, 2.0, 6.0, 5.0])
     masked = torch.tensor([[1, 0, 1, 0, 0], [0, 0, 0, 1, 0]]).bool()
     expected = image.clone()
-    for row, region in masked.nonzero().tolist():
-        x1, y1, x2, y2 = boxes[row, region].tolist()
-        expected[row, :, int(y1) : int(y2) + 1, int(x1) : int(x2) + 1] = 0.0
+    for row, region in ((0, 0), (0, 2), (1, 3)):
+        x1, y1, x2, y2 = boxes[row, region].int().tolist()
+        expected[row, :, y1 : y2 + 1, x1 : x2 + 1] = 0.0
     assert torch.equal(mask_region_pixels(image, boxes, masked), expected)
     assert torch.equal(mask_region_pixels(image, boxes, masked & False), image)
 
@@ -104,10 +109,10 @@ def test_masked_pixels_are_those_of_the_boxes_both_edges_included():
 @pytest.mark.parametrize("width", [333, 600, 901, 1000])
 def test_edges_on_a_pixel_survive_the_division_by_the_size(width):
     edges = torch.arange(width).float()
-    boxes = torch.stack([edges, torch.zeros(width), edges, torch.zeros(width)], dim=-1)
-    masked = mask_region_pixels(
-        torch.ones(width, 1, 1, width), (boxes / width * width)[:, None], torch.ones(width, 1).bool()
-    )
+    zeros = torch.zeros(width)
+    boxes = torch.stack([edges, zeros, edges, zeros], dim=-1) / width * width
+    image = torch.ones(width, 1, 1, width)
+    masked = mask_region_pixels(image, boxes[:, None], torch.ones(width, 1).bool())
     assert torch.equal(masked[:, 0, 0] == 0, torch.eye(width, dtype=torch.bool))
 
 
@@ -135,23 +140,22 @@ def test_feature_masking_from_pixels_equals_that_from_features():
     model = make_pixel_model(VLBertForPreTraining)
     inputs = make_inputs()
     nn.init.normal_(model.region_mask_embedding.weight)
-    masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
-    mine = model(**inputs, masked_regions=masked).mlm_logits
-    theirs = model(**as_features(model, inputs), masked_regions=masked).mlm_logits
+    mine = model(**inputs, masked_regions=MASKED).mlm_logits
+    theirs = model(**as_features(model, inputs), masked_regions=MASKED).mlm_logits
     assert_close(mine, theirs)
     assert not torch.allclose(mine, model(**inputs).mlm_logits)
 
 
 @pytest.mark.parametrize("masking", ["feature", "pixels"])
 def test_leaving_padding_out_keeps_the_loss(masking):
-    masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
     labels = torch.full((3, 7), -100)
-    labels[0, 1], labels[2, 2] = 4, 5
-    targets = {"labels": labels, "region_labels": torch.where(masked, 3, -100), "text_only": torch.tensor([0, 0, 1])}
+    labels[0, 1] = 4
+    labels[2, 2] = 5
+    targets = {"labels": labels, "region_labels": torch.where(MASKED, 3, -100), "text_only": torch.tensor([0, 0, 1])}
     losses = []
     for unpad in (False, True):
         model = make_pixel_model(VLBertForPreTraining, region_masking=masking, unpad=unpad)
-        losses.append(model(**make_inputs(), masked_regions=masked, **targets).loss)
+        losses.append(model(**make_inputs(), masked_regions=MASKED, **targets).loss)
     assert_close(*losses)
 
 
@@ -188,8 +192,7 @@ def test_a_model_without_pixel_network_refuses_pixels(cls):
 
 def test_pixel_masking_needs_pixels():
     model = make_pixel_model(VLBertForPreTraining, region_masking="pixels")
-    inputs = make_inputs()
-    inputs = as_features(model, inputs)
+    inputs = as_features(model, make_inputs())
     assert model(**inputs).mlm_logits.isfinite().all()
     with pytest.raises(ValueError, match=r'config\.region_masking is "pixels"'):
         model(**inputs, masked_regions=torch.ones(3, 4).bool())
