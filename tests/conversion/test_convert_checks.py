@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import re
-from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from grounded_attention.modeling import (
     VisualBERTForVisualQuestionAnswering,
     VLBertForVGP,
 )
+from tests.conversion.conftest import HEADS
 from tests.conversion.key_lists import read_key_list
 from tests.conversion.resnet_checkpoints import make_resnet_checkpoint
 from tests.helpers.vl_bert_checkpoints import (
@@ -35,7 +35,6 @@ from tests.helpers.vl_bert_checkpoints import (
 )
 from tests.helpers.vl_bert_reference import list_shapes, list_task_shapes
 
-HEADS = {"num_attention_heads": 4}
 # Our names of VisualBERT -> those of the public code; the first that fits.
 ORIGINAL_NAMES = {
     "visual_bert.embeddings.visual_token_type_embeddings": "bert.embeddings.token_type_embeddings_visual",
@@ -50,47 +49,20 @@ def visualbert_checkpoint(model_class=VisualBERTForPreTraining, hidden=24):
     config = VisualBERTConfig(vocab_size=31, max_position_embeddings=16, visual_embedding_dim=8, num_labels=5, **sizes)
     state_dict = {}
     for name, value in model_class(config).state_dict().items():
-        key = next(
-            (key + name.removeprefix(ours) for ours, key in ORIGINAL_NAMES.items() if name.startswith(ours)), name
-        )
+        ours = next(ours for ours in [*ORIGINAL_NAMES, ""] if name.startswith(ours))
+        key = ORIGINAL_NAMES.get(ours, "") + name.removeprefix(ours)
         if model_class is VisualBERTForVisualQuestionAnswering:
-            if key.startswith("cls."):
-                key = key.replace("cls.", "classifier.")
+            key = key.replace("cls.", "classifier.") if key.startswith("cls.") else key
         state_dict[f"bert.{key}"] = value
     return state_dict
 
 
-@pytest.fixture
-def convert(tmp_path, capsys):
-    """Saves a file's content, runs the command on it, returns (exit code, output, errors, directory)."""
-
-    def run(family, content, *options, config=HEADS):
-        checkpoint = tmp_path / "original.model"
-        fields = tmp_path / "fields.json"
-        torch.save(content, checkpoint)
-        fields.write_text(json.dumps(config))
-        paths = ["--checkpoint", str(checkpoint), "--output", str(tmp_path / "out"), "--config", str(fields)]
-        code = main([family, *paths, *options])
-        captured = capsys.readouterr()
-        error = captured.err[captured.err.find("error:") :] if code else ""
-        return code, captured.out, error, tmp_path / "out"
-
-    return run
+def vgp():
+    return vgp_checkpoint()[1]
 
 
-@pytest.fixture
-def refused(convert):
-    """The error of a file that is refused: one line that begins with the file's name, and nothing is written."""
-
-    def run(family, content, config=HEADS):
-        code, printed, error, directory = convert(family, content, config=config)
-        assert (code, printed, error.count("\n")) == (2, "", 1)
-        assert error.startswith(f"error: {directory.parent / 'original.model'}")
-        assert not directory.exists()
-        assert not list(directory.parent.glob(".*"))
-        return error
-
-    return run
+def heads_of(family):
+    return {} if family is FAST_RCNN else HEADS
 
 
 # -- depth and heads
@@ -116,70 +88,66 @@ def test_public_widths_determine_depth_and_heads(hidden, layers, heads):
 
 def test_a_resnet_of_public_width_without_its_last_block_is_refused():
     content = as_wide(12, end_to_end=True)
-    last = "backbone.layer3.22."
-    conversion = VL_BERT.convert_state_dict(without(content, last))
+    conversion = VL_BERT.convert_state_dict(without(content, "backbone.layer3.22."))
     with pytest.raises(CheckpointError, match=r"depths \[3, 4, 22, 3\]"):
         VL_BERT.read_fields(conversion, {})
-    assert VL_BERT.read_fields(VL_BERT.convert_state_dict(content), {}).nested["vision_config"].read["depths"][2] == 23
+    vision = VL_BERT.read_fields(VL_BERT.convert_state_dict(content), {}).nested["vision_config"]
+    assert vision.read["depths"][2] == 23
 
 
 def test_the_command_prints_what_was_assumed(convert):
-    code, printed, _, directory = convert("vl_bert", vgp_checkpoint()[1])
-    assert code == 0
+    directory, printed = convert("vl_bert", vgp())
     rows = [tuple(part.strip() for part in line.split("  ", 1)) for line in printed.splitlines()]
     read = " ".join(text for label, text in rows if label == "read")
     for field in ("vocab_size 120", "hidden_size 48", "intermediate_size 96", "num_hidden_layers 3", "visual_size 48"):
         assert field in read
     assert "counted in the keys; the file does not show whether its last layers are missing" in read
     assert ("--config", "num_attention_heads 4") in rows
-    assumed = next(text for label, text in rows if label == "assumed")
+    assumed = dict(rows)["assumed"]
     assert 'coordinate_embedding "center"' in assumed
     assert "position_offset 0" in assumed
     account = json.loads((directory / "conversion.json").read_text())["config"]
     saved = json.loads((directory / "config.json").read_text())
     assert account["given"] == HEADS
     assert account["assumed"]["coordinate_dim"] == 256
+    saved |= {"num_identification_labels": 3, "num_vgp_labels": 5}
     for source in ("read", "given", "assumed"):
-        assert account[source].items() <= {**saved, "num_identification_labels": 3, "num_vgp_labels": 5}.items()
+        assert account[source].items() <= saved.items()
 
 
-@pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
-def test_the_number_of_heads_is_never_guessed_silently(refused, family):
+def wide_vl_bert():
+    return image_checkpoint(list_shapes(**{**TINY, "hidden": 64}))
+
+
+@pytest.mark.parametrize(
+    ("family", "make"), [("vl_bert", wide_vl_bert), ("visualbert", lambda: visualbert_checkpoint(hidden=64))]
+)
+def test_the_number_of_heads_is_never_guessed_silently(refused, family, make):
     """Hidden size 64 with 8 heads: 64 is a multiple of any usual head size, 64 itself among them."""
-    make = {
-        "vl_bert": lambda: image_checkpoint(list_shapes(**{**TINY, "hidden": 64})),
-        "visualbert": lambda: visualbert_checkpoint(hidden=64),
-    }
-    content = make[family]()
-    error = refused(family, content, config={})
-    assert 'give --config a file with {"num_attention_heads": ...}' in error
+    assert 'give --config a file with {"num_attention_heads": ...}' in refused(family, make(), config="{}")
 
 
 @pytest.mark.parametrize(
     ("family", "make", "gap", "ours"),
     [
-        ("vl_bert", lambda: vgp_checkpoint()[1], "vlbert.encoder.layer.1.", "vl_bert.encoder.layer.1."),
-        ("vl_bert", lambda: pixel_checkpoint(), "backbone.layer3.1.", "vl_bert.vision_model.stages.2.1."),
+        ("vl_bert", vgp, "vlbert.encoder.layer.1.", "vl_bert.encoder.layer.1."),
+        ("vl_bert", pixel_checkpoint, "backbone.layer3.1.", "vl_bert.vision_model.stages.2.1."),
         ("visualbert", visualbert_checkpoint, "bert.bert.encoder.layer.0.", "visual_bert.encoder.layer.0."),
         ("fast_rcnn", make_resnet_checkpoint, "layer4.0.", "head.0."),
     ],
 )
 def test_gaps_are_refused(refused, family, make, gap, ours):
-    error = refused(family, without(make(), gap), config={} if family == "fast_rcnn" else HEADS)
-    assert f"becomes {ours}" in error
+    assert f"becomes {ours}" in refused(family, without(make(), gap))
 
 
 def test_a_missing_tail_is_refused_where_the_depth_is_known(refused):
-    _, whole = vgp_checkpoint()
-    short = without(whole, "encoder.layer.2.")
-    error = refused("vl_bert", short, config={**HEADS, "num_hidden_layers": 3})
+    error = refused("vl_bert", without(vgp(), "encoder.layer.2."), num_hidden_layers=3)
     assert "gives num_hidden_layers 3, but the tensors of the file have 2" in error
     assert "fields.json" in error
 
 
 def test_the_two_copies_of_the_last_stage_determine_its_depth(refused):
-    short = without(pixel_checkpoint(), "roi_head_feature_extractor.1.")
-    error = refused("vl_bert", short)
+    error = refused("vl_bert", without(pixel_checkpoint(), "roi_head_feature_extractor.1."))
     assert "module.image_feature_extractor.head.0.1." in error
     assert "differs from image_feature" in error
 
@@ -190,7 +158,7 @@ def test_the_two_copies_of_the_last_stage_determine_its_depth(refused):
 FAMILIES = {
     "VL-BERT pre-training": (VL_BERT, lambda: pretraining_checkpoint()[1]),
     "VL-BERT end to end": (VL_BERT, lambda: image_checkpoint(list_shapes(**SHALLOW))),
-    "VL-BERT VGP": (VL_BERT, lambda: vgp_checkpoint()[1]),
+    "VL-BERT VGP": (VL_BERT, vgp),
     "VL-BERT VQA": (VL_BERT, lambda: image_checkpoint(list_task_shapes("vqa", answers=7, **TINY))),
     "VL-BERT RefCOCO": (VL_BERT, lambda: image_checkpoint(list_task_shapes("refcoco", **TINY))),
     "VL-BERT VCR": (VL_BERT, lambda: image_checkpoint(list_task_shapes("vcr", **TINY))),
@@ -208,51 +176,35 @@ def test_no_tensor_may_be_missing(name):
     """Every key of a layer alone: without it the file is refused by its name here, unless it is optional."""
     family, make = FAMILIES[name]
     content = make()
-    ours = family.convert_state_dict(content).converted
-    given = {} if family is FAST_RCNN else HEADS
+    places = family.convert_state_dict(content).converted
     for key in {re.sub(r"encoder\.layer\.\d+", "", key): key for key in content}.values():
-        rest = {other: value for other, value in content.items() if other != key}
+        rest = dict(content)
+        del rest[key]
         if key.endswith(NOT_NEEDED) or ".head.0." in key or key.startswith("fc."):
-            family.build_model(rest, given)
+            family.build_model(rest, heads_of(family))
             continue
-        with pytest.raises(CheckpointError) as caught:
-            family.build_model(rest, given)
-        named = re.sub(r"(layer\.\d+)\..*", r"\1", ours[key])
-        assert named in str(caught.value) or key.rpartition(".")[0].removeprefix("module.") in str(caught.value), key
+        ours = re.sub(r"(layer\.\d+)\..*", r"\1", places[key])
+        theirs = key.rpartition(".")[0].removeprefix("module.")
+        with pytest.raises(CheckpointError, match=f"{re.escape(ours)}|{re.escape(theirs)}"):
+            family.build_model(rest, heads_of(family))
 
 
 def test_superfluous_keys_are_named_or_refused(convert, refused):
-    content = vgp_checkpoint()[1]
     bias = "module.vlbert.encoder.layer.0.attention.self.distances.weight"
-    assert f"has {bias}, which VLBertForVGP does not have" in refused("vl_bert", {**content, bias: torch.zeros(2)})
-    code, printed, _, _ = convert("vl_bert", {**content, "module.new_head.weight": torch.zeros(2)})
-    assert code == 0
+    error = refused("vl_bert", {**vgp(), bias: torch.zeros(2)})
+    assert f"has {bias}, which VLBertForVGP does not have" in error
+    _, printed = convert("vl_bert", {**vgp(), "module.new_head.weight": torch.zeros(2)})
     assert "1 tensors: unknown key, which the public code does not have (module.new_head.weight)" in printed
-
-
-def shrink(number, key):
-    """The sizes of a file made tiny; what is small stays, and the columns of the projection are those of the parts."""
-    if "obj_downsample" in key:
-        if number == 4096:
-            return 2048 + 128
-        return 48
-    if "image_feature_extractor" in key or "object_mask_visual" in key:
-        if number >= 64:
-            return number // 16
-        return number
-    return {768: 48, 1024: 48, 1536: 96, 3072: 192, 4096: 64, 30522: 50, 512: 32, 1601: 17, 3129: 7}.get(
-        number, number
-    )
 
 
 # -- numbers
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize(
     ("family", "make", "key"),
     [
-        ("vl_bert", lambda: vgp_checkpoint()[1], "module.vlbert.encoder.layer.1.output.dense.bias"),
+        ("vl_bert", vgp, "module.vlbert.encoder.layer.1.output.dense.bias"),
         ("vl_bert", pixel_checkpoint, "module.image_feature_extractor.backbone.bn1.running_var"),
         ("visualbert", visualbert_checkpoint, "bert.cls.predictions.transform.dense.weight"),
         ("fast_rcnn", make_resnet_checkpoint, "layer2.0.conv1.weight"),
@@ -262,10 +214,20 @@ def test_numbers_that_are_not_finite_are_refused(refused, family, make, key, num
     content = make()
     content[key] = content[key].clone()
     content[key].view(-1)[:3] = number
-    config = {} if family == "fast_rcnn" else HEADS
-    assert f"{key} has 3 NaN or infinite numbers, of {content[key].numel()}" in refused(family, content, config)
-    content[key] = torch.ones_like(content[key], dtype=torch.int64)
-    assert f"{key} has dtype torch.int64" in refused(family, content, config)
+    assert f"{key} has 3 NaN or infinite numbers, of {content[key].numel()}" in refused(family, content)
+
+
+@pytest.mark.parametrize(
+    ("family", "make", "key"),
+    [
+        ("vl_bert", vgp, "module.vlbert.encoder.layer.1.output.dense.bias"),
+        ("fast_rcnn", make_resnet_checkpoint, "layer2.0.conv1.weight"),
+    ],
+)
+def test_whole_numbers_are_refused(refused, family, make, key):
+    content = make()
+    content[key] = content[key].long()
+    assert f"{key} has dtype torch.int64" in refused(family, content)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -273,92 +235,84 @@ def test_tensors_of_other_dimensions_are_refused(name):
     family, make = FAMILIES[name]
     content = make()
     sizes = ("word_embeddings.weight", "obj_downsample.1.weight", "projection.weight", "conv1.weight", "conv3.weight")
-    keys = [key for key in content if key.endswith((*sizes, "classifier.weight", "phrasal_cls.1.weight"))]
-    for key in (key for key in keys if ".head.0." not in key):
+    for key in content:
+        if ".head.0." in key or not key.endswith((*sizes, "classifier.weight", "phrasal_cls.1.weight")):
+            continue
         for shape in ((), (3,), (1, 1, 1)):
             with pytest.raises(CheckpointError, match=f"{key}.* has the shape|differs from .*{key}"):
-                family.build_model({**content, key: torch.zeros(shape)}, {} if family is FAST_RCNN else HEADS)
+                family.build_model({**content, key: torch.zeros(shape)}, heads_of(family))
 
 
 # -- --config
 
 
 @pytest.mark.parametrize(
-    ("family", "make", "config", "message"),
+    ("family", "make", "field", "value", "message"),
     [
-        ("fast_rcnn", make_resnet_checkpoint, {"depth": [1]}, "unknown configuration field depth"),
-        ("fast_rcnn", make_resnet_checkpoint, {"embedding_size": 8}, "gives embedding_size 8, but the tensors"),
-        ("visualbert", visualbert_checkpoint, {"heads": 4}, "unknown configuration field heads"),
-        ("visualbert", visualbert_checkpoint, {"hidden_size": 32}, "gives hidden_size 32, but the tensors"),
-        ("visualbert", visualbert_checkpoint, {"num_hidden_layers": 1}, "gives num_hidden_layers 1, but the tensors"),
-        ("visualbert", visualbert_checkpoint, {"region_feature_size": 9}, "gives visual_embedding_dim 9, but"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_hidden_layers": 1}, "gives num_hidden_layers 1, but"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"grounding_head": True}, "gives grounding_head True, but"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": 0}, "expected a positive number"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": -4}, "expected a positive number"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": "4"}, "is inconsistent"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"model_type": "visualbert"}, "has model_type 'visualbert'"),
-        (
-            "vl_bert",
-            lambda: vgp_checkpoint()[1],
-            {"hidden_act": "a"},
-            "cannot make a model of this configuration (KeyError: 'a')",
-        ),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"coordinate_dim": "a"}, "is inconsistent"),
-        ("visualbert", visualbert_checkpoint, {"id2label": 3}, "is inconsistent"),
-        ("vl_bert", pixel_checkpoint, {"vision_config": {"depths": [1, 1, 1, 1]}}, "gives depths [1, 1, 1, 1], but"),
+        ("fast_rcnn", make_resnet_checkpoint, "depth", [1], "unknown configuration field depth"),
+        ("fast_rcnn", make_resnet_checkpoint, "embedding_size", 8, "gives embedding_size 8, but the tensors"),
+        ("visualbert", visualbert_checkpoint, "heads", 4, "unknown configuration field heads"),
+        ("visualbert", visualbert_checkpoint, "hidden_size", 32, "gives hidden_size 32, but the tensors"),
+        ("visualbert", visualbert_checkpoint, "num_hidden_layers", 1, "gives num_hidden_layers 1, but the tensors"),
+        ("visualbert", visualbert_checkpoint, "region_feature_size", 9, "gives visual_embedding_dim 9, but"),
+        ("visualbert", visualbert_checkpoint, "id2label", 3, "is inconsistent"),
+        ("vl_bert", vgp, "num_hidden_layers", 1, "gives num_hidden_layers 1, but"),
+        ("vl_bert", vgp, "grounding_head", True, "gives grounding_head True, but"),
+        ("vl_bert", vgp, "num_attention_heads", 0, "expected a positive number"),
+        ("vl_bert", vgp, "num_attention_heads", -4, "expected a positive number"),
+        ("vl_bert", vgp, "num_attention_heads", "4", "is inconsistent"),
+        ("vl_bert", vgp, "model_type", "visualbert", "has model_type 'visualbert'"),
+        ("vl_bert", vgp, "hidden_act", "a", "cannot make a model of this configuration (KeyError: 'a')"),
+        ("vl_bert", vgp, "coordinate_dim", "a", "is inconsistent"),
+        ("vl_bert", pixel_checkpoint, "vision_config", {"depths": [1, 1, 1, 1]}, "gives depths [1, 1, 1, 1], but"),
     ],
 )
-def test_fields_that_are_unknown_or_contradict_the_file_are_refused(refused, family, make, config, message):
-    error = refused(family, make(), config=config if family == "fast_rcnn" else {**HEADS, **config})
+def test_fields_that_are_unknown_or_contradict_the_file_are_refused(refused, family, make, field, value, message):
+    error = refused(family, make(), **{field: value})
     assert message in error
     assert "with --config" in error
     assert "fields.json" in error
 
 
 def test_a_written_configuration_can_be_given_again(convert):
-    _, _, _, directory = convert("vl_bert", pixel_checkpoint())
-    written = json.loads((directory / "config.json").read_text())
-    code, _, error, _ = convert("vl_bert", pixel_checkpoint(), "--force", config=written)
-    assert code == 0, error
-    assert json.loads((directory / "config.json").read_text()) == written
+    directory, _ = convert("vl_bert", pixel_checkpoint())
+    written = (directory / "config.json").read_text()
+    convert("vl_bert", pixel_checkpoint(), "--force", config=written)
+    assert json.loads((directory / "config.json").read_text()) == json.loads(written)
 
 
 # -- the wrong family, or no original file
 
 
-def some_keys(*keys):
-    return {key: torch.zeros(2) for key in keys}
-
-
 OTHERS = {
-    "VisualBERT": (visualbert_checkpoint, "a VisualBERT checkpoint, not VL-BERT: use `convert visualbert`"),
-    "LXMERT": (lambda: some_keys("module.bert.encoder.x_layers.0.visual_attention.att.key.bias"), "an LXMERT check"),
-    "LXMERT tasks": (lambda: some_keys("module.lxrt_encoder.model.bert.encoder.x_layers.0.a"), "use `convert lxmert`"),
-    "their LXMERT": (lambda: some_keys("lxmert.encoder.x_layers.0.a"), "an LXMERT checkpoint of transformers"),
-    "ViLBERT": (lambda: some_keys("bert.encoder.c_layer.0.a", "bert.encoder.layer.0.a"), "a ViLBERT checkpoint"),
-    "UNITER": (lambda: some_keys("uniter.img_embeddings.img_linear.weight"), "a UNITER checkpoint"),
-    "their VisualBERT": (
-        lambda: some_keys("visual_bert.embeddings.visual_token_type_embeddings.weight"),
-        "a VisualBERT checkpoint of transformers, not VL-BERT: it needs no conversion",
-    ),
-    "BERT": (lambda: some_keys("bert.encoder.layer.0.output.dense.bias"), "a BERT checkpoint"),
-    "ResNet": (make_resnet_checkpoint, "a ResNet checkpoint, not VL-BERT: use `convert fast_rcnn`"),
-    "converted": (lambda: some_keys("vl_bert.embeddings.end_embedding.weight"), "it is converted already"),
+    "module.bert.encoder.x_layers.0.visual_attention.att.key.bias": "an LXMERT check",
+    "module.lxrt_encoder.model.bert.encoder.x_layers.0.a": "use `convert lxmert`",
+    "lxmert.encoder.x_layers.0.a": "an LXMERT checkpoint of transformers",
+    "bert.encoder.c_layer.0.a bert.encoder.layer.0.a": "a ViLBERT checkpoint",
+    "uniter.img_embeddings.img_linear.weight": "a UNITER checkpoint",
+    "visual_bert.embeddings.visual_token_type_embeddings.weight": "transformers, not VL-BERT: it needs no conversion",
+    "bert.encoder.layer.0.output.dense.bias": "a BERT checkpoint",
+    "vl_bert.embeddings.end_embedding.weight": "it is converted already",
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_another_family_is_named(refused, name):
-    make, message = OTHERS[name]
-    assert message in refused("vl_bert", make())
+@pytest.mark.parametrize("keys", OTHERS)
+def test_another_family_is_named(refused, keys):
+    assert OTHERS[keys] in refused("vl_bert", dict.fromkeys(keys.split(), torch.zeros(2)))
 
 
-def test_each_converter_names_the_others(refused):
-    vl_bert = pretraining_checkpoint()[1]
-    assert "a VL-BERT checkpoint, not VisualBERT: use `convert vl_bert`" in refused("visualbert", vl_bert)
-    assert "this VL-BERT checkpoint has no pixel network" in refused("fast_rcnn", vgp_checkpoint()[1], config={})
-    assert "a VisualBERT checkpoint, not ResNet" in refused("fast_rcnn", visualbert_checkpoint(), config={})
+@pytest.mark.parametrize(
+    ("family", "make", "message"),
+    [
+        ("vl_bert", visualbert_checkpoint, "a VisualBERT checkpoint, not VL-BERT: use `convert visualbert`"),
+        ("vl_bert", make_resnet_checkpoint, "a ResNet checkpoint, not VL-BERT: use `convert fast_rcnn`"),
+        ("visualbert", vgp, "a VL-BERT checkpoint, not VisualBERT: use `convert vl_bert`"),
+        ("fast_rcnn", vgp, "this VL-BERT checkpoint has no pixel network"),
+        ("fast_rcnn", visualbert_checkpoint, "a VisualBERT checkpoint, not ResNet"),
+    ],
+)
+def test_each_converter_names_the_others(refused, family, make, message):
+    assert message in refused(family, make())
 
 
 @pytest.mark.parametrize(
@@ -373,9 +327,7 @@ def test_each_converter_names_the_others(refused):
 )
 def test_original_key_lists_of_other_families_are_recognised(shared, name, title):
     for family in (VL_BERT, VISUALBERT, FAST_RCNN):
-        with pytest.raises(
-            CheckpointError, match=f"looks like an? {title} checkpoint, .*use `convert {title.lower()}`"
-        ):
+        with pytest.raises(CheckpointError, match=f"looks like an? {title} .*use `convert {title.lower()}`"):
             family.convert_state_dict(read_key_list(shared, name))
 
 
@@ -411,11 +363,11 @@ class CallsSystem:
 def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
     path = tmp_path / "original.model"
     trace = tmp_path / "trace"
-    content = OrderedDict(a=torch.zeros(2), b=CallsSystem(f"touch {trace}"))
+    call = CallsSystem(f"touch {trace}")
     if kind.startswith("pickle"):
-        path.write_bytes(pickle.dumps(content["b"], protocol=int(kind[-1])))
+        path.write_bytes(pickle.dumps(call, protocol=int(kind[-1])))
     else:
-        torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
+        torch.save({"a": torch.zeros(2), "b": call}, path, _use_new_zipfile_serialization=kind == "zip")
     assert main(["vl_bert", "--checkpoint", str(path), "--output", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
     assert f"{path}: reading it would run code (`posix.system`); no code was run" in error
@@ -430,22 +382,19 @@ def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
 def test_the_file_is_named_whatever_it_is_called(tmp_path, monkeypatch, capsys):
     """A name that stands in other words too: `e` is in every message."""
     monkeypatch.chdir(tmp_path)
-    torch.save(without(vgp_checkpoint()[1], "end_embedding"), "e")
+    torch.save(without(vgp(), "end_embedding"), "e")
     Path("c").write_text(json.dumps(HEADS))
     for output in ("o", "e-out"):
         assert main(["vl_bert", "--checkpoint", "e", "--output", output, "--config", "c"]) == 2
-        assert (
-            "error: e: nothing in the file becomes vl_bert.embeddings.end_embedding.weight"
-            in capsys.readouterr().err.splitlines()[-1]
-        )
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "error: e: nothing in the file becomes vl_bert.embeddings.end_embedding.weight" in error
     Path("c").write_text('{"a": 1}')
     assert main(["vl_bert", "--checkpoint", "e", "--output", "o", "--config", "c"]) == 2
     assert "error: e with --config c: --config has the unknown" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_failed_replacement_leaves_the_old_model(convert, monkeypatch):
-    content = vgp_checkpoint()[1]
-    _, _, _, directory = convert("vl_bert", content)
+def test_a_failed_replacement_leaves_the_old_model(convert, run_convert, monkeypatch):
+    directory, _ = convert("vl_bert", vgp())
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     replace = os.replace
 
@@ -455,17 +404,17 @@ def test_a_failed_replacement_leaves_the_old_model(convert, monkeypatch):
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", fail)
-    code, _, error, _ = convert("vl_bert", content, "--force")
+    code, _, errors, _ = run_convert("vl_bert", vgp(), "--force")
     assert code == 2
-    assert "No space left on device" in error
+    assert "No space left on device" in errors
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
     assert not list(directory.parent.glob(".*"))
 
 
 def test_inputs_inside_the_output_are_not_deleted(convert, tmp_path, capsys):
-    _, _, _, directory = convert("vl_bert", vgp_checkpoint()[1])
+    directory, _ = convert("vl_bert", vgp())
     inside = directory / "original.model"
-    torch.save(vgp_checkpoint()[1], inside)
+    torch.save(vgp(), inside)
     paths = ["--checkpoint", str(inside), "--output", str(directory), "--config", str(tmp_path / "fields.json")]
     assert main(["vl_bert", *paths, "--force"]) == 2
     assert f"contains {inside}, which --force would delete" in capsys.readouterr().err

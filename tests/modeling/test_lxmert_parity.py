@@ -26,11 +26,20 @@ def cases(shared):
     return {case["name"]: case for case in file["cases"]}
 
 
+@pytest.fixture
+def pretrain(cases):
+    return cases["pretrain"]
+
+
 def convert(case, back_end="sdpa"):
     given = {name: case["config"][name] for name in (*SIZES, *LAYERS)}
     model, _ = LXMERT.build_model(case["state_dict"], given)
     model.set_attn_implementation(back_end)
     return model.eval()
+
+
+def seen_words(case):
+    return case["inputs"]["attention_mask"].bool()
 
 
 def as_inputs(case):
@@ -51,61 +60,62 @@ def as_targets(case):
     def unlabelled(labels):
         return labels.masked_fill(labels < 0, -100)
 
-    objects, attributes, features = (inputs["obj_labels"][name] for name in ("obj", "attr", "feat"))
+    objects, object_weights = inputs["obj_labels"]["obj"]
+    attributes, attribute_weights = inputs["obj_labels"]["attr"]
+    _, feature_weights = inputs["obj_labels"]["feat"]
     return {
         "labels": unlabelled(inputs["masked_lm_labels"]),
         "relationship_labels": inputs["matched_label"],
         "answer_labels": unlabelled(inputs["ans"]),
-        "region_labels": unlabelled(objects[0]),
-        "region_label_weights": objects[1],
-        "attribute_labels": unlabelled(attributes[0]),
-        "attribute_label_weights": attributes[1],
-        "predicted_regions": features[1] > 0,
+        "region_labels": unlabelled(objects),
+        "region_label_weights": object_weights,
+        "attribute_labels": unlabelled(attributes),
+        "attribute_label_weights": attribute_weights,
+        "predicted_regions": feature_weights > 0,
     }
 
 
+def feature_loss(found, features, predicted):
+    """The loss of features by its formula."""
+    errors = functional.smooth_l1_loss(found.predicted_features, features, reduction="none").mean(-1)
+    return (errors * predicted).mean() / 0.15
+
+
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
-def test_states_after_every_layer(cases, back_end):
-    case = cases["pretrain"]
-    model = convert(case, back_end)
-    wanted = case["outputs"]
-    found = model.lxmert(**as_inputs(case), output_hidden_states=True)
+def test_states_after_every_layer(pretrain, back_end):
+    wanted = pretrain["outputs"]
+    found = convert(pretrain, back_end).lxmert(**as_inputs(pretrain), output_hidden_states=True)
     recorded = wanted["rec"]
+    mask = seen_words(pretrain)
     text = [recorded["emb_lang"], *recorded["hidden_l"], *recorded["hidden_x_lang"]]
-    mask = case["inputs"]["attention_mask"]
-    for ours, theirs in zip(found.hidden_states, text, strict=True):
-        assert_close(ours[mask.bool()], theirs[mask.bool()])
+    assert_close([states[mask] for states in found.hidden_states], [states[mask] for states in text])
     regions = [recorded["emb_vis"], *recorded["hidden_r"], *recorded["hidden_x_vis"]]
     assert_close(list(found.region_hidden_states), regions)
     assert_close(found.pooler_output, wanted["pooled_output"])
 
 
-def test_attention_of_every_call(cases):
-    case = cases["pretrain"]
-    model = convert(case, "eager")
-    maps = list(model.lxmert(**as_inputs(case), output_attentions=True).attentions)
-    wanted = case["outputs"]["rec"]["attn"]
-    mask = case["inputs"]["attention_mask"].bool()
+def test_attention_of_every_call(pretrain):
+    model = convert(pretrain, "eager")
+    maps = model.lxmert(**as_inputs(pretrain), output_attentions=True).attentions
+    wanted = pretrain["outputs"]["rec"]["attn"]
     order = [wanted[f"lang.{number}"][0] for number in range(3)] + [wanted[f"vis.{number}"][0] for number in range(2)]
     for number in range(2):
         order += wanted[f"x.{number}.cross_lang_then_vis"]
         order += [wanted[f"x.{number}.{name}"][0] for name in ("lang_self", "vis_self")]
-    assert len(maps) == len(order)
+    mask = seen_words(pretrain)
     for ours, theirs in zip(maps, order, strict=True):
-        rows = mask if ours.shape[2] == mask.shape[1] else torch.ones(len(ours), ours.shape[2], dtype=torch.bool)
+        rows = mask if ours.shape[2] == mask.shape[1] else torch.ones_like(ours[:, 0, :, 0], dtype=torch.bool)
         assert_close(ours.transpose(1, 2)[rows], theirs.transpose(1, 2)[rows])
     assert layer_names(model.config.grounding_calls) == ["cross 0", "cross 1"]
 
 
-def test_mask_of_regions(cases):
-    case = cases["pretrain"]
-    wanted = case["outputs"]["with_visual_mask"]
-    mask = wanted["visual_attention_mask"]
-    found = convert(case).lxmert(**as_inputs(case), region_attention_mask=mask)
-    text = case["inputs"]["attention_mask"].bool()
-    assert_close(found.text_hidden_state[text], wanted["lang_output"][text])
-    seen = mask.bool()
-    assert_close(found.region_hidden_state[seen], wanted["visn_output"][seen])
+def test_mask_of_regions(pretrain):
+    wanted = pretrain["outputs"]["with_visual_mask"]
+    regions = wanted["visual_attention_mask"]
+    found = convert(pretrain).lxmert(**as_inputs(pretrain), region_attention_mask=regions)
+    words = seen_words(pretrain)
+    assert_close(found.text_hidden_state[words], wanted["lang_output"][words])
+    assert_close(found.region_hidden_state[regions.bool()], wanted["visn_output"][regions.bool()])
     assert_close(found.pooler_output, wanted["pooled_output"])
 
 
@@ -114,31 +124,26 @@ def test_pretraining_losses_and_gradients(cases, name):
     case = cases[name]
     model = convert(case)
     wanted = case["outputs"]
-    inputs = as_inputs(case)
     targets = as_targets(case)
     # The target of the features is the original feature, which masking has replaced in the input.
-    true = case["inputs"]["obj_labels"]["feat"][0]
+    features, _ = case["inputs"]["obj_labels"]["feat"]
     predicted = targets.pop("predicted_regions")
-    found = model(**inputs, **targets)
-    mask = case["inputs"]["attention_mask"].bool()
+    found = model(**as_inputs(case), **targets)
+    mask = seen_words(case)
     assert_close(found.mlm_logits[mask], wanted["prediction_logits"][mask])
-    for ours, theirs in (
-        ("relationship_logits", wanted["cross_relationship_score"]),
-        ("region_logits", wanted["obj_predict"]["obj"]),
-        ("attribute_logits", wanted["obj_predict"]["attr"]),
-        ("predicted_features", wanted["obj_predict"]["feat"]),
-        ("answer_logits", wanted["answer_score"]),
-    ):
-        assert_close(getattr(found, ours), theirs)
-    features = functional.smooth_l1_loss(found.predicted_features, true, reduction="none").mean(-1)
-    features = (features * predicted).mean() / 0.15
+    assert_close(found.relationship_logits, wanted["cross_relationship_score"])
+    assert_close(found.region_logits, wanted["obj_predict"]["obj"])
+    assert_close(found.attribute_logits, wanted["obj_predict"]["attr"])
+    assert_close(found.predicted_features, wanted["obj_predict"]["feat"])
+    assert_close(found.answer_logits, wanted["answer_score"])
     losses = wanted["losses"]
-    assert_close(features, losses["Feat"])
+    of_features = feature_loss(found, features, predicted)
+    assert_close(of_features, losses["Feat"])
     parts = [losses[key] for key in ("Mask_LM", "Matched", "Obj", "Attr", "Feat", "QA")]
     if name == "pretrain_no_answers":
         assert parts.pop().isnan()  # here it is 0
-    total = found.loss + features
-    assert_close(total, torch.stack([part.reshape(()) for part in parts]).sum())
+    total = found.loss + of_features
+    assert_close(total, sum(part.reshape(()) for part in parts))
     total.backward()
     weights = dict(model.named_parameters())
     for key, gradient in wanted["grads"].items():
@@ -146,15 +151,12 @@ def test_pretraining_losses_and_gradients(cases, name):
         assert_close(torch.zeros_like(gradient) if ours is None else ours, gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_the_models_own_loss_of_features(cases):
+def test_the_models_own_loss_of_features(pretrain):
     """With features that are not masked, the model's loss of features is the formula above."""
-    case = cases["pretrain"]
-    model = convert(case)
-    inputs = as_inputs(case)
-    targets = as_targets(case)
-    found = model(**inputs, predicted_regions=targets["predicted_regions"])
-    error = functional.smooth_l1_loss(found.predicted_features, inputs["region_features"], reduction="none").mean(-1)
-    assert_close(found.loss, (error * targets["predicted_regions"]).mean() / 0.15)
+    inputs = as_inputs(pretrain)
+    predicted = as_targets(pretrain)["predicted_regions"]
+    found = convert(pretrain)(**inputs, predicted_regions=predicted)
+    assert_close(found.loss, feature_loss(found, inputs["region_features"], predicted))
 
 
 def bert_adam(parameters, moments, lr, decay=0.01):
@@ -168,34 +170,28 @@ def bert_adam(parameters, moments, lr, decay=0.01):
         parameter.data -= lr * (first / (second.sqrt() + 1e-6) + decay * parameter.data)
 
 
-def test_five_steps_of_training(cases):
-    case = cases["pretrain"]
-    model = convert(case)
-    inputs = as_inputs(case)
-    targets = as_targets(case)
-    true = case["inputs"]["obj_labels"]["feat"][0]
+def test_five_steps_of_training(pretrain):
+    model = convert(pretrain)
+    targets = as_targets(pretrain)
+    features, _ = pretrain["inputs"]["obj_labels"]["feat"]
     predicted = targets.pop("predicted_regions")
-    plan = case["outputs"]["bertadam"]
+    plan = pretrain["outputs"]["bertadam"]
+    warmup = plan["warmup"]
     moments = {}
-    parameters = list(model.parameters())
+    weights = dict(model.named_parameters())
     for step, wanted in enumerate(plan["steps"]):
         model.zero_grad()
-        found = model(**inputs, **targets)
-        features = functional.smooth_l1_loss(found.predicted_features, true, reduction="none").mean(-1)
-        loss = found.loss + (features * predicted).mean() / 0.15
-        assert_close(loss.detach(), torch.as_tensor(wanted["loss"]).reshape(()), rtol=1e-4, atol=1e-4)
+        found = model(**as_inputs(pretrain), **targets)
+        loss = found.loss + feature_loss(found, features, predicted)
+        assert loss.item() == pytest.approx(float(wanted["loss"]), rel=1e-4)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, plan["clip"])
-        assert_close(norm, torch.as_tensor(wanted["grad_norm"]).reshape(()), rtol=1e-4, atol=1e-4)
+        norm = torch.nn.utils.clip_grad_norm_(weights.values(), plan["clip"])
+        assert norm.item() == pytest.approx(float(wanted["grad_norm"]), rel=1e-4)
         share = step / plan["t_total"]
-        warmup = plan["warmup"]
         factor = share / warmup if share < warmup else max((share - 1) / (warmup - 1), 0)
-        bert_adam(parameters, moments, plan["lr"] * factor)
-        weights = dict(model.named_parameters())
-        for key, value in wanted["params"].items():
-            assert_close(
-                weights[key.replace("bert.", "lxmert.", 1)].data, value, rtol=1e-4, atol=1e-4, msg=f"{step} {key}"
-            )
+        bert_adam(weights.values(), moments, plan["lr"] * factor)
+        found = {key: weights[key.replace("bert.", "lxmert.", 1)].data for key in wanted["params"]}
+        assert_close(found, wanted["params"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["vqa", "gqa"])
@@ -214,13 +210,13 @@ def test_two_images(cases):
     model = convert(case)
     inputs = case["inputs"]
     assert type(model) is LXMERTForVisualReasoning
-    features, boxes = (inputs[name].float().flatten(1, 2) for name in ("feat", "pos"))
+    features = inputs["feat"].float().flatten(1, 2)
     images = torch.arange(2).repeat_interleave(inputs["feat"].shape[2]).expand(len(features), -1)
-    texts = {name: inputs[name][: len(features)] for name in ("input_ids", "attention_mask")}
     found = model(
-        **texts,
+        inputs["input_ids"][: len(features)],
+        attention_mask=inputs["attention_mask"][: len(features)],
         region_features=features,
-        region_boxes=boxes,
+        region_boxes=inputs["pos"].float().flatten(1, 2),
         region_token_type_ids=images,
         labels=inputs["label"],
     )
@@ -255,53 +251,32 @@ def theirs(tmp_path_factory):
     return folder
 
 
-def small_inputs():
-    generator = torch.Generator().manual_seed(1)
-    return {
-        "input_ids": torch.randint(1, 40, (2, 5), generator=generator),
-        "features": torch.randn(2, 4, 6, generator=generator),
-        "boxes": torch.rand(2, 4, 4, generator=generator),
-    }
-
-
-def run_theirs(folder, inputs):
-    model = transformers.LxmertForPreTraining.from_pretrained(folder).eval()
-    return model, model(inputs["input_ids"], visual_feats=inputs["features"], visual_pos=inputs["boxes"])
-
-
-def run_ours(model, inputs):
-    return model(inputs["input_ids"], region_features=inputs["features"], region_boxes=inputs["boxes"])
-
-
 def test_a_checkpoint_of_transformers_loads_here(theirs):
-    inputs = small_inputs()
-    _, wanted = run_theirs(theirs, inputs)
+    generator = torch.Generator().manual_seed(1)
+    words = torch.randint(1, 40, (2, 5), generator=generator)
+    features = torch.randn(2, 4, 6, generator=generator)
+    boxes = torch.rand(2, 4, 4, generator=generator)
+    original = transformers.LxmertForPreTraining.from_pretrained(theirs).eval()
+    wanted = original(words, visual_feats=features, visual_pos=boxes)
     model, info = LXMERTForPreTraining.from_pretrained(theirs, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    found = run_ours(model.eval(), inputs)
+    found = model.eval()(words, region_features=features, region_boxes=boxes)
     assert_close(found.mlm_logits, wanted.prediction_logits)
     assert_close(found.relationship_logits, wanted.cross_relationship_score)
     assert_close(found.answer_logits, wanted.question_answering_score)
-    base = LXMERTModel.from_pretrained(theirs).eval()
-    assert_close(
-        run_ours(base, inputs).text_hidden_state,
-        model.lxmert.eval()(
-            inputs["input_ids"], region_features=inputs["features"], region_boxes=inputs["boxes"]
-        ).text_hidden_state,
-    )
+    base = LXMERTModel.from_pretrained(theirs)
+    assert_close(base.state_dict(), model.lxmert.state_dict(), rtol=0, atol=0)
 
 
 def test_round_trip_bit_for_bit(theirs, tmp_path):
     """Theirs -> ours -> theirs: the same names and the same bits."""
-    before = transformers.LxmertForPreTraining.from_pretrained(theirs).state_dict()
+    before = transformers.LxmertForPreTraining.from_pretrained(theirs)
     LXMERTForPreTraining.from_pretrained(theirs).save_pretrained(tmp_path)
-    model, info = transformers.LxmertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    after, info = transformers.LxmertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
-    after = model.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert_close(after.state_dict(), before.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("place", ["checkpoint", "argument"])
@@ -312,13 +287,11 @@ def test_answers_start_from_those_of_pretraining(theirs, tmp_path, place):
     model.config.qa_answers = None if given else learned
     model.save_pretrained(tmp_path)
     wanted = ["Red ball.", "seven", "No"]
-    source = theirs if given else tmp_path
-    found = LXMERTForVisualQuestionAnswering.from_pretrained(source, answers=wanted, **given)
-    head = found.answer_head.logit_fc
+    found = LXMERTForVisualQuestionAnswering.from_pretrained(theirs if given else tmp_path, answers=wanted, **given)
+    first, _, norm, last = found.answer_head.logit_fc
     source = model.answer_head.logit_fc
-    assert torch.equal(head[0].weight, source[0].weight)
-    assert torch.equal(head[2].weight, source[2].weight)
-    assert torch.equal(head[3].weight[0], source[3].weight[2])
-    assert torch.equal(head[3].weight[2], source[3].weight[1])
-    assert not head[3].weight[1].any()
-    assert not head[3].bias[1]
+    assert torch.equal(first.weight, source[0].weight)
+    assert torch.equal(norm.weight, source[2].weight)
+    assert torch.equal(last.weight[[0, 2]], source[3].weight[[2, 1]])
+    assert not last.weight[1].any()
+    assert not last.bias[1]

@@ -47,11 +47,12 @@ def as_theirs(case, text_states):
     return torch.cat([text_states[:, :1], text_states[:, -1:], text_states[:, 1:-1]], dim=1)
 
 
-def text_mask(case):
-    mask = case["inputs"]["attention_mask"].bool()
-    if not case["config"].get("task_specific_tokens"):
-        return mask
-    return functional.pad(mask, (1, 0), value=True)
+def masks_of(case):
+    """The tokens and the regions that are not padding, by the letters of the public code."""
+    text = case["inputs"]["attention_mask"].bool()
+    if case["config"].get("task_specific_tokens"):
+        text = functional.pad(text, (1, 0), value=True)
+    return {"t": text, "v": case["inputs"]["image_attention_mask"].bool()}
 
 
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
@@ -60,27 +61,25 @@ def test_states_after_every_layer(cases, name, back_end):
     case = cases[name]
     model = convert(case, back_end).vilbert
     wanted = case["outputs"]["base"]
+    reference = wanted["hidden"]
     found = model(**as_inputs(case), output_hidden_states=True)
-    hidden = {"t": [*found.hidden_states], "v": [*found.region_hidden_states]}
-    assert [f"{stream[0] if stream != 'regions' else 'v'}{number}" for stream, number in model.config.schedule] == [
-        layer for layer in wanted["hidden"]["order"] if model.config.with_coattention or layer[0] != "c"
-    ]
-    masks = {"t": text_mask(case), "v": case["inputs"]["image_attention_mask"].bool()}
-    order = [("t", "emb_t"), ("v", "emb_v")]
-    for layer in wanted["hidden"]["order"]:
+    order = [layer for layer in reference["order"] if model.config.with_coattention or layer[0] != "c"]
+    letters = {"text": "t", "regions": "v", "cross": "c"}
+    assert [f"{letters[stream]}{number}" for stream, number in model.config.schedule] == order
+    expected = {"t": [reference["emb_t"]], "v": [reference["emb_v"]]}
+    for layer in order:
+        kind = layer[0]
         number = layer[1:]
-        if layer[0] != "c":
-            order.append((layer[0], f"{layer[0]}.{number}"))
-        elif model.config.with_coattention:
-            order += [("t", f"c_t.{number}"), ("v", f"c_v.{number}")]
-    for stream, key in order:
-        states = hidden[stream].pop(0)
-        if stream == "t":
-            states = as_theirs(case, states)
-        kind, _, number = key.partition(".")
-        reference = wanted["hidden"][kind] if not number else wanted["hidden"][kind][number]
-        assert_close(states[masks[stream]], reference[masks[stream]])
-    assert hidden == {"t": [], "v": []}
+        if kind == "c":
+            expected["t"].append(reference["c_t"][number])
+            expected["v"].append(reference["c_v"][number])
+        else:
+            expected[kind].append(reference[kind][number])
+    masks = masks_of(case)
+    text = [as_theirs(case, states)[masks["t"]] for states in found.hidden_states]
+    assert_close(text, [states[masks["t"]] for states in expected["t"]])
+    regions = [states[masks["v"]] for states in found.region_hidden_states]
+    assert_close(regions, [states[masks["v"]] for states in expected["v"]])
     assert_close(found.text_pooler_output, wanted["pooled_output_t"])
     assert_close(found.region_pooler_output, wanted["pooled_output_v"])
 
@@ -90,33 +89,26 @@ def test_attention_of_every_call(cases, name):
     case = cases[name]
     model = convert(case).vilbert
     wanted = case["outputs"]["base"]
-    maps = list(model(**as_inputs(case), output_attentions=True).attentions)
-    masks = {"t": text_mask(case), "v": case["inputs"]["image_attention_mask"].bool()}
-    if case["config"].get("task_specific_tokens"):
-        columns = torch.arange(masks["t"].shape[1]).roll(1)
-        columns = torch.tensor([0, len(columns) - 1, *range(1, len(columns) - 1)])
-    else:
-        columns = torch.arange(masks["t"].shape[1])
-    every = {"t": columns, "v": torch.arange(masks["v"].shape[1])}
-
-    def compare(reference, rows, keys):
-        found = maps.pop(0)[:, :, every[rows]][..., every[keys]]
-        assert_close(found.transpose(1, 2)[masks[rows]], reference.transpose(1, 2)[masks[rows]])
-
+    maps = model(**as_inputs(case), output_attentions=True).attentions
+    masks = masks_of(case)
+    places = {stream: torch.arange(mask.shape[1]) for stream, mask in masks.items()}
+    places["t"] = as_theirs(case, places["t"][None])[0]
+    order = []
     for stream, number in model.config.schedule:
         if stream == "cross":
-            compare(wanted["coattn_text_to_image"][number], "t", "v")
-            compare(wanted["coattn_image_to_text"][number], "v", "t")
+            order.append((wanted["coattn_text_to_image"][number], "t", "v"))
+            order.append((wanted["coattn_image_to_text"][number], "v", "t"))
         else:
             side = "t" if stream == "text" else "v"
-            compare(wanted[f"attn_{side}"][number], side, side)
-    assert not maps
+            order.append((wanted[f"attn_{side}"][number], side, side))
+    for attention, (reference, rows, keys) in zip(maps, order, strict=True):
+        found = attention[:, :, places[rows]][..., places[keys]]
+        assert_close(found.transpose(1, 2)[masks[rows]], reference.transpose(1, 2)[masks[rows]])
 
 
 def pretraining_targets(case):
     """The public code leaves the whole image, column 0, out of labels and targets, and has -1 for no label."""
     inputs = case["inputs"]
-    outputs = case["outputs"]
     labels = inputs["masked_lm_labels"]
     targets = {
         "labels": labels.masked_fill(labels < 0, -100),
@@ -124,13 +116,15 @@ def pretraining_targets(case):
         "relationship_labels": 1 - inputs["next_sentence_label"],
     }
     wanted = functional.pad(inputs["image_label"] == 1, (1, 0), value=False)
-    if case["config"]["visual_target"] == 0:
+    kind = case["config"]["visual_target"]
+    if kind == 0:
         probs = functional.pad(inputs["image_target"], (0, 0, 1, 0))
         return targets | {"region_label_probs": probs.masked_fill(~wanted[..., None], 0.0)}
     targets["predicted_regions"] = wanted
-    if case["config"]["visual_target"] == 2:
-        index, (_batch_size, regions) = outputs["nce_negative_index"], wanted.shape
+    if kind == 2:
+        regions = wanted.shape[1]
         # An index counts the regions of the batch without column 0.
+        index = case["outputs"]["nce_negative_index"]
         index = index // (regions - 1) * regions + index % (regions - 1) + 1
         targets["negative_regions"] = functional.pad(index, (0, 0, 1, 0))
     return targets
@@ -141,33 +135,22 @@ def test_pretraining_losses_and_gradients(cases, name):
     case = cases[name]
     model = convert(case, "sdpa")
     wanted = case["outputs"]
-    inputs = as_inputs(case)
     targets = pretraining_targets(case)
-    if case["config"]["visual_target"] != 0:
-        # Targets are given apart from the features in the public code, whose test values are random.
-        inputs["region_features"] = inputs["region_features"].clone()
-    found = model(**inputs, **targets_of_features(case, targets))
-    mask = case["inputs"]["attention_mask"].bool()
-    assert_close(found.mlm_logits[mask], wanted["prediction_logits_t"][mask])
+    with_classes = case["config"]["visual_target"] == 0
+    words = {name: targets[name] for name in ("labels", "relationship_labels")}
+    found = model(**as_inputs(case), **(targets if with_classes else words))
+    masks = masks_of(case)
+    assert_close(found.mlm_logits[masks["t"]], wanted["prediction_logits_t"][masks["t"]])
     assert_close(found.relationship_logits, wanted["seq_relationship_logits"].flip(-1))
-    regions = case["inputs"]["image_attention_mask"].bool()
-    assert_close(found.region_logits[regions], wanted["prediction_logits_v"][regions])
-    total = wanted["masked_lm_loss"] + wanted["masked_img_loss"] + wanted["next_sentence_loss"]
-    loss = found.loss if case["config"]["visual_target"] == 0 else found.loss + region_loss(case, found, targets)
-    assert_close(loss, total)
+    assert_close(found.region_logits[masks["v"]], wanted["prediction_logits_v"][masks["v"]])
+    # Targets of features are given apart from the features in the public code, whose test values are random.
+    loss = found.loss if with_classes else found.loss + region_loss(case, found, targets)
+    assert_close(loss, wanted["masked_lm_loss"] + wanted["masked_img_loss"] + wanted["next_sentence_loss"])
     if "grads" in wanted:
         loss.backward()
         weights = dict(model.named_parameters())
-        for key, gradient in wanted["grads"].items():
-            ours = key.replace("bert.", "vilbert.", 1)
-            assert_close(weights[ours].grad, gradient, rtol=1e-4, atol=1e-5)
-
-
-def targets_of_features(case, targets):
-    """The targets that the model's own forward takes: for features they are its inputs, which differ here."""
-    if case["config"]["visual_target"] == 0:
-        return targets
-    return {name: value for name, value in targets.items() if name in ("labels", "relationship_labels")}
+        gradients = {key: weights[key.replace("bert.", "vilbert.", 1)].grad for key in wanted["grads"]}
+        assert_close(gradients, wanted["grads"], rtol=1e-4, atol=1e-5)
 
 
 def region_loss(case, found, targets):
@@ -193,13 +176,12 @@ def test_negatives_are_other_regions():
     torch.manual_seed(0)
     drawn = draw_negatives(mask, 200)
     assert drawn.shape == (3, 3, 200)
-    for image, region in mask.nonzero().tolist():
-        across = drawn[image, region, :140]
-        within = drawn[image, region, 140:]
-        others = {3 * i + r for i, r in mask.nonzero().tolist() if i != image}
-        same = {3 * image + r for r in range(3) if mask[image, r] and r != region}
-        assert set(across.tolist()) == others
-        assert set(within.tolist()) == (same or {-1})
+    places = mask.nonzero().tolist()
+    for image, region in places:
+        others = {3 * i + r for i, r in places if i != image}
+        same = {3 * image + r for i, r in places if i == image and r != region}
+        assert set(drawn[image, region, :140].tolist()) == others
+        assert set(drawn[image, region, 140:].tolist()) == (same or {-1})
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -210,22 +192,16 @@ def test_heads_of_tasks(cases, name):
     found = model(**as_inputs(case))
     text = case["inputs"]["attention_mask"].bool()
     regions = case["inputs"]["image_attention_mask"].bool()
-    pairs = {"vil_prediction": found.answer_logits, "vil_logit": found.choice_logits}
+    assert_close(found.answer_logits, wanted["vil_prediction"])
+    assert_close(found.choice_logits, wanted["vil_logit"])
     if name != "beta_tasks":
-        pairs |= {
-            "vil_prediction_gqa": found.gqa_logits,
-            "vil_binary_prediction": found.reasoning_logits,
-            "vil_tri_prediction": found.entailment_logits,
-        }
-    for key, logits in pairs.items():
-        assert_close(logits, wanted[key])
+        assert_close(found.gqa_logits, wanted["vil_prediction_gqa"])
+        assert_close(found.reasoning_logits, wanted["vil_binary_prediction"])
+        assert_close(found.entailment_logits, wanted["vil_tri_prediction"])
     # The task token has no logits here.
     columns = [0, *range(2, text.shape[1] + 1)] if case["config"].get("task_specific_tokens") else slice(None)
-    for key, logits in (
-        ("linguisic_prediction", found.mlm_logits),
-        ("linguisic_logit", found.token_logits[..., None]),
-    ):
-        assert_close(logits[text], wanted[key][:, columns][text])
+    assert_close(found.mlm_logits[text], wanted["linguisic_prediction"][:, columns][text])
+    assert_close(found.token_logits[text], wanted["linguisic_logit"][:, columns, 0][text])
     assert_close(found.region_logits[regions], wanted["vision_prediction"][regions])
     assert_close(found.referring_logits[regions], wanted["vision_logit"][..., 0][regions])
 
@@ -237,8 +213,8 @@ def test_losses_of_tasks(cases, name):
     wanted = case["outputs"]
     inputs = case["inputs"]
     bce = functional.binary_cross_entropy_with_logits
-    answers = bce(found.answer_logits, inputs["target_vqa"]) * inputs["target_vqa"].shape[1]
-    assert_close(answers, wanted["loss_vqa"])
+    target = inputs["target_vqa"]
+    assert_close(bce(found.answer_logits, target) * target.shape[1], wanted["loss_vqa"])
     # The four rows are the choices of one question; the third is right.
     choices = functional.cross_entropy(found.choice_logits.view(1, 4), torch.tensor([2]))
     assert_close(choices, wanted["loss_vcr_4way"])
@@ -246,5 +222,4 @@ def test_losses_of_tasks(cases, name):
     assert_close(bce(found.referring_logits, regions) * regions.shape[1], wanted["loss_grounding"])
     if name != "beta_tasks":
         assert_close(bce(found.reasoning_logits, inputs["target_nlvr"]), wanted["loss_nlvr"])
-    best = found.referring_logits.argmax(-1, keepdim=True)
-    assert torch.equal(best, wanted["grounding_argmax"])
+    assert torch.equal(found.referring_logits.argmax(-1, keepdim=True), wanted["grounding_argmax"])

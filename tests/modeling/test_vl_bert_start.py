@@ -33,10 +33,8 @@ def test_from_bert_is_bert_on_text(tmp_path, cls):
     types = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
     features = torch.rand(2, R, F)
     boxes = torch.rand(2, R, 4)
-    outputs = base(
-        input_ids=ids, token_type_ids=types, region_features=features, region_boxes=boxes, output_hidden_states=True
-    )
-    expected = bert(input_ids=ids, token_type_ids=types, output_hidden_states=True)
+    outputs = base(ids, token_type_ids=types, region_features=features, region_boxes=boxes, output_hidden_states=True)
+    expected = bert(ids, token_type_ids=types, output_hidden_states=True)
     assert_close(outputs.hidden_states[0][:, :6], expected.hidden_states[0])
     states = base.encoder(expected.hidden_states[0])
     assert_close(states, expected.last_hidden_state)
@@ -82,8 +80,7 @@ def test_from_bert_takes_weights_that_a_training_loop_named(tmp_path, first, ins
     save_as(tmp_path, bert, lambda key: first + replace(key, {**old, "layer.0.": f"layer.0.{inside}"}))
     torch.manual_seed(1)
     found = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F).state_dict()
-    for name in expected:
-        assert_close(found[name], expected[name], rtol=0, atol=0)
+    assert_close(found, expected, rtol=0, atol=0)
 
 
 def replace(key, pairs):
