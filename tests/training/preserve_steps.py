@@ -10,19 +10,16 @@ import sys
 from pathlib import Path
 
 from safetensors.torch import save_file
-from transformers import TrainingArguments, set_seed
+from transformers import set_seed
 
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP
-from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.models import load_model
-from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.preserve import Preservation
-from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import Model
 from grounded_attention.utils.process_group import leave_group
-from tests.helpers.tiny_trainer import logged, weights
-from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+from tests.helpers.tiny_trainer import logged, make_trainer, weights
+from tests.helpers.tiny_vgp import tiny_model
 
 WEIGHT = 0.7
 
@@ -45,23 +42,9 @@ def preservation_of(start):
 
 
 def preserving_trainer(directory, start, **arguments):
-    table = tiny_table(8)
-    method = get_method("direct")
-    model = load_start(start)[0]
-    method.prepare(model)
-    fixed = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
-    fixed |= {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True}
-    fixed |= {"remove_unused_columns": False, "label_names": [], "seed": 3}
-    return GroundingTrainer(
-        model,
-        TrainingArguments(str(directory), **{**fixed, **arguments}),
-        data_collator=Collator(TASKS["vgp"], tiny_processor(), table, seed=3),
-        train_dataset=tiny_rows(table),
-        task=TASKS["vgp"],
-        metrics=lambda: TASKS["vgp"].metrics(),
-        method=method,
-        preservation=preservation_of(start),
-    )
+    trainer = make_trainer(directory, model=load_start(start)[0], **arguments)
+    trainer.preservation = preservation_of(start)
+    return trainer
 
 
 def run_case(case, output, start):

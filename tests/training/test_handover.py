@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Recipes that start from a pre-training checkpoint train its heads on, say so once, and take a pooler from a BERT."""
 
-import json
 import math
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.helpers.tiny_two_streams import RECIPE_SIZES
 from tests.helpers.vcr_files import CLIP, question, write, write_image
+from tests.training.runs import assert_words, read_json, results, train_in
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 SIZES |= {"max_position_embeddings": 128}
@@ -29,7 +29,7 @@ def vcr(tmp_path_factory, scenes):
     folder = tmp_path_factory.mktemp("vcr")
     for split in ("train", "val"):
         write(folder, split, [question(number, split) for number in range(2)])
-    boxes = json.loads(write_image(folder).read_text())["boxes"]
+    boxes = read_json(write_image(folder))["boxes"]
     normed = np.array(boxes, dtype=np.float32)[:, :4] / np.array([200, 100, 200, 100], dtype=np.float32)
     width = RegionTable.open(scenes / "regions").feature_size
     features = np.random.default_rng(0).random((len(boxes), width)).astype(np.float16)
@@ -48,9 +48,8 @@ def pretrained(request, tmp_path_factory, scenes):
     recipe["training"]["max_steps"] = 2
     recipe["model"] |= {"family": family}
     recipe["model"]["config"] |= RECIPE_SIZES[family]
-    with pytest.MonkeyPatch.context() as patch:
-        assert run_train(patch, directory, recipe) == 0
-    return family, directory / "run" / "none"
+    train_in(directory, recipe)
+    return family, directory / "run/none"
 
 
 @pytest.fixture(scope="module")
@@ -68,27 +67,35 @@ def source(tmp_path_factory, scenes):
 
 
 class Stop(Exception):
-    pass
+    """Has the weights that a training starts from."""
 
 
 @pytest.fixture
-def started(monkeypatch):
-    """The weights that each training starts from; it ends there."""
-    seen = []
+def start_of(monkeypatch, tmp_path):
+    """The weights that the training of a recipe starts from; it ends there."""
 
     def train(self, *args, **kwargs):
-        seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
-        raise Stop
+        raise Stop(self.model.state_dict())
+
+    def run(recipe):
+        with pytest.raises(Stop) as stopped:
+            run_train(monkeypatch, tmp_path, recipe)
+        return stopped.value.args[0]
 
     monkeypatch.setattr(GroundingTrainer, "train", train)
-    return seen
+    return run
 
 
-def recipe_of(task, scenes, output, source, **model):
+def recipe_of(task, scenes, vcr, output, source, **model):
     recipe = tiny_recipe(scenes, output, task=task, methods=["none"])
-    recipe["model"] = {"source": str(source), "tokenizer": str(scenes / "vocab.txt"), **model}
-    width = RegionTable.open(scenes / "regions").feature_size
-    recipe["model"]["processor"] = {"region_feature_size": width}
+    processor = {"region_feature_size": RegionTable.open(scenes / "regions").feature_size}
+    recipe["model"] = {"source": str(source), "tokenizer": f"{scenes}/vocab.txt", "processor": processor, **model}
+    if task in ("vqa", "gqa"):
+        recipe["options"] = {"answers": {"fewest": 1}}
+    if task == "vcr":
+        recipe["options"] = {"region_classes": True}
+        splits = {"splits": ["train", "validation"]}
+        recipe["data"] = {"data_dir": str(vcr), "regions": f"{vcr}/regions", "options": splits}
     return recipe
 
 
@@ -114,77 +121,54 @@ TASKS_OF_TWO_STREAMS = {
 }
 
 
-def of_vcr(recipe, vcr):
-    places = {"data_dir": str(vcr), "regions": str(vcr / "regions"), "options": {"splits": ["train", "validation"]}}
-    return recipe | {"options": {"region_classes": True}, "data": places}
-
-
 @pytest.mark.parametrize("task", HEADS)
-def test_training_starts_from_the_heads_of_pretraining(
-    scenes, vcr, source, started, tmp_path, monkeypatch, capsys, task
-):
+def test_training_starts_from_the_heads_of_pretraining(scenes, vcr, source, start_of, tmp_path, capsys, task):
     directory, weights = source
-    recipe = recipe_of(task, scenes, tmp_path / "run", directory)
-    if task == "vqa":
-        recipe["options"] = {"answers": {"fewest": 1}}
-    if task == "vcr":
-        recipe = of_vcr(recipe, vcr)
-    with pytest.raises(Stop):
-        run_train(monkeypatch, tmp_path, recipe)
-    assert len(started) == 1
+    started = start_of(recipe_of(task, scenes, vcr, tmp_path / "run", directory))
     for here, there in HEADS[task].items():
-        assert torch.equal(started[0][here], weights[there])
-    types = started[0]["vl_bert.embeddings.token_type_embeddings.weight"]
-    wanted = weights["vl_bert.embeddings.token_type_embeddings.weight"]
-    assert torch.equal(types, wanted[[0, 0, 2]] if task == "vcr" else wanted)
-    lines = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
-    assert len(lines) == 1
-    assert "(VLBertForPreTraining): took " in lines[0]
-    assert "; new: " in lines[0]
+        assert torch.equal(started[here], weights[there])
+    types = weights["vl_bert.embeddings.token_type_embeddings.weight"]
+    expected = types[[0, 0, 2]] if task == "vcr" else types
+    assert torch.equal(started["vl_bert.embeddings.token_type_embeddings.weight"], expected)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
+    assert_words(line, "(VLBertForPreTraining): took  ... ; new: ")
 
 
 @pytest.mark.parametrize("task", TASKS_OF_TWO_STREAMS)
-def test_families_with_two_streams_learn_every_task(scenes, vcr, pretrained, tmp_path, monkeypatch, task):
+def test_families_with_two_streams_learn_every_task(scenes, vcr, pretrained, tmp_path, run_recipe, task):
     family, source = pretrained
-    recipe = recipe_of(task, scenes, tmp_path / "run", source)
-    recipe["methods"] = ["direct"] if task == "vgp" else ["none"]
-    recipe["training"]["max_steps"] = 2
-    recipe["data"].pop("limit")
-    if task in ("vqa", "gqa"):
-        recipe["options"] = {"answers": {"fewest": 1}}
+    recipe = recipe_of(task, scenes, vcr, tmp_path / "run", source)
+    method = "direct" if task == "vgp" else "none"
+    recipe["data"].pop("limit", None)
     if task == "visual_reasoning":
         recipe["data"]["options"] = {"image_id_format": "url_stem"}
     if task == "vcr":
-        recipe = of_vcr(recipe, vcr) | {"options": {"region_classes": False}}
+        recipe["options"] = {"region_classes": False}
     if find_recipe(f"{family}_{SHIPPED.get(task)}").exists():
         shipped = load_recipe(find_recipe(f"{family}_{SHIPPED[task]}"))
         recipe["model"]["config"] = shipped.model.config
         recipe["training"]["learning_rate_mapping"] = shipped.training.get("learning_rate_mapping")
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    [found] = json.loads((tmp_path / "run" / "results.json").read_text())["methods"].values()
-    assert 0 <= found["figures"]["validation"][TASKS_OF_TWO_STREAMS[task]] <= 1
-    [history] = (tmp_path / "run").glob("*/history.json")
-    losses = [entry["loss"] for entry in json.loads(history.read_text()) if "loss" in entry]
+    run_recipe(recipe, f"methods=[{method}]", "training.max_steps=2")
+    figures = results(tmp_path / "run")["methods"][method]["figures"]
+    assert 0 <= figures["validation"][TASKS_OF_TWO_STREAMS[task]] <= 1
+    losses = [entry["loss"] for entry in read_json(tmp_path / f"run/{method}/history.json") if "loss" in entry]
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
 
 
-def test_a_bert_beside_the_source_gives_the_pooler(scenes, vcr, source, started, tmp_path, monkeypatch):
+def test_a_bert_beside_the_source_gives_the_pooler(scenes, vcr, source, start_of, tmp_path):
     directory, weights = source
-    sizes = {**SIZES, "vocab_size": len(weights["vl_bert.embeddings.word_embeddings.weight"])}
-    bert = BertForPreTraining(BertConfig(**sizes))
+    words = "vl_bert.embeddings.word_embeddings.weight"
+    bert = BertForPreTraining(BertConfig(**SIZES, vocab_size=len(weights[words])))
     bert.save_pretrained(tmp_path / "bert")
-    recipe = of_vcr(recipe_of("vcr", scenes, tmp_path / "run", directory, bert=str(tmp_path / "bert")), vcr)
-    with pytest.raises(Stop):
-        run_train(monkeypatch, tmp_path, recipe)
-    assert torch.equal(started[0]["vl_bert.pooler.dense.weight"], bert.bert.pooler.dense.weight)
-    name = "vl_bert.embeddings.word_embeddings.weight"
-    assert torch.equal(started[0][name], weights[name])
+    started = start_of(recipe_of("vcr", scenes, vcr, tmp_path / "run", directory, bert=str(tmp_path / "bert")))
+    assert torch.equal(started["vl_bert.pooler.dense.weight"], bert.bert.pooler.dense.weight)
+    assert torch.equal(started[words], weights[words])
 
 
 def test_a_configuration_against_the_weights_is_one_line(scenes, source, tmp_path, monkeypatch, capsys):
-    recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", source[0], config={"intermediate_size": 17})
+    output = tmp_path / "run"
+    recipe = recipe_of("referring_expressions", scenes, None, output, source[0], config={"intermediate_size": 17})
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"error: model.source {source[0]}: ")
-    assert "remove the override" in line
+    assert_words(line, f"error: model.source {source[0]}:  ... remove the override")

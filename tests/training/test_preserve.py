@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The loss against forgetting: its value by plain loops, exact counts, whole runs."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,11 +9,10 @@ from safetensors.torch import load_file
 
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.checks import check_preserve
-from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.recipes.recipe import Preserve, Recipe, RecipeError
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 from tests.helpers.tiny_trainer import assert_same, logged, weights
-from tests.helpers.tiny_vgp import tiny_processor, tiny_rows, tiny_table
+from tests.helpers.tiny_vgp import tiny_batch
 from tests.helpers.two_processes import run_two
 from tests.training.preserve_steps import (
     WEIGHT,
@@ -24,6 +22,7 @@ from tests.training.preserve_steps import (
     run_case,
     save_start,
 )
+from tests.training.runs import assert_same_weights, kill, read_json, saved_weights
 
 
 @pytest.fixture(scope="module")
@@ -33,26 +32,10 @@ def start(tmp_path_factory):
     return directory
 
 
-def vgp_batch(rows=5):
-    table = tiny_table(8)
-    return Collator(TASKS["vgp"], tiny_processor(), table)(list(tiny_rows(table))[:rows])
-
-
-def run_model(model, batch, **kwargs):
-    return model(**{name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}, **kwargs)
-
-
 def losses_of(preservation, model, batch):
-    outputs = run_model(model, batch, **preservation.forward_kwargs)
+    inputs = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
+    outputs = model(**inputs, **preservation.forward_kwargs)
     return preservation.losses(outputs, batch), preservation.counts(batch)
-
-
-def disturbed(model, size=0.05):
-    torch.manual_seed(7)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += size * torch.randn_like(parameter)
-    return model.eval()
 
 
 def test_a_model_that_is_the_start_loses_nothing(start):
@@ -60,7 +43,7 @@ def test_a_model_that_is_the_start_loses_nothing(start):
     with torch.no_grad():  # new heads are free
         for parameter in model.vgp_head.parameters():
             parameter += 1
-    losses, counts = losses_of(preservation_of(start), model, vgp_batch())
+    losses, counts = losses_of(preservation_of(start), model, tiny_batch(5))
     assert losses.keys() == counts.keys()
     sum(total for total, _ in losses.values()).backward()
     assert all(total.abs() < 1e-6 for total, _ in losses.values())
@@ -68,21 +51,27 @@ def test_a_model_that_is_the_start_loses_nothing(start):
 
 
 def test_state_distillation_by_loops(start):
-    model = disturbed(load_start(start)[0])
+    model = load_start(start)[0].eval()
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
     origin = load_start(start)[0].eval()
-    batch = vgp_batch()
+    batch = tiny_batch(5)
     losses, counts = losses_of(preservation_of(start), model, batch)
     total = count = 0
     for i in range(5):  # each example alone, unpadded
         tokens = int(batch["attention_mask"][i].sum())
         regions = int(batch["region_attention_mask"][i].sum())
-        alone = {n: batch[n][i : i + 1, :tokens] for n in ("input_ids", "attention_mask", "token_type_ids")}
-        names = ("region_features", "region_boxes", "region_attention_mask")
-        alone |= {n: batch[n][i : i + 1, :regions] for n in names}
-        ours, theirs = (m.vl_bert(**alone).last_hidden_state[0, :-1] for m in (model, origin))
-        for a, b in zip(ours, theirs, strict=True):
-            total = total + ((a - b) ** 2).mean().item()
-            count = count + 1
+        alone = {}
+        for name in ("input_ids", "attention_mask", "token_type_ids"):
+            alone[name] = batch[name][i : i + 1, :tokens]
+        for name in ("region_features", "region_boxes", "region_attention_mask"):
+            alone[name] = batch[name][i : i + 1, :regions]
+        states = model.vl_bert(**alone).last_hidden_state[0, :-1]
+        expected = origin.vl_bert(**alone).last_hidden_state[0, :-1]
+        total += (states - expected).pow(2).mean(-1).sum().item()
+        count += len(states)
     assert losses["distillation"][0].item() == pytest.approx(total, rel=1e-4)
     assert total > 0
     assert counts["distillation"] == count
@@ -114,7 +103,7 @@ def test_resume_continues_exactly(start, tmp_path):
     straight = preserving_trainer(tmp_path / "a", start, **arguments)
     straight.train()
     resumed = preserving_trainer(tmp_path / "b", start, **arguments)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-2"))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a/checkpoint-2"))
     assert_same(weights(straight.model), weights(resumed.model), 0)
     assert logged(straight)[2:] == logged(resumed)[2:]
 
@@ -132,8 +121,7 @@ def two_processes(tmp_path_factory, start):
 
 
 def assert_equal_runs(one, two, first, second):
-    logs = [json.loads((d / f"{case}.json").read_text()) for d, case in ((one, first), (two, second))]
-    for expected, found in zip(*logs, strict=True):
+    for expected, found in zip(read_json(one / f"{first}.json"), read_json(two / f"{second}.json"), strict=True):
         losses = {key for key in expected if key.startswith("loss")}
         assert losses == {key for key in found if key.startswith("loss")}
         for key in losses:
@@ -156,37 +144,29 @@ def test_two_processes_train_as_one(start, two_processes, tmp_path, case):
 # Recipes
 
 
-@pytest.mark.parametrize(
-    ("recipe", "words"),
-    [
-        (Recipe(), "preserve needs a start model"),
-        (Recipe(start=Recipe(task="pretraining"), training={"fsdp": "full_shard"}), "remove training.fsdp"),
-    ],
-)
-def test_a_bad_section_is_refused(recipe, words):
-    with pytest.raises(RecipeError) as caught:
-        check_preserve(replace(recipe, preserve=Preserve(distillation=1.0)))
-    assert words in str(caught.value)
+def test_a_bad_section_is_refused():
+    with pytest.raises(RecipeError, match="preserve needs a start model"):
+        check_preserve(Recipe(preserve=Preserve(distillation=1.0)))
+    sharded = Recipe(start=Recipe(task="pretraining"), training={"fsdp": "full_shard"})
+    with pytest.raises(RecipeError, match=r"remove training\.fsdp"):
+        check_preserve(replace(sharded, preserve=Preserve(distillation=1.0)))
 
 
-def test_a_run_is_kept_near_its_start(tmp_path, monkeypatch):
+def test_a_run_is_kept_near_its_start(tmp_path, run_recipe):
     scenes = tiny_scenes(tmp_path / "scenes")
-    training = tiny_recipe(scenes, tmp_path)["training"] | {"save_strategy": "steps", "save_steps": 2}
+    recipe = tiny_recipe(scenes, tmp_path / "run", preserve={"distillation": 1.0}, resume=True)
+    recipe["training"] |= {"save_strategy": "steps", "save_steps": 2}
+    training = {**recipe["training"], "max_steps": 2}
     options = {"relationship": False, "background": False}
-    begin = {"task": "pretraining", "options": options, "training": {**training, "max_steps": 2}}
-    preserve = {"distillation": 1.0}
-    sections = {"start": begin, "preserve": preserve, "training": training, "resume": True, "text_only_baseline": True}
-    recipe = tiny_recipe(scenes, tmp_path / "run", **sections)
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    run = tmp_path / "run" / "direct"
-    history = [entry for entry in json.loads((run / "history.json").read_text()) if "loss" in entry]
+    recipe["start"] = {"task": "pretraining", "options": options, "training": training}
+    run_recipe(recipe, "text_only_baseline=true")
+    run = tmp_path / "run/direct"
+    history = [entry for entry in read_json(run / "history.json") if "loss" in entry]
     assert all("loss_distillation" in entry for entry in history)
     assert history[-1]["loss_distillation"] > 0
-    blind = json.loads((tmp_path / "run" / "text_only" / "history.json").read_text())
+    blind = read_json(tmp_path / "run/text_only/history.json")
     assert not any("loss_distillation" in entry for entry in blind)
-    expected = load_file(run / "model.safetensors")
-    for path in [path for path in run.iterdir() if path.is_file()]:  # killed before the model was saved
-        path.unlink()
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    again = load_file(run / "model.safetensors")
-    assert all(torch.equal(again[name], value) for name, value in expected.items())
+    expected = saved_weights(run)
+    kill(run)
+    run_recipe(recipe, "text_only_baseline=true")
+    assert_same_weights(saved_weights(run), expected)
