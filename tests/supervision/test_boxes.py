@@ -3,6 +3,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -26,18 +27,22 @@ FAMILIES = {
 
 def box_of(batch, row, token):
     """The box around all regions of all phrases of a token, as centre and size; None for none."""
-    around = None
+    boxes = []
     for mask, regions in zip(batch["phrase_mask"][row], batch["phrase_regions"][row], strict=True):
-        if not mask[token] or not batch["attention_mask"][row, token]:
-            continue
-        for region in regions.nonzero()[:, 0].tolist():
-            x1, y1, x2, y2 = batch["region_boxes"][row, region].tolist()
-            a, b, c, d = around or (x1, y1, x2, y2)
-            around = min(a, x1), min(b, y1), max(c, x2), max(d, y2)
-    if around is None:
+        if mask[token] and batch["attention_mask"][row, token]:
+            boxes.append(batch["region_boxes"][row, regions.bool()])
+    boxes = torch.cat(boxes) if boxes else torch.zeros(0, 4)
+    if not len(boxes):
         return None
-    x1, y1, x2, y2 = around
-    return [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1]
+    corner = boxes[:, :2].amin(0)
+    size = boxes[:, 2:].amax(0) - corner
+    return torch.cat([corner + size / 2, size])
+
+
+def tiny(family, **fields):
+    """A model of the family, and inputs."""
+    make, cls, make_inputs = FAMILIES[family]
+    return make(cls, **fields), make_inputs()
 
 
 def test_targets_and_loss_equal_loops():
@@ -45,23 +50,21 @@ def test_targets_and_loss_equal_loops():
     boxes, named = word_boxes(align(batch), batch["region_boxes"])
     pred = torch.rand(boxes.shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
     total = 0.0
-    for row in range(len(boxes)):
-        for token in range(boxes.shape[1]):
-            expected = box_of(batch, row, token)
-            assert named[row, token] == (expected is not None)
-            if expected is not None:
-                assert boxes[row, token].tolist() == pytest.approx(expected, abs=1e-6)
-                total += sum((a - b) ** 2 for a, b in zip(pred[row, token].tolist(), expected, strict=True))
-            else:
-                assert boxes[row, token].eq(0).all()
+    for row, token in np.ndindex(*named.shape):
+        expected = box_of(batch, row, token)
+        assert named[row, token] == (expected is not None)
+        if expected is None:
+            expected = torch.zeros(4)
+        else:
+            total += (pred[row, token] - expected).square().sum().item()
+        torch.testing.assert_close(boxes[row, token], expected, atol=1e-6, rtol=0)
     assert (batch["phrase_regions"].sum(-1) > 1).any()
     assert named.any()
     assert not named.all()
     loss = box_loss(pred, boxes, named)
     assert loss.item() == pytest.approx(total, rel=1e-5)
     loss.backward()
-    assert pred.grad[~named].eq(0).all()
-    assert pred.grad[named].ne(0).any(-1).all()
+    assert torch.equal(pred.grad.any(-1), named)
 
 
 def test_no_regions_at_all_is_a_batch_without_targets():
@@ -75,70 +78,60 @@ def test_no_regions_at_all_is_a_batch_without_targets():
 @pytest.mark.parametrize("family", FAMILIES)
 class TestHead:
     def test_boxes_are_read_off_the_words_of_the_layer(self, family, box_layer):
-        make, cls, make_inputs = FAMILIES[family]
-        model = make(cls, box_layer=box_layer)
-        inputs = make_inputs()
+        model, inputs = tiny(family, box_layer=box_layer)
         outputs = model(**inputs)
         assert outputs.hidden_states is None
         assert "hidden_states" not in outputs
         text = inputs["input_ids"].shape[1]
         states = model(**inputs, output_hidden_states=True).hidden_states[box_layer + 1][:, :text]
-        expected = 1 / (1 + torch.exp(-(states @ model.box_head.weight.T + model.box_head.bias)))
+        expected = (states @ model.box_head.weight.T + model.box_head.bias).sigmoid()
         torch.testing.assert_close(outputs.pred_boxes, expected)
-        assert outputs.pred_boxes.shape == (*inputs["input_ids"].shape, 4)
 
     def test_all_else_stays_as_without_the_head(self, family, box_layer):
-        make, cls, make_inputs = FAMILIES[family]
-        model = make(cls, box_layer=box_layer)
-        plain = make(cls)
+        model, inputs = tiny(family, box_layer=box_layer)
+        plain, _ = tiny(family)
         plain.load_state_dict(model.state_dict(), strict=False)
         assert plain.box_head is None
-        assert plain(**make_inputs()).pred_boxes is None
-        found = model(**make_inputs())
-        expected = plain(**make_inputs())
-        torch.testing.assert_close(found.identification_logits, expected.identification_logits)
+        expected = plain(**inputs)
+        assert expected.pred_boxes is None
+        torch.testing.assert_close(model(**inputs).identification_logits, expected.identification_logits)
 
     def test_layers_above_get_no_gradient(self, family, box_layer):
-        make, cls, make_inputs = FAMILIES[family]
-        model = make(cls, box_layer=box_layer)
-        model(**make_inputs()).pred_boxes.sum().backward()
-        layers = getattr(model, model.base_model_prefix).encoder.layer
-        for index, layer in enumerate(layers):
-            gradient = layer.output.dense.weight.grad
-            assert (gradient is not None and gradient.abs().sum() > 0) == (index <= box_layer)
+        model, inputs = tiny(family, box_layer=box_layer)
+        model(**inputs).pred_boxes.sum().backward()
+        first, second = model.base_model.encoder.layer
+        assert first.output.dense.weight.grad.any()
+        above = second.output.dense.weight.grad
+        assert (above is not None and above.any()) == (box_layer == 1)
 
     def test_states_are_given_as_they_are_asked_for(self, family, box_layer):
-        make, cls, make_inputs = FAMILIES[family]
-        model = make(cls, box_layer=box_layer)
-        inputs = make_inputs()
-        assert model(**inputs, output_hidden_states=False).hidden_states is None
-        boxes = model(**inputs).pred_boxes
-        assert any(value is not None and torch.equal(value, boxes) for value in model(**inputs, return_dict=False))
-        assert not any(isinstance(value, tuple) for value in model(**inputs, return_dict=False))
+        model, inputs = tiny(family, box_layer=box_layer)
+        boxes = model(**inputs, output_hidden_states=False).pred_boxes
+        values = model(**inputs, return_dict=False)
+        assert any(torch.equal(value, boxes) for value in values)
         model.config.output_hidden_states = True
         assert len(model(**inputs).hidden_states) == 3
 
     def test_gradient_checkpointing_gives_the_same_gradients(self, family, box_layer):
-        make, cls, make_inputs = FAMILIES[family]
         found = []
         for checkpointing in (False, True):
-            model = make(cls, box_layer=box_layer, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+            model, inputs = tiny(
+                family, box_layer=box_layer, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
+            )
+            model.train()
             if checkpointing:
                 model.gradient_checkpointing_enable()
-            model(**make_inputs()).pred_boxes.square().sum().backward()
-            found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-        assert found[0].keys() == found[1].keys()
-        assert "box_head.weight" in found[0]
-        for name, gradient in found[0].items():
-            torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-4)
+            model(**inputs).pred_boxes.square().sum().backward()
+            found.append({name: parameter.grad for name, parameter in model.named_parameters()})
+        assert found[0]["box_head.weight"].any()
+        torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("box_layer", [-1, 2])
 def test_a_layer_that_the_model_has_not_is_refused(family, box_layer):
-    make, cls, _ = FAMILIES[family]
     with pytest.raises(StrictDataclassError, match=rf"box_layer \({box_layer}\)"):
-        make(cls, box_layer=box_layer)
+        tiny(family, box_layer=box_layer)
 
 
 # The loss component
@@ -149,13 +142,12 @@ def test_the_weight_is_a_factor_and_attention_losses_stay(name):
     batch = tiny_batch()
     model = tiny_model(box_layer=0)
     plain = losses_of(model, get_method(name), batch)
-    once, twice = (losses_of(model, get_method(name, box_weight=weight), batch) for weight in (1, 2))
-    assert "boxes" not in plain
-    assert [*plain, "boxes"] == list(once)
-    for direction, (total, _) in plain.items():
-        torch.testing.assert_close(once[direction][0], total)
-    torch.testing.assert_close(twice["boxes"][0], 2 * once["boxes"][0])
-    assert once["boxes"][1] == once["text_to_region"][1] > 0
+    once = losses_of(model, get_method(name, box_weight=1), batch)
+    twice = losses_of(model, get_method(name, box_weight=2), batch)
+    total, count = once.pop("boxes")
+    assert count == once["text_to_region"][1] > 0
+    torch.testing.assert_close(once, plain)
+    torch.testing.assert_close(twice["boxes"][0], 2 * total)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +165,22 @@ def test_a_model_without_the_head_is_refused(make, found):
         method.prepare(make())
 
 
-def test_what_outputs_and_batch_lack_is_named():
+@pytest.mark.parametrize(
+    ("change", "lacking", "words"),
+    [
+        ({"pred_boxes": None}, None, "no pred_boxes"),
+        ({"pred_boxes": torch.zeros(1, 1, 4)}, None, "pred_boxes of the shape"),
+        ({}, "region_boxes", "no region_boxes"),
+    ],
+)
+def test_what_outputs_and_batch_lack_is_named(change, lacking, words):
     batch = tiny_batch()
     method = get_method("direct", box_weight=1.0)
     outputs = run_supervised(tiny_model(box_layer=0), method, batch)
-    with pytest.raises(ValueError, match="no pred_boxes"):
-        method.losses(SimpleNamespace(attentions=outputs.attentions), batch)
-    wide = SimpleNamespace(attentions=outputs.attentions, pred_boxes=outputs.pred_boxes[:, 1:])
-    with pytest.raises(ValueError, match="pred_boxes of the shape"):
-        method.losses(wide, batch)
-    with pytest.raises(ValueError, match="no region_boxes"):
-        method.losses(outputs, {key: value for key, value in batch.items() if key != "region_boxes"})
+    given = SimpleNamespace(**{"attentions": outputs.attentions, "pred_boxes": outputs.pred_boxes, **change})
+    batch.pop(lacking, None)
+    with pytest.raises(ValueError, match=words):
+        method.losses(given, batch)
 
 
 # In a recipe
@@ -191,7 +188,10 @@ def test_what_outputs_and_batch_lack_is_named():
 
 def test_a_model_that_goes_on_without_boxes_drops_the_head(tmp_path):
     tiny_model(box_layer=1).save_pretrained(tmp_path)
-    for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1), 0)):
-        model = make_model("vgp", Model(source=str(tmp_path)), tiny_processor(), **method.model_config)
-        assert model.config.box_layer == layer
-        assert (model.box_head is None) == (layer is None)
+    source = Model(source=str(tmp_path))
+    without = make_model("vgp", source, tiny_processor(), **get_method("none").model_config)
+    assert without.config.box_layer is None
+    assert without.box_head is None
+    other = make_model("vgp", source, tiny_processor(), **get_method("direct", box_weight=1).model_config)
+    assert other.config.box_layer == 0
+    assert other.box_head is not None

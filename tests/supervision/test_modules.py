@@ -7,6 +7,7 @@ weights and regions are those of `vl_bert_vgp_module`; `<module>.vg_cls.*` are t
 load `vgp_losses_and_modules.pt` of the reference tensors and save the named entries, of the boxes coordinates only.
 """
 
+import itertools
 import json
 
 import pytest
@@ -19,24 +20,24 @@ from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inpu
 from tests.helpers.vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
 
 METHODS = {"direct": "direct", "semi-direct": "semi_direct", "indirect": "indirect"}
-RECORDED = {"direct": ["attention_loss_1", "attention_loss_2"], "indirect": ["vg_loss"]}
-RECORDED["semi-direct"] = RECORDED["direct"]
+DIRECTIONS = ["attention_loss_1", "attention_loss_2"]
+RECORDED = {"direct": DIRECTIONS, "semi-direct": DIRECTIONS, "indirect": ["vg_loss"]}
+
+
+def below(tensors, start):
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def read_fixture(name):
     """The cut of one module, in the form of the whole file."""
-    module = f"module_{name}."
     with safe_open(FIXTURES / "supervision_modules.safetensors", "pt") as file:
         keys = json.loads(file.metadata()["grad_norms"])[f"module_{name}"]
-        found = {key.removeprefix(module): file.get_tensor(key) for key in file.keys() if key.startswith(module)}
+        found = below({key: file.get_tensor(key) for key in file.keys()}, f"module_{name}.")
     reference = load_fixture("vgp_module")
     head = {key: value for key, value in found.items() if key.startswith("vg_cls.")}
-    groups = {
-        group: {key.removeprefix(f"{group}."): found[key] for key in found if key.startswith(f"{group}.")}
-        for group in ("inputs", "outputs")
-    }
     return {
-        **groups,
+        "inputs": below(found, "inputs."),
+        "outputs": below(found, "outputs."),
         "loss": found["loss"],
         "grad_norms": dict(zip(keys, found["grad_norms"].tolist(), strict=True)),
         "state_dict": {**reference["state_dict"], **head},
@@ -47,9 +48,8 @@ def read_fixture(name):
 
 def build(reference, back_end="sdpa"):
     """Our model, original key -> our name, and the inputs of the heads."""
-    config = make_config(
-        reference["config"]["NETWORK"]["VLBERT"], grounding_head="vg_cls.1.weight" in reference["state_dict"]
-    )
+    has_head = "vg_cls.1.weight" in reference["state_dict"]
+    config = make_config(reference["config"]["NETWORK"]["VLBERT"], grounding_head=has_head)
     model = VLBertForVGP(config).eval()
     model.set_attn_implementation(back_end)
     names = load_weights(model, as_checkpoint(reference["state_dict"]))
@@ -74,23 +74,19 @@ def grounded_phrases(inputs, following):
     `following`: in the place of a phrase's tokens as many that follow it, the fault of the public indirect method.
     """
     tagged = tags(inputs)
-    regions = inputs["boxes"].shape[1]
-    rows = []
-    for row in tagged:
-        values, lengths = row.unique_consecutive(return_counts=True)
-        ends = lengths.cumsum(0)
-        runs = [
-            (end if following else end - length, length, tag)
-            for end, length, tag in zip(ends.tolist(), lengths.tolist(), values.tolist(), strict=True)
-            if tag > 0
-        ]
-        rows.append(runs)
-    phrase_mask = torch.zeros(len(rows), max(map(len, rows)), tagged.shape[1], dtype=torch.bool)
-    phrase_regions = torch.zeros(*phrase_mask.shape[:2], regions, dtype=torch.bool)
-    for example, runs in enumerate(rows):
-        for phrase, (start, length, tag) in enumerate(runs):
-            phrase_mask[example, phrase, start : start + length] = True
-            phrase_regions[example, phrase, tag] = True
+    phrase_mask = torch.zeros(len(tagged), tagged.shape[1], tagged.shape[1], dtype=torch.bool)
+    phrase_regions = torch.zeros(len(tagged), tagged.shape[1], inputs["boxes"].shape[1], dtype=torch.bool)
+    for example, row in enumerate(tagged):
+        start = 0
+        phrase = 0
+        for tag, run in itertools.groupby(row.tolist()):
+            end = start + len(list(run))
+            if tag > 0:
+                tokens = slice(end, 2 * end - start) if following else slice(start, end)
+                phrase_mask[example, phrase, tokens] = True
+                phrase_regions[example, phrase, tag] = True
+                phrase += 1
+            start = end
     return phrase_mask, phrase_regions
 
 
@@ -118,15 +114,15 @@ def check_module(name, reference, back_end="sdpa"):
     method.prepare(model)
     outputs = check_vgp(model, {**batch, **method.forward_kwargs(batch)}, reference)
     losses = [total / count for total, count in method.losses(outputs, batch).values()]
-    expected = torch.stack([reference["outputs"][key].float() for key in RECORDED[name]])
-    torch.testing.assert_close(torch.stack(losses), expected, **CLOSE)
+    for loss, key in zip(losses, RECORDED[name], strict=True):
+        torch.testing.assert_close(loss, reference["outputs"][key].float(), **CLOSE)
     loss = outputs.loss + sum(losses)
     torch.testing.assert_close(loss, reference["loss"], **CLOSE)
     loss.backward()
     parameters = dict(model.named_parameters())
     compared = 0
     for key, norm in reference["grad_norms"].items():
-        parameter = parameters.get(names.get(f"module.{key}", ""))
+        parameter = parameters.get(names.get(f"module.{key}"))
         if parameter is not None:
             assert parameter.grad.norm().item() == pytest.approx(float(norm), rel=1e-4, abs=1e-5), key
             compared += 1
@@ -152,6 +148,5 @@ def test_the_public_fault_of_indirect_is_not_ours():
     reference = read_fixture("indirect")
     model, _, inputs = build(reference)
     batch = add_grounding(inputs, reference, following=False)
-    method = make_method("indirect", "released")
-    total, count = method.losses(model(**batch), batch)["grounding"]
-    assert abs((total / count).item() - reference["outputs"]["vg_loss"].item()) > 1e-4
+    total, count = make_method("indirect", "released").losses(model(**batch), batch)["grounding"]
+    assert abs(total / count - reference["outputs"]["vg_loss"]) > 1e-4

@@ -60,27 +60,32 @@ def test_the_path_of_phrase_regions_is_short_and_as_contributing_says():
 
 
 def test_from_compute_loss_to_the_rows_each_file_is_entered_once(tmp_path, monkeypatch):
-    stacks = []
+    inside = []
 
     def note(log_alpha, gold):
-        stacks.append([frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1))])
+        for frame, _ in traceback.walk_stack(sys._getframe(1)):
+            folder, _, name = frame.f_code.co_filename.rpartition("/")
+            if f"/{PACKAGE}/" in folder:
+                inside.append(name)
+        monkeypatch.setitem(TARGET_LOSSES, "uniform", uniform_rows)  # the first call is enough
         return uniform_rows(log_alpha, gold)
 
     monkeypatch.setitem(TARGET_LOSSES, "uniform", note)
     trainer = make_trainer(tmp_path)
     batch = trainer.data_collator(list(tiny_rows(tiny_table(8)))[:3])
     trainer.compute_loss(trainer.model, batch)
-    inside = [path.rpartition("/")[2] for path in stacks[0] if f"/{PACKAGE}/" in path]
-    assert [name for name, _ in groupby(reversed(inside))] == [
-        *("trainer.py", "trainer_mixin.py", "method.py", "layer_losses.py")
-    ]
+    files = [name for name, _ in groupby(reversed(inside))]
+    assert files == ["trainer.py", "trainer_mixin.py", "method.py", "layer_losses.py"]
     assert len(inside) <= 7
 
 
-QUESTIONS = (
-    *("where the loss of direct is computed", "where pixels become token indices", "who chooses the head"),
-    *("where options become a recipe", "add a divergence"),
-)
+QUESTIONS = [
+    "where the loss of direct is computed",
+    "where pixels become token indices",
+    "who chooses the head",
+    "where options become a recipe",
+    "add a divergence",
+]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -105,35 +110,38 @@ def test_positions_report_what_indices_report(family):
     inputs = {**draw_inputs(model_inputs(model), SIZES[0])}
     words = inputs["input_ids"].shape[1]
     regions = inputs["region_features"].shape[1]
-    batch = {**inputs, "phrase_regions": torch.rand(3, 3, regions, generator=torch.Generator().manual_seed(1)) < 0.5}
+    gold = torch.rand(3, 3, regions, generator=torch.Generator().manual_seed(1)) < 0.5
+    batch = {**inputs, "phrase_regions": gold}
     start = 0 if family in ("vilbert", "lxmert") else words
-    columns = torch.arange(words).expand(3, -1), torch.arange(start, start + regions).expand(3, -1)
-    masks = batch["attention_mask"] > 0, batch["region_attention_mask"] > 0
-    names = ("text_positions", "region_positions")
-    placed = {name: each.masked_fill(~mask, -1) for name, each, mask in zip(names, columns, masks, strict=True)}
-    found = []
-    for given in (batch, {**batch, **placed}):
-        arguments = method.forward_kwargs(given)
-        assert ("attention_queries" in arguments) == ("text_positions" in given)
-        found.append(method.losses(model(**inputs, **arguments), given))
-    assert found[0].keys() == found[1].keys() == {"text_to_region", "region_to_text"}
-    for name, (total, count) in found[0].items():
-        assert total > 0
-        assert torch.equal(total, found[1][name][0])
-        assert torch.equal(count, found[1][name][1])
-
-
-@pytest.mark.parametrize("one_sequence", [True, False])
-def test_rows_of_longer_texts_move_the_regions_behind_the_text(one_sequence):
-    shape = {"attention_mask": torch.ones(2, 3).long(), "input_ids": torch.ones(2, 3).long()}
-    places = torch.tensor([[0, 1], [0, -1]])
-    images = {
-        **shape,
-        "text_positions": torch.tensor([[0, 1, 2], [0, 1, -1]]),
-        "region_positions": torch.where(places < 0, -1, places + 3 * one_sequence),
+    placed = {
+        **batch,
+        "text_positions": torch.arange(words).where(batch["attention_mask"] > 0, -1),
+        "region_positions": torch.arange(start, start + regions).where(batch["region_attention_mask"] > 0, -1),
     }
-    texts = {name: torch.ones(1, 5).long() for name in shape} | {"text_positions": torch.arange(5)[None]}
+    found = []
+    for given in (batch, placed):
+        arguments = method.forward_kwargs(given)
+        assert ("attention_queries" in arguments) == (given is placed)
+        found.append(method.losses(model(**inputs, **arguments), given))
+    assert found[0].keys() == {"text_to_region", "region_to_text"}
+    assert all(total > 0 for total, _ in found[0].values())
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("places", "moved"),
+    [
+        ([[3, 4], [3, -1]], [[5, 6], [5, -1], [-1, -1]]),
+        ([[0, 1], [0, -1]], [[0, 1], [0, -1], [-1, -1]]),
+    ],
+    ids=["one sequence", "two streams"],
+)
+def test_rows_of_longer_texts_move_the_regions_behind_the_text(places, moved):
+    images = dict.fromkeys(("attention_mask", "input_ids"), torch.ones(2, 3).long())
+    images["text_positions"] = torch.tensor([[0, 1, 2], [0, 1, -1]])
+    images["region_positions"] = torch.tensor(places)
+    texts = dict.fromkeys(("attention_mask", "input_ids"), torch.ones(1, 5).long())
+    texts["text_positions"] = torch.arange(5)[None]
     found = stack_batches(images, texts, 0)
     assert found["text_positions"].tolist() == [[0, 1, 2, -1, -1], [0, 1, -1, -1, -1], [0, 1, 2, 3, 4]]
-    start = 5 if one_sequence else 0
-    assert found["region_positions"].tolist() == [[start, start + 1], [start, -1], [-1, -1]]
+    assert found["region_positions"].tolist() == moved

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A whole tiny Qwen2.5-VL against the forward passes of GUI-AIMA, GUI-Actor and V2P: losses, gradients of weights."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -12,12 +10,6 @@ from grounded_attention import get_method, grounding_loss
 from grounded_attention.supervision.actor import HEAD
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.soft_attention import QUERIES
-
-PLACES = [top / "shared" / "parity" / "attention_grounding.pt" for top in Path(__file__).resolve().parents]
-FILE = next((place for place in PLACES if place.is_file()), None)
-
-
-needs_file = pytest.mark.skipif(FILE is None, reason="the file ../shared/parity/attention_grounding.pt is not there")
 
 
 def name_here(name):
@@ -30,8 +22,8 @@ def name_here(name):
 
 
 @pytest.fixture(scope="module")
-def recorded():
-    return torch.load(FILE, weights_only=True)
+def recorded(shared):
+    return torch.load(shared / "parity" / "attention_grounding.pt", weights_only=True)
 
 
 def make_model(theirs):
@@ -63,44 +55,42 @@ def make_batch(theirs, method, labels):
     return batch | method.prepare_batch(batch)
 
 
-def assert_learns(model, method, batch, theirs, wanted, pointer_loss):
+def assert_learns(model, method, batch, theirs, wanted):
     """One step's losses, and the gradients of the pointer loss."""
     names = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "position_ids")
     inputs = {name: theirs[name] for name in names}
     outputs = model(**inputs, labels=theirs["language_labels"], **method.forward_kwargs(batch))
     torch.testing.assert_close(outputs.loss, wanted["language_loss"], atol=1e-6, rtol=1e-6)
     loss = grounding_loss(method, outputs, batch)
-    torch.testing.assert_close(loss.reshape(()), pointer_loss.reshape(()), atol=1e-6, rtol=0)
+    torch.testing.assert_close(loss.reshape(()), wanted["pointer_loss"].reshape(()), atol=1e-6, rtol=0)
     loss.backward()
     ours = dict(model.named_parameters())
     for name, gradient in wanted["gradients_of_pointer_loss"].items():
-        made = ours[name_here(name)].grad
-        assert (made is None) == (gradient is None), name
+        found = ours[name_here(name)].grad
+        assert (found is None) == (gradient is None), name
         if gradient is not None:
-            assert (made - gradient).abs().max() <= 2e-5 * gradient.abs().max(), name
+            assert (found - gradient).abs().max() <= 2e-5 * gradient.abs().max(), name
 
 
-@needs_file
+# Of the four cases of the file: how the method is to reduce, and over how many queries.
+# How the four cases of the file reduce, and over how many queries.
+CASES = [("queries_hard", 1), ("queries_hard", 3), ("queries_soft", 1), ("queries_soft", 1)]
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_attention_of_a_whole_model_is_taught_as_by_gui_aima(recorded, number):
     theirs = recorded["gui_aima"]["tiny_model"]
     case = theirs["cases"][number]
     model = make_model(theirs)
-    soft = "kl" in case["weighting"]
-    method = get_method(
-        "pointer",
-        target="given",
-        reduction="queries_soft" if soft else "queries_hard",
-        top_queries=1 if soft else int(case["weighting"].split("_")[1]),
-    )
+    reduction, top_queries = CASES[number]
+    method = get_method("pointer", target="given", reduction=reduction, top_queries=top_queries)
     method.prepare(model)
     batch = make_batch(theirs, method, theirs["labels"])
     queries = [sample["query_positions"] for sample in case["samples"]]  # without the token that opens their anchor
     batch[TARGETS][QUERIES]["rows"] = pad_sequence(queries, batch_first=True, padding_value=-1)
-    assert_learns(model, method, batch, theirs, case, case["pointer_loss"])
+    assert_learns(model, method, batch, theirs, case)
 
 
-@needs_file
 @pytest.mark.parametrize("source", ["gui_actor", "v2p"])
 def test_a_head_of_a_whole_model_is_taught_as_by_its_authors(recorded, source):
     theirs = recorded["gui_aima"]["tiny_model"]
@@ -109,4 +99,4 @@ def test_a_head_of_a_whole_model_is_taught_as_by_its_authors(recorded, source):
     method = get_method("actor", target="given", outside=float(source == "v2p"), dropout=0.0)
     method.prepare(model)
     getattr(model, HEAD).load_state_dict(wanted["head_state_dict"])
-    assert_learns(model, method, make_batch(theirs, method, wanted["labels"]), theirs, wanted, wanted["pointer_loss"])
+    assert_learns(model, method, make_batch(theirs, method, wanted["labels"]), theirs, wanted)
