@@ -5,11 +5,11 @@ import hashlib
 import json
 import multiprocessing
 import os
-import re
 import signal
 import time
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -40,67 +40,82 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-def made(tmp_path, texts):
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out"
+
+
+def write_input(tmp_path, texts):
+    """Captions, and the folder of their images."""
     rows = rows_of(texts)
     return rows, save_images(tmp_path / "images", rows)
 
 
-def test_rows_and_statistics_by_hand(tmp_path):
+@pytest.fixture
+def captions(tmp_path):
+    """Twelve captions and their images; the labels of them are in `whole`."""
+    rows, images = write_input(tmp_path, many_texts(12))
+    label(rows, images, tmp_path / "whole")
+    return rows, images
+
+
+@pytest.fixture
+def labels(tmp_path, output):
+    """Labels of two captions; gives the captions and their images."""
+    rows, images = write_input(tmp_path, ["a dog", "a cat"])
+    label(rows, images, output)
+    return rows, images
+
+
+def assert_whole(output):
+    assert contents(output) == contents(output.with_name("whole"))
+
+
+def test_rows_and_statistics_by_hand(tmp_path, output):
     texts = ["A dog, a ball", "", "nowhere a Dog dog", "the tree"]
-    rows, images = made(tmp_path, texts)
-    label(rows, images, tmp_path / "out")
-    table = PseudoLabels(tmp_path / "out").rows
+    label(*write_input(tmp_path, texts), output)
+    table = PseudoLabels(output).rows
     assert table["caption_id"][:] == ["c0", "c1", "c2", "c3"]
     assert table["text"][:] == texts
-    labels = table[2]
-    assert (labels["image_id"], labels["width"], labels["height"]) == ("i1", *SIZE)
-    spans = [("nowhere", 0, 7), ("Dog", 10, 13), ("dog", 14, 17)]
-    assert [(p["text"], p["start"], p["end"]) for p in labels["phrases"]] == spans
-    assert labels["phrases"][0]["boxes"] == labels["phrases"][0]["scores"] == []
-    for row in table:
-        for phrase in row["phrases"]:
-            assert texts[int(row["caption_id"][1:])][phrase["start"] : phrase["end"]] == phrase["text"]
-            if phrase["text"] != "nowhere":
-                box, score = box_of(phrase["text"])
-                wanted = [box[0] / 40, box[1] / 20, box[2] / 40, box[3] / 20]
-                assert phrase["boxes"] == [pytest.approx(wanted)]
-                assert phrase["scores"] == [pytest.approx(score)]
-    found = count_labels(table)
+    assert table["phrases"][1] == []
+    assert table[2]["image_id"] == "i1"
     scores = [0] * 10
-    for word in ("dog", "ball", "Dog", "dog", "tree"):
-        scores[int(box_of(word)[1] * 10)] += 1
+    words = []
+    for row in table:
+        assert (row["width"], row["height"]) == SIZE
+        for phrase in row["phrases"]:
+            word = phrase["text"]
+            words.append(word)
+            assert row["text"][phrase["start"] : phrase["end"]] == word
+            if word == "nowhere":
+                assert phrase["boxes"] == phrase["scores"] == []
+                continue
+            box, score = box_of(word)
+            assert phrase["boxes"] == [pytest.approx(np.array(box) / (SIZE * 2))]
+            assert phrase["scores"] == [pytest.approx(score)]
+            scores[int(score * 10)] += 1
+    assert words == ["dog", "ball", "nowhere", "Dog", "dog", "tree"]
+    found = count_labels(table)
     counts = {"captions": 4, "captions_skipped": 0, "phrases": 6, "phrases_with_box": 5}
     assert found == {**counts, "boxes": 5, "phrases_per_caption": {"0": 1, "1": 1, "2": 1, "3": 1}, "scores": scores}
-    assert table[1]["phrases"] == []
-    assert table[1]["width"] == SIZE[0]
 
 
-def test_finished_labels_are_unchanged_and_another_grounder_is_refused(tmp_path):
-    rows, images = made(tmp_path, many_texts(12))
-    info = label(rows, images, tmp_path / "out").info
-    before = contents(tmp_path / "out")
+def test_finished_labels_are_unchanged_and_another_grounder_is_refused(labels, output):
+    before = contents(output)
 
     class Never(Grounder):
         def ground(self, examples):
             raise AssertionError("nothing is to be done")
 
-    assert label(rows, images, tmp_path / "out", Never()).info == info
+    assert label(*labels, output, Never()).info == manifest(output)
     with pytest.raises(DataError, match=r"finished pseudo-labels of another source.*grounder\.name \('stub', now 'b"):
-        label(rows, images, tmp_path / "out", Grounder(name="b"))
+        label(*labels, output, Grounder(name="b"))
     with pytest.raises(DataError, match=r"selection\.threshold \(0\.0, now 0\.5\); choose another folder"):
-        label(rows, images, tmp_path / "out", selection=Selection(threshold=0.5))
-    assert contents(tmp_path / "out") == before
+        label(*labels, output, selection=Selection(threshold=0.5))
+    assert contents(output) == before
 
 
-def test_without_a_finished_part_another_grounder_may_begin(tmp_path):
-    rows, images = made(tmp_path, ["broken", "a dog"])
-    with pytest.raises(DataError, match=r"caption c0: this caption is broken; .*--on-error skip"):
-        label(rows, images, tmp_path / "out")
-    label(rows, images, tmp_path / "out", Grounder(name="b"), on_error="skip")
-    assert manifest(tmp_path / "out")["provenance"]["grounder"]["name"] == "b"
-
-
-def kill_after(tmp_path, rows, images, output, parts):
+def kill_after(rows, images, output, parts):
     """Labels in a process that is killed when `parts` parts exist."""
     grounder = Grounder(slow=0.02)
     child = multiprocessing.get_context("fork").Process(target=label, args=(rows, images, output, grounder))
@@ -112,73 +127,57 @@ def kill_after(tmp_path, rows, images, output, parts):
     assert child.exitcode == -signal.SIGKILL
 
 
-def test_killed_and_resumed_labels_have_the_same_bytes(tmp_path):
-    rows, images = made(tmp_path, many_texts(43))
+def test_killed_and_resumed_labels_have_the_same_bytes(tmp_path, output):
+    rows, images = write_input(tmp_path, many_texts(43))
     label(rows, images, tmp_path / "whole")
     for parts in (1, 3, 6):
-        kill_after(tmp_path, rows, images, tmp_path / "out", parts)
-        assert not (tmp_path / "out" / "pseudo_labels.json").exists()
-    label(rows, images, tmp_path / "out")
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+        kill_after(rows, images, output, parts)
+        assert not (output / "pseudo_labels.json").exists()
+    label(rows, images, output)
+    assert_whole(output)
 
 
 @pytest.mark.parametrize("stop", ["delete_folder", "sha256"])  # after the manifest, after a shard
-def test_a_kill_while_parts_are_joined(tmp_path, monkeypatch, stop):
-    rows, images = made(tmp_path, many_texts(12))
-    label(rows, images, tmp_path / "whole")
-
-    class Stop(Exception):
-        pass
-
+def test_a_kill_while_parts_are_joined(captions, output, monkeypatch, stop):
     def stopped(*arguments, **options):
-        raise Stop
+        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(Stop):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(run, stop, stopped)
-        label(rows, images, tmp_path / "out")
-    label(rows, images, tmp_path / "out")
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+        label(*captions, output)
+    label(*captions, output)
+    assert_whole(output)
 
 
-def without_rows(path):
+def cut_rows(path):
     pq.write_table(pq.read_table(path).slice(0, 1), path)
-
-
-def halved(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def with_another_byte(path):
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"dog", b"d\xffg"))
 
 
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (without_rows, "the part is cut: found 1, expected 5 rows"),
-        (halved, "the part is damaged: found .*expected a Parquet file"),
-        (with_another_byte, "the part is damaged: found .*expected a Parquet file"),
+        (cut_rows, "the part is cut: found 1, expected 5 rows"),
+        (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "the part is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"dog", b"d\xffg")), "the part is damaged"),
         (lambda path: path.write_bytes(b""), "the part is damaged: found .*expected a Parquet file"),
     ],
     ids=["rows", "half", "byte", "empty"],
 )
-def test_a_damaged_part_is_named_and_made_again(tmp_path, damage, problem):
-    rows, images = made(tmp_path, many_texts(12))
-    label(rows, images, tmp_path / "whole")
+def test_a_damaged_part_is_named_and_made_again(captions, output, damage, problem):
+    rows, images = captions
     with pytest.raises(DataError, match="this caption is broken"):  # in the last of three parts
-        label(rows_of([*many_texts(11), "broken"]), images, tmp_path / "out")
+        label(rows_of([*many_texts(11), "broken"]), images, output)
     with pytest.raises(DataError, match="unfinished pseudo-labels of another source"):
-        label(rows, images, tmp_path / "out", Grounder(name="b"))
+        label(rows, images, output, Grounder(name="b"))
     with pytest.raises(DataError, match="unfinished pseudo-labels; run the same command again"):
-        PseudoLabels(tmp_path / "out")
-    part = tmp_path / "out" / "parts" / "0000000.parquet"
+        PseudoLabels(output)
+    part = output / "parts" / "0000000.parquet"
     damage(part)
     with pytest.raises(DataError, match=rf"0000000\.parquet: {problem}.*; remove this file, then run the same"):
-        label(rows, images, tmp_path / "out")
+        label(rows, images, output)
     part.unlink()
-    label(rows, images, tmp_path / "out")
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    label(rows, images, output)
+    assert_whole(output)
 
 
 SCRIPT = """
@@ -193,15 +192,15 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_two_processes_write_the_same_bytes_as_one_also_after_a_kill(tmp_path):
-    rows, images = made(tmp_path, many_texts(43))
-    label(rows, images, tmp_path / "one")
-    output = tmp_path / "two"
+def test_two_processes_write_the_same_bytes_as_one_also_after_a_kill(tmp_path, output):
+    rows, images = write_input(tmp_path, many_texts(43))
+    label(rows, images, tmp_path / "whole")
     launched = launch(SCRIPT, images, output, 43, 0.2)
     deadline = time.monotonic() + 200
     while len(list(output.glob("parts/*.parquet"))) < 3:
-        alive = all(process.poll() is None for process in launched)
-        assert alive and time.monotonic() < deadline, [process.communicate()[1][-2000:] for process in launched]
+        for process in launched:
+            assert process.poll() is None, process.communicate()[1][-2000:]
+        assert time.monotonic() < deadline
         time.sleep(0.02)
     for process in launched:
         process.kill()
@@ -210,7 +209,7 @@ def test_two_processes_write_the_same_bytes_as_one_also_after_a_kill(tmp_path):
     for process in launch(SCRIPT, images, output, 43, 0):
         error = process.communicate(timeout=200)[1]
         assert process.returncode == 0, error[-3000:]
-    assert contents(output) == contents(tmp_path / "one")
+    assert_whole(output)
 
 
 # Bad input
@@ -222,30 +221,36 @@ SHARD = {"file": "pseudo_labels.parquet", "bytes": 4, "sha256": "0"}
 @pytest.mark.parametrize(
     "change",
     [
-        *({"shards": value} for value in (None, [], {}, ["a"], [{**SHARD, "file": 5}], [{**SHARD, "sha256": None}])),
+        {"shards": None},
+        {"shards": []},
+        {"shards": {}},
+        {"shards": ["a"]},
+        {"shards": [{**SHARD, "file": 5}]},
+        {"shards": [{**SHARD, "sha256": None}]},
         {"shards": [SHARD, SHARD]},
-        *({"provenance": value} for value in (None, [])),
+        {"provenance": None},
+        {"provenance": []},
     ],
 )
-def test_a_damaged_manifest_is_an_error(tmp_path, change):
-    rows, images = made(tmp_path, ["a dog", "a cat"])
-    label(rows, images, tmp_path / "out")
-    path = tmp_path / "out" / "pseudo_labels.json"
-    path.write_text(json.dumps({**manifest(tmp_path / "out"), **change}))
-    for work in (lambda: PseudoLabels(tmp_path / "out"), lambda: label(rows, images, tmp_path / "out")):
-        with pytest.raises(DataError, match=r"pseudo_labels\.json: the manifest is damaged.*; copy the folder again"):
-            work()
+def test_a_damaged_manifest_is_an_error(labels, output, change):
+    (output / "pseudo_labels.json").write_text(json.dumps({**manifest(output), **change}))
+    problem = r"pseudo_labels\.json: the manifest is damaged.*; copy the folder again"
+    with pytest.raises(DataError, match=problem):
+        PseudoLabels(output)
+    with pytest.raises(DataError, match=problem):
+        label(*labels, output)
 
 
-def test_captions_that_cannot_be_used_are_skipped_and_counted(tmp_path):
-    rows, images = made(tmp_path, ["a dog", "broken tree", "a ball", "a car"])
+def test_captions_that_cannot_be_used_are_skipped_and_counted(tmp_path, output):
+    """Nothing is finished when the first run ends, so another grounder may begin."""
+    rows, images = write_input(tmp_path, ["a dog", "broken tree", "a ball", "a car"])
     (images / "i1.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"caption c1: this caption is broken"):
-        label(rows, images, tmp_path / "out")
-    label(rows, images, tmp_path / "out", Grounder(name="b"), on_error="skip")
-    table = PseudoLabels(tmp_path / "out").rows
+    with pytest.raises(DataError, match=r"caption c1: this caption is broken; .*--on-error skip"):
+        label(rows, images, output)
+    label(rows, images, output, Grounder(name="b"), on_error="skip")
+    assert manifest(output)["provenance"]["grounder"]["name"] == "b"
+    table = PseudoLabels(output).rows
     assert count_labels(table)["captions_skipped"] == 3
-    assert len(table) == 4
     assert [len(phrases) for phrases in table["phrases"]] == [1, 0, 0, 0]
     assert table["width"][:] == [40, None, None, None]
 
@@ -270,23 +275,22 @@ class Fixed(Grounder):
         ([[0, 0, 5, 5]], [], "1 boxes and 0 scores"),
     ],
 )
-def test_a_bad_box_or_score_is_refused(tmp_path, boxes, scores, problem):
-    rows, images = made(tmp_path, ["a dog"])
+def test_a_bad_box_or_score_is_refused(tmp_path, output, boxes, scores, problem):
     with pytest.raises(DataError, match=rf"caption c0, phrase 'dog'.*{problem}"):
-        label(rows, images, tmp_path / "out", Fixed(boxes, scores))
+        label(*write_input(tmp_path, ["a dog"]), output, Fixed(boxes, scores))
 
 
-def test_boxes_are_clipped_sorted_suppressed_and_limited(tmp_path):
+def test_boxes_are_clipped_sorted_suppressed_and_limited(tmp_path, output):
     boxes = [[-5, 0, 10, 10], [0, 0, 10, 10], [20, 0, 45, 20], [30, 5, 35, 10], [0, 0, 0.2, 5]]
-    scores = [0.4, 0.3, 0.0, 1.0, 0.9]
-    rows, images = made(tmp_path, ["a dog"])
-    label(rows, images, tmp_path / "out", Fixed(boxes, scores), selection=Selection(boxes_per_phrase=9, threshold=0.1))
-    phrase = PseudoLabels(tmp_path / "out").rows[0]["phrases"][0]
+    grounder = Fixed(boxes, [0.4, 0.3, 0.0, 1.0, 0.9])
+    captions = write_input(tmp_path, ["a dog"])
+    label(*captions, output, grounder, selection=Selection(boxes_per_phrase=9, threshold=0.1))
+    [phrase] = PseudoLabels(output).rows[0]["phrases"]
     # By hand: the last box is thinner than a pixel, the second equals the clipped first, the third has a low score.
     assert phrase["boxes"] == [pytest.approx([0.75, 0.25, 0.875, 0.5]), pytest.approx([0, 0, 0.25, 0.5])]
     assert 0.999 < phrase["scores"][0] < 1
     assert phrase["scores"][1] == pytest.approx(0.4)
-    label(rows, images, tmp_path / "one", Fixed(boxes, scores))
+    label(*captions, tmp_path / "one", grounder)
     assert len(PseudoLabels(tmp_path / "one").rows[0]["phrases"][0]["boxes"]) == 1
 
 
@@ -294,35 +298,44 @@ def annotated(**changes):
     """One image with one annotated caption."""
     boxes = [[0.0, 0.0, 0.5, 0.5]]
     phrase = {"text": "a dog", "start": 0, "end": 5, "sentence": 0, "boxes": boxes, "types": ["animals"], **changes}
-    told = {"captions": ["a dog runs"], "caption_ids": ["c0"], "related": [True], "phrases": [phrase]}
-    image = {"image_id": "i0", "width": 40, "height": 20, **told, "objects": boxes}
+    captions = {"captions": ["a dog runs"], "caption_ids": ["c0"], "related": [True], "phrases": [phrase]}
+    image = {"image_id": "i0", "width": 40, "height": 20, **captions, "objects": boxes}
     return caption_rows({"train": datasets.Dataset.from_list([image])})
 
 
-def test_a_missing_image_is_named(tmp_path):
-    rows, images = made(tmp_path, ["a dog", "a cat"])
+def test_a_missing_image_is_named(tmp_path, output):
+    rows, images = write_input(tmp_path, ["a dog", "a cat"])
     (images / "i0.png").unlink()
     with pytest.raises(DataError, match=r"caption c0: image .*i0\.png"):
-        label(rows, images, tmp_path / "out")
+        label(rows, images, output)
 
 
-def test_given_phrases_must_be_in_their_caption(tmp_path):
+def test_given_phrases_are_labelled(tmp_path, output):
     images = save_images(tmp_path / "images", annotated())
-    label(annotated(), images, tmp_path / "out", phrases=GivenPhrases())
-    assert PseudoLabels(tmp_path / "out").rows[0]["phrases"][0]["text"] == "a dog"
-    with pytest.raises(ValueError, match=r"caption c0: text is 'a cat', but characters 0 to 5 are 'a dog'"):
-        label(annotated(text="a cat"), images, tmp_path / "bad", phrases=GivenPhrases())
-    with pytest.raises(ValueError, match=r"characters 0 to 50"):
-        label(annotated(end=50), images, tmp_path / "bad", phrases=GivenPhrases())
-    with pytest.raises(DataError, match=r"caption c0: the caption has no annotated phrases.*flickr30k_entities"):
-        label(rows_of(["a dog"]), images, tmp_path / "bad", phrases=GivenPhrases())
+    label(annotated(), images, output, phrases=GivenPhrases())
+    assert PseudoLabels(output).rows[0]["phrases"][0]["text"] == "a dog"
 
 
-def test_an_image_of_another_size_than_its_annotation_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (annotated(text="a cat"), "text is 'a cat', but characters 0 to 5 are 'a dog'"),
+        (annotated(end=50), "characters 0 to 50"),
+        (rows_of(["a dog"]), "the caption has no annotated phrases.*flickr30k_entities"),
+    ],
+    ids=["another text", "a far end", "no phrases"],
+)
+def test_given_phrases_must_be_in_their_caption(tmp_path, output, rows, problem):
+    images = save_images(tmp_path / "images", rows)
+    with pytest.raises(ValueError, match=f"caption c0: .*{problem}"):
+        label(rows, images, output, phrases=GivenPhrases())
+
+
+def test_an_image_of_another_size_than_its_annotation_is_refused(tmp_path, output):
     images = save_images(tmp_path / "images", annotated())
     Image.new("RGB", (20, 10)).save(images / "i0.png")
     with pytest.raises(DataError, match=r"image i0: the image has another size: found '20 x 10', expected 40 x 20"):
-        label(annotated(), images, tmp_path / "out")
+        label(annotated(), images, output)
 
 
 def test_captions_that_are_refused():
@@ -336,35 +349,31 @@ def test_captions_that_are_refused():
 
 
 @pytest.mark.parametrize("wrong", [{"phrases": None}, {"boxes": [[float("nan"), 0, 1, 1]]}, {"scores": None}])
-def test_rows_of_a_stranger_are_checked(tmp_path, wrong):
-    rows, images = made(tmp_path, ["a dog", "a cat"])
-    label(rows, images, tmp_path / "out")
-    shard = tmp_path / "out" / "pseudo_labels.parquet"
+def test_rows_of_a_stranger_are_checked(labels, output, wrong):
+    shard = output / "pseudo_labels.parquet"
     first, second = pq.read_table(shard).to_pylist()
-    first = {**first, **wrong} if "phrases" in wrong else {**first, "phrases": [{**first["phrases"][0], **wrong}]}
+    place = first if "phrases" in wrong else first["phrases"][0]
+    place.update(wrong)
     pq.write_table(pa.Table.from_pylist([first, second], SCHEMA), shard)
-    content = manifest(tmp_path / "out")
+    content = manifest(output)
     digest = hashlib.sha256(shard.read_bytes()).hexdigest()
     content["shards"][0] |= {"bytes": shard.stat().st_size, "sha256": digest}
-    (tmp_path / "out" / "pseudo_labels.json").write_text(json.dumps(content))
+    (output / "pseudo_labels.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"pseudo_labels\.parquet, caption c0: "):
-        PseudoLabels(tmp_path / "out").verify()
+        PseudoLabels(output).verify()
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    rows, images = made(tmp_path, ["a dog", "a cat"])
-    label(rows, images, tmp_path / "out")
-    table = PseudoLabels(tmp_path / "out")
+def test_a_damaged_file_is_named(labels, output):
+    table = PseudoLabels(output)
     table.verify()
-    shard = tmp_path / "out" / "pseudo_labels.parquet"
+    shard = output / "pseudo_labels.parquet"
     content = shard.read_bytes()
-    place = re.search(b"dog", content).start()
-    shard.write_bytes(content[:place] + b"cow" + content[place + 3 :])
+    shard.write_bytes(content.replace(b"dog", b"cow", 1))
     with pytest.raises(DataError, match=r"pseudo_labels\.parquet: the file is damaged: its checksum differs"):
         table.verify()
     shard.write_bytes(content[:-1])
     with pytest.raises(DataError, match=r"cut or replaced"):
-        PseudoLabels(tmp_path / "out")
+        PseudoLabels(output)
     shard.unlink()
     with pytest.raises(MissingFileError, match=r"a file of the table is missing"):
-        PseudoLabels(tmp_path / "out")
+        PseudoLabels(output)
