@@ -86,17 +86,23 @@ def read_out(outputs, inputs):
     return ReadOut(outputs.logits.max(-1).values, torch.zeros(len(outputs.logits), dtype=torch.long))
 
 
+def part_of(batch, rows):
+    return {name: value[rows] for name, value in batch.items()}
+
+
 def scores(outputs, batch):
     shown = outputs.logits.abs().sum(-1) > 0  # nothing seen is no answer
     return ((outputs.logits.argmax(-1) == batch["labels"]) & shown).double().tolist()
 
 
-def perturbed(model=None, batch=None, **kwargs):
-    if batch is None:
-        batch = one_region_batch()
+OPTIONS = {"inputs": inputs_of, "read_out": read_out, "scores": scores, "steps": R}
+
+
+def perturbed(model=None, batch=None, **options):
+    model = model or OneRegionModel()
+    batch = batch or one_region_batch()
     images = [f"image {row // 2}" for row in range(len(batch["labels"]))]
-    given = {"inputs": inputs_of, "read_out": read_out, "scores": scores, "steps": R, **kwargs}
-    return perturb((model or OneRegionModel()).eval(), [(batch, images)], **given)
+    return perturb(model.eval(), [(batch, images)], **{**OPTIONS, **options})
 
 
 def test_a_faithful_map_takes_the_one_region_first_or_last():
@@ -120,15 +126,13 @@ def test_a_map_that_looks_at_the_decoy_is_found_out():
 
 def test_random_order_depends_on_seed_and_example_alone():
     batch = one_region_batch(10)
-    halves = [{name: value[part] for name, value in batch.items()} for part in (slice(0, 4), slice(4, 10))]
-    images = [str(row) for row in range(10)]
-    given = {"inputs": inputs_of, "read_out": read_out, "scores": scores, "steps": R}
-    whole = perturb(OneRegionModel(), [(batch, images)], **given)
-    split = perturb(OneRegionModel(), zip(halves, (images[:4], images[4:]), strict=True), **given)
-    np.testing.assert_array_equal(whole.sums, split.sums)
-    other = perturb(OneRegionModel(), [(batch, images)], **given, seed=1)
-    assert (other.sums[:, :-1] == whole.sums[:, :-1]).all()
-    assert (other.sums[:, -1] != whole.sums[:, -1]).any()
+    images = [*"abcdefghij"]
+    parts = [(part_of(batch, slice(0, 4)), images[:4]), (part_of(batch, slice(4, 10)), images[4:])]
+    whole = perturb(OneRegionModel(), [(batch, images)], **OPTIONS).sums
+    np.testing.assert_array_equal(perturb(OneRegionModel(), parts, **OPTIONS).sums, whole)
+    other = perturb(OneRegionModel(), [(batch, images)], **OPTIONS, seed=1).sums
+    assert (other[:, :-1] == whole[:, :-1]).all()
+    assert (other[:, -1] != whole[:, -1]).any()
 
 
 def test_what_is_no_candidate_stays():
@@ -159,12 +163,14 @@ def test_each_example_loses_its_own_share():
 
 def test_examples_without_a_score_do_not_count():
     def half(outputs, batch):
-        return [value if row % 2 else None for row, value in enumerate(scores(outputs, batch))]
+        values = scores(outputs, batch)
+        values[::2] = [None] * 20
+        return values
 
     found = perturbed(scores=half)
     assert found.items.tolist() == [1] * 20
     assert found.image_ids[0] == "image 0"
-    odd = perturbed(batch={name: value[1::2] for name, value in one_region_batch().items()})
+    odd = perturbed(batch=part_of(one_region_batch(), slice(1, None, 2)))
     np.testing.assert_array_equal(found.accuracy[:-1], odd.accuracy[:-1])  # the random order goes by the example
     with pytest.raises(ValueError, match="no example has a score"):
         perturbed(scores=lambda outputs, batch: [None] * len(outputs.logits))
@@ -183,11 +189,14 @@ def test_summary_files_and_figure(tmp_path):
     found = perturbed(about={"task": "toy"})
     rows = {row["map"]: row for row in found.summary()}
     assert list(rows) == [*MAPS, RANDOM]
-    assert rows["relevancy"]["gap"] == pytest.approx(1 - 1 / R)
-    assert rows["relevancy"]["gap_low"] == pytest.approx(1 - 1 / R), "every image says the same"
-    assert rows["raw_last"]["gap_low"] <= rows["raw_last"]["gap"] <= rows["raw_last"]["gap_high"]
-    assert rows[RANDOM]["gap"] == 0
-    assert rows[RANDOM]["most_low"] < rows[RANDOM]["most"] < rows[RANDOM]["most_high"]
+    relevancy = rows["relevancy"]
+    raw = rows["raw_last"]
+    random = rows[RANDOM]
+    assert relevancy["gap"] == pytest.approx(1 - 1 / R)
+    assert relevancy["gap_low"] == pytest.approx(1 - 1 / R), "every image says the same"
+    assert raw["gap_low"] <= raw["gap"] <= raw["gap_high"]
+    assert random["gap"] == 0
+    assert random["most_low"] < random["most"] < random["most_high"]
     assert found.save(tmp_path / "out") == tmp_path / "out"
     written = json.loads((tmp_path / "out" / "perturbation.json").read_text())
     assert written["about"] == {"task": "toy"}

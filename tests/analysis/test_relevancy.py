@@ -37,32 +37,36 @@ def tiny_inputs(seed=0, batch=3):
     }
 
 
+def first_words(score):
+    return ReadOut(score, torch.zeros(len(score), dtype=torch.long))
+
+
 def identified(outputs, inputs):
-    return ReadOut(
-        outputs.identification_logits.max(-1).values, torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
-    )
+    return first_words(outputs.identification_logits.max(-1).values)
+
+
+def eager_maps(model, inputs):
+    """The attention maps of all calls, as means over heads."""
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**inputs, output_attentions=True).attentions
+    return [attention.mean(1) for attention in maps]
 
 
 def by_loops(attentions, gradients):
-    """Chefer's rule, one number at a time, from attention and gradients (L, H, N, N) of one example."""
-    layers = len(attentions)
-    heads = attentions[0].shape[0]
-    size = attentions[0].shape[1]
-    relevancy = [[float(i == j) for j in range(size)] for i in range(size)]
-    for layer in range(layers):
-        weighted = [
-            [
-                sum(max(float(gradients[layer][h, i, k] * attentions[layer][h, i, k]), 0.0) for h in range(heads))
-                / heads
-                for k in range(size)
-            ]
-            for i in range(size)
-        ]
-        relevancy = [
-            [relevancy[i][j] + sum(weighted[i][k] * relevancy[k][j] for k in range(size)) for j in range(size)]
-            for i in range(size)
-        ]
-    return np.array(relevancy)
+    """Chefer's rule, one number at a time, from attention and gradients (H, N, N) of the layers of one example."""
+    heads, size, _ = attentions[0].shape
+    relevancy = np.eye(size)
+    for attention, gradient in zip(attentions, gradients, strict=True):
+        product = (attention * gradient).numpy()
+        after = relevancy.copy()
+        for i in range(size):
+            for k in range(size):
+                weight = sum(max(product[head, i, k], 0.0) for head in range(heads)) / heads
+                for j in range(size):
+                    after[i, j] += weight * relevancy[k, j]
+        relevancy = after
+    return relevancy
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +77,18 @@ def reference():
     for attention in outputs.attentions:
         attention.retain_grad()
     outputs.identification_logits.max(-1).values.sum().backward()
-    return [a.detach() for a in outputs.attentions], [a.grad for a in outputs.attentions]
+    gradients = [attention.grad for attention in outputs.attentions]
+    return [attention.detach() for attention in outputs.attentions], gradients
 
 
 def test_relevancy_is_that_of_loops(reference):
     attentions, gradients = reference
     found = attention_relevancy(attentions, gradients)[SEQUENCE, SEQUENCE]
     for row in range(3):
-        expected = by_loops([a[row] for a in attentions], [g[row] for g in gradients])
+        of_example = [attention[row] for attention in attentions]
+        expected = by_loops(of_example, [gradient[row] for gradient in gradients])
         np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-7)
-    assert float((found - torch.eye(found.shape[-1])).abs().max()) > 1e-2
+    assert (found - torch.eye(found.shape[-1])).abs().max() > 1e-2
 
 
 def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
@@ -119,44 +125,38 @@ def test_relevancy_follows_the_decision_and_raw_attention_does_not():
     model = lively()
     inputs = tiny_inputs()
 
-    def of_class(number):
-        return lambda outputs, given: ReadOut(
-            outputs.identification_logits[:, number], torch.zeros(3, dtype=torch.long)
-        )
-
-    first, second = (region_maps(model, inputs, of_class(number)) for number in (0, 1))
+    first = region_maps(model, inputs, lambda outputs, _: first_words(outputs.identification_logits[:, 0]))
+    second = region_maps(model, inputs, lambda outputs, _: first_words(outputs.identification_logits[:, 1]))
     assert (first["relevancy"] - second["relevancy"]).abs().max() > 1e-3
     for name in ("raw_last", "raw_mean", "rollout"):
         torch.testing.assert_close(first[name], second[name])
 
 
 def test_what_has_no_maps_is_refused():
-    model = tiny_model().eval()
-    inputs = tiny_inputs()
     with pytest.raises(ValueError, match=r"unknown maps gradcam; expected some of raw_last"):
-        region_maps(model, inputs, identified, ("gradcam",))
+        region_maps(tiny_model().eval(), tiny_inputs(), identified, ("gradcam",))
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
-        region_maps(tiny_model().train(), inputs, identified)
+        region_maps(tiny_model().train(), tiny_inputs(), identified)
     with pytest.raises(ValueError, match="need no gradients"):
-        region_maps(tiny_model().eval().requires_grad_(False), inputs, identified)
+        region_maps(tiny_model().eval().requires_grad_(False), tiny_inputs(), identified)
 
 
 # Two streams
 
 
+ANSWERS = ["yes", "no", "red"]
+
+
 def lxmert():
-    fields = {"visual_feat_dim": FEATURE_SIZE, "answers": ["yes", "no", "red"]}
-    return make_lxmert(LXMERTForVisualQuestionAnswering, **fields)
+    return make_lxmert(LXMERTForVisualQuestionAnswering, visual_feat_dim=FEATURE_SIZE, answers=ANSWERS)
 
 
 def vilbert():
-    fields = {"v_feature_size": FEATURE_SIZE, "answers": ["yes", "no", "red"]}
-    return make_vilbert(ViLBertForVisualQuestionAnswering, **fields)
+    return make_vilbert(ViLBertForVisualQuestionAnswering, v_feature_size=FEATURE_SIZE, answers=ANSWERS)
 
 
 def answered(outputs, inputs):
-    words = torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
-    return ReadOut(outputs.logits.max(-1).values, words)
+    return first_words(outputs.logits.max(-1).values)
 
 
 @pytest.mark.parametrize("make", [lxmert, vilbert])
@@ -164,13 +164,9 @@ def test_raw_attention_is_that_of_the_cross_calls(make):
     model = make()
     inputs = tiny_inputs()
     found = region_maps(model, inputs, answered, ("raw_last", "raw_mean", "rollout"))
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        maps = model(**inputs, output_attentions=True).attentions
-    cross = [each.mean(1)[:, 0] for each in maps if each.shape[2:] == (5, 4)]
-    assert len(cross) == 2
-    torch.testing.assert_close(found["raw_last"], cross[-1])
-    torch.testing.assert_close(found["raw_mean"], (cross[0] + cross[1]) / 2)
+    first, last = (attention[:, 0] for attention in eager_maps(model, inputs) if attention.shape[1:] == (5, 4))
+    torch.testing.assert_close(found["raw_last"], last)
+    torch.testing.assert_close(found["raw_mean"], (first + last) / 2)
     # of 12, one is padding
     assert found["rollout"].shape == (3, 4)
     assert (found["rollout"] > 0).sum() == 11
@@ -184,19 +180,16 @@ def test_a_region_is_read_from_the_stream_of_regions():
         return ReadOut(outputs.logits.max(-1).values, torch.full((3,), 5 + 2))
 
     found = region_maps(model, inputs, third_region, ("raw_last",))["raw_last"]
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        maps = model(**inputs, output_attentions=True).attentions
-    own = [each.mean(1)[:, 2] for each in maps if each.shape[2:] == (4, 4)]
-    torch.testing.assert_close(found, own[-1] * inputs["region_attention_mask"])
+    own = [attention for attention in eager_maps(model, inputs) if attention.shape[1:] == (4, 4)]
+    torch.testing.assert_close(found, own[-1][:, 2] * inputs["region_attention_mask"])
 
 
 def test_a_model_without_maps_is_refused():
     class NoMaps(nn.Module):
         config = vilbert().config
 
-        def forward(self, **inputs):
-            return vilbert()(**{name: value for name, value in inputs.items() if name != "output_attentions"})
+        def forward(self, output_attentions, **inputs):
+            return vilbert()(**inputs)
 
         def set_attn_implementation(self, name):
             pass
@@ -222,15 +215,14 @@ def two_streams_by_hand(model, inputs, row):
     for attention in outputs.attentions:
         attention.retain_grad()
     answered(outputs, one).score.sum().backward()
-    names = ["t0", "t1", "v0", *(f"{part}{n}" for n in range(2) for part in ("x", "x", "xt", "xv"))]
-    kept = {}
-    for name, attention in zip(names, outputs.attentions, strict=True):
-        kept.setdefault(name, []).append(attention)
+    names = "t0 t1 v0 to_regions0 to_words0 xt0 xv0 to_regions1 to_words1 xt1 xv1".split()
+    attentions = dict(zip(names, outputs.attentions, strict=True))
 
-    def weighted(name, call=0):
-        attention = kept[name][call]
-        gradient = torch.zeros_like(attention) if attention.grad is None else attention.grad
-        return (gradient * attention).detach()[0].clamp(min=0).mean(0).double().numpy()
+    def weighted(name):
+        attention = attentions[name]
+        if attention.grad is None:
+            return np.zeros(attention.shape[2:])
+        return (attention.grad * attention).detach()[0].clamp(min=0).mean(0).double().numpy()
 
     words = one["input_ids"].shape[1]
     regions = one["region_features"].shape[1]
@@ -244,8 +236,8 @@ def two_streams_by_hand(model, inputs, row):
     vv = vv + weighted("v0") @ vv
     vt = vt + weighted("v0") @ vt
     for n in range(2):
-        to_regions = weighted(f"x{n}", 0)
-        to_words = weighted(f"x{n}", 1)
+        to_regions = weighted(f"to_regions{n}")
+        to_words = weighted(f"to_words{n}")
         tt, tv, vv, vt = (
             tt + to_regions @ vt,
             tv + normal(tt).T @ to_regions @ normal(vv),

@@ -2,7 +2,7 @@
 """GQA's metrics against plain loops over the definition, and cases whose result follows by hand."""
 
 import random
-from types import SimpleNamespace
+from collections import defaultdict
 
 import pytest
 
@@ -46,7 +46,7 @@ def random_questions(rng, count=60):
         question(
             name,
             rng.choice(ANSWERS[:3]),
-            question=" ".join(["word"] * rng.randrange(3, 6)),
+            text="word" + " word" * rng.randrange(2, 5),
             semantic=rng.sample(STEPS, rng.randrange(1, 5)),
             is_balanced=rng.random() < 0.6,
             structural_type=rng.choice(("query", "verify", "choose")),
@@ -61,88 +61,71 @@ def random_questions(rng, count=60):
     ]
 
 
-def counted_steps(each):
+def counted_steps(question):
     """Whether something is there, its name, and a choice of names are no steps."""
-    uncounted = [("exist", "?"), ("query", "name"), ("choose name", "a|b")]
-    return sum((step["operation"], step["argument"]) not in uncounted for step in each["semantic"])
+    uncounted = ("exist", "query name", "choose name")
+    steps = [f"{step['operation']} {step['argument']}" for step in question["semantic"]]
+    return sum(not step.startswith(uncounted) for step in steps)
+
+
+def belongs(answer, question, column):
+    if "Common" in question["detailed_type"]:
+        return answer in ("color", "material", "shape")
+    return answer in question[column]
 
 
 def by_loops(predictions, questions):
     """The definitions, metric by metric, with `{"accuracy": ..., ...}` of those that have a question."""
-    known = {each["example_id"]: each for each in questions}
-    balanced = [each for each in questions if each["is_balanced"]]
-
-    def share(chosen, holds):
-        if chosen:
-            return [sum(1 for each in chosen if holds(each)) / len(chosen)]
-        return []
-
-    def right(each):
-        return predictions[each["example_id"]] == known[each["example_id"]]["answer"]
-
-    def belongs(column):
-        return lambda each: (
-            predictions[each["example_id"]]
-            in (["color", "material", "shape"] if "Common" in each["detailed_type"] else each[column])
-        )
-
-    found = {
-        "accuracy": share(balanced, right),
-        "open": share([each for each in balanced if each["structural_type"] == "query"], right),
-        "binary": share([each for each in balanced if each["structural_type"] != "query"], right),
-        "validity": share([each for each in balanced if each["valid"]], belongs("valid")),
-        "plausibility": share([each for each in balanced if each["plausible"]], belongs("plausible")),
-    }
-    for each in balanced:
-        words = len(each["text"].split(" "))
-        alike = [other for other in balanced if len(other["text"].split(" ")) == words]
-        found[f"words_0{words}"] = share(alike, right)
-        steps = counted_steps(each)
-        found[f"steps_0{steps}"] = share([other for other in balanced if counted_steps(other) == steps], right)
-    for kind in ("structural", "semantic"):
-        for name in {each[f"{kind}_type"] for each in balanced}:
-            found[f"{kind}_{name}"] = share([each for each in balanced if each[f"{kind}_type"] == name], right)
+    outcomes = defaultdict(list)
+    balanced = [question for question in questions if question["is_balanced"]]
+    right = {one["example_id"]: predictions[one["example_id"]] == one["answer"] for one in questions}
     means = []
-    for each in balanced:
-        others = [other for other in each["entailed"] if other != each["example_id"]]
-        if right(each) and others:
-            means.append(sum(right(known[other]) for other in others) / len(others))
-    found["consistency"] = [sum(means) / len(means) if means else 0.0]
+    for question in balanced:
+        number = question["example_id"]
+        kinds = ["accuracy", "open" if question["structural_type"] == "query" else "binary"]
+        kinds += [f"{kind}_{question[f'{kind}_type']}" for kind in ("structural", "semantic")]
+        kinds += [f"words_0{len(question['text'].split(' '))}", f"steps_0{counted_steps(question)}"]
+        for kind in kinds:
+            outcomes[kind].append(right[number])
+        for name, column in (("validity", "valid"), ("plausibility", "plausible")):
+            if question[column]:
+                outcomes[name].append(belongs(predictions[number], question, column))
+        others = [right[other] for other in question["entailed"] if other != number]
+        if right[number] and others:
+            means.append(sum(others) / len(others))
+    found = {name: sum(values) / len(values) for name, values in outcomes.items()}
+    found["consistency"] = sum(means) / len(means) if means else 0.0
     total = 0.0
-    weight = 0
-    for group in {each["global_group"] for each in balanced} - {""}:
-        members = [each for each in balanced if each["global_group"] == group]
-        for answer in {each["answer"] for each in members}:
-            expected = sum(each["answer"] == answer for each in members)
-            observed = sum(predictions[each["example_id"]] == answer for each in members)
+    grouped = [question for question in balanced if question["global_group"]]
+    for group in {question["global_group"] for question in grouped}:
+        members = [question for question in grouped if question["global_group"] == group]
+        for answer in {question["answer"] for question in members}:
+            expected = sum(question["answer"] == answer for question in members)
+            observed = sum(predictions[question["example_id"]] == answer for question in members)
             total += len(members) * (observed - expected) ** 2 / expected
-        weight += len(members)
-    found["distribution"] = [total / weight / 100] if weight else []
-    return {name: values[0] for name, values in found.items() if values}
+    if grouped:
+        found["distribution"] = total / len(grouped) / 100
+    return found
 
 
 def streamed(predictions, questions, processes=1, batch=4):
     """The figures of the streaming metric, of questions dealt out to processes as the Trainer does."""
-    states = []
+
+    def score(answers, given):
+        scored = [question_scores(*pair) for pair in zip(answers, given["questions"], strict=True)]
+        names = dict.fromkeys(name for scores in scored for name in scores)
+        columns = {f"gqa_{name}": [scores.get(name) for scores in scored] for name in names}
+        return Scored(columns, notes={"answer": answers})
+
+    merged = {}
     for rank in range(processes):
-
-        def score(outputs, given):
-            scored = [question_scores(*pair) for pair in zip(outputs.answers, given["questions"], strict=True)]
-            names = dict.fromkeys(name for one in scored for name in one)
-            scores = {f"gqa_{name}": [one.get(name) for one in scored] for name in names}
-            return Scored(scores, notes={"answer": outputs.answers})
-
         metric = GQAScores("gqa", score)
         share = questions[rank::processes]
         for start in range(0, len(share), batch):
             rows = share[start : start + batch]
             ids = {column: [row[column] for row in rows] for column in ("example_id", "image_id")}
-            answers = [predictions[row["example_id"]] for row in rows]
-            metric.update(SimpleNamespace(answers=answers), {**ids, "questions": rows})
-        states.append(metric.state())
-    merged = {}
-    for state in states:
-        for key, value in state.items():
+            metric.update([predictions[name] for name in ids["example_id"]], {**ids, "questions": rows})
+        for key, value in metric.state().items():
             merged[key] = merged[key] + value if key in merged else value
     return metric.compute(merged)
 
@@ -151,7 +134,7 @@ def streamed(predictions, questions, processes=1, batch=4):
 def test_figures_are_the_definitions(seed):
     rng = random.Random(seed)
     questions = random_questions(rng)
-    predictions = {each["example_id"]: rng.choice((each["answer"], *ANSWERS)) for each in questions}
+    predictions = {row["example_id"]: rng.choice((row["answer"], *ANSWERS)) for row in questions}
     expected = by_loops(predictions, questions)
     assert {"consistency", "distribution", "validity", "binary"} <= set(expected)
     assert gqa_scores(predictions, questions) == pytest.approx(expected)
@@ -192,13 +175,14 @@ def test_grounding_by_hand():
     """A grid of two by two cells; attention 0.4 on the upper left one, whose half is in the first object, and 0.3 on
     the lower right one, a quarter of which is in the second. The answer's own object does not count."""
     cells = [[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]]
-    annotations = [
-        {"part": "question", "tokens": "4", "object": "1", "box": [0, 0, 0.25, 0.5]},
-        {"part": "fullAnswer", "tokens": "1", "object": "2", "box": [0.75, 0.75, 1, 1]},
-        {"part": "fullAnswer", "tokens": "3", "object": "1", "box": [0, 0, 0.25, 0.5]},
-        {"part": "answer", "tokens": "0", "object": "3", "box": [0, 0, 1, 1]},
-        {"part": "question", "tokens": "5", "object": "4", "box": []},
+    marks = [
+        ("question", "4", "1", [0, 0, 0.25, 0.5]),
+        ("fullAnswer", "1", "2", [0.75, 0.75, 1, 1]),
+        ("fullAnswer", "3", "1", [0, 0, 0.25, 0.5]),
+        ("answer", "0", "3", [0, 0, 1, 1]),
+        ("question", "5", "4", []),
     ]
+    annotations = [dict(zip(("part", "tokens", "object", "box"), mark, strict=True)) for mark in marks]
     found = grounding_score(annotations, cells, [0.4, 0.2, 0.1, 0.3])
     assert found == pytest.approx(0.4 * 0.5 + 0.3 * 0.25 + 0.4 * 0.5)
 
