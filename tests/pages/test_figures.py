@@ -216,6 +216,7 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
         head, layer = text.get_position()
         numbers[layer, head] = text.get_text()
     assert numbers.tolist() == [["0.20", "0.30", "0.40"], ["0.50", "–", "0.99"]]
+    assert [text.get_text() for text in none.get_yticklabels()] == ["0", "1"]
     assert "chance 0.14" in figure.get_suptitle()
     assert direct.get_title() == "direct, best 0.99"
 
