@@ -2,7 +2,6 @@
 """Compares rows with what a folder of small sources expects (`../shared/rows/README.md` has the keys)."""
 
 import json
-from collections import Counter
 
 import datasets
 import numpy as np
@@ -28,104 +27,97 @@ def open_expected(folder, tmp_path):
 
 def texts_of(row):
     if "messages" in row:
-        return [
-            part if isinstance(part, str) else part["text"]
-            for message in row["messages"]
-            for part in ([message["content"]] if isinstance(message["content"], str) else message["content"])
-            if isinstance(part, str) or "text" in part
-        ]
+        texts = []
+        for message in row["messages"]:
+            content = message["content"]
+            if isinstance(content, str):
+                texts.append(content)
+            else:
+                texts += [part["text"] for part in content if "text" in part]
+        return texts
     return row.get("captions") or [row.get("text") or row.get("caption") or ""]
 
 
 def picture_name(image, pictures):
     """The name of the expected picture that an image is, by its size and the mean colours of a 3 x 3 grid."""
     array = np.asarray(open_image(image), dtype=np.float64)
-    grid = [part.mean((0, 1)) for rows in np.array_split(array, 3) for part in np.array_split(rows, 3, axis=1)]
-    best = min(
-        ((name, known) for name, known in pictures.items() if tuple(known["size"]) == array.shape[1::-1]),
-        key=lambda each: np.abs(np.array(grid) - each[1]["colours"]).max(),
-        default=(None, None),
-    )
-    assert best[0] is not None and np.abs(np.array(grid) - best[1]["colours"]).max() < 16, "an unknown picture"
-    return best[0]
+    bands = [band for rows in np.array_split(array, 3) for band in np.array_split(rows, 3, axis=1)]
+    colours = np.array([band.mean((0, 1)) for band in bands])
+    distances = {}
+    for name, known in pictures.items():
+        if tuple(known["size"]) == array.shape[1::-1]:
+            distances[name] = np.abs(colours - known["colours"]).max()
+    assert min(distances.values(), default=255) < 16, "an unknown picture"
+    return min(distances, key=distances.get)
 
 
 def found_phrases(rows, pictures):
-    """Picture, words, boxes and the rest of each phrase, as `read_phrase` reads it."""
+    """Each phrase as `read_phrase` reads it with its picture and text, and the texts and names of all pictures."""
     found = []
-    texts_seen = []
-    pictures_seen = []
+    texts_found = set()
+    names_found = set()
     for row in rows:
         images = row.get("images") or ([row["image"]] if "image" in row else [])
         names = [picture_name(image, pictures) for image in images]
         texts = texts_of(row)
-        texts_seen.append((tuple(names), tuple(texts)))
-        pictures_seen += names
+        texts_found.update((*names, text) for text in texts)
+        names_found.update(names)
         for number, phrase in enumerate(row["phrases"]):
             read = read_phrase(phrase, texts, f"phrase {number}", grounded=True)
-            found.append(
-                {
-                    "picture": names[read.image or 0],
-                    "text": read.text,
-                    "sentence_text": texts[read.sentence],
-                    "start": read.start,
-                    "end": read.end,
-                    "boxes": [tuple(box) for box in read.boxes],
-                    "weight": read.weight,
-                    "entity": read.entity,
-                }
-            )
-    return found, texts_seen, pictures_seen
+            found.append((read, names[read.image or 0], texts[read.sentence]))
+    return found, texts_found, names_found
 
 
-def same_words(phrase, wanted):
+def same_words(text, wanted):
     if "text_any" in wanted:
-        return phrase["text"] in wanted["text_any"]
+        return text in wanted["text_any"]
     if "text_has" in wanted:
-        return wanted["text_has"].lower() in phrase["text"].lower()
-    return phrase["text"] == wanted["text"]
+        return wanted["text_has"].lower() in text.lower()
+    return text == wanted["text"]
 
 
 def same_boxes(boxes, wanted):
-    return len(boxes) == len(wanted) and all(
-        any(np.abs(np.array(box) - other).max() <= NEAR for box in boxes) for other in wanted
-    )
+    if len(boxes) != len(wanted):
+        return False
+    distances = np.abs(np.reshape(boxes, (-1, 1, 4)) - np.reshape(wanted, (1, -1, 4))).max(2)
+    return bool((distances <= NEAR).any(0).all())
+
+
+def candidates_for(wanted, row, found, compare_spans):
+    """The numbers of the phrases that have the picture, the words and the place of a wanted one."""
+    numbers = []
+    for number, (phrase, name, text) in enumerate(found):
+        fits = name == row["pictures"][wanted["image"]] and same_words(phrase.text, wanted)
+        if compare_spans and "start" in wanted:
+            fits &= phrase.start == wanted["start"]
+            fits &= not row["texts"] or text == row["texts"][wanted["sentence"]]
+        if fits:
+            numbers.append(number)
+    return numbers
 
 
 def compare(rows, expected):
     """Asserts that rows are those of `expected`."""
-    found, texts_seen, pictures_seen = found_phrases(rows, expected["pictures"])
-    used = Counter()
-    for wanted_row in expected["rows"]:
-        for wanted in wanted_row["phrases"]:
-            picture = wanted_row["pictures"][wanted["image"]]
-            candidates = [
-                (i, each) for i, each in enumerate(found) if each["picture"] == picture and same_words(each, wanted)
-            ]
-            if "span" not in expected["open"] and "start" in wanted:
-                candidates = [each for each in candidates if each[1]["start"] == wanted["start"]]
-                if wanted_row["texts"]:
-                    text = wanted_row["texts"][wanted["sentence"]]
-                    candidates = [each for each in candidates if each[1]["sentence_text"] == text]
+    found, texts_found, names_found = found_phrases(rows, expected["pictures"])
+    boxes = [phrase.boxes for phrase, _, _ in found]
+    used = []
+    for row in expected["rows"]:
+        for wanted in row["phrases"]:
+            numbers = candidates_for(wanted, row, found, "span" not in expected["open"])
             if expected["grouping"] == "phrase":
-                matching = [each for each in candidates if same_boxes(each[1]["boxes"], wanted["boxes"])]
-                whole = matching[:1]
-            else:
-                boxes = [box for _, each in candidates for box in each["boxes"]]
-                matching = candidates if same_boxes(boxes, wanted["boxes"]) else []
-                whole = matching
-            if not matching and wanted.get("optional"):
+                numbers = [number for number in numbers if same_boxes(boxes[number], wanted["boxes"])][:1]
+            elif not same_boxes([box for number in numbers for box in boxes[number]], wanted["boxes"]):
+                numbers = []
+            if not numbers and wanted.get("optional"):
                 continue
-            assert matching, f"not found: {wanted} of {picture} in {found}"
-            for key in ("weight", "entity"):
-                if key in wanted:
-                    assert matching[0][1][key] == wanted[key], (key, matching[0])
-            used.update(i for i, _ in whole)
-        if wanted_row["texts"] and expected["exact_texts"]:
-            names = tuple(wanted_row["pictures"])
-            for text in wanted_row["texts"]:
-                assert any(names == seen and text in texts for seen, texts in texts_seen), text
-        assert not wanted_row["phrases"] or set(wanted_row["pictures"]) <= set(pictures_seen)
-    assert max(used.values(), default=1) == 1, used
-    extra = [each for i, each in enumerate(found) if i not in used and each["boxes"]]
+            assert numbers, f"not found: {wanted} in {found}"
+            phrase, _, _ = found[numbers[0]]
+            assert phrase.weight == wanted.get("weight", phrase.weight)
+            assert phrase.entity == wanted.get("entity", phrase.entity)
+            used += numbers
+        if expected["exact_texts"]:
+            assert {(*row["pictures"], text) for text in row["texts"]} <= texts_found
+        assert not row["phrases"] or set(row["pictures"]) <= names_found
+    assert len(used) == len(set(used)), used
+    extra = [phrase for number, phrase in enumerate(found) if number not in used and boxes[number]]
     assert not extra, f"not expected: {extra}"

@@ -3,9 +3,9 @@
 
 import json
 import random
-from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from grounded_attention.commands.evaluate import main as evaluate
@@ -16,26 +16,15 @@ from grounded_attention.dataset_scripts.scenes.language import meaning_of
 from grounded_attention.dataset_scripts.scenes.statements import KINDS, count_of, state
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 
-
-def official(identifier="dev-850-0-0", label="False", **changed):
-    record = {
-        "validation": {"61": "False"},
-        "sentence": "At least one bottle is green.",
-        "left_url": "https://example.org/a/left%20one.jpg",
-        "right_url": "https://example.org/b.c.png",
-        "writer": "61",
-        "label": label,
-        "synset": "beer bottle",
-        "query": "some beer bottles38",
-        "identifier": identifier,
-    }
-    return {name: value for name, value in {**record, **changed}.items() if value is not None}
+OFFICIAL = """{"identifier": "dev-850-0-0", "label": "False", "sentence": "At least one bottle is green.",
+    "left_url": "https://example.org/a/left%20one.jpg", "right_url": "https://example.org/b.c.png", "writer": "61",
+    "validation": {"61": "False"}, "synset": "beer bottle", "query": "some beer bottles38"}"""
+LXMERT = """{"identifier": "dev-850-0-0", "img0": "dev-850-0-img0", "img1": "dev-850-0-img1", "label": 1,
+    "sent": "Red.", "uid": "nlvr2_dev_0"}"""
 
 
-def lxmert(identifier="dev-850-0-0", **changed):
-    pair = identifier.rpartition("-")[0]
-    record = {"identifier": identifier, "img0": f"{pair}-img0", "img1": f"{pair}-img1", "label": 1, "sent": "Red."}
-    return {**record, "uid": "nlvr2_dev_0", **changed}
+def official(**changes):
+    return json.loads(OFFICIAL) | changes
 
 
 def write(folder, records, name="dev.json"):
@@ -51,9 +40,12 @@ def build(data_dir, tmp_path, **options):
 
 
 def test_official_lines_become_rows_with_two_images(tmp_path):
-    folder = write(tmp_path / "nlvr2" / "data", [official(), official("dev-850-1-0", "True")])
-    write(folder, [official("train-1-2-1", directory=3)], "train.json")
-    write(folder, [official("test1-0-0-0", label=None)], "test1.json")
+    second = official(identifier="dev-850-1-0", label="True")
+    folder = write(tmp_path / "nlvr2" / "data", [official(), second])
+    write(folder, [official(identifier="train-1-2-1", directory=3)], "train.json")
+    unlabelled = official(identifier="test1-0-0-0")
+    del unlabelled["label"]
+    write(folder, [unlabelled], "test1.json")
     builder = build(tmp_path, tmp_path)
     splits = builder.as_dataset()
     assert set(splits) == {"train", "validation", "test"}
@@ -75,47 +67,42 @@ def test_images_can_have_the_names_of_their_urls(tmp_path):
 
 
 def test_lxmert_lists_give_the_same_rows(tmp_path):
-    write(tmp_path / "official", [official(label="True", sentence="Red.")])
-    (tmp_path / "lxmert").mkdir()
-    (tmp_path / "lxmert" / "valid.json").write_text(f" \n{json.dumps([lxmert()])}")
-    found, expected = (
-        build(tmp_path / name, tmp_path, splits="validation").as_dataset("validation")[:]
-        for name in ("lxmert", "official")
-    )
-    assert found == expected
+    lines = write(tmp_path / "official", [official(label="True", sentence="Red.")])
+    expected = build(lines, tmp_path, splits="validation").as_dataset("validation")
+    (tmp_path / "valid.json").write_text(f" \n[{LXMERT}]")
+    assert build(tmp_path, tmp_path, splits="validation").as_dataset("validation")[:] == expected[:]
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("name", "text", "message"),
     [
-        ([official(), official("dev-850-1-0", "Maybe")], r"dev.json, line 2: bad label of dev-850-1-0: found 'Maybe'"),
-        ([official("dev-850-0")], "line 1: bad identifier: found 'dev-850-0', expected <split>-<set>-<pair>-"),
-        ([official(), official()], "line 2: the example occurs twice: found 'dev-850-0-0'"),
-        ([], "no statements"),
-        ([["no object"]], "element 1|line 1"),
+        ("dev.json", OFFICIAL.replace('"label": "False"', '"label": "Maybe"'), "line 1: bad label .*: found 'Maybe'"),
+        (
+            "dev.json",
+            OFFICIAL.replace("dev-850-0-0", "dev-850-0"),
+            "line 1: bad identifier: found 'dev-850-0', expected",
+        ),
+        ("dev.json", f"{OFFICIAL}\n{OFFICIAL}", "line 2: the example occurs twice: found 'dev-850-0-0'"),
+        ("dev.json", "", "no statements"),
+        ("dev.json", '["no object"]', "element 1|line 1"),
+        ("valid.json", f"[{LXMERT.replace('1,', '2,')}]", "element 1: bad label"),
     ],
 )
-def test_bad_lines_are_named(tmp_path, lines, message):
-    write(tmp_path, lines)
-    with pytest.raises(DataError, match=message):
-        build(tmp_path, tmp_path, splits="validation")
-
-
-def test_bad_labels_of_a_list_are_named(tmp_path):
-    (tmp_path / "valid.json").write_text(json.dumps([lxmert(), lxmert("dev-850-1-0", label=2)]))
-    with pytest.raises(DataError, match=r"valid\.json, element 2: bad label"):
+def test_bad_records_are_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text.replace(",\n", ","))
+    with pytest.raises(DataError, match=rf"{name}.*{message}"):
         build(tmp_path, tmp_path, splits="validation")
 
 
 def test_missing_files_and_options_are_named(tmp_path):
     with pytest.raises(MissingFileError, match=r"train.json: the file is missing.*github.com/lil-lab/nlvr"):
         build(tmp_path, tmp_path)
-    with pytest.raises(DataError, match="no such split"):
-        build(write(tmp_path, [official()]), tmp_path, splits="test2")
     with pytest.raises(DataError, match="image_id_format: found 'name', expected 'identifier' or 'url_stem'"):
         build(tmp_path, tmp_path, image_id_format="name")
+    record = official()
+    del record["right_url"]
     with pytest.raises(DataError, match="right_url is missing"):
-        build(write(tmp_path, [official(right_url=None)]), tmp_path, splits="val", image_id_format="url_stem")
+        build(write(tmp_path, [record]), tmp_path, splits="val", image_id_format="url_stem")
 
 
 def test_predictions_are_written_in_the_official_form(tmp_path):
@@ -196,26 +183,30 @@ def test_statements_are_decided_by_the_scenes(text, left, right, expected):
     assert statement_about(text, scene(BALL))(scene(left), scene(right)) is expected
 
 
-def test_relations_and_grounds_are_decided_by_the_scenes():
+def test_relations_are_decided_by_the_scenes():
     above = scene(item(y=20), replace(STAR, x=50, y=120))
     below = scene(item(y=120), replace(STAR, x=50, y=20))
     holds = statement_about("There is an image that shows a red ball above a blue star", scene(BALL, STAR))
     assert holds(above, below)
     assert holds(below, above)
     assert not holds(below, below)
-    each = statement_about("There is sand in each", scene(BALL, ground="sand"))
-    assert each(scene(ground="sand"), scene(ground="sand"))
-    assert not each(scene(ground="sand"), scene())
-    side = statement_about("The right image shows sand", scene(BALL, ground="sand"))
-    assert side(scene(), scene(ground="sand"))
-    assert not side(scene(ground="sand"), scene())
+
+
+def test_grounds_are_decided_by_the_scenes():
+    grass = scene()
+    sand = scene(ground="sand")
+    in_each = statement_about("There is sand in each", scene(BALL, ground="sand"))
+    assert in_each(sand, sand)
+    assert not in_each(sand, grass)
+    in_the_right = statement_about("The right image shows sand", scene(BALL, ground="sand"))
+    assert in_the_right(grass, sand)
+    assert not in_the_right(sand, grass)
 
 
 def test_a_statement_is_true_of_two_pairs_and_false_of_two():
     scenes = [(str(n), scene_record(5, n, 40).scene) for n in range(40)]
-    made = [state(scenes, random.Random(seed)) for seed in range(60)]
-    for each in made:
-        pairs, labels = zip(*each.pairs, strict=True)
+    for seed in range(60):
+        pairs, labels = zip(*state(scenes, random.Random(seed)).pairs, strict=True)
         assert sorted(labels) == [False, False, True, True]
         assert len(set(pairs)) == 4
         assert all(left != right for left, right in pairs)
@@ -224,51 +215,72 @@ def test_a_statement_is_true_of_two_pairs_and_false_of_two():
 
 def test_scenes_write_statements_that_the_builder_reads(tmp_path):
     write_scenes(tmp_path / "scenes", images=40, seed=3)
-    builder = build(tmp_path / "scenes", tmp_path, image_id_format="url_stem")
-    splits = builder.as_dataset()
+    splits = build(tmp_path / "scenes", tmp_path, image_id_format="url_stem").as_dataset()
     assert set(splits) == {"train", "validation", "test"}
+    vocabulary = set((tmp_path / "scenes" / "vocab.txt").read_text().split())
     for name, on_disk in (("train", "train"), ("validation", "val"), ("test", "test")):
         rows = splits[name]
         images = (tmp_path / "scenes" / "flickr30k_entities" / f"{on_disk}.txt").read_text().split()
         assert {image for pair in rows["image_ids"] for image in pair} <= set(images)
-        assert Counter(rows["label"])[0] == Counter(rows["label"])[1] > 0
+        labels = rows["label"][:]
+        assert labels.count(0) == labels.count(1) > 0
         assert len(set(rows["example_id"])) == len(rows) >= 2 * len(set(rows["text"]))
-    vocabulary_file = set((tmp_path / "scenes" / "vocab.txt").read_text().split())
-    words = {w for rows in splits.values() for s in rows["text"] for w in s.lower().replace(".", " .").split()}
-    assert words <= vocabulary_file
+        words = " ".join(rows["text"]).lower().replace(".", " .").split()
+        assert set(words) <= vocabulary
 
 
-def official_scores(lines, labelled):
+def official_scores(lines, labels):
     """The official script's figures: accuracy, and the share of sets whose pairs are all right."""
-    said = dict(line.split(",") for line in lines)
-    right = {key: said[key] == label for key, label in labelled.items()}
+    predictions = dict(line.split(",") for line in lines)
+    correct = []
     groups = {}
-    for key, value in right.items():
+    for key, label in labels.items():
         split, number, _, sentence = key.split("-")
-        groups.setdefault((split, number, sentence), []).append(value)
-    return sum(right.values()) / len(right), sum(map(all, groups.values())) / len(groups)
+        correct.append(predictions[key] == label)
+        groups.setdefault((split, number, sentence), []).append(correct[-1])
+    return np.mean(correct), np.mean([all(group) for group in groups.values()])
 
 
-def test_an_official_file_is_scored_as_the_official_script_does(tmp_path, capsys):
-    labelled = {f"dev-{n // 4}-{n % 4}-{n % 2}": str(n % 3 == 0) for n in range(40)}
-    records = [{"identifier": key, "sentence": f"s {key}", "label": label} for key, label in labelled.items()]
-    for name in ("train", "dev"):
-        text = "".join(json.dumps(each) + "\n" for each in records).replace("dev-", f"{name}-")
-        (tmp_path / f"{name}.json").write_text(text)
-    lines = [f"{key},{label if n % 5 else not label == 'True'}" for n, (key, label) in enumerate(labelled.items())]
-    path = tmp_path / "answers.csv"
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """A folder with forty statements, and their labels."""
+    folder = tmp_path_factory.mktemp("labelled")
+    labels = {f"dev-{n // 4}-{n % 4}-{n % 2}": str(n % 3 == 0) for n in range(40)}
+    records = [{"identifier": key, "sentence": f"s {key}", "label": label} for key, label in labels.items()]
+    write(folder, records)
+    (folder / "train.json").write_text((folder / "dev.json").read_text().replace("dev-", "train-"))
+    return folder, labels
 
-    def run(written):
-        path.write_text("\n".join(written) + "\n")
-        words = ["--predictions", path, "--task", "nlvr2", "--data-dir", tmp_path, "--split", "validation", "--json"]
-        return evaluate([str(word) for word in (*words, "--output", tmp_path / "out")]), capsys.readouterr()
 
-    status, printed = run([*lines, "test1-0-0-0,true"])
-    numbers = json.loads(printed.out)["validation"]
-    expected = official_scores(lines, labelled)
-    assert status == 0
+def score(folder, lines, output):
+    path = output / "answers.csv"
+    path.write_text("\n".join(lines) + "\n")
+    command = ["--predictions", str(path), "--task", "nlvr2", "--data-dir", str(folder), "--split", "validation"]
+    return evaluate([*command, "--json", "--output", str(output / "out")])
+
+
+def lines_of(labels):
+    """A line for every label, of which each fifth is wrong."""
+    lines = [f"{key},{label}" for key, label in labels.items()]
+    for place in range(0, len(lines), 5):
+        key, label = lines[place].split(",")
+        lines[place] = f"{key},{label != 'True'}"
+    return lines
+
+
+def test_an_official_file_is_scored_as_the_official_script_does(labelled, tmp_path, capsys):
+    folder, labels = labelled
+    lines = lines_of(labels)
+    assert score(folder, [*lines, "test1-0-0-0,true"], tmp_path) == 0
+    numbers = json.loads(capsys.readouterr().out)["validation"]
+    expected = official_scores(lines, labels)
     assert (numbers["nlvr2_accuracy"], numbers["nlvr2_consistency"]) == pytest.approx(expected)
-    again = (tmp_path / "out" / "predictions_validation.csv").read_text().splitlines()
-    assert again == lines
-    for wrong in (lines[:-1], [*lines, lines[0]], [*lines, "dev-9-9-9"], [*lines, "dev-9-9-9,1"]):
-        assert run(wrong)[0] == 2
+    assert (tmp_path / "out" / "predictions_validation.csv").read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["dev-0-0-0,True"] * 2, ["dev-0-0-0,True", "dev-9-9-9"], ["dev-0-0-0,True", "dev-9-9-9,1"]]
+)
+def test_a_file_of_wrong_lines_is_refused(labelled, tmp_path, more):
+    folder, labels = labelled
+    assert score(folder, [*lines_of(labels)[1:], *more], tmp_path) == 2

@@ -2,6 +2,7 @@
 """POPE's questions from COCO's instances: the three samplings against loops over a handful of images."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -26,17 +27,20 @@ def test_absent_objects_of_the_samplings_by_loops():
         found = choose_objects(present, counts, 4, np.random.default_rng(number))
         absent = [name for name in NAMES if name not in present]
         size = min(2, len(present), len(absent))
-        asked = [shown for shown, _ in found.values()]
-        assert asked[0] == asked[1] == asked[2]
-        assert set(asked[0]) <= present
-        assert len(asked[0]) == size
-        images_with = {name: sum(name in other for other in images) for name in absent}
-        together = {name: sum(sum(name in o and p in o for o in images) for p in present) for name in absent}
-        for sampling, wanted in (("popular", images_with), ("adversarial", together)):
-            assert found[sampling][1] == sorted(absent, key=lambda name: (-wanted[name], name))[:size]
-        drawn = found["random"][1]
-        assert len(set(drawn)) == size
-        assert set(drawn) <= set(absent)
+        (shown, random), (popular_shown, popular), (adversarial_shown, adversarial) = found.values()
+        assert shown == popular_shown == adversarial_shown
+        assert set(shown) <= present
+        assert len(shown) == size
+        assert len(set(random)) == size
+        assert set(random) <= set(absent)
+        images_with = Counter()
+        together = Counter()
+        for other in images:
+            images_with.update(other)
+            for name in other:
+                together[name] += len(present & other)
+        assert popular == sorted(absent, key=lambda name: (-images_with[name], name))[:size]
+        assert adversarial == sorted(absent, key=lambda name: (-together[name], name))[:size]
 
 
 def test_the_words_of_a_question():
@@ -44,21 +48,16 @@ def test_the_words_of_a_question():
     assert object_question("umbrella") == "Is there an umbrella in the image?"
 
 
-def write_instances(folder, images, /, **changes):
-    numbers = {name: place + 1 for place, name in enumerate(NAMES)}
-    content = {
-        "images": [
-            {"id": i, "file_name": f"COCO_val2014_{i}.jpg", "width": 9, "height": 9} for i in range(len(images))
-        ],
-        # Two objects of one kind count once.
-        "annotations": [
-            {"id": 100 * i + k, "image_id": i, "category_id": numbers[name], "bbox": [0, 0, 1, 1]}
-            for i, present in enumerate(images)
-            for k, name in enumerate([*sorted(present), min(present)])
-        ],
-        "categories": [{"id": number, "name": name} for name, number in numbers.items()],
-        **changes,
-    }
+def write_instances(folder, drawn, /, **changes):
+    images = []
+    annotations = []
+    for number, present in enumerate(drawn):
+        images.append({"id": number, "file_name": f"COCO_val2014_{number}.jpg", "width": 9, "height": 9})
+        for name in [*sorted(present), min(present)]:  # two objects of one kind count once
+            annotation = {"id": len(annotations), "image_id": number, "category_id": NAMES.index(name)}
+            annotations.append({**annotation, "bbox": [0, 0, 1, 1]})
+    categories = [{"id": number, "name": name} for number, name in enumerate(NAMES)]
+    content = {"images": images, "annotations": annotations, "categories": categories, **changes}
     (folder / "annotations").mkdir(parents=True, exist_ok=True)
     (folder / "annotations" / "instances_val2014.json").write_text(json.dumps(content))
 
@@ -97,16 +96,7 @@ def test_scenes(tmp_path):
     scenes = tiny_scenes(tmp_path / "scenes")
     rows = build(scenes / "refcoco+", tmp_path / "cache", instances="instances.json", least_objects=2)
     asked = {key.split(":")[-1] for key in rows["example_id"]}
-    assert asked <= {
-        "ball",
-        "cube",
-        "cone",
-        "cylinder",
-        "star",
-        "cross",
-        "ring",
-        "heart",
-    }
+    assert asked <= set("ball cube cone cylinder star cross ring heart".split())
     assert all((scenes / "flickr30k-images" / name).is_file() for name in rows["file_name"])
 
 
@@ -118,13 +108,12 @@ def test_scenes(tmp_path):
         ({"seed": -1}, "bad option seed: found -1, expected greater than or equal to 0"),
         ({"seed": 2**32}, "bad option seed: found 4294967296"),
         ({"least_objects": 8}, "no image has 8 different objects"),
-        ({"splits": ["train"]}, "no such split"),
         ({"instances": "none.json"}, "the file is missing"),
     ],
 )
 def test_wrong_options(tmp_path, options, message):
     write_instances(tmp_path / "coco", draw_images(8))
-    with pytest.raises(DataError, match=message.split(";")[0]):
+    with pytest.raises(DataError, match=message):
         build(tmp_path / "coco", tmp_path / "cache", **options)
 
 
@@ -144,21 +133,15 @@ def test_a_wrong_list_of_images_is_named(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("second", "message"),
+    ("number", "name", "message"),
     [
-        (
-            {"id": 2, "file_name": "b/a.jpg", "width": 9, "height": 9},
-            "images, element 2: two images have the same id: found 'a'",
-        ),
-        (
-            {"id": 1, "file_name": "b.jpg", "width": 9, "height": 9},
-            "images, element 2: the image occurs twice: found 1",
-        ),
+        (2, "b/a.jpg", "images, element 2: two images have the same id: found 'a'"),
+        (1, "b.jpg", "images, element 2: the image occurs twice: found 1"),
     ],
 )
-def test_images_with_one_id_are_refused(tmp_path, second, message):
-    size = {"width": 9, "height": 9}
-    write_instances(tmp_path / "coco", [], images=[{"id": 1, "file_name": "a.jpg", **size}, {**second, **size}])
+def test_images_with_one_id_are_refused(tmp_path, number, name, message):
+    image = {"id": 1, "file_name": "a.jpg", "width": 9, "height": 9}
+    write_instances(tmp_path / "coco", [], images=[image, {**image, "id": number, "file_name": name}])
     with pytest.raises(DataError, match=message):
         build(tmp_path / "coco", tmp_path / "cache", image_id_format="file_stem")
 

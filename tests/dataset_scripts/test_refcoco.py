@@ -30,16 +30,15 @@ def reference(number, ann_id, image_id, split, *sentences):
     return {**fields, "file_name": f"COCO_train2014_{image_id:012}_{number}.jpg", "sentences": listed}
 
 
-def references():
-    return [
-        reference(1, 500, 9, "train", "the big dog", "brown one"),
-        reference(2, 501, 9, "val", "half a cat"),
-        reference(3, 502, 30, "testA", "woman"),
-        reference(4, 502, 30, "testB", "not a dog"),
-    ]
+REFERENCES = [
+    reference(1, 500, 9, "train", "the big dog", "brown one"),
+    reference(2, 501, 9, "val", "half a cat"),
+    reference(3, 502, 30, "testA", "woman"),
+    reference(4, 502, 30, "testB", "not a dog"),
+]
 
 
-def write(folder, refs, name="refs(unc).p", objects=OBJECTS):
+def write(folder, refs=REFERENCES, name="refs(unc).p", objects=OBJECTS):
     folder.mkdir(parents=True, exist_ok=True)
     content = {"images": IMAGES, "annotations": objects, "categories": []}
     (folder / "instances.json").write_text(json.dumps(content))
@@ -58,7 +57,7 @@ def build(data_dir, tmp_path, **options):
 
 @pytest.mark.parametrize("name", ["refs(unc).p", "refs(unc).json"])
 def test_every_sentence_is_a_row_of_its_split(tmp_path, name):
-    builder = build(write(tmp_path / "refcoco+", references(), name), tmp_path)
+    builder = build(write(tmp_path / "refcoco+", name=name), tmp_path)
     splits = builder.as_dataset()
     assert {split: rows["text"][:] for split, rows in splits.items()} == {
         "train": ["the big dog", "brown one"],
@@ -71,7 +70,7 @@ def test_every_sentence_is_a_row_of_its_split(tmp_path, name):
 
 
 def test_boxes_are_corners_within_the_image(tmp_path):
-    builder = build(write(tmp_path / "data", references()), tmp_path)
+    builder = build(write(tmp_path / "data"), tmp_path)
     splits = builder.as_dataset()
     assert splits["train"][0]["phrases"][0]["boxes"][0] == pytest.approx([0.1, 0.1, 0.6, 0.6])
     assert splits["validation"][0]["phrases"][0]["boxes"][0] == pytest.approx([0.75, 0.6, 1.0, 0.9])
@@ -82,28 +81,33 @@ def test_boxes_are_corners_within_the_image(tmp_path):
 
 
 def test_image_ids_can_be_file_stems_that_differ(tmp_path, monkeypatch):
-    builder = build(write(tmp_path / "data", references()), tmp_path, image_id_format="file_stem", splits="testA")
+    builder = build(write(tmp_path / "data"), tmp_path, image_id_format="file_stem", splits="testA")
     assert builder.as_dataset("testA")["image_id"][:] == ["COCO_train2014_000000000030"]
     monkeypatch.setitem(IMAGES[1], "file_name", f"other/{IMAGES[0]['file_name']}")
-    folder = write(tmp_path / "data", references())
+    folder = write(tmp_path / "data")
     with pytest.raises(DataError, match=r"element 2: two images have the same id: found 'COCO_train2014_0+9'"):
         build(folder, tmp_path, image_id_format="file_stem")
     assert build(folder, tmp_path).as_dataset("testA")["image_id"][:] == ["30"]
 
 
-@pytest.mark.parametrize("bbox", [[500, 500, 20, 20], [-30, 5, 20, 20], [200, 5, 20, 20], [5, 5, 0, 20]])
-def test_a_box_outside_its_image_is_refused(tmp_path, bbox):
-    folder = write(tmp_path / "data", references(), objects=[*OBJECTS[:1], {**OBJECTS[1], "bbox": bbox}, OBJECTS[2]])
-    message = r"annotation 501: no part of the box is in its image: found .*200 x 100"
+@pytest.mark.parametrize(
+    ("bbox", "message"),
+    [
+        ([500, 500, 20, 20], "annotation 500: no part of the box is in its image: found .*200 x 100"),
+        ([-30, 5, 20, 20], "annotation 500: no part of the box is in its image"),
+        ([200, 5, 20, 20], "annotation 500: no part of the box is in its image"),
+        ([5, 5, 0, 20], "annotation 500: no part of the box is in its image"),
+        ([0.5, 0.25, 0.5, 0.5], "annotation 500: .*normalised"),
+        ([1, 2], r"annotations, element 1: bad bbox: found \[1, 2\], expected x, y, width, height"),
+        ([True, True, True, True], r"annotations, element 1: bad bbox: found \[True, True, True, True\]"),
+        ([10**400, 1, 5, 5], r"annotations, element 1: bad bbox: found \[10000"),
+        ([50, 50, -20, -20], "annotations, element 1: the box has a negative size"),
+    ],
+)
+def test_a_wrong_box_is_named(tmp_path, bbox, message):
+    objects = [{**OBJECTS[0], "bbox": bbox}, *OBJECTS[1:]]
     with pytest.raises(DataError, match=message):
-        build(folder, tmp_path)
-
-
-def test_a_normalised_box_is_refused(tmp_path):
-    objects = [{**OBJECTS[0], "bbox": [0.5, 0.25, 0.5, 0.5]}, *OBJECTS[1:]]
-    folder = write(tmp_path / "data", references(), objects=objects)
-    with pytest.raises(DataError, match=r"annotation 500: .*normalised"):
-        build(folder, tmp_path)
+        build(write(tmp_path / "data", objects=objects), tmp_path)
 
 
 def test_refcocog_has_one_test_split(tmp_path):
@@ -114,52 +118,37 @@ def test_refcocog_has_one_test_split(tmp_path):
         build(tmp_path / "refcocog", tmp_path, config_name="refcocog", splits="testA")
 
 
-def broken(change):
-    refs = references()
-    change(refs)
-    return refs
-
-
 @pytest.mark.parametrize(
-    ("refs", "message"),
+    ("number", "field", "replacement", "message"),
     [
-        (broken(lambda refs: refs[0].update(ann_id=7)), "reference 1: the annotation of its object is missing: found"),
-        (broken(lambda refs: refs[0].update(image_id=30)), "reference 1: its object is in another image"),
-        (broken(lambda refs: refs[1]["sentences"][0].update(sent_id=10)), "reference 2: the sentence occurs twice"),
-        (broken(lambda refs: refs[1]["sentences"][0].update(tokens=["", " "])), "reference 2, sentence 1: bad tokens"),
-        (broken(lambda refs: refs[2].pop("split")), "reference 3: split is missing"),
-        ({"refs": []}, "not a list of references: found 'dict'"),
+        (0, '"ann_id": 500', '"ann_id": 7', "reference 1: the annotation of its object is missing: found"),
+        (0, '"image_id": 9', '"image_id": 30', "reference 1: its object is in another image"),
+        (1, '"sent_id": 20', '"sent_id": 10', "reference 2: the sentence occurs twice"),
+        (1, '["half", "a", "cat"]', '["", " "]', "reference 2, sentence 1: bad tokens"),
+        (2, '"split"', '"part"', "reference 3: split is missing"),
     ],
 )
-def test_a_wrong_reference_is_named(tmp_path, refs, message):
+def test_a_wrong_reference_is_named(tmp_path, number, field, replacement, message):
+    references = list(REFERENCES)
+    references[number] = json.loads(json.dumps(references[number]).replace(field, replacement))
     with pytest.raises(DataError, match=message):
-        build(write(tmp_path / "data", refs, "refs(unc).json"), tmp_path)
+        build(write(tmp_path / "data", references), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("bbox", "message"),
-    [
-        ([1, 2], r"bad bbox: found \[1, 2\], expected x, y, width, height"),
-        ([True, True, True, True], r"bad bbox: found \[True, True, True, True\]"),
-        ([10**400, 1, 5, 5], r"bad bbox: found \[10000"),
-        ([50, 50, -20, -20], "the box has a negative size"),
-    ],
-)
-def test_a_wrong_box_is_named(tmp_path, bbox, message):
-    folder = write(tmp_path / "data", references(), objects=[{**OBJECTS[0], "bbox": bbox}])
-    with pytest.raises(DataError, match=f"annotations, element 1: {message}"):
-        build(folder, tmp_path)
+def test_references_that_are_no_list_are_refused(tmp_path):
+    with pytest.raises(DataError, match="not a list of references: found 'dict'"):
+        build(write(tmp_path / "data", {"refs": []}), tmp_path)
 
 
 def test_a_wrong_object_is_named(tmp_path):
     with pytest.raises(DataError, match="annotations, element 2: the id occurs twice: found 500"):
-        build(write(tmp_path / "twice", references(), objects=[OBJECTS[0], OBJECTS[0]]), tmp_path)
+        build(write(tmp_path / "twice", objects=[OBJECTS[0], OBJECTS[0]]), tmp_path)
     with pytest.raises(DataError, match="annotation 500: "):
-        build(write(tmp_path / "other", references(), objects=[{**OBJECTS[0], "image_id": 5}]), tmp_path)
+        build(write(tmp_path / "other", objects=[{**OBJECTS[0], "image_id": 5}]), tmp_path)
 
 
 def test_missing_files_and_options_are_named(tmp_path):
-    folder = write(tmp_path / "data", references())
+    folder = write(tmp_path / "data")
     with pytest.raises(MissingFileError, match=r"refs\(unc\)\.json: the file is missing.*refs\(unc\)\.p"):
         build(tmp_path / "nowhere", tmp_path)
     with pytest.raises(DataError, match="split_by of refcoco\\+: found 'google', expected unc"):

@@ -79,7 +79,9 @@ ASKED = "Is there a dog in the image?"
 def test_questions_of_pope(record, sampling, folder):
     (folder / "probe.jsonl").write_text(json.dumps(record))
     [row] = grounded_rows(folder / "probe.jsonl")
-    assert (row["text"], row["answer"], row["sampling"]) == (ASKED, "no", sampling)
+    assert row["text"] == ASKED
+    assert row["answer"] == "no"
+    assert row["sampling"] == sampling
 
 
 def test_amber_joins_its_files(folder):

@@ -40,14 +40,20 @@ def test_objects_are_named_and_tagged(data, tmp_path):
     assert named(row) == [(first, [0]), (second, [2]), ("car", [1])]
     assert row["choices"] == ["No .", f"{second} 's hungry .", "car", "Yes ."]
     assert [named(row, number) for number in range(1, 5)] == [[], [(second, [2])], [("car", [1])], []]
-    assert (row["label"], row["mode"], row["answer"]) == (1, "answer", -1)
-    assert (row["example_id"], row["image_id"], row["file_name"]) == ("train-0", "film_00.01@0", f"{CLIP}.jpg")
+    assert row["label"] == 1
+    assert row["mode"] == "answer"
+    assert row["answer"] == -1
+    assert row["example_id"] == "train-0"
+    assert row["image_id"] == "film_00.01@0"
+    assert row["file_name"] == f"{CLIP}.jpg"
 
 
 def test_boxes_are_divided_and_clipped(data, tmp_path):
     builder = build(data, tmp_path, splits="train")
     row = builder.as_dataset("train")[0]
-    assert (row["width"], row["height"], row["objects"]) == (200, 100, OBJECTS)
+    assert row["width"] == 200
+    assert row["height"] == 100
+    assert row["objects"] == OBJECTS
     expected = [[0.1, 0.1, 0.5, 0.5], [0.0, 0.6, 1.0, 0.9], [0.75, 0.0, 1.0, 1.0]]
     assert row["boxes"] == [pytest.approx(box) for box in expected]
     examples = {"boxes_clipped": ["train-0", "train-1"]}
@@ -61,13 +67,17 @@ def test_rationales_follow_the_right_answer(data, tmp_path):
     assert named(row) == named(answers) + named(answers, 2)
     first, car, second = object_words(OBJECTS, "train-0", neutral=True)
     assert row["choices"][3] == f"{first} and {car} and {second}"
-    assert (row["label"], row["mode"], row["answer"], row["example_id"]) == (3, "rationale", 1, "train-0")
+    assert row["label"] == 3
+    assert row["mode"] == "rationale"
+    assert row["answer"] == 1
+    assert row["example_id"] == "train-0"
 
 
 def test_test_has_no_labels_and_every_answer_before_the_rationales(data, tmp_path):
     write(data, "test", [question(0, "test")])
     rows = build(data, tmp_path, splits="test").as_dataset("test")
-    assert (rows[0]["label"], len(rows)) == (-1, 1)
+    assert rows[0]["label"] == -1
+    assert len(rows) == 1
     choices = rows[0]["choices"]
     rows = build(data, tmp_path, splits="test", mode="rationale").as_dataset("test")
     assert rows["example_id"][:] == ["test-0_a0", "test-0_a1", "test-0_a2", "test-0_a3"]
