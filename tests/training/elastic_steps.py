@@ -39,12 +39,16 @@ def train(folder, resume=None, spoil=None, **arguments):
     if spoil is not None:
         spoil(trainer)
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    weights = {name: getattr(w, "full_tensor", lambda w=w: w)() for name, w in trainer.model.state_dict().items()}
-    weights = {name: weight.detach().clone() for name, weight in weights.items()}
+    weights = {}
+    for name, weight in trainer.model.state_dict().items():
+        whole = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+        weights[name] = whole.detach().clone()
     if trainer.is_world_process_zero():
         save_file(weights, folder / "after.safetensors")
-        found = {"losses": [{k: v for k, v in entry.items() if k.startswith("loss")} for entry in logged(trainer)]}
-        (folder / "after.json").write_text(json.dumps(found))
+        losses = []
+        for entry in logged(trainer):
+            losses.append({key: value for key, value in entry.items() if key.startswith("loss")})
+        (folder / "after.json").write_text(json.dumps({"losses": losses}))
     trainer.accelerator.wait_for_everyone()
 
 

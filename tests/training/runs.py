@@ -33,10 +33,20 @@ def saved_weights(folder):
     return load_file(folder / "model.safetensors")
 
 
+def changed_names(found, expected):
+    """Of weights that differ in a bit."""
+    assert found.keys() == expected.keys()
+    return {name for name, weight in expected.items() if not torch.equal(found[name], weight)}
+
+
 def assert_same_weights(found, expected):
     """In every bit."""
-    assert found.keys() == expected.keys()
-    assert [name for name, weight in expected.items() if not torch.equal(found[name], weight)] == []
+    assert not changed_names(found, expected)
+
+
+def assert_ran(done):
+    """A process ended well."""
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def kill(folder):

@@ -50,8 +50,8 @@ def test_pefts_empty_card_is_replaced_and_another_one_stays(adapter):
 
 
 def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
-    for each in (tiny_model(), tiny_processor()):
-        each.save_pretrained(tmp_path / "base")
+    tiny_model().save_pretrained(tmp_path / "base")
+    tiny_processor().save_pretrained(tmp_path / "base")
     model = VLBertForVGP.from_pretrained(tmp_path / "base")
     lora = LoraConfig(r=2, target_modules=r".*encoder.*query", init_lora_weights=False)
     adapted = get_peft_model(model, lora).eval()
@@ -63,7 +63,8 @@ def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     done = {}
     exec(code, done)
-    layer, own = (each.base_model.encoder.layer[0].attention.self.query for each in (done["model"], model))
+    layer = done["model"].base_model.encoder.layer[0].attention.self.query
+    own = model.base_model.encoder.layer[0].attention.self.query
     torch.testing.assert_close(layer.weight, own.base_layer.weight + own.get_delta_weight("default"))
     assert type(load_merged(str(tmp_path / "adapter"))) is VLBertForVGP
 
@@ -74,7 +75,7 @@ def test_a_folder_without_an_adapter_gets_no_card(tmp_path):
 
 
 def test_of_a_run_the_best_method_is_pushed(tmp_path):
-    methods = {name: {"vgp_accuracy": value} for name, value in (("none", 0.5), ("direct", 0.75), ("indirect", 0.6))}
+    methods = {"none": {"vgp_accuracy": 0.5}, "direct": {"vgp_accuracy": 0.75}, "indirect": {"vgp_accuracy": 0.6}}
     write_json(tmp_path / "results.json", {"methods": methods})
     assert best_of_run(tmp_path) == tmp_path / "direct"
     write_json(tmp_path / "results.json", {"vgp_accuracy": 0.5})  # the file of one method

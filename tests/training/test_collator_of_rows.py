@@ -3,35 +3,39 @@
 
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from grounded_attention import GroundingCollator, grounded_rows
 from tests.helpers.tiny_vlm_processors import make_processor
 
 BOX = [0.6, 0.6, 0.95, 0.95]
-WHERE = {"role": "user", "content": "<image>\nWhere is the dog?"}
-ROWS = {
-    "a text": {"text": "the dog", "bbox": BOX},
-    "messages": {"messages": [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "the dog"}],
-                 "phrases": [{"text": "the dog", "boxes": [BOX]}]},
-    "a literal place": {"messages": [WHERE, {"role": "assistant", "content": "Here."}],
-                        "phrases": [{"text": "the dog", "boxes": [BOX]}]},
-    "an answer after it": {"messages": [WHERE, {"role": "assistant", "content": "See the dog."}],
-                           "phrases": [{"text": "the dog", "sentence": 1, "start": 4, "end": 11, "boxes": [BOX]}]},
-}  # fmt: skip
+ROWS = """
+a text: {text: the dog, bbox: [0.6, 0.6, 0.95, 0.95]}
+messages:
+  messages: [{role: user, content: "Where?"}, {role: assistant, content: the dog}]
+  phrases: [{text: the dog, boxes: [[0.6, 0.6, 0.95, 0.95]]}]
+a literal place:
+  messages: [{role: user, content: "<image>\\nWhere is the dog?"}, {role: assistant, content: Here.}]
+  phrases: [{text: the dog, boxes: [[0.6, 0.6, 0.95, 0.95]]}]
+an answer after it:
+  messages: [{role: user, content: "<image>\\nWhere is the dog?"}, {role: assistant, content: See the dog.}]
+  phrases: [{text: the dog, sentence: 1, start: 4, end: 11, boxes: [[0.6, 0.6, 0.95, 0.95]]}]
+"""
+ROWS = yaml.safe_load(ROWS)
 
 
-@pytest.mark.parametrize("case", ROWS, ids=str)
+@pytest.mark.parametrize("case", ROWS)
 def test_a_row(case):
     processor = make_processor("llava")
     rows = list(grounded_rows([{"image": Image.new("RGB", (40, 40)), **ROWS[case]}]))
     batch = GroundingCollator(processor)(rows)
     assert batch["phrase_mask"].sum() > 0
     assert batch["phrase_regions"].sum() > 0
-    tokens = batch["input_ids"][0][batch["text_positions"][0][batch["phrase_mask"][0, 0]]]
-    assert "dog" in processor.tokenizer.decode(tokens)
-    assert "<image>\n" not in processor.tokenizer.decode(batch["input_ids"][0][batch["text_positions"][0]])
     assert torch.isfinite(batch["phrase_regions"]).all()
+    tokens = batch["input_ids"][0][batch["text_positions"][0]]
+    assert "dog" in processor.tokenizer.decode(tokens[batch["phrase_mask"][0, 0]])
+    assert "<image>\n" not in processor.tokenizer.decode(tokens)
 
 
 def test_two_images():

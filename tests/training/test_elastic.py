@@ -18,6 +18,7 @@ from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.two_processes import run_two
 from tests.training.elastic_steps import ALONE, STEPS, STOP, TOGETHER, elastic_trainer, train
 from tests.training.not_finite import ROW
+from tests.training.runs import read_json
 
 CHECKPOINT = f"checkpoint-{STOP}"
 
@@ -40,13 +41,13 @@ def two(tmp_path_factory, one):
     return output
 
 
-def assert_same_training(first, second, steps=STEPS, tolerance=1e-6):
-    losses = [json.loads((folder / "after.json").read_text())["losses"] for folder in (first, second)]
-    assert len(losses[0]) == len(losses[1]) == steps
-    for expected, found in zip(*losses, strict=True):
-        assert found == pytest.approx(expected, abs=tolerance)
+def assert_same_training(first, second, tolerance=1e-6):
+    losses = read_json(second / "after.json")["losses"]
+    assert len(losses) == STEPS
+    for found, expected in zip(losses, read_json(first / "after.json")["losses"], strict=True):
         assert len(found) > 2
-    assert_same(*(load_file(folder / "after.safetensors") for folder in (first, second)), tolerance)
+        assert found == pytest.approx(expected, abs=tolerance)
+    assert_same(load_file(first / "after.safetensors"), load_file(second / "after.safetensors"), tolerance)
 
 
 def test_two_processes_are_one(one, two):
@@ -64,7 +65,8 @@ def test_two_processes_continue_what_one_began(one, two):
 
 @pytest.mark.parametrize("name", ["loss", "gradient"])
 def test_all_processes_stop_at_a_step_that_is_not_finite_in_one_of_them(two, name):
-    first, second = ((two / f"{name}_{rank}.txt").read_text() for rank in range(2))
+    first = (two / f"{name}_0.txt").read_text()
+    second = (two / f"{name}_1.txt").read_text()
     assert first.split(";")[0] == second.split(";")[0]
     assert repr(ROW) in first
 
@@ -82,10 +84,9 @@ def test_a_sharded_checkpoint_is_a_plain_one_on_the_hub(one, two):
     assert not {"optimizer.bin", "pytorch_model_fsdp.bin", "step.json"} & names
     # The code that the configuration names is the model's, as without sharding.
     plain = one / folder.name
-    maps = [json.loads((each / "config.json").read_text())["auto_map"] for each in (plain, folder)]
-    assert maps[0] == maps[1]
+    assert read_json(plain / "config.json")["auto_map"] == read_json(folder / "config.json")["auto_map"]
     assert {path.name for path in plain.glob("*.py")} == {path.name for path in folder.glob("*.py")}
-    weights = load_file(two / "sharded" / "after.safetensors")
+    weights = load_file(two / "sharded/after.safetensors")
     assert_same(dict(VLBertForVGP.from_pretrained(folder).state_dict()), weights, 0)
 
 
@@ -97,7 +98,7 @@ def test_a_sharded_checkpoint_is_not_continued_by_one_process(two, tmp_path):
 @pytest.mark.parametrize(("processes", "accumulation", "now"), [(3, 1, 3), (2, 2, 4), (1, 1, 1)])
 def test_one_process_has_the_rows_of_a_step_of_several(one, tmp_path, processes, accumulation, now):
     folder = shutil.copytree(one / CHECKPOINT, tmp_path / CHECKPOINT)
-    found = json.loads((folder / "step.json").read_text())
+    found = read_json(folder / "step.json")
     found["rows"] = 4 * processes * accumulation
     (folder / "step.json").write_text(json.dumps(found))
     trainer = elastic_trainer(tmp_path, **ALONE)

@@ -2,18 +2,17 @@
 """`train.py` pushes to a Hub over HTTP: each commit loads by itself, and no fault leaves a broken repository."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
 from grounded_attention.training.loop.checkpoint import is_complete
 from tests.helpers.loopback_hub import TOKEN, LoopbackHub
+from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 from tests.helpers.warm_python import run_python
-from tests.training.runs import assert_words, read_json
+from tests.training.runs import assert_ran, assert_words, read_json
 
-ROOT = Path(__file__).resolve().parents[2]
 SAVING = ["training.save_strategy=steps", "training.save_steps=1", "training.hub_always_push=true"]
 MODEL = {"model.safetensors", "config.json", "modeling_vl_bert.py", "configuration_vl_bert.py"}
 PROCESSOR = {"processor_config.json", "processing_vl_bert.py", "tokenizer.json"}
@@ -41,7 +40,7 @@ class Trained:
         environment = {**self.hub.environment(self.folder / "home"), **paths}
         script = "from tests.training.train_on_hub import main; main()"
         done = run_python(script, [self.folder / "steps.json"], cwd=ROOT, env=environment, timeout=400)
-        assert done.returncode == 0, done.stderr[-3000:]
+        assert_ran(done)
         for step, line in zip(self.steps, done.stdout.splitlines(), strict=True):
             self.done.setdefault(step["name"], []).append(json.loads(line))
 
@@ -74,8 +73,6 @@ START = """start={training: {
   push_to_hub: true, hub_model_id: org/begun}}"""
 END = "End of training"
 PROGRESS = ["Training in progress, step 1", "Training in progress, step 2"]
-COMMIT = "POST /api/models/org/{}/commit/"
-UPLOAD = "PUT /lfs/"
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +96,21 @@ def trained(tmp_path_factory):
         yield runs
 
 
+# Name -> the fault of its run.
+FAULTS = """
+dropped: {kind: drop, match: POST /api/models/org/dropped/commit/, after: 300}
+uploaded: {kind: drop, match: PUT /lfs/, after: 1000}
+flaky: {kind: status, match: POST /api/models/org/flaky/commit/, times: 2}
+failed: {kind: status, match: POST /api/models/org/failed/commit/, times: 3}
+revoked: {kind: status, match: POST /api/models/org/revoked/commit/, status: 401}
+"""
+
+
 def _add_faults(runs):
-    dropped = [{"kind": "drop", "match": COMMIT.format("dropped"), "after": 300}]
-    runs.step("dropped", *SAVING, faults=dropped)
-    runs.step("uploaded", faults=[{"kind": "drop", "match": UPLOAD, "after": 1000}])
-    runs.step("flaky", faults=[{"kind": "status", "match": COMMIT.format("flaky"), "times": 2}])
-    # All three attempts at the end fail; the same command pushes what was trained.
-    runs.step("failed", faults=[{"kind": "status", "match": COMMIT.format("failed"), "times": 3}])
-    runs.step("failed", "resume=true")
-    runs.step("revoked", faults=[{"kind": "status", "match": COMMIT.format("revoked"), "status": 401}])
+    for name, fault in yaml.safe_load(FAULTS).items():
+        saving = SAVING if name == "dropped" else []
+        runs.step(name, *saving, faults=[fault])
+    runs.step("failed", "resume=true")  # all three attempts at the end failed; the same command pushes
     runs.step("revoked", "training.push_to_hub=false", "resume=true")
     runs.step("wrong", "training.hub_token=hf_wrong")
     runs.step("nobody", environment={"HF_TOKEN": ""})
@@ -182,7 +185,7 @@ def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
     environment = trained.hub.environment(tmp_path / "home")
     environment.pop("PYTHONPATH", None)
     done = run_python(LOAD, [json.dumps(places)], env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert_ran(done)
 
 
 def test_whole_checkpoints_are_pushed_with_their_strategies(trained, tmp_path):

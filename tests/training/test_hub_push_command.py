@@ -3,15 +3,14 @@
 
 import json
 import shutil
-from pathlib import Path
 
 from peft import LoraConfig, get_peft_model
 
 from grounded_attention.modeling import VLBertForVGP
+from tests.helpers.own_rows import python
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model
-from tests.helpers.warm_python import run_python
+from tests.training.runs import assert_ran
 
-ROOT = Path(__file__).resolve().parents[2]
 CALLS = """import json, sys
 from grounded_attention.commands.push import main
 print(json.dumps([main(a.split()) for a in sys.argv[1:]]))
@@ -30,9 +29,8 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
         f"{directory} org/converted --tokenizer {vocab} --private --json",
         f"{directory} others/converted",
     ]
-    environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-    done = run_python(CALLS, calls, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = python(loopback_hub, tmp_path / "home", CALLS, *calls)
+    assert_ran(done)
     address, codes = done.stdout.splitlines()
     assert json.loads(codes) == [2, 2, 0, 2]
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -54,12 +52,12 @@ def test_an_adapter_of_a_local_model_is_pushed_with_a_warning_and_no_path(loopba
     model = get_peft_model(VLBertForVGP.from_pretrained(base), LoraConfig(r=2, target_modules=r".*encoder.*query"))
     model.save_pretrained(adapter)
     shutil.copytree(adapter, tmp_path / "begun")
-    begun = tmp_path / "begun" / "README.md"
+    begun = tmp_path / "begun/README.md"
     begun.write_text(begun.read_text().replace("Model Card for Model ID", "Mine"))
     calls = [f"{adapter} org/adapter-of-folder", f"{tmp_path / 'begun'} org/begun-adapter"]
-    environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-    done = run_python(CALLS, calls, env=environment, cwd=tmp_path)
-    assert done.returncode == 0 and json.loads(done.stdout.splitlines()[-1]) == [0, 0], done.stderr
+    done = python(loopback_hub, tmp_path / "home", CALLS, *calls)
+    assert_ran(done)
+    assert json.loads(done.stdout.splitlines()[-1]) == [0, 0]
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 2
     assert all(str(base) in line for line in warnings)

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Learning rates of some weights: one step against the same step without them, groups, resume, refusals."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -10,6 +8,7 @@ from grounded_attention.training.experiments.arguments import training_arguments
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments, map_learning_rates
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_trainer import make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model
 
@@ -28,31 +27,48 @@ def changes(directory, mapping):
 
 
 def test_the_length_of_a_step_follows_the_learning_rate(tmp_path):
+    """Of the patterns that match a weight the first counts; the rate of all others is 0.1."""
     plain = changes(tmp_path, {})
     mapped = changes(tmp_path, {r"region_encoder\.": 0.02, "bias$": 0.2, "word_embeddings": 0})
-    factors = set()
+    moved = set()
     for name, step in plain.items():
-        others = 2.0 if name.endswith("bias") else float("word_embed" not in name)
-        factor = 0.2 if "region_encoder." in name else others
+        factor = 1.0
+        if "region_encoder." in name:
+            factor = 0.2
+        elif name.endswith("bias"):
+            factor = 2.0
+        elif "word_embed" in name:
+            factor = 0.0
         assert torch.allclose(mapped[name], factor * step, atol=1e-7, rtol=1e-4), name
-        factors.add(factor if step.any() else None)
-    assert factors >= {0.0, 0.2, 1.0, 2.0}
+        if step.any():
+            moved.add(factor)
+    assert moved == {0.0, 0.2, 1.0, 2.0}
+
+
+def groups_of(directory, mapping):
+    """Name of each weight -> its decay and its rate."""
+    given = {"learning_rate_mapping": mapping, "optim": "adamw_torch", "weight_decay": 0.5}
+    trainer = make_trainer(directory, arguments_class=GroundingTrainingArguments, **given)
+    names = {id(weight): name for name, weight in trainer.model.named_parameters()}
+    found = []
+    for group in trainer.create_optimizer().param_groups:
+        found += [(names[id(weight)], (group["weight_decay"], group["lr"])) for weight in group["params"]]
+    assert len(found) == len(names), "every weight is in one group"
+    return dict(found)
 
 
 def test_every_weight_is_in_one_group_and_keeps_its_decay(tmp_path):
-    groups = {}
-    for mapping in ({}, {"region_encoder": 0.01, "pooler": 0.03}):
-        given = {"learning_rate_mapping": mapping, "optim": "adamw_torch", "weight_decay": 0.5}
-        trainer = make_trainer(tmp_path, arguments_class=GroundingTrainingArguments, **given)
-        names = {id(weight): name for name, weight in trainer.model.named_parameters()}
-        optimizer = trainer.create_optimizer()
-        seen = [(names[id(w)], g["weight_decay"], g["lr"]) for g in optimizer.param_groups for w in g["params"]]
-        assert len(seen) == len(names)
-        groups[bool(mapping)] = {name: (decay, rate) for name, decay, rate in seen}
-    assert {name: decay for name, (decay, _) in groups[True].items()} == {n: d for n, (d, _) in groups[False].items()}
-    assert {decay for decay, _ in groups[True].values()} == {0.0, 0.5}
-    for name, (_, rate) in groups[True].items():
-        assert rate == (0.01 if "region_encoder" in name else 0.03 if "pooler" in name else 0.1), name
+    plain = groups_of(tmp_path, {})
+    mapped = groups_of(tmp_path, {"region_encoder": 0.01, "pooler": 0.03})
+    assert mapped.keys() == plain.keys()
+    assert {decay for decay, _ in plain.values()} == {0.0, 0.5}
+    for name, (decay, rate) in mapped.items():
+        expected = 0.1
+        if "region_encoder" in name:
+            expected = 0.01
+        elif "pooler" in name:
+            expected = 0.03
+        assert (decay, rate) == (plain[name][0], expected), name
 
 
 @pytest.mark.parametrize("wrapper", ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
@@ -78,29 +94,27 @@ def test_a_pattern_that_takes_no_weight_is_refused(tmp_path, mapping, nearest):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "words"),
+    ("override", "message"),
     [
-        (["training.learning_rate_mapping=[region_encoder]"], "^training.learning_rate_mapping: .* dictionary, found"),
-        (
-            ["training.learning_rate_mapping={region: fast}"],
-            "^training.learning_rate_mapping.region: .* 'fast'",
-        ),
-        (["training.learning_rate_mapping={region: -1.0}"], "greater than or equal to 0, found -1.0"),
-        (["training.learning_rate_mapping={region: .nan}"], "learning_rate_mapping.region: .*, found nan"),
-        (["start.training.learning_rate_mapping={region: fast}"], "^start.training.learning_rate_mapping"),
-        (["training.learning_rate_mapping={region: 1e-4}", "training.deepspeed=zero.json"], "training.deepspeed"),
+        ("training.learning_rate_mapping=[region_encoder]", "^training.learning_rate_mapping: .* dictionary, found"),
+        ("training.learning_rate_mapping={region: fast}", "^training.learning_rate_mapping.region: .* 'fast'"),
+        ("training.learning_rate_mapping={region: -1.0}", "greater than or equal to 0, found -1.0"),
+        ("training.learning_rate_mapping={region: .nan}", "learning_rate_mapping.region: .*, found nan"),
+        ("start.training.learning_rate_mapping={region: fast}", "^start.training.learning_rate_mapping"),
+        ("training={learning_rate_mapping: {region: 1e-4}, deepspeed: zero.json}", "training.deepspeed"),
     ],
 )
-def test_a_recipe_that_cannot_be_followed_is_refused_before_training(tmp_path, overrides, words):
-    with pytest.raises(RecipeError, match=words):
-        check(load_recipe("recipes/scenes/scenes_vgp.yaml", overrides))
+def test_a_recipe_that_cannot_be_followed_is_refused_before_training(override, message):
+    with pytest.raises(RecipeError, match=message):
+        check(load_recipe(find_recipe("scenes_vgp"), [override]))
 
 
-def test_null_takes_the_mapping_of_an_extended_recipe_away(tmp_path):
-    extended = Path("recipes/scenes/scenes_vgp.yaml").resolve()
-    mapping = "training: {learning_rate_mapping: {pooler: 1e-4}}"
-    (tmp_path / "base.yaml").write_text(f"extends: {extended}\n{mapping}\n")
-    for override, expected in (("null", None), ("{region_encoder: 1e-4}", {"region_encoder": 1e-4})):
-        recipe = load_recipe(tmp_path / "base.yaml", [f"training.learning_rate_mapping={override}"])
-        check(recipe)
-        assert training_arguments(recipe, tmp_path).learning_rate_mapping == expected
+@pytest.mark.parametrize(
+    ("override", "expected"), [("null", None), ("{region_encoder: 1e-4}", {"region_encoder": 1e-4})]
+)
+def test_the_mapping_of_an_extended_recipe_is_replaced(tmp_path, override, expected):
+    text = "extends: scenes_vgp\ntraining: {learning_rate_mapping: {pooler: 1e-4}}\n"
+    (tmp_path / "base.yaml").write_text(text)
+    recipe = load_recipe(tmp_path / "base.yaml", [f"training.learning_rate_mapping={override}"])
+    check(recipe)
+    assert training_arguments(recipe, tmp_path).learning_rate_mapping == expected

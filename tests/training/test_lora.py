@@ -2,11 +2,11 @@
 """A LoRA of each family: what it trains, saves and resumes, how it loads, and what is refused."""
 
 import json
-import re
 import shutil
 
 import pytest
 import torch
+import yaml
 from peft import PeftModel
 from safetensors.torch import load_file
 
@@ -18,33 +18,35 @@ from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.adapters import base_of, load_base_model, load_merged
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.run_elsewhere import run_elsewhere
-from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe
+from tests.helpers.tiny_scenes import tiny_recipe
+from tests.training.runs import assert_ran, assert_same_weights, assert_words, first_losses, kill, results
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 128}
-FAMILY_SIZES = {
-    "vl_bert": {"num_hidden_layers": 2, "region_classes": 64},
-    "visualbert": {"num_hidden_layers": 2},
-    "vilbert": {"num_hidden_layers": 2, "v_num_hidden_layers": 1, "v_hidden_size": 16, "v_intermediate_size": 16}
-    | {"v_num_attention_heads": 2, "bi_hidden_size": 16, "bi_num_attention_heads": 2}
-    | {"t_biattention_id": [1], "v_biattention_id": [0]},
-    "lxmert": {"l_layers": 1, "r_layers": 1, "x_layers": 1},
-}
+FAMILY_SIZES = """
+vl_bert: {num_hidden_layers: 2, region_classes: 64}
+visualbert: {num_hidden_layers: 2}
+vilbert: {num_hidden_layers: 2, v_num_hidden_layers: 1, v_hidden_size: 16, v_intermediate_size: 16,
+          v_num_attention_heads: 2, bi_hidden_size: 16, bi_num_attention_heads: 2,
+          t_biattention_id: [1], v_biattention_id: [0]}
+lxmert: {l_layers: 1, r_layers: 1, x_layers: 1}
+"""
 
 
 def save_start(family, scenes, folder):
     """Saves a model of pre-training with random weights, and its processor."""
     model = Model(family=family, tokenizer=str(scenes / "vocab.txt"))
     processor = make_processor(model)
-    model.config = {**SIZES, **FAMILY_SIZES[family], "region_feature_size": processor.model_feature_size}
+    sizes = {**SIZES, **yaml.safe_load(FAMILY_SIZES)[family]}
+    model.config = {**sizes, "region_feature_size": processor.model_feature_size}
     torch.manual_seed(0)
     make_model("pretraining", model, processor).save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
 
 
-def lora_recipe(scenes, start, output, **model):
+def lora_recipe(scenes, start, output):
     recipe = tiny_recipe(scenes, output)
-    recipe["model"] = {"source": str(start), "adapter": {"lora": {"r": 2, "lora_dropout": 0.1}}, **model}
+    recipe["model"] = {"source": str(start), "adapter": {"lora": {"r": 2, "lora_dropout": 0.1}}}
     recipe["training"] |= {"learning_rate": 0.01, "save_strategy": "steps", "save_steps": 1}
     return recipe
 
@@ -65,20 +67,19 @@ def make_inputs(model):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_lora_trains_and_loads(family, scenes, tmp_path, monkeypatch, capsys):
+def test_a_lora_trains_and_loads(family, scenes, tmp_path, capsys, run_recipe):
     start = save_start(family, scenes, tmp_path / "start")
     say_once.cache_clear()
-    assert run_train(monkeypatch, tmp_path, lora_recipe(scenes, start, tmp_path / "run")) == 0
-    folder = tmp_path / "run" / "direct"
+    run_recipe(lora_recipe(scenes, start, tmp_path / "run"))
+    folder = tmp_path / "run/direct"
     assert capsys.readouterr().out.count("  LoRA: ") == 1
     saved = weights(folder)
-    assert any(".vgp_head." in name for name in saved)
-    assert any(".identification_head." in name for name in saved)
+    assert_words(" ".join(saved), ".vgp_head. ... .identification_head.")
     layers = [name for name in saved if "lora" in name]
     assert layers
     assert all(".encoder." in name for name in layers)
     assert any(saved[name].any() for name in layers if "query" in name and "lora_B" in name)
-    assert "loss_text_to_region" in json.loads((folder / "history.json").read_text())[0]
+    assert "loss_text_to_region" in first_losses(folder)
     assert "PeftModel.from_pretrained(model, name, revision=revision)" in (folder / "README.md").read_text()
 
     # PEFT, transformers and the package load the same model.
@@ -98,51 +99,41 @@ def test_a_lora_trains_and_loads(family, scenes, tmp_path, monkeypatch, capsys):
         torch.testing.assert_close(load_base_model(str(folder)).eval()(**inputs).text_hidden_state, states)
 
 
-def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeypatch, capsys):
+def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, capsys, run_recipe):
     start = save_start("vl_bert", scenes, tmp_path / "start")
     recipe = lora_recipe(scenes, start, tmp_path / "run")
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    whole = tmp_path / "run" / "direct"
+    run_recipe(recipe)
+    whole = tmp_path / "run/direct"
     pushed = model_files(whole / "checkpoint-3")  # what a save during training pushes
     assert {"adapter_config.json", "adapter_model.safetensors", "config.json", "processor_config.json"} <= set(pushed)
 
     stopped = tmp_path / "stopped"
     shutil.copytree(tmp_path / "run", stopped, ignore=shutil.ignore_patterns("checkpoint-3", "results.json"))
-    for path in stopped.glob("direct/*"):
-        if path.is_file():
-            path.unlink()
-    recipe["output_dir"] = str(stopped)
-    assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 0
-    again = weights(stopped / "direct")
-    expected = weights(whole)
-    assert again.keys() == expected.keys()
-    assert all(torch.equal(again[name], expected[name]) for name in expected)
+    kill(stopped / "direct")
+    run_recipe(recipe, "resume=true", f"output_dir={stopped}")
+    assert_same_weights(weights(stopped / "direct"), weights(whole))
 
-    capsys.readouterr()
-    options = ["--task", "vgp", "--data-dir", str(scenes), "--regions", str(scenes / "regions"), "--split", "test"]
-    options += ["--limit", "8", "--output", str(tmp_path / "scored"), "--json"]
-    assert evaluate([str(whole), *options]) == 0
-    scored = json.loads((tmp_path / "scored" / "metrics.json").read_text())
-    figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["direct"]["figures"]["test"]
-    assert json.dumps(figures["identification_accuracy"]) in json.dumps(scored)
+    options = f"--task vgp --data-dir {scenes} --regions {scenes}/regions --split test --limit 8 --json"
+    assert evaluate([str(whole), *options.split(), "--output", str(tmp_path / "scored")]) == 0
+    figures = results(tmp_path / "run")["methods"]["direct"]["figures"]["test"]
+    assert json.dumps(figures["identification_accuracy"]) in (tmp_path / "scored/metrics.json").read_text()
 
     snippet = (whole / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
     done = run_elsewhere(snippet, tmp_path, with_project=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert_ran(done)
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("override", "message"),
     [
-        ({"adapter": {"lora": {"target_modules": ["qkv"]}}}, "model.adapter.lora: .*target modules"),
-        ({"freeze": ["encoder"]}, "model.freeze is only for vision-language models"),
-        ({"source": None}, "model.adapter changes the weights of a checkpoint: give model.source"),
+        ("model.adapter.lora.target_modules=[qkv]", "model.adapter.lora: ... target modules"),
+        ("model.freeze=[encoder]", "model.freeze is only for vision-language models"),
+        ("model.source=null", "model.adapter changes the weights of a checkpoint: give model.source"),
     ],
 )
-def test_what_is_refused(model, message, scenes, tmp_path, monkeypatch, capsys):
+def test_what_is_refused(override, message, scenes, tmp_path, refused):
     start = save_start("vl_bert", scenes, tmp_path / "start")
-    recipe = lora_recipe(scenes, start, tmp_path / "run", **model)
-    assert re.search(message, line := refusal(capsys, monkeypatch, tmp_path, recipe)), line
+    assert_words(refused(lora_recipe(scenes, start, tmp_path / "run"), override), message)
 
 
 @pytest.mark.parametrize("content", ["[1]", "3", "{}", '{"base_model_name_or_path": 3}'])

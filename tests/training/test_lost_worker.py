@@ -5,22 +5,17 @@ import os
 import signal
 
 import torch
-from safetensors.torch import load_file
 
 from grounded_attention.training.loop.data import Collator
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
+from tests.training.runs import assert_same_weights, saved_weights
 
 
-def test_a_killed_loader_worker(tmp_path, monkeypatch, capsys):
-    scenes = tiny_scenes(tmp_path / "scenes")
+def test_a_killed_loader_worker(scenes, tmp_path, monkeypatch, capsys, run_recipe):
     collate = Collator.__call__
     mark = tmp_path / "killed"
-    training = {"dataloader_num_workers": 2, "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
-
-    def train(name):
-        recipe = tiny_recipe(scenes, tmp_path / name, resume=True)
-        recipe["training"] |= training
-        return run_train(monkeypatch, tmp_path, recipe)
+    recipe = tiny_recipe(scenes, tmp_path / "run", resume=True)
+    recipe["training"] |= {"dataloader_num_workers": 2, "save_strategy": "steps", "save_steps": 1}
 
     def dying(self, rows):
         worker = torch.utils.data.get_worker_info()
@@ -29,15 +24,13 @@ def test_a_killed_loader_worker(tmp_path, monkeypatch, capsys):
             os.kill(os.getpid(), signal.SIGKILL)
         return collate(self, rows)
 
-    assert train("straight") == 0
+    run_recipe(recipe, f"output_dir={tmp_path}/straight")
     capsys.readouterr()
     monkeypatch.setattr(Collator, "__call__", dying)
-    assert train("run") == 2
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
     printed = capsys.readouterr().err
     assert printed.count("error: ") == 1
     assert "a process of this command was ended from outside" in printed
     assert mark.exists()
-    assert train("run") == 0
-    first, second = (load_file(tmp_path / name / "direct" / "model.safetensors") for name in ("straight", "run"))
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    run_recipe(recipe)
+    assert_same_weights(saved_weights(tmp_path / "run/direct"), saved_weights(tmp_path / "straight/direct"))

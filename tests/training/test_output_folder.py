@@ -37,8 +37,11 @@ def earlier(tmp_path, recipe):
     return tmp_path / "run"
 
 
-def test_overwrite_deletes_an_earlier_run(earlier, recipe):
-    recipe = replace(recipe, overwrite=True, seed=3)
+@pytest.mark.parametrize("folder", ["run", "linked"])
+def test_overwrite_deletes_an_earlier_run(tmp_path, earlier, recipe, folder):
+    """The output folder itself may be a link."""
+    (tmp_path / "linked").symlink_to(earlier)
+    recipe = replace(recipe, output_dir=str(tmp_path / folder), overwrite=True, seed=3)
     check_output(recipe)
     open_output(recipe)
     assert list(files_below(earlier)) == ["recipe.json"]
@@ -98,14 +101,6 @@ def test_links_that_lead_nowhere_else_or_are_not_written_may_stay(tmp_path, earl
     (earlier / "none/same.json").symlink_to(earlier / "none/config.json")
     (earlier / "notes").symlink_to(tmp_path)
     check_output(replace(recipe, resume=True))
-
-
-def test_the_output_folder_itself_may_be_a_link(tmp_path, earlier, recipe):
-    (tmp_path / "linked").symlink_to(earlier)
-    recipe = replace(recipe, output_dir=str(tmp_path / "linked"), overwrite=True)
-    check_output(recipe)
-    open_output(recipe)
-    assert list(files_below(earlier)) == ["recipe.json"]
 
 
 @pytest.mark.parametrize(

@@ -263,16 +263,23 @@ def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_p
     image = row["image_id"]
     assert np.allclose(prepared.regions[image].boxes[1] * sides_of(image), CUBE, atol=1e-2)
     assert [phrase["text"] for phrase in row["phrases"]] == ["red ball", "blue cube"]
-    capsys.readouterr()  # bars of the rows, unless an earlier test has hidden them
-    for command, wrong in [
-        (extract_regions, ["--features", "scenes"]),
-        (extract_regions, ["--features", "scenes", "--detector", "grid", "--split", "val"]),
-        (pseudo_ground, ["--grounder", "scenes", "--captions", "flickr30k_entities"]),
-        (pseudo_ground, ["--grounder", "scenes", "--split", "val"]),
-    ]:
-        assert command.main([*given, *wrong, "--output", str(tmp_path / "none")]) == 2
-        assert capsys.readouterr().err.startswith("error: ")
-        assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (extract_regions, "--features scenes"),
+        (extract_regions, "--features scenes --detector grid --split val"),
+        (pseudo_ground, "--grounder scenes --captions flickr30k_entities"),
+        (pseudo_ground, "--grounder scenes --split val"),
+    ],
+)
+def test_options_that_do_not_fit_rows_are_refused(tmp_path, monkeypatch, capsys, command, options):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    rows = ["--data", str(write_rows(tmp_path / "own")), "--boxes", PIXELS, "--output", str(tmp_path / "none")]
+    assert command.main([*rows, *options.split()]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("form", ["flickr30k_entities", "refcoco", "vqa_v2", "llava_instruct"])

@@ -20,17 +20,10 @@ pytestmark = pytest.mark.drawn_figures
 GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15, "head": [1, 2]}
 BETTER = {**GROUNDING, "best_head": 0.5, "head": [2, 0]}
 FIGURES = {"validation": {"vgp_accuracy": 0.5}, "test": {"vgp_accuracy": 0.5}}
-RESULTS = {
-    "methods": {
-        name: {"vgp_accuracy": vgp, "text_to_region_accuracy": heads, "train_seconds": seconds, "figures": FIGURES}
-        for name, vgp, heads, seconds in [
-            ("none", 0.5, GROUNDING, 90.0),
-            ("direct", 0.75, BETTER, 120.0),
-            ("semi_direct", 0.5, GROUNDING, 60.0),
-        ]
-    },
-    "baselines": {"text_only": {"vgp_accuracy": 0.6, "train_seconds": 30.0}, "majority": {"vgp_accuracy": 0.25}},
-}
+PLAIN = {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 90.0, "figures": FIGURES}
+SUPERVISED = {**PLAIN, "vgp_accuracy": 0.75, "text_to_region_accuracy": BETTER, "train_seconds": 120.0}
+BASELINES = {"text_only": {"vgp_accuracy": 0.6, "train_seconds": 30.0}, "majority": {"vgp_accuracy": 0.25}}
+RESULTS = {"methods": {"none": PLAIN, "direct": SUPERVISED, "semi_direct": PLAIN}, "baselines": BASELINES}
 HOSTILE = "data/<script>alert(1)</script>"
 
 
@@ -104,7 +97,9 @@ def test_a_card_says_how_sure_the_best_heads_are():
     ends = {"images": 9, "low": [[0.31, 0.12], [0.01, 0.21]], "high": [[0.52, 0.33], [0.22, 0.43]]}
     about = {"text_to_region_chance": 0.1, "text_to_region_tokens": 40, "text_to_region_intervals": ends}
     shares = {"text_to_region_share_by_head": [[0.5, 0.5], [0.5, 0.5]]}
-    numbers = {split: {"text_to_region_by_head": each, **about, **shares} for split, each in by_head.items()}
+    numbers = {}
+    for split, values in by_head.items():
+        numbers[split] = {"text_to_region_by_head": values, **about, **shares}
     (best,) = [line for line in result_table(numbers).splitlines() if "best head |" in line]
     assert best.endswith("| test | 0.200 | 0.120 to 0.330 | 40 | – | 0.100 |")
     table = head_table(numbers["test"])

@@ -29,17 +29,16 @@ def given(batch):
 
 
 def attended(model):
-    return {"attention": phrase_attention(model.eval(), given(batch_of()) | phrases(batch_of()), layer=1)}
-
-
-def phrases(batch):
-    return {name: batch[name] for name in ("phrase_mask", "region_candidate_mask")}
+    batch = batch_of()
+    phrases = {name: batch[name] for name in ("phrase_mask", "region_candidate_mask")}
+    return {"attention": phrase_attention(model.eval(), given(batch) | phrases, layer=1)}
 
 
 def observed(model):
-    target = make_method("direct").targets(batch_of())["text_to_region"]
-    found = get_observer(model.eval()).observe(given(batch_of()), {"text_to_region": (target.rows, target.columns)})
-    return {name: alpha for name, (alpha, _) in found.items()}
+    batch = batch_of()
+    target = make_method("direct").targets(batch)["text_to_region"]
+    found = get_observer(model.eval()).observe(given(batch), {"text_to_region": (target.rows, target.columns)})
+    return {"text_to_region": found["text_to_region"][0]}
 
 
 def identified(outputs, inputs):
@@ -80,11 +79,11 @@ def test_a_measure_is_the_same(measure):
 @pytest.mark.parametrize("method", ["indirect", "semi_direct"])
 def test_a_training_is_the_same(tmp_path, method):
     found = []
-    for wanted in (True, False):
-        model = tiny_model(return_dict=wanted, **make_method(method).model_config)
-        trainer = make_trainer(tmp_path / str(wanted), method, model, max_steps=2)
+    for return_dict in (True, False):
+        model = tiny_model(return_dict=return_dict, **make_method(method).model_config)
+        trainer = make_trainer(tmp_path / str(return_dict), method, model, max_steps=2)
         trainer.train()
-        assert trainer.model.config.return_dict is wanted
+        assert trainer.model.config.return_dict is return_dict
         with supervise(model):
             found.append((losses(trainer), trainer.measure(trainer.eval_dataset)))
     assert found[0] == found[1]

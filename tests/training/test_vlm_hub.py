@@ -2,25 +2,22 @@
 """A recipe pushes an adapter to a Hub over HTTP: what each commit has, its card, and how it loads from there."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.helpers.loopback_hub import LoopbackHub
+from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_recipes import save_llava, vlm_recipe
 from tests.helpers.warm_python import run_python
+from tests.training.runs import assert_ran, assert_words
 
-ROOT = Path(__file__).resolve().parents[2]
-HEADS = {
-    "format": 2,
-    "about": {"data": "scenes, split test", "options": {"rank": "pointing"}, "word": "mean", "instruction": None},
-    "chosen": [{"layer": 1, "head": 0, "pointing": 0.25}],
-    "centre_size": [0.5, 0.5],
-    "layers": ["0", "1"],
-    "heads": 2,
-}
+HEADS = """
+{"format": 2, "layers": ["0", "1"], "heads": 2, "centre_size": [0.5, 0.5],
+ "about": {"data": "scenes, split test", "options": {"rank": "pointing"}, "word": "mean", "instruction": null},
+ "chosen": [{"layer": 1, "head": 0, "pointing": 0.25}]}
+"""
 TRAIN = """
 import json, sys
 from huggingface_hub import HfApi
@@ -43,6 +40,10 @@ found["named"] = pipeline("visual-grounding", model="org/adapter", heads="org/ba
 assert push.main([sys.argv[1].replace("recipe.yaml", "run/direct"), "org/copy"]) == 0
 print(json.dumps(found))
 """
+TRAINING = """
+{max_steps: 2, save_strategy: steps, save_steps: 1, learning_rate: 0.1,
+ push_to_hub: true, hub_model_id: org/adapter, hub_always_push: true}
+"""
 LOAD = """
 import sys
 from pathlib import Path
@@ -63,18 +64,17 @@ def pushed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub")
     scenes = tiny_scenes(folder / "scenes")
     save_llava(scenes / "vocab.txt", folder / "base")
-    (folder / "base" / "heads.json").write_text(json.dumps(HEADS))
+    (folder / "base/heads.json").write_text(HEADS)
     recipe = vlm_recipe(scenes, folder / "run")
     recipe["model"] = {"source": "org/base", "adapter": {"lora": {"r": 2}}}
-    recipe["training"] |= {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "learning_rate": 0.1}
-    recipe["training"] |= {"push_to_hub": True, "hub_model_id": "org/adapter", "hub_always_push": True}
+    recipe["training"] |= yaml.safe_load(TRAINING)
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     image = next((scenes / "flickr30k-images").iterdir())
     with LoopbackHub(folder / "state") as hub:
         paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(folder / "cache")}
         environment = {**hub.environment(folder / "home"), **paths}
         done = run_python(TRAIN, [folder / "recipe.yaml", folder / "base", image], env=environment, cwd=folder)
-        assert done.returncode == 0, done.stderr[-3000:]
+        assert_ran(done)
         yield hub, environment, folder, json.loads(done.stdout.splitlines()[-1])
 
 
@@ -87,7 +87,7 @@ def test_each_commit_has_the_adapter_alone(pushed):
         names = set(commit["files"])
         assert {"adapter_config.json", "adapter_model.safetensors", "processor_config.json", "README.md"} <= names
         assert not names & {"config.json", "model.safetensors", "training_args.bin", "optimizer.pt"}
-    local = (folder / "run" / "direct" / "adapter_model.safetensors").read_bytes()
+    local = (folder / "run/direct/adapter_model.safetensors").read_bytes()
     assert hub.read("org/adapter", "adapter_model.safetensors") == local
     assert hub.read("org/copy", "adapter_model.safetensors") == local  # by `grounded-attention push`
 
@@ -96,9 +96,7 @@ def test_the_card_shows_heads_before_and_after(pushed):
     hub = pushed[0]
     card = hub.read("org/adapter", "README.md").decode()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "org/base"
-    assert 'name, revision = "org/adapter", "main"' in card
-    assert "| before training | test " in card
-    assert "names these heads as the best ones on scenes, split test: L1 H0." in card
+    assert_words(card, 'name, revision = "org/adapter", "main" ... | before training | test  ... split test: L1 H0.')
     figure = card.rpartition("](")[2].partition(")")[0]
     assert hub.read("org/adapter", figure).startswith(b"\x89PNG")
     assert card.count(f"]({figure})") == 1
@@ -111,7 +109,7 @@ def test_it_loads_where_the_project_is_not(pushed, tmp_path):
     environment = {**environment, "HF_HOME": str(tmp_path / "home")}
     environment.pop("PYTHONPATH")
     done = run_python(LOAD, [snippet], env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert_ran(done)
 
 
 def test_the_pipeline_grounds_with_the_adapter(pushed):
