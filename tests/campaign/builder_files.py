@@ -1,15 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Small official files of the data sets that drawn scenes do not imitate."""
 
-import json
-
 from tests.helpers.vcr_files import question, write, write_image
 
 
 def conceptual_captions(folder):
-    lines = [f"a dog number {number}\thttp://example.org/{number}.jpg" for number in range(8)]
+    content = "".join(f"a dog number {number}\thttp://example.org/{number}.jpg\n" for number in range(8))
     for name in ("Train_GCC-training.tsv", "Validation_GCC-1.1.0-Validation.tsv"):
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (folder / name).write_text(content)
 
 
 def vcr(folder):
@@ -18,13 +16,17 @@ def vcr(folder):
     write_image(folder)
 
 
+IMAGE = '{"image_id": NUMBER, "width": 200, "height": 100, "coco_id": null, "url": "x"}'
+REGION = '{"region_id": NUMBER, "image_id": IMAGE, "phrase": "a dog", "x": 10, "y": 20, "width": 30, "height": 40}'
+REGIONS = f'{{"id": IMAGE, "regions": [{REGION.replace("NUMBER", "1IMAGE")}, {REGION.replace("NUMBER", "2IMAGE")}]}}'
+
+
 def visual_genome_regions(folder):
-    images = [{"image_id": number, "width": 200, "height": 100, "coco_id": None, "url": "x"} for number in range(6)]
-    place = {"x": 10, "y": 20, "width": 30, "height": 40}
-    regions = [{"region_id": n, "image_id": n % 6, "phrase": f"a dog {n}", **place} for n in range(12)]
-    records = [{"id": n, "regions": [each for each in regions if each["image_id"] == n]} for n in range(6)]
-    (folder / "image_data.json").write_text(json.dumps(images))
-    (folder / "region_descriptions.json").write_text(json.dumps(records))
+    numbers = "012345"
+    images = ", ".join(IMAGE.replace("NUMBER", number) for number in numbers)
+    records = ", ".join(REGIONS.replace("IMAGE", number) for number in numbers)
+    (folder / "image_data.json").write_text(f"[{images}]")
+    (folder / "region_descriptions.json").write_text(f"[{records}]")
 
 
-WRITERS = {each.__name__: each for each in (conceptual_captions, vcr, visual_genome_regions)}
+WRITERS = {write.__name__: write for write in (conceptual_captions, vcr, visual_genome_regions)}

@@ -12,17 +12,21 @@ import signal
 import traceback
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, groupby
 from pathlib import Path
 
+from .lanes import Result, Unit
 from .mutations import MUTATIONS, mutate
 from .reader import OUT, SLOW, digest_of_output
 from .readers import READERS
-from .sandbox import run_apart
+from .sandbox import Ended, run_apart
 
 SECONDS = 30  # of computing for one file
 WAITING = 300  # on a machine that does other work too
 MEMORY = 3 << 30  # bytes that reading one file may take beyond what the process has
 BATCH = 25  # cases in one process
+CHUNK = 100  # damaged files of a reader that are one unit of work
+RIGHT = ("refused", "right", "read")  # "right": as the sound file; "read": as the damaged file says
 # Lines say nothing of each other: fewer lines are a whole file, unless the last one has no end.
 LINE_FORMATS = (".csv", ".tsv", ".txt", ".conllu", ".jsonl")
 
@@ -47,43 +51,43 @@ class Case:
         return cls(known[reader], mutation, int(number), seed)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What came of a case: `refused`, `right` (as the sound file), `read` (as the damaged file says), or a failure."""
-
-    case: Case
-    kind: str
-    words: str = ""
-
-    @property
-    def failed(self):
-        return self.kind not in ("refused", "right", "read")
-
-
-def cases(count, seed, readers=tuple(READERS)):
+def cases(count, seed, only):
     """A seeded choice: all readers and kinds of damage in turn, grouped by reader."""
+    readers = [name for name in READERS if only in name]
     turns = [(name, kind) for kind in MUTATIONS for name in readers if kind in SLOW or not READERS[name].slow]
-    chosen = [Case(*turns[number % len(turns)], number // len(turns), seed) for number in range(count)]
-    return sorted(chosen, key=lambda case: list(readers).index(case.reader))
+    chosen = [Case(*turn, at // len(turns), seed) for at, turn in zip(range(count), cycle(turns), strict=False)]
+    return sorted(chosen, key=lambda case: readers.index(case.reader))
 
 
-def run_cases(folder, base, chosen):
-    """Runs cases in forked processes; a process that crashes or hangs ends one case, and the rest go on."""
-    verdicts: list[Verdict] = []
-    while len(verdicts) < len(chosen):
-        reader = chosen[len(verdicts)].reader
-        batch = [case for case in chosen[len(verdicts) :][:BATCH] if case.reader == reader]
-        place = folder / "damage"
+def units(options, base):
+    """The work of a campaign."""
+    chosen = cases(options.damages, options.seed, options.only)
+    if options.case:
+        chosen = [Case.parse(options.case, options.seed)]
+    for _, group in groupby(chosen, key=lambda case: case.reader):
+        group = list(group)
+        for first in range(0, len(group), CHUNK):
+            part = group[first : first + CHUNK]
+            yield Unit([case.text for case in part], partial(run_cases, base, part))
+
+
+def run_cases(base, chosen, folder):
+    """Runs cases of a reader in forked processes; one that crashes or hangs ends one case, and the rest go on."""
+    waiting = list(chosen)
+    place = folder / "damage"
+    while waiting:
+        batch = waiting[:BATCH]
         shutil.rmtree(place, ignore_errors=True)
         ended = run_apart(partial(_batch, base, batch), place, seconds=WAITING * (len(batch) + 2))
         notes = place / "verdicts.jsonl"
-        done = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
-        assert done or (place / "begun").exists(), f"{reader}: the sound files are not read:\n{ended.out}{ended.err}"
-        verdicts += [Verdict(case, *each) for case, each in zip(batch, done, strict=False)]
-        if len(done) < len(batch):
+        assert notes.exists(), f"{batch[0].reader}: the sound files are not read:\n{ended.out}{ended.err}"
+        verdicts = [json.loads(line) for line in notes.read_text().splitlines()]
+        if len(verdicts) < len(batch):
             hung = ended.status in (None, -signal.SIGALRM, -signal.SIGPROF)
-            verdicts.append(Verdict(batch[len(done)], "hang" if hung else "crash", f"status {ended.status}"))
-    return verdicts
+            verdicts.append(("hang" if hung else "crash", f"status {ended.status}"))
+        for case, (kind, words) in zip(batch, verdicts, strict=False):
+            yield Result(case.text, f"damage {case.mutation}", kind, kind not in RIGHT, words)
+        del waiting[: len(verdicts)]
 
 
 def _batch(base, batch):
@@ -95,7 +99,6 @@ def _batch(base, batch):
     status, words = _read(reader, sound)
     assert status == 0, words
     expected = digest_of_output(), reader.rows(), _plain(words)
-    Path("begun").touch()
     with open("verdicts.jsonl", "a", buffering=1) as notes:
         for case in batch:
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -124,7 +127,7 @@ def _judge(reader, sound, case, expected):
     original = path.read_bytes()
     what = f"{path.relative_to(sound)}, {len(content)} of {len(original)} bytes"
     path.write_bytes(content)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_memory()
     try:
         status, words = _read(reader, sound)
     except BaseException as error:
@@ -132,18 +135,21 @@ def _judge(reader, sound, case, expected):
         return "traceback", f"{what}: {type(error).__name__}: {error!s:.200} ({place.filename}:{place.lineno})"
     finally:
         path.write_bytes(original)
-    if 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) > MEMORY:
+    if _peak_memory() - before > MEMORY:
         return "memory", f"{what}: more than {MEMORY >> 30} GB"
     if status != 0:
-        lines = [line for line in words.splitlines() if line.startswith("error: ")]
-        one = status == 2 and len(lines) == 1 and "Traceback" not in words and len(lines[0]) < 5000
-        return ("refused" if one else "no line of ours"), f"{what}: {words}"
+        refused = Ended(status, "", words, [], False).refused()
+        return ("refused" if refused else "no line of ours"), f"{what}: {words}"
     if digest_of_output() == expected[0]:
         return "right", what
     whole = _has_lines(path, original) and (case.mutation != "cut" or content[-1:] in (b"\n", b""))
     if whole or reader.rows() >= expected[1] or _plain(words) - expected[2]:
         return "read", what
     return "silent", f"{what}: {reader.rows()} of {expected[1]} rows, without a word"
+
+
+def _peak_memory():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _has_lines(path, original):

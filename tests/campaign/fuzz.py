@@ -8,21 +8,25 @@ end is a failure. So is a field of another type that changes the result without 
 import json
 import random
 import shutil
+import signal
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from grounded_attention.commands import evaluate
+from grounded_attention.families import FAMILIES
 
 from .inputs import use_cache
+from .lanes import Result, Unit
 from .sandbox import Limits, run_apart
 
 LIMITS = Limits(memory=3 << 30, file=1 << 28, cpu=60)
+RIGHT = ("refused", "same", "taken")  # "same": as with the sound value
 SECONDS = 300  # of a machine that does other work too; a process that computes is stopped by `LIMITS`
 FILES = ("config.json", "processor_config.json", "tokenizer_config.json", "tokenizer.json")
 FEW = 40  # a section with more keys is a vocabulary: its first ones stand for all
-VALUES: dict[str, Any] = {
+VALUES = {
     "null": None, "true": True, "zero": 0, "minus": -1, "large": 2**31, "huge": 10**30, "fraction": 0.5,
     "nan": float("nan"), "infinite": float("inf"), "word": "x", "empty": "", "digits": "3",
     "long": "x" * 100_000, "control": "a\u202e\x1b[31m\nb", "list": [], "nulls": [None, None], "section": {},
@@ -68,67 +72,74 @@ def place_in(content, place):
     return content, int(last) if isinstance(content, list) else last
 
 
-def cases(count, seed, base, families):
+def cases(count, seed, base, only):
     """A seeded choice without repetition, the families in turn."""
     rng = random.Random(f"fuzz {seed}")
     orders = []
-    for family in families:
-        files = [file for file in FILES if (base / "families" / family / file).exists()]
-        places = [(file, place) for file in files for place in leaves(_read(base / "families" / family / file))]
-        every = [Case(family, *place, value) for place in places for value in VALUES]
+    for family in FAMILIES:
+        if only not in family:
+            continue
+        every = []
+        for file in FILES:
+            path = base / "families" / family / file
+            if path.exists():
+                every += [Case(family, file, place, value) for place in leaves(_read(path)) for value in VALUES]
         orders.append(rng.sample(every, len(every)))
-    chosen = [case for turn in zip(*orders, strict=False) for case in turn]
-    return chosen[:count]
+    return list(chain.from_iterable(zip(*orders, strict=False)))[:count]
 
 
-class Fuzzer:
-    """Runs cases, each in a process of its own with limits on memory, files and time; `base` is that of `prepare`."""
+def units(options, base):
+    """The work of a campaign."""
+    chosen = [Case.parse(options.case)] if options.case else cases(options.fuzz, options.seed, base, options.only)
+    return [Unit([case.text], partial(check, base, case)) for case in chosen]
 
-    def __init__(self, folder, base):
-        self.folder = folder / "fuzz"
-        self.base = base
-        self._sound: dict[str, str] = {}
 
-    def check(self, case):
-        """The outcome and its words; `refused`, `same` (as with the sound value) and `taken` are right."""
-        ended = self._run(case.family, case)
-        words = " | ".join([line for line in ended.err.splitlines() if line.strip()][-4:])[-700:]
-        if ended.status is None or ended.status == -24:  # SIGXCPU
-            return "hang", words
-        if ended.status < 0:
-            return "crash", f"status {ended.status}: {words}"
-        if ended.status == 2 and "the memory is full" in ended.err:
-            return "memory", words
-        if ended.status != 0:
-            return ("refused" if ended.refused() else "no line of ours"), words
-        if "Traceback" in ended.err:
-            return "traceback", words
-        if self._metrics() == self._expected(case.family):
-            return "same", words
-        return ("taken" if self._has_type(case) else "silent"), words
+def check(base, case, folder):
+    """Runs a case in a process of its own with limits on memory, files and time; `base` is that of `prepare`."""
+    ended = _run(base, case.family, case, folder)
+    outcome = _outcome(base, case, folder, ended)
+    words = " | ".join([line for line in ended.err.splitlines() if line.strip()][-4:])[-700:]
+    yield Result(case.text, f"fuzz {case.family}", outcome, outcome not in RIGHT, f"status {ended.status}: {words}")
 
-    def _expected(self, family):
-        if family not in self._sound:
-            ended = self._run(family)
-            assert ended.status == 0, f"{family} fails without a wrong value:\n{ended.out}\n{ended.err}"
-            self._sound[family] = self._metrics()
-        return self._sound[family]
 
-    def _run(self, family, case=None):
-        shutil.rmtree(self.folder / "case", ignore_errors=True)
-        work = partial(_evaluate, self.base, family, case)
-        return run_apart(work, self.folder / "case", seconds=SECONDS, limits=LIMITS)
+def _outcome(base, case, folder, ended):
+    if ended.status is None or ended.status == -signal.SIGXCPU:
+        return "hang"
+    if ended.status < 0:
+        return "crash"
+    if ended.status == 2 and "the memory is full" in ended.err:
+        return "memory"
+    if ended.status != 0:
+        return "refused" if ended.refused() else "no line of ours"
+    if "Traceback" in ended.err:
+        return "traceback"
+    if _metrics(folder) == _sound_metrics(base, case.family, folder):
+        return "same"
+    return "taken" if _has_type(base, case) else "silent"
 
-    def _metrics(self):
-        return (self.folder / "case" / "measured" / "metrics.json").read_text(encoding="utf-8")
 
-    def _has_type(self, case):
-        """Whether the value has the type of the sound one, which may be nothing."""
-        section, key = place_in(_read(self.base / "families" / case.family / case.file), case.place)
-        sound = section[key]
-        new = VALUES[case.value]
-        numbers = type(sound) in (int, float) and type(new) in (int, float)
-        return sound is None or new is None or type(sound) is type(new) or numbers
+@cache
+def _sound_metrics(base, family, folder):
+    ended = _run(base, family, None, folder)
+    assert ended.status == 0, f"{family} fails without a wrong value:\n{ended.out}\n{ended.err}"
+    return _metrics(folder)
+
+
+def _run(base, family, case, folder):
+    place = folder / "fuzz"
+    shutil.rmtree(place, ignore_errors=True)
+    return run_apart(partial(_evaluate, base, family, case), place, seconds=SECONDS, limits=LIMITS)
+
+
+def _metrics(folder):
+    return (folder / "fuzz" / "measured" / "metrics.json").read_text(encoding="utf-8")
+
+
+def _has_type(base, case):
+    """Whether the value has the type of the sound one, which may be nothing."""
+    section, key = place_in(_read(base / "families" / case.family / case.file), case.place)
+    types = {type(section[key]), type(VALUES[case.value])}
+    return len(types) == 1 or type(None) in types or types == {int, float}
 
 
 def _read(path):

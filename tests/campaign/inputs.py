@@ -3,7 +3,6 @@
 
 import json
 from contextlib import chdir
-from typing import Any
 
 import datasets
 from peft import LoraConfig, get_peft_model
@@ -16,7 +15,7 @@ from tests.helpers.tiny_vlm_recipes import save_llava
 _BERT = {name: value for name, value in SIZES.items() if name != "region_classes"}
 _VISION = {"v_hidden_size": 16, "v_num_hidden_layers": 2, "v_num_attention_heads": 2, "v_intermediate_size": 16}
 _LXMERT = {"l_layers": 1, "r_layers": 1, "x_layers": 2, "num_object_labels": 8, "visual_attr_loss": False}
-FAMILY_SIZES: dict[str, dict[str, Any]] = {
+FAMILY_SIZES = {
     "vl_bert": SIZES,
     "visualbert": _BERT,
     "vilbert": {**_BERT, **_VISION, "v_target_size": 8, "bi_hidden_size": 16, "bi_num_attention_heads": 2},
@@ -37,8 +36,8 @@ def write_models(base):
         config = AutoConfig.from_pretrained(folder).to_dict()
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_llava(scenes / "vocab.txt", base / "vlm")
-    made: Any = AutoModelForImageTextToText.from_pretrained(base / "vlm")
-    get_peft_model(made, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
+    model = AutoModelForImageTextToText.from_pretrained(base / "vlm")
+    get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
 
 
 def write_run(place, train, base):

@@ -17,7 +17,7 @@ from grounded_attention.training.experiments import experiment, report
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
 from tests.helpers.tiny_checkpoint import save_checkpoint
-from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import tiny_scenes
 
 from .fingerprint import fingerprint
 from .hub_jobs import pushed_files, train_pushed
@@ -26,7 +26,6 @@ from .more_jobs import (
     WHOLE,
     in_two_ranks,
     rank_heads,
-    run_recipe,
     study,
     train_adapter,
     train_vlm,
@@ -44,8 +43,8 @@ class Job:
     """A command under fire."""
 
     name: str
-    work: Callable[[Path], int]  # runs it in the working directory; the argument is the folder of `prepare`
-    result: Callable[[Path], dict[str, str]] = fingerprint  # what must be equal afterwards, of the working directory
+    work: Callable  # runs it in the working directory; the argument is the folder of `prepare`
+    result: Callable = fingerprint  # what must be equal afterwards, of the working directory
     ranks: int = 1  # processes
 
 
@@ -78,19 +77,6 @@ def as_command(work):
         work()
 
     return run(make_parser("campaign", "examples:\n  none"), quiet, [], explain_error=explain_error)
-
-
-def _train(changes, training):
-    def work(base):
-        use_cache(base)
-        recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, **changes)
-        steps = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "learning_rate": 1e-3}
-        recipe["training"] |= {**steps, "max_steps": 2, **training}
-        recipe["start"] = {"task": "pretraining", "training": {**recipe["training"], "max_steps": 3}}
-        recipe["data"]["limit"] = {"train": 16, "validation": 4, "test": 4}
-        return run_recipe(recipe)
-
-    return work
 
 
 def _rows(base):
@@ -137,8 +123,11 @@ def _imported(place):
 JOBS = {
     job.name: job
     for job in (
-        Job("train", _train({"methods": ["direct"]}, {})),
-        Job("train_one_kept", _train({"methods": ["none", "direct"]}, {"save_total_limit": 1, "logging_steps": 2})),
+        Job("train", train_with(start=True)),
+        Job(
+            "train_one_kept",
+            train_with(methods=["none", "direct"], start=True, save_total_limit=1, logging_steps=2),
+        ),
         Job("rows", _rows),
         Job("scenes", _scenes),
         Job("import", _import, _imported),

@@ -5,11 +5,15 @@ import json
 import random
 import re
 import shutil
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
+from operator import itemgetter
 
 from .fingerprint import differences
 from .jobs import JOBS
+from .lanes import Result, Unit
 from .sandbox import KILLS, Fault, run_apart
 
 ONE = "one"  # a kill of one process of several
@@ -35,14 +39,25 @@ class Case:
         return cls(job, Fault(kind, int(at)))
 
 
+def units(options, base):
+    """The work of a campaign."""
+    if options.case:
+        chosen = [Case.parse(options.case)]
+        faults = Faults(base, [chosen[0].job])
+    else:
+        faults = Faults(base, [name for name in JOBS if options.only in name and options.faults])
+        chosen = faults.cases(options.faults, options.seed)
+    return [Unit([case.text], partial(faults.check, case)) for case in chosen]
+
+
 class Faults:
     """Runs jobs with faults; each is first run once without one, and every other run is compared with that."""
 
     def __init__(self, base, jobs):
         self.base = base
         self.jobs = jobs
-        self._expected: dict[str, dict[str, str]] = {}
-        self.operations: dict[str, list[str]] = {}
+        self._expected = {}
+        self.operations = {}
         for name in jobs:
             kept = base / "references" / f"{name}.json"
             if not kept.exists():
@@ -53,15 +68,15 @@ class Faults:
     def _straight(self, job, kept):
         """Twice: the first run fills the cache of rows, the second is counted."""
         kept.parent.mkdir(exist_ok=True)
-        runs = []
+        results = []
         for name in ("first", "second"):
             place = self.base / "references" / job.name / name
             ended = self._run(job, place)
             assert ended.status == 0, f"{job.name} fails without a fault:\n{ended.out}\n{ended.err}"
-            runs.append(job.result(place))
-        found = differences(*runs)
+            results.append(job.result(place))
+        found = differences(*results)
         assert not found, f"{job.name} is not the same twice: {found[:5]}"
-        kept.write_text(json.dumps({"expected": runs[1], "operations": ended.operations}))
+        kept.write_text(json.dumps({"expected": results[1], "operations": ended.operations}))
 
     def _run(self, job, place, fault=None):
         return run_apart(partial(job.work, self.base), place, fault, SECONDS)
@@ -70,74 +85,59 @@ class Faults:
         """A seeded choice of faults: all jobs and kinds in turn, at operations drawn without repetition."""
         rng = random.Random(f"faults {seed}")
         turns = [(job, kind) for kind in FAULTS for job in self.jobs if kind != ONE or JOBS[job].ranks > 1]
-        every = {(job, kind): self._order(job, rng) for job, kind in turns}
-        chosen = []
-        for number in range(count if turns else 0):
-            job, kind = turns[number % len(turns)]
-            if every[job, kind]:
-                chosen.append(Case(job, Fault(kind, every[job, kind].pop())))
-        return chosen
+        orders = [self._order(job, rng) for job, _ in turns]
+        rounds = zip_longest(*orders)  # of one operation for each job and kind
+        chosen = [(turn, at) for operations in rounds for turn, at in zip(turns, operations, strict=True)][:count]
+        return [Case(job, Fault(kind, at)) for (job, kind), at in chosen if at is not None]
 
     def _order(self, job, rng):
-        """All operations, the first to draw at the end; of operations of a kind on a file, one comes in each round."""
-        groups: dict[str, list[int]] = {}
+        """All operations, in rounds: of the operations of a kind on a file, one comes in each round."""
+        groups = defaultdict(list)
         for number, line in enumerate(self.operations[job], start=1):
-            groups.setdefault(re.sub(r"\d+", "", line), []).append(number)
-        rounds = []
-        for group in groups.values():
-            rounds += list(enumerate(rng.sample(group, len(group))))
-        rng.shuffle(rounds)
-        return [number for _, number in sorted(rounds, key=lambda pair: -pair[0])]
+            groups[re.sub(r"\d+", "", line)].append(number)
+        pairs = [pair for group in groups.values() for pair in enumerate(rng.sample(group, len(group)))]
+        rng.shuffle(pairs)
+        return [number for _, number in sorted(pairs, key=itemgetter(0))]
 
     def check(self, case, folder):
-        """`FAILED` or how the command met the fault before it finished as without one; and what went wrong."""
+        """`FAILED`, or how the command met the fault before it finished as without one."""
         job = JOBS[case.job]
         place = folder / case.job / "work"
         shutil.rmtree(place.parent, ignore_errors=True)
         ended = self._run(job, place, case.fault)
-        problem = self._problem(case, ended, place)
-        if problem is None and ended.status != 0:
-            again = self._run(job, place)
-            problem = self._finished(case, again, place, "the same command again")
-        if problem is not None:
-            return FAILED, f"{problem} (at operation {self._operation(case)})"
-        shutil.rmtree(place.parent, ignore_errors=True)
-        if ended.killed:
-            met = "killed"
+        met = _met(case, ended)
+        if met == FAILED:
+            problem = f"status {ended.status}: {_end(ended)}"
         else:
-            if ended.status:
-                met = "refused"
-            else:
-                met = "no harm" if ended.fired else "not reached"
-        return met, ""
+            if ended.status != 0:
+                ended = self._run(job, place)
+            problem = self._problem(job, ended, place)
+        if problem:
+            listed = ["", *self.operations[case.job]]
+            where = listed[case.fault.at] if case.fault.at < len(listed) else case.fault.at
+            problem = f"{met}, then {problem} (at operation {where})"
+            met = FAILED
+        else:
+            shutil.rmtree(place.parent, ignore_errors=True)
+        yield Result(case.text, f"fault {case.fault.kind}", met, met == FAILED, problem)
 
-    def _problem(self, case, ended, place):
-        """What is wrong with the run that met the fault."""
-        if ended.status is None:
-            return "it hangs"
-        if ended.killed:
-            if case.fault.kind in (*KILLS, ONE) and ended.fired:
-                return None
-            return "it was killed by another"
-        if ended.status == 0:
-            return self._finished(case, ended, place, "the fault went unnoticed")
-        if ended.refused():
-            return None
-        return f"no line of ours, status {ended.status}: {_end(ended)}"
-
-    def _finished(self, case, ended, place, what):
+    def _problem(self, job, ended, place):
+        """What is wrong with the run that finished the work."""
         if ended.status != 0:
-            return f"{what}: status {ended.status}: {_end(ended)}"
-        found = differences(self._expected[case.job], JOBS[case.job].result(place))
-        if found:
-            return f"{what}: {len(found)} differences: {', '.join(found[:3])}"
-        return None
+            return f"status {ended.status}: {_end(ended)}"
+        found = differences(self._expected[job.name], job.result(place))
+        return f"{len(found)} differences: {', '.join(found[:3])}" if found else ""
 
-    def _operation(self, case):
-        listed = self.operations[case.job]
-        if case.fault.at <= len(listed):
-            return listed[case.fault.at - 1]
-        return f"{case.fault.at}"
+
+def _met(case, ended):
+    """How a run met its fault. A hang, a kill by another and an error without a line of ours are `FAILED`."""
+    if ended.killed and ended.fired and case.fault.kind in (*KILLS, ONE):
+        return "killed"
+    if ended.refused():
+        return "refused"
+    if ended.status == 0:
+        return "no harm" if ended.fired else "not reached"
+    return FAILED
 
 
 def _end(ended):

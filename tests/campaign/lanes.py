@@ -1,15 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs the cases of a campaign in several processes."""
 
-import json
 import os
 import sys
 import time
-import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 
 from grounded_attention.utils.plain_text import printable
 
@@ -29,66 +28,48 @@ class Result:
 class Unit:
     """Cases that one process runs together: their names, and the work, which gives a result for each of them."""
 
-    names: Sequence[str]
-    work: Callable[[Path], Iterable[Result]]
+    names: list[str]
+    work: Callable
 
 
-def run_lanes(units, folder, lanes, tell):
-    """Runs units in `lanes` processes and tells each result; a process that ends early leaves its last units out."""
-    sys.stdout.flush()
-    running = {_fork(units[lane::lanes], folder / f"lane_{lane}") for lane in range(lanes)}
+_UNITS = []  # which the forked processes have, since work cannot be sent
+
+
+def run_lanes(units, folder, lanes, report):
+    """Runs units in `lanes` processes and reports each result; those of a unit that fails are left out."""
+    _UNITS[:] = units
     wanted = sum(len(unit.names) for unit in units)
-    results: list[Result] = []
-    said = time.monotonic()
-    while True:
-        running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
-        found = [result for lane in range(lanes) for result in _read(folder / f"lane_{lane}" / "results.jsonl")]
-        for result in found:
-            if result not in results:
-                tell(result)
-        results = found
-        if not running:
-            return results
-        if time.monotonic() - said > 20:
-            said = time.monotonic()
-            failed = sum(result.failed for result in results)
-            print(f"{len(results)} of {wanted} cases, {failed} failed", file=sys.stderr, flush=True)
-        time.sleep(0.2)
+    results = []
+    printed = time.monotonic()
+    with ProcessPoolExecutor(lanes, get_context("fork")) as pool:
+        for future in as_completed([pool.submit(_run, number, folder) for number in range(len(units))]):
+            if error := future.exception():
+                print(f"a process of the campaign: {error!r}", file=sys.stderr)
+                continue
+            for result in future.result():
+                report(result)
+                results.append(result)
+            if time.monotonic() - printed > 20:
+                printed = time.monotonic()
+                failed = sum(result.failed for result in results)
+                print(f"{len(results)} of {wanted} cases, {failed} failed", file=sys.stderr, flush=True)
+    return results
 
 
-def _read(path):
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the last line may not be whole yet
-    return [Result(**json.loads(line)) for line in lines]
-
-
-def _fork(units, folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.jsonl").write_text("")
-    process = os.fork()
-    if process:
-        return process
-    status = 0
-    try:
-        with open(folder / "results.jsonl", "a", buffering=1) as file:
-            for unit in units:
-                for result in unit.work(folder):
-                    file.write(json.dumps({**asdict(result), "words": printable(result.words)[-1500:]}) + "\n")
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    sys.stderr.flush()
-    os._exit(status)
+def _run(number, folder):
+    place = folder / f"lane_{os.getpid()}"
+    return [replace(result, words=printable(result.words)[-1500:]) for result in _UNITS[number].work(place)]
 
 
 def table(results):
     """Counts by kind and outcome."""
-    by_kind: dict[str, Counter[str]] = {}
-    failed: Counter[str] = Counter()
+    outcomes = defaultdict(Counter)
+    failed = Counter()
     for result in results:
-        by_kind.setdefault(result.kind, Counter())[result.outcome] += 1
+        outcomes[result.kind][result.outcome] += 1
         failed[result.kind] += result.failed
     lines = []
-    for kind, outcomes in sorted(by_kind.items()):
-        words = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
-        lines.append(f"{kind:22} {outcomes.total():6} cases {failed[kind]:4} failed   {words}")
+    for kind, counts in sorted(outcomes.items()):
+        words = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        lines.append(f"{kind:22} {counts.total():6} cases {failed[kind]:4} failed   {words}")
     return "\n".join(lines)

@@ -35,38 +35,46 @@ def run_recipe(recipe):
     return train.main([str(path)])
 
 
-def train_with(methods=None, **training):
-    """A job that trains two steps with these arguments, and saves after each."""
+def train_with(methods=("direct",), start=False, **training):
+    """A job that trains two steps with these arguments, and saves after each; `start`: from a model trained before."""
 
     def work(base):
         use_cache(base)
-        recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, methods=methods or ["direct"])
+        recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, methods=list(methods))
         recipe["training"] |= {**STEPS, "max_steps": 2, **training}
+        if start:
+            recipe["start"] = {"task": "pretraining", "training": {**recipe["training"], "max_steps": 3}}
         recipe["data"]["limit"] = LIMIT
         return run_recipe(recipe)
 
     return work
 
 
+STUDY = """
+study: table
+output_dir: run
+seeds: [1]
+rows: [original, direct]
+against: [original]
+original: {options: {relationship: false}}
+fine_tuning: {task: vgp}
+known_rows: {original: null, direct: {methods: [direct]}}
+downstream: {vqa: {task: vqa, options: {answers: {fewest: 1}}}}
+columns: [{name: VQA, task: vqa, split: validation, score: vqa_accuracy}]
+"""
+
+
 def study(base):
     """A study of two rows and one task: four trainings."""
     use_cache(base)
     recipe = tiny_recipe(base / "scenes", Path("run"))
-    data = {key: value for key, value in recipe["data"].items() if key != "limit"}
+    del recipe["data"]["limit"]
     limit = {"data": {"limit": LIMIT}, "training": SMALL}
-    content = {
-        "study": "table",
-        "output_dir": "run",
-        "seeds": [1],
-        "rows": ["original", "direct"],
-        "against": ["original"],
-        "data": data,
-        "original": {**limit, "model": recipe["model"], "options": {"relationship": False}},
-        "fine_tuning": {"task": "vgp", **limit},
-        "known_rows": {"original": None, "direct": {"methods": ["direct"]}},
-        "downstream": {"vqa": {"task": "vqa", "options": {"answers": {"fewest": 1}}, **limit}},
-        "columns": [{"name": "VQA", "task": "vqa", "split": "validation", "score": "vqa_accuracy"}],
-    }
+    content = yaml.safe_load(STUDY)
+    content["data"] = recipe["data"]
+    content["original"] |= {"model": recipe["model"], **limit}
+    content["fine_tuning"] |= limit
+    content["downstream"]["vqa"] |= limit
     return run_recipe(content)
 
 

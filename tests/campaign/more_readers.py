@@ -22,21 +22,10 @@ from tests.helpers.vl_bert_checkpoints import vgp_checkpoint
 
 from .fingerprint import fingerprint
 from .inputs import use_cache
-from .jobs import as_command
 from .more_jobs import study, train_with
-from .reader import OUT, Reader, keep, kept_rows
+from .reader import OUT, Reader, copy_of, keep, keep_file, keeping
 
-_BASE: list[Path] = []  # the folder of `prepare`, whose cache of rows a continued run uses
-
-
-def _copy_of(*names):
-    """Copies folders of `prepare`."""
-
-    def make(base, folder):
-        for name in names:
-            shutil.copytree(base / name, folder / name)
-
-    return make
+_BASE = []  # the folder of `prepare`, whose cache of rows a continued run uses
 
 
 def _original(base, folder):
@@ -46,30 +35,24 @@ def _original(base, folder):
 
 def _convert(folder):
     shutil.rmtree("converted", ignore_errors=True)
-    given = ["--checkpoint", str(folder / "original.pth"), "--config", str(folder / "fields.json")]
-    status = convert.main(["vl_bert", *given, "--output", "converted"])
-    if status == 0:
-        keep(Path("converted/model.safetensors").read_bytes().hex(), 1)
-    return status
+    files = ["--checkpoint", str(folder / "original.pth"), "--config", str(folder / "fields.json")]
+    return keep_file(convert.main(["vl_bert", *files, "--output", "converted"]), "converted/model.safetensors")
 
 
 def _adapter(base, folder):
     """The adapter names its model, here the copy beside it."""
-    _copy_of("vlm", "adapter")(base, folder)
+    copy_of("vlm", "adapter")(base, folder)
     path = folder / "adapter" / "adapter_config.json"
     content = {**json.loads(path.read_text()), "base_model_name_or_path": str(folder / "vlm")}
     path.write_text(json.dumps(content))
 
 
 def _load_vlm(name, folder):
-    def load():
-        source = Model(source=str(folder / name), tokenizer=str(folder / "vlm"))
-        processor = make_processor(source)
-        model, _ = load_model(head_class(VLM.head, source), source)
-        sums = [(name, float(value.double().sum())) for name, value in model.state_dict().items()]
-        keep((sorted(sums), processor.tokenizer.get_vocab()), 1)
-
-    return as_command(load)
+    source = Model(source=str(folder / name), tokenizer=str(folder / "vlm"))
+    vocabulary = make_processor(source).tokenizer.get_vocab()
+    model, _ = load_model(head_class(VLM.head, source), source)
+    sums = sorted((name, float(value.double().sum())) for name, value in model.state_dict().items())
+    return (sums, vocabulary), 1
 
 
 def _continue(folder):
@@ -79,14 +62,12 @@ def _continue(folder):
     shutil.copyfile(_BASE[0] / "recipe.yaml", "work/recipe.yaml")
     with chdir("work/place"):
         status = train_with()(_BASE[0])
-    if status == 0:
-        keep(Path("work/place/run/direct/model.safetensors").read_bytes().hex(), 1)
-    return status
+    return keep_file(status, "work/place/run/direct/model.safetensors")
 
 
 def _stopped(base, folder):
     _BASE[:] = [base]
-    _copy_of("stopped")(base, folder)
+    copy_of("stopped")(base, folder)
 
 
 def _finished(name, base, folder):
@@ -106,34 +87,21 @@ def _again(folder):
     return status
 
 
-def _audit_run(folder):
+def _heads_of_run(file, options, folder):
+    """Measures the heads of the models of a run."""
     use_cache(_BASE[0])
-    few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--device", "cpu"]
-    status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
-    if status == 0:
-        keep(Path("audited_run/direct/heads.csv").read_text(), 1)
-    return status
-
-
-def _vlm_run(folder):
-    use_cache(_BASE[0])
-    few = ["--limit", "2", "--questions", "2", "--explore", "0", "--output", "measured", "--device", "cpu"]
-    status = heads.main(["--run", str(folder / "run" / "place" / "run"), *few])
-    if status == 0:
-        keep(Path("measured/heads.md").read_text(), 1)
-    return status
+    run = ["--run", str(folder / "run" / "place" / "run"), "--output", "measured", "--device", "cpu"]
+    status = heads.main([*run, "--limit", "2", "--explore", "0", *options])
+    return keep_file(status, f"measured/{file}")
 
 
 def _ranked(folder):
-    return as_command(lambda: keep(ChosenHeads.from_file(folder / "ranked"), 1))
+    return ChosenHeads.from_file(folder / "ranked"), 1
 
 
 def _parsed(folder):
-    def read():
-        parses = read_conllu(folder / "parses")
-        keep(parses, len(parses))
-
-    return as_command(read)
+    parses = read_conllu(folder / "parses")
+    return parses, len(parses)
 
 
 def _pictures(base, folder):
@@ -148,11 +116,12 @@ def _pictures(base, folder):
 def _label(folder):
     use_cache(_BASE[0])
     captions = ["--captions", "flickr30k_entities", "--data-dir", str(_BASE[0] / "scenes"), "--split", "train"]
-    given = ["--images", str(folder / "list.txt"), "--grounder", "scenes", "--phrases", "given", "--limit", "12"]
-    return pseudo_ground.main([*captions, *given, "--output", str(OUT)])
+    options = ["--images", str(folder / "list.txt"), "--grounder", "scenes", "--phrases", "given", "--limit", "12"]
+    return pseudo_ground.main([*captions, *options, "--output", str(OUT)])
 
 
-def _labelled_rows():
+def saved_rows():
+    """The rows of all Parquet files."""
     return sum(parquet.read_metadata(path).num_rows for path in OUT.rglob("*.parquet"))
 
 
@@ -163,23 +132,30 @@ def _boxes(base, folder):
 
 
 def _read_boxes(folder):
-    def read():
-        found = [read_boxes(folder / name) for name in ("boxes.json", "boxes.jsonl")]
-        keep(found, sum(map(len, found)))
-
-    return as_command(read)
+    found = [read_boxes(folder / name) for name in ("boxes.json", "boxes.jsonl")]
+    return found, sum(map(len, found))
 
 
 MORE_READERS = (
-    Reader("original checkpoint", _original, _convert, kept_rows),
-    Reader("stopped run", _stopped, _continue, kept_rows, slow=True),
-    Reader("study folder", partial(_finished, "finished_study"), _again, kept_rows, slow=True),
-    Reader("audited run", partial(_finished, "finished"), _audit_run, kept_rows, slow=True),
-    Reader("measured run", partial(_finished, "finished_vlm"), _vlm_run, kept_rows, slow=True),
-    Reader("vision-language model", _copy_of("vlm"), partial(_load_vlm, "vlm"), kept_rows),
-    Reader("adapter", _adapter, partial(_load_vlm, "adapter"), kept_rows, slow=True),
-    Reader("heads.json", _copy_of("ranked"), _ranked, kept_rows),
-    Reader("parses", lambda base, folder: _copy_of("parses")(base / "scenes", folder), _parsed, kept_rows),
-    Reader("pictures", _pictures, _label, _labelled_rows, slow=True),
-    Reader("boxes", _boxes, _read_boxes, kept_rows),
+    Reader("original checkpoint", _original, _convert),
+    Reader("stopped run", _stopped, _continue, slow=True),
+    Reader("study folder", partial(_finished, "finished_study"), _again, slow=True),
+    Reader(
+        "audited run",
+        partial(_finished, "finished"),
+        partial(_heads_of_run, "direct/heads.csv", ["--rows", "0"]),
+        slow=True,
+    ),
+    Reader(
+        "measured run",
+        partial(_finished, "finished_vlm"),
+        partial(_heads_of_run, "heads.md", ["--questions", "2"]),
+        slow=True,
+    ),
+    Reader("vision-language model", copy_of("vlm"), keeping(partial(_load_vlm, "vlm"))),
+    Reader("adapter", _adapter, keeping(partial(_load_vlm, "adapter")), slow=True),
+    Reader("heads.json", copy_of("ranked"), keeping(_ranked)),
+    Reader("parses", copy_of("scenes/parses"), keeping(_parsed)),
+    Reader("pictures", _pictures, _label, saved_rows, slow=True),
+    Reader("boxes", _boxes, keeping(_read_boxes)),
 )

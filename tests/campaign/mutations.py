@@ -61,7 +61,7 @@ def number(content, rng):
     return content[: found.start()] + rng.choice(HUGE) + content[found.end() :]
 
 
-MUTATIONS = {each.__name__: each for each in (flip, cut, swap, insert, nul, mark, nest, number)}
+MUTATIONS = {damage.__name__: damage for damage in (flip, cut, swap, insert, nul, mark, nest, number)}
 
 
 def mutate(kind, content, seed):

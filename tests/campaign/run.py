@@ -16,14 +16,12 @@ import sys
 import tempfile
 import time
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
-from .lanes import Result, Unit, run_lanes, table
+from .lanes import run_lanes, table
 from .sandbox import restart_with_faults, run_apart
 
 MEMORY = Path("/dev/shm")  # a disk in memory, on which waiting for the disk takes no time
-CHUNK = 100  # damaged files of a reader that are one unit of work
 
 
 def main(arguments):
@@ -58,7 +56,7 @@ def _campaign(options, folder):
 
     from .jobs import prepare
 
-    Figure.savefig, Figure.findobj = blank_figure, no_objects  # type: ignore[method-assign, assignment]
+    Figure.savefig, Figure.findobj = blank_figure, no_objects
     gc.collect()
     gc.freeze()  # or each forked process would look at all objects of PyTorch again, and copy them
     for old in (base, *folder.glob("lane_*")):
@@ -89,64 +87,12 @@ def _tell(seed, result):
 
 def _units(options, base):
     """The work of a campaign."""
+    from . import damage, fuzz, kills
+
     wanted = options.case.partition("/")[0]
-    if wanted in ("", "fuzz"):
-        yield from _fuzz_units(options, base)
-    if wanted in ("", "fault"):
-        yield from _fault_units(options, base)
-    if wanted in ("", "damage"):
-        yield from _damage_units(options, base)
-
-
-def _fuzz_units(options, base):
-    from grounded_attention.families import FAMILIES
-
-    from . import fuzz
-
-    def work(case, folder):
-        outcome, words = fuzz.Fuzzer(folder, base).check(case)
-        failed = outcome not in ("refused", "same", "taken")
-        yield Result(case.text, f"fuzz {case.family}", outcome, failed, words)
-
-    families = [name for name in FAMILIES if options.only in name]
-    chosen = fuzz.cases(options.fuzz, options.seed, base, families)
-    if options.case:
-        chosen = [fuzz.Case.parse(options.case)]
-    for case in chosen:
-        yield Unit([case.text], partial(work, case))
-
-
-def _fault_units(options, base):
-    from . import kills
-    from .jobs import JOBS
-
-    def work(case, folder):
-        outcome, words = faults.check(case, folder)
-        yield Result(case.text, f"fault {case.fault.kind}", outcome, outcome == kills.FAILED, words)
-
-    only = kills.Case.parse(options.case) if options.case else None
-    names = [only.job] if only else [name for name in JOBS if options.only in name and options.faults]
-    faults = kills.Faults(base, names)
-    for case in [only] if only else faults.cases(options.faults, options.seed):
-        yield Unit([case.text], partial(work, case))
-
-
-def _damage_units(options, base):
-    from . import damage
-
-    def work(chosen, folder):
-        for verdict in damage.run_cases(folder, base, chosen):
-            case = verdict.case
-            yield Result(case.text, f"damage {case.mutation}", verdict.kind, verdict.failed, verdict.words)
-
-    names = [name for name in damage.READERS if options.only in name]
-    chosen = [damage.Case.parse(options.case, options.seed)] if options.case else []
-    chosen = chosen or damage.cases(options.damages if names else 0, options.seed, names)
-    for _, group in groupby(chosen, key=lambda case: case.reader):
-        cases = list(group)
-        for first in range(0, len(cases), CHUNK):
-            part = cases[first : first + CHUNK]
-            yield Unit([case.text for case in part], partial(work, part))
+    for kind, module in {"fuzz": fuzz, "fault": kills, "damage": damage}.items():
+        if wanted in ("", kind):
+            yield from module.units(options, base)
 
 
 if __name__ == "__main__":

@@ -67,9 +67,9 @@ class Ended:
     def killed(self):
         return self.status == -signal.SIGKILL
 
-    def refused(self, begins=("error: ",)):
-        """Whether it ended with exactly one line of ours, which begins so."""
-        errors = [line for line in self.err.splitlines() if line.startswith(begins) and "error: " in line]
+    def refused(self):
+        """Whether it ended with exactly one line of ours."""
+        errors = [line for line in self.err.splitlines() if line.startswith("error: ")]
         return self.status == 2 and len(errors) == 1 and len(errors[0]) < 5000 and "Traceback" not in self.err
 
 

@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A small share of the campaign, and the campaign itself: its faults are seen, its damage is seeded."""
 
+import itertools
 import os
 import random
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,44 +98,44 @@ def test_each_case_damages_one_file(tmp_path):
 def test_a_process_that_hangs_and_one_that_dies(tmp_path):
     assert run_apart(lambda: 3, tmp_path / "a").status == 3
     died = run_apart(os.abort, tmp_path / "b")
-    # and not in the log of the tests
     assert died.status == -6
-    assert "Fatal Python error: Aborted" in died.err
+    assert "Fatal Python error: Aborted" in died.err  # and not in the log of the tests
     assert run_apart(lambda: [1][2], tmp_path / "c").status == 1
-    assert run_apart(lambda: __import__("time").sleep(60), tmp_path / "d", seconds=0.2).status is None
+    assert run_apart(lambda: time.sleep(60), tmp_path / "d", seconds=0.2).status is None
     ended = run_apart(lambda: print("error: a") or 2, tmp_path / "e")
     assert ended.out == "error: a\n"
     assert not ended.refused()
 
 
 def test_fingerprints_leave_out_times_and_drafts(tmp_path):
-    for name, seconds in (("one", 1.5), ("two", 2.5)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.json").write_text(f'{{"loss": 0.5, "train_seconds": {seconds}}}')
-        (tmp_path / name / f"b.{seconds}.partial").write_text("draft")
-    one = fingerprint(tmp_path / "one")
-    two = fingerprint(tmp_path / "two")
-    assert one == two
-    assert list(one) == ["a.json"]
-    (tmp_path / "two" / "a.json").write_text('{"loss": 0.25}')
-    (tmp_path / "two" / "c").write_text("new")
-    changed = differences(one, fingerprint(tmp_path / "two"))
-    assert changed == ["c: not in the run without a fault", "a.json: other content"]
+    one = tmp_path / "one"
+    two = tmp_path / "two"
+    for folder, seconds in ((one, 1.5), (two, 2.5)):
+        folder.mkdir()
+        (folder / "a.json").write_text(f'{{"loss": 0.5, "train_seconds": {seconds}}}')
+        (folder / f"b.{seconds}.partial").write_text("draft")
+    first = fingerprint(one)
+    assert list(first) == ["a.json"]
+    assert fingerprint(two) == first
+    (two / "a.json").write_text('{"loss": 0.25}')
+    (two / "c").write_text("new")
+    assert differences(first, fingerprint(two)) == ["c: not in the run without a fault", "a.json: other content"]
 
 
-def test_results_of_several_processes_and_of_one_that_ends_early(tmp_path):
-    def unit(name, ends=False):
+def test_results_of_several_processes_and_of_units_that_fail(tmp_path):
+    def unit(name):
         def work(folder):
-            if ends:
-                os._exit(3)
+            if name == "fails":
+                raise ValueError(name)
             yield Result(name, "kind", "refused", name == "b")
 
         return Unit([name], work)
 
-    told = []
-    results = run_lanes([unit("a"), unit("c"), unit("b"), unit("d", ends=True), unit("e")], tmp_path, 2, told.append)
-    assert sorted(result.name for result in results) == sorted(result.name for result in told) == ["a", "b", "c", "e"]
-    assert "4 cases    1 failed   4 refused" in table(results)
+    reported = []
+    results = run_lanes(list(map(unit, ("a", "fails", "b", "c"))), tmp_path, 2, reported.append)
+    assert results == reported
+    assert sorted(result.name for result in results) == ["a", "b", "c"]
+    assert "3 cases    1 failed   3 refused" in table(results)
 
 
 def test_a_process_beyond_its_limits(tmp_path):
@@ -143,11 +145,7 @@ def test_a_process_beyond_its_limits(tmp_path):
     assert written.status == 1
     assert "File too large" in written.err
 
-    def endless():
-        while True:
-            pass
-
-    assert run_apart(endless, tmp_path / "c", limits=limits).status == -24  # SIGXCPU
+    assert run_apart(lambda: sum(itertools.repeat(0)), tmp_path / "c", limits=limits).status == -24  # SIGXCPU
 
 
 def test_the_places_of_wrong_values():
