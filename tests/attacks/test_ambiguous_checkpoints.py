@@ -9,7 +9,6 @@ from safetensors.torch import load_file, save_file
 
 from grounded_attention.commands.main import main
 from grounded_attention.conversion.file import CheckpointError, check_family
-from grounded_attention.supervision import get_method
 from grounded_attention.training.recipes.adapters import base_of, load_base_model
 from tests.helpers.tiny_vgp import tiny_model
 
@@ -38,8 +37,8 @@ def rewrite(path, change):
 
 def test_a_weight_that_is_twice_in_the_header(checkpoint):
     def double(header):
-        name, entry = next((name, entry) for name, entry in json.loads(header).items() if name != "__metadata__")
-        return header[:-1] + f",{json.dumps(name)}:{json.dumps(entry)}}}"
+        name, entry = json.loads(header).popitem()
+        return f'{header[:-1]},"{name}":{json.dumps(entry)}}}'
 
     rewrite(checkpoint / "model.safetensors", double)
     with pytest.raises(ValueError, match=r"model\.safetensors.*is there twice"):
@@ -68,10 +67,8 @@ def test_quantised_weights_and_places_are_no_such(tmp_path):
 
 def test_a_token_in_a_wrong_place_is_not_printed(capsys):
     token = "hf_" + "aB3" * 11
-    assert (
-        main(["train", "scenes_vgp", "training.push_to_hub=true", f"training.hub_model_id={token}/a b", "data.x=1"])
-        == 2
-    )
+    options = ["training.push_to_hub=true", f"training.hub_model_id={token}/a b", "data.x=1"]
+    assert main(["train", "scenes_vgp", *options]) == 2
     assert main(["train", f"{token}.yaml"]) == 2
     assert token not in "".join(capsys.readouterr())
 
@@ -80,10 +77,3 @@ def test_an_unknown_prefix_is_named():
     names = ["net.vlbert.word_embeddings.weight", "net.vlbert.pooler.weight"]
     with pytest.raises(CheckpointError, match=r"begin with 'net'.*VL-BERT"):
         check_family(names, "VL-BERT", ["VL-BERT"], "names")
-
-
-def test_a_batch_without_phrases_is_no_key_error():
-    batch = {"input_ids": torch.zeros(1, 3, dtype=torch.long), "attention_mask": torch.ones(1, 3)}
-    for name in ("direct", "indirect", "grounding_alignment"):
-        with pytest.raises(ValueError, match="no phrases"):
-            get_method(name).counts(batch)

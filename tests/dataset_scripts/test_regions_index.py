@@ -39,7 +39,7 @@ def test_ids_of_one_hash_are_told_apart(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ids", "rows", "message"),
+    "ids, rows, message",
     [
         (["a", "b", "a", "c", "a"], 5, "5 ids, of which 3 are different"),
         (["a", "b"], 3, "2 rows .* but 3 in the manifest"),

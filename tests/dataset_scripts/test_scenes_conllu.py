@@ -152,7 +152,7 @@ def test_the_audit_queries_the_words_of_the_written_files(tmp_path):
     parses = read_conllu(tmp_path / "scenes" / "parses")
     captions = {}
     for row in rows:
-        captions.update(zip(row["caption_ids"], row["captions"], strict=True))
+        captions |= zip(row["caption_ids"], row["captions"], strict=True)
     assert {parsed.caption_id: parsed.text for parsed in parses} == captions
     examples = list(grounded_examples(rows))
     queries = relation_examples(examples, parses)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from PIL import Image
 
 from grounded_attention.dataset_scripts.scenes import shapes as scene_shapes
@@ -44,7 +45,7 @@ def test_box_is_what_painting_the_object_changes(shapes, texture):
     changed = np.abs(pixels(scene) - pixels(replace(scene, objects=()))).sum(axis=2) > 30
     rows, columns = np.nonzero(changed)
     found = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-    np.testing.assert_allclose(found, scene_shapes.box(item), atol=2)
+    assert_allclose(found, scene_shapes.box(item), atol=2)
 
 
 def test_scenes_have_three_objects_or_more_inside_the_image_and_mostly_apart():
@@ -68,7 +69,7 @@ def test_detector_finds_most_objects_among_other_boxes():
         assert_inside(found.boxes, scene)
         assert (found.boxes[:, 2:] - found.boxes[:, :2] >= 5.9).all()
         assert found.class_probs.shape == (len(found.boxes), 64)
-        np.testing.assert_allclose(found.class_probs.astype(float).sum(axis=1), 1, atol=0.01)
+        assert_allclose(found.class_probs.astype(float).sum(axis=1), 1, atol=0.01)
         overlap = box_iou(found.boxes, boxes_of(scene))
         best.extend(overlap.max(axis=0))
         surplus.append((overlap.max(axis=1) < 0.5).sum())

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Drawn screens: what every one of them must have, and that the readers of real sets read them."""
 
-import json
 import random
 from collections import Counter
 
@@ -130,19 +129,23 @@ def test_the_small_processor_knows_all_words(folder):
         assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
 
 
-def test_same_seed_same_files_and_nothing_else_is_replaced(folder, tmp_path, capsys):
+def test_same_seed_same_files_with_any_number_of_processes(folder, tmp_path):
     assert main(["--output", str(tmp_path), "--images", str(COUNT), "--seed", str(SEED), "--num-proc", "2"]) == 0
-    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
-    assert len(names) > COUNT
-    for name in names:
-        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    assert len(paths) > COUNT
+    for path in paths:
+        assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
+    assert all(Image.open(path).format == "PNG" for path in (folder / "train").glob("*.png"))
+
+
+def test_screens_of_another_seed_are_replaced_by_force_only(tmp_path):
+    write_screens(tmp_path, 10, SEED)
+    before = (tmp_path / "test.json").read_bytes()
     with pytest.raises(DataError, match="seed"):
-        write_screens(tmp_path, COUNT, SEED + 1)
-    write_screens(tmp_path, COUNT, SEED + 1, force=True)
-    assert (tmp_path / "test.json").read_bytes() != (folder / "test.json").read_bytes()
-    assert json.loads((tmp_path / "scenes.json").read_text())["seed"] == SEED + 1
-    picture = next((tmp_path / "train").glob("*.png"))
-    assert Image.open(picture).format == "PNG"
+        write_screens(tmp_path, 10, SEED + 1)
+    assert (tmp_path / "test.json").read_bytes() == before
+    write_screens(tmp_path, 10, SEED + 1, force=True)
+    assert (tmp_path / "test.json").read_bytes() != before
 
 
 ROW = '{"image": "p.png", "instruction": "open it", "data_type": "icon", "data_source": "ios", "bbox": BOX}\n'
@@ -178,7 +181,7 @@ def builder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "good", "bad", "reason"),
+    "form, good, bad, reason",
     [
         ("refcoco", GOOD, with_box(ROW, "null"), "phrases without one box"),
         ("refcoco", GOOD, with_box(ROW, "[[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.6, 0.6]]"), "phrases without one box"),
