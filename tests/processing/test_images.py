@@ -242,9 +242,12 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
 def test_other_formats_are_refused_before_they_are_decoded(tmp_path, monkeypatch, ending):
     """PIL runs Ghostscript for EPS, whatever the file is named."""
     mode = {"xbm": "1", "spider": "F"}.get(ending, "RGB")
-    path = save(tmp_path / "a.jpg", Image.new(mode, (32, 32)), format=ending)
+    content = io.BytesIO()  # to a file, PIL would write SPIDER by this file's ending from now on
+    Image.new(mode, (32, 32)).save(content, ending)
+    path = tmp_path / "a.jpg"
+    path.write_bytes(content.getvalue())
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **options: pytest.fail("Ghostscript runs"))
-    given = [path, io.BytesIO(path.read_bytes())]
+    given = [path, content]
     with contextlib.suppress(Image.UnidentifiedImageError):  # PDF
         given.append(Image.open(path))  # not yet decoded
     for image in given:

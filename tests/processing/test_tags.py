@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tags: the region that each token of a text sees."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -19,8 +21,9 @@ def regions(*counts):
     }
 
 
-def regions_of_one(count):
-    return {name: value[0] for name, value in regions(count).items()}
+def token_regions(tags, count, text=TEXT, processor=None, **options):
+    processor = processor or make_processor()
+    return processor([text], tags=[tags], **regions(count), **options)["token_regions"].tolist()
 
 
 def test_tokens_see_their_region_and_the_rest_the_whole_image():
@@ -35,39 +38,34 @@ def test_tokens_see_their_region_and_the_rest_the_whole_image():
 
 
 def test_every_piece_of_a_word_is_tagged():
-    inputs = make_processor()("dogs running", tags=[span("dogs running", "dogs", regions=[0])], **regions_of_one(1))
-    pieces = make_processor().tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
-    assert pieces == ["[CLS]", "dog", "##s", "run", "##ning", "[SEP]"]
-    assert inputs["token_regions"].tolist() == [[-1, 1, 1, -1, -1, -1]]
+    # [CLS] dog ##s run ##ning [SEP]
+    tags = [span("dogs running", "dogs", regions=[0])]
+    assert token_regions(tags, 1, text="dogs running") == [[-1, 1, 1, -1, -1, -1]]
 
 
 def test_the_first_of_two_tags_counts():
     tags = [span(TEXT, "man and", regions=[1]), span(TEXT, "and a dog", regions=[0])]
-    assert make_processor()(TEXT, tags=tags, **regions_of_one(2))["token_regions"].tolist() == [
-        [-1, -1, 2, 2, 1, 1, -1]
-    ]
+    assert token_regions(tags, 2) == [[-1, -1, 2, 2, 1, 1, -1]]
 
 
 def test_tags_follow_truncation():
     tags = [span(TEXT, "man", regions=[0]), span(TEXT, "a dog", regions=[1])]
-    inputs = make_processor()(TEXT, tags=tags, max_length=6, **regions_of_one(2))
-    assert inputs["token_regions"].tolist() == [[-1, -1, 1, -1, 2, -1]]
+    assert token_regions(tags, 2, max_length=6) == [[-1, -1, 1, -1, 2, -1]]
 
 
 def test_tags_follow_regions_that_move_or_are_dropped():
     tags = [span(TEXT, "man", regions=[0]), span(TEXT, "dog", regions=[2])]
-    inputs = make_processor(max_regions=2)(TEXT, tags=tags, region_scores=[0.1, 0.5, 0.9], **regions_of_one(3))
-    assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 2, -1]]
+    found = token_regions(tags, 3, processor=make_processor(max_regions=2), region_scores=[[0.1, 0.5, 0.9]])
+    assert found == [[-1, -1, -1, -1, -1, 2, -1]]
 
 
 def test_region_features_are_in_their_columns():
     """The features at the columns are those of the tagged regions."""
     features = np.arange(4 * FEATURE_SIZE, dtype=np.float32).reshape(4, FEATURE_SIZE)
-    tags = [span(TEXT, word, regions=[region]) for word, region in (("man", 3), ("and", 1), ("dog", 0))]
+    tags = [span(TEXT, "man", regions=[3]), span(TEXT, "and", regions=[1]), span(TEXT, "dog", regions=[0])]
     inputs = make_processor()(TEXT, region_features=features, region_boxes=[[0, 0, 1, 1]] * 4, tags=tags)
-    columns = inputs["token_regions"][0]
-    seen = inputs["region_features"][0][columns[columns >= 0]]
-    assert np.array_equal(seen, features[[3, 1, 0]])
+    columns = inputs["token_regions"][0, [2, 3, 5]]
+    assert np.array_equal(inputs["region_features"][0, columns], features[[3, 1, 0]])
 
 
 def test_pixels_and_an_empty_list_of_tags():
@@ -81,31 +79,31 @@ def test_pixels_and_an_empty_list_of_tags():
     assert "token_regions" not in processor(TEXT, images=image, region_boxes=boxes)
 
 
-@pytest.mark.parametrize(
-    ("tag", "message"),
-    [
-        ({"sentence": 0, "start": 0, "end": 1}, "Example 0, tag 0, regions"),
-        ({"sentence": 0, "start": 0, "end": 1, "regions": [2]}, r"tag 0: regions \[2\]"),
-        ({"sentence": 0, "start": 0, "end": 1, "regions": [-1]}, r"tag 0: regions \[-1\]"),
-        ({"sentence": 0, "start": 0, "end": 1, "regions": [True]}, r"tag 0: regions \[True\]"),
-        ({"sentence": 0, "start": 0, "end": 1, "regions": [1.0]}, r"tag 0: regions \[1\.0\]"),
-        ({"sentence": 0, "start": 0, "end": 99, "regions": [0]}, "tag 0: characters 0 to 99 are outside its text"),
-        ({"sentence": 1, "start": 0, "end": 1, "regions": [0]}, "tag 0: sentence is 1"),
-        ({"sentence": 0, "start": 0, "regions": [0]}, "tag 0: start and end are 0 and None"),
-        (3, "tag 0: 3 is not a dictionary"),
-    ],
-)
+WRONG = {
+    '{"start": 0, "end": 1}': "Example 0, tag 0, regions",
+    '{"start": 0, "end": 1, "regions": [2]}': r"tag 0: regions \[2\]",
+    '{"start": 0, "end": 1, "regions": [-1]}': r"tag 0: regions \[-1\]",
+    '{"start": 0, "end": 1, "regions": [true]}': r"tag 0: regions \[True\]",
+    '{"start": 0, "end": 1, "regions": [1.0]}': r"tag 0: regions \[1\.0\]",
+    '{"start": 0, "end": 99, "regions": [0]}': "tag 0: characters 0 to 99 are outside its text",
+    '{"sentence": 1, "start": 0, "end": 1, "regions": [0]}': "tag 0: sentence is 1",
+    '{"start": 0, "regions": [0]}': "tag 0: start and end are 0 and None",
+    "3": "tag 0: 3 is not a dictionary",
+}
+
+
+@pytest.mark.parametrize(("tag", "message"), WRONG.items())
 def test_wrong_tags_are_named(tag, message):
     with pytest.raises(ValueError, match=message):
-        make_processor()([TEXT], tags=[[tag]], **regions(2))
+        token_regions([json.loads(tag)], 2)
 
 
 def test_tags_need_regions():
+    tags = [span(TEXT, "dog", regions=[0])]
     with pytest.raises(ValueError, match="tags are given without region_features or images"):
-        make_processor()(TEXT, tags=[span(TEXT, "dog", regions=[0])])
+        make_processor()(TEXT, tags=tags)
     with pytest.raises(ValueError, match="tags has 1 entries, but `text` has 2"):
         make_processor()([TEXT, TEXT], tags=[[]], **regions(1, 1))
+    of_first = {name: [*value, None] for name, value in regions(1).items()}
     with pytest.raises(ValueError, match="Example 1, tag 0: regions"):
-        features = [np.ones((1, FEATURE_SIZE)), None]
-        tags = [[], [span(TEXT, "dog", regions=[0])]]
-        make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)
+        make_processor()([TEXT, TEXT], tags=[[], tags], **of_first)
