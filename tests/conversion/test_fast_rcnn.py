@@ -2,22 +2,16 @@
 """Original pixel networks become Hub directories that give the reference numbers; every key is accounted for."""
 
 import json
+from itertools import chain
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from grounded_attention.commands.convert import main
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN, explain_image_key, rename_image_key
 from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
 from tests.conversion.resnet_checkpoints import DEPTHS, IMAGE, WIDTHS, list_image_shapes, make_resnet_checkpoint
 from tests.helpers.vl_bert_parity import image_weight
-
-
-def convert(tmp_path, state_dict, *options):
-    torch.save(state_dict, tmp_path / "resnet.model")
-    paths = ["--checkpoint", str(tmp_path / "resnet.model"), "--output", str(tmp_path / "model")]
-    return main(["fast_rcnn", *paths, *options])
 
 
 def test_network_equals_the_reference(shared):
@@ -31,9 +25,7 @@ def test_network_equals_the_reference(shared):
     given = reference["inputs"]
     maps = []
     model.eval().double().stages[-1].register_forward_hook(lambda *call: maps.append(call[-1].float()))
-    with (
-        torch.no_grad()
-    ):  # in float64: how a machine adds up float32 moves deep feature maps by more than the tolerance
+    with torch.no_grad():  # in float64: how a machine adds up float32 moves deep maps by more than the tolerance
         features = model(given["images"].double(), given["boxes"], given["box_mask"]).region_features.float()
     assert_close(maps[0][:, ::64], reference["body4"], rtol=1e-5, atol=1e-4)
     assert_close(features, reference["obj_reps_raw"], rtol=1e-5, atol=1e-4)
@@ -63,20 +55,19 @@ def test_keys_of_other_parts_have_neither():
         assert explain_image_key(key) is None
 
 
-def test_command_writes_a_directory_with_every_tensor_in_its_place(tmp_path, capsys):
+def test_command_writes_a_directory_with_every_tensor_in_its_place(convert):
     state_dict = make_resnet_checkpoint()
-    assert convert(tmp_path, state_dict) == 0
-    assert "2 tensors: classifier of the ResNet pre-training" in capsys.readouterr().out
-    model = FastRCNNFeatures.from_pretrained(tmp_path / "model")
-    assert (model.config.hidden_sizes, model.config.depths) == ([8, 8, 12, 16], [1, 2, 1, 2])
-    record = json.loads((tmp_path / "model" / "conversion.json").read_text())
-    left_out = [key for keys in record["left_out"].values() for key in keys]
-    assert sorted([*record["converted"], *left_out]) == sorted(state_dict)
+    directory, printed = convert("fast_rcnn", state_dict)
+    assert "2 tensors: classifier of the ResNet pre-training" in printed
+    model = FastRCNNFeatures.from_pretrained(directory)
+    assert model.config.hidden_sizes == [8, 8, 12, 16]
+    assert model.config.depths == [1, 2, 1, 2]
+    record = json.loads((directory / "conversion.json").read_text())
+    places = record["converted"]
     assert record["left_out"]["classifier of the ResNet pre-training"] == ["fc.weight", "fc.bias"]
-    weights = model.state_dict()
-    assert sorted(record["converted"].values()) == sorted(weights)
-    for key, name in record["converted"].items():
-        assert torch.equal(weights[name], state_dict[key]), key
+    assert sorted([*places, *chain(*record["left_out"].values())]) == sorted(state_dict)
+    found = {places[key]: state_dict[key] for key in places}
+    assert_close(found, dict(model.state_dict()), rtol=0, atol=0)
     # Same places, seen from the modules.
     block = model.stages[1][0]
     assert torch.equal(block.layer[2].convolution.weight, state_dict["layer2.0.conv3.weight"])
@@ -92,38 +83,30 @@ def test_an_end_to_end_checkpoint_gives_its_pixel_network(tmp_path):
     model, conversion = FAST_RCNN.build_model(state_dict)
     assert conversion.left_out["module.vlbert.end_embedding.weight"] == "not part of the pixel network"
     assert conversion.left_out["module.conv1.weight"] == "not part of the pixel network"
-    assert all(value.dtype == torch.float32 and (value == 2).all() for value in model.state_dict().values())
+    for value in model.state_dict().values():
+        assert value.dtype == torch.float32
+        assert (value == 2).all()
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("key", "shape", "message"),
     [
-        (lambda sd: {**sd, "layer1.0.bn1.bias": torch.zeros(5)}, "layer1.0.bn1.bias has the shape (5,)"),
-        (
-            lambda sd: {**sd, "layer1.0.conv1.bias": torch.zeros(2)},
-            "has layer1.0.conv1.bias, which FastRCNNFeatures does not have",
-        ),
-        (
-            lambda sd: {**sd, "module.conv1.weight": sd["conv1.weight"]},
-            "conv1.weight and module.conv1.weight are the same key",
-        ),
-        (lambda sd: {"embeddings.weight": torch.zeros(3)}, "Expected a ResNet of bottleneck blocks"),
+        ("layer1.0.bn1.bias", 5, "layer1.0.bn1.bias has the shape (5,)"),
+        ("layer1.0.conv1.bias", 2, "has layer1.0.conv1.bias, which FastRCNNFeatures does not have"),
+        ("module.conv1.weight", 2, "conv1.weight and module.conv1.weight are the same key"),
     ],
 )
-def test_checkpoints_that_do_not_fit_are_refused(tmp_path, capsys, change, message):
-    assert convert(tmp_path, change(make_resnet_checkpoint())) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert "resnet.model" in error
-    assert not (tmp_path / "model").exists()
+def test_checkpoints_that_do_not_fit_are_refused(refused, key, shape, message):
+    assert message in refused("fast_rcnn", {**make_resnet_checkpoint(), key: torch.zeros(shape)})
 
 
-def test_overrides_win_and_are_checked(tmp_path, capsys):
-    (tmp_path / "fields.json").write_text('{"frozen_stages": 0, "dilated_c5": false}')
-    assert convert(tmp_path, make_resnet_checkpoint(), "--config", str(tmp_path / "fields.json")) == 0
-    config = FastRCNNConfig.from_pretrained(tmp_path / "model")
-    assert (config.frozen_stages, config.dilated_c5, config.stride_in_1x1) == (0, False, True)
-    (tmp_path / "fields.json").write_text('{"depths": [1, 1, 1, 1]}')
-    assert convert(tmp_path, make_resnet_checkpoint(), "--config", str(tmp_path / "fields.json"), "--force") == 2
-    assert "gives depths [1, 1, 1, 1], but the tensors of the file have [1, 2, 1, 2]" in capsys.readouterr().err
+def test_a_file_of_something_else_is_refused(refused):
+    assert "Expected a ResNet of bottleneck blocks" in refused("fast_rcnn", {"embeddings.weight": torch.zeros(3)})
+
+
+def test_overrides_win(convert):
+    directory, _ = convert("fast_rcnn", make_resnet_checkpoint(), frozen_stages=0, dilated_c5=False)
+    config = FastRCNNConfig.from_pretrained(directory)
+    assert config.frozen_stages == 0
+    assert config.dilated_c5 is False
+    assert config.stride_in_1x1 is True

@@ -3,6 +3,7 @@
 full-size configurations, schedules that no family has, and files that are wrong."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tests.conversion.volta_reference import (
     vilbert_schedule,
     visualbert_schedule,
 )
+from tests.helpers.padded_inputs import padded_inputs
 
 FULL = {
     "hidden_size": 768,
@@ -43,36 +45,22 @@ def convert(name, weights=None, **changes):
 
 def make_inputs(words, regions):
     """Two rows, of which the second is padded."""
-    generator = torch.Generator().manual_seed(words)
-    boxes = torch.rand(2, regions, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
-    mask = torch.ones(2, words, dtype=torch.long)
-    region_mask = torch.ones(2, regions, dtype=torch.long)
-    mask[1, words - 2 :], region_mask[1, regions - 1 :] = 0, 0
-    return {
-        "input_ids": torch.randint(1, 40, (2, words), generator=generator),
-        "token_type_ids": torch.randint(0, 2, (2, words), generator=generator),
-        "attention_mask": mask,
-        "region_features": torch.randn(2, regions, 16, generator=generator),
-        "region_boxes": boxes,
-        "region_attention_mask": region_mask,
-    }
+    inputs = padded_inputs([words, words - 2], [regions, regions - 1], 16, seed=words)
+    return {**inputs, "token_type_ids": inputs["input_ids"] % 2}
 
 
 def run_reference(name, inputs):
     config = CONFIGS[name]
     reference = VoltaReference(config, make_state_dict(config))
     boxes = inputs["region_boxes"]
-    area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
-    locations = torch.cat([boxes, area[..., None]], dim=-1)[..., : config["num_locs"]]
-    given = (inputs[key] for key in ("input_ids", "token_type_ids", "attention_mask", "region_features"))
-    return reference, reference.run(*given, locations, inputs["region_attention_mask"])
+    area = (boxes[..., 2:] - boxes[..., :2]).prod(-1, keepdim=True)
+    locations = torch.cat([boxes, area], dim=-1)[..., : config["num_locs"]]
+    return reference, reference.run(inputs, locations)
 
 
-def check_close(found, expected, mask=None):
-    if mask is not None:
-        found = found[mask.bool()]
-        expected = expected[mask.bool()]
-    assert_close(found, expected, rtol=0, atol=1e-5)
+def check_close(found, expected, mask):
+    valid = mask.bool()
+    assert_close(found[valid], expected[valid], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(9, 4), (4, 9)], ids=["long text", "many regions"])
@@ -88,18 +76,18 @@ def test_states_and_scores_are_those_of_the_sub_layers(name, sizes):
     region_mask = inputs["region_attention_mask"]
     check_close(base.text_hidden_state, expected["text"], text_mask)
     check_close(base.region_hidden_state, expected["regions"], region_mask)
-    check_close(base.pooler_output, expected["pooled"])
     check_close(outputs.mlm_logits, expected["words"], text_mask)
-    check_close(outputs.relationship_logits, expected["relationship"].flip(1))
+    assert_close(base.pooler_output, expected["pooled"], rtol=0, atol=1e-5)
+    assert_close(outputs.relationship_logits, expected["relationship"].flip(1), rtol=0, atol=1e-5)
+    if name == "ctrl_visualbert":
+        reasons = [reason for key, reason in conversion.left_out.items() if "imagePredictions" in key]
+        assert len(reasons) == 6
+        assert "no head here" in reasons[0]
+        return
+    background = int(name == "ctrl_lxmert")  # the first of 1,601 classes
     heads = {"0": "region_logits", "3": "region_logits", "4": "attribute_logits", "5": "predicted_features"}
     for target, scores in expected["targets"].items():
-        if name == "ctrl_visualbert":
-            reasons = [reason for key, reason in conversion.left_out.items() if "imagePredictions" in key]
-            assert len(reasons) == 6
-            assert "no head here" in reasons[0]
-        else:
-            background = int(name == "ctrl_lxmert")  # the first of 1,601 classes
-            check_close(getattr(outputs, heads[target]), scores[..., background:], region_mask)
+        check_close(outputs[heads[target]], scores[..., background:], region_mask)
 
 
 @pytest.mark.parametrize("name", ["ctrl_vilbert", "vilbert", "ctrl_lxmert", "lxmert"])
@@ -110,16 +98,15 @@ def test_both_directions_of_cross_attention_have_the_same_maps(name):
     model.set_attn_implementation("eager")
     with torch.no_grad():
         maps = model.base_model.eval()(**inputs, output_attentions=True).attentions
-    found = {call.query_stream: [] for call in model.config.grounding_calls}
-    for call, each in zip(model.config.attention_calls, maps, strict=True):
-        if call.query_stream != call.key_stream:
-            found[call.query_stream].append(each)
     crosses = CONFIGS[name]["tv_attn_sublayers"]
     for stream, prefix, mask in (("text", "", "attention_mask"), ("regions", "v_", "region_attention_mask")):
-        assert len(found[stream]) == len(crosses)
-        for number, each in zip(crosses, found[stream], strict=True):
-            rows = inputs[mask].bool()
-            check_close(each.transpose(1, 2)[rows], reference.maps[number, prefix].transpose(1, 2)[rows])
+        found = []
+        for call, attention in zip(model.config.attention_calls, maps, strict=True):
+            if call.query_stream == stream != call.key_stream:
+                found.append(attention)
+        for number, attention in zip(crosses, found, strict=True):
+            expected = reference.maps[number, prefix]
+            check_close(attention.transpose(1, 2), expected.transpose(1, 2), inputs[mask])
 
 
 def test_names_shared_by_both_streams_and_the_record_of_every_key():
@@ -127,8 +114,9 @@ def test_names_shared_by_both_streams_and_the_record_of_every_key():
     model, conversion = convert("ctrl_lxmert")
     assert {*conversion.converted, *conversion.left_out} == set(weights)
     shared = CONFIGS["ctrl_lxmert"]["shared_sublayers"]
-    second = [key for key in weights if ".v_" in key and key.split(".")[:4][-1] in map(str, shared)]
-    assert set(conversion.left_out) == set(second)
+    layers = tuple(f"bert.encoder.layer.{number}." for number in shared)
+    second = {key for key in weights if key.startswith(layers) and ".v_" in key}
+    assert set(conversion.left_out) == second
     assert len(second) == 10 * len(shared)
     assert set(conversion.converted.values()) <= set(model.state_dict())
     assert model.config.num_object_labels == 1600
@@ -176,7 +164,7 @@ def test_public_configurations_in_full_size(fields, expected):
     weights = {key: torch.zeros(()).expand(shape) for key, shape in list_shapes(config).items()}
     converter = make_volta_converter(config["image_embeddings"], config)
     found = converter.read_fields(converter.convert_state_dict(weights), config).values()
-    assert {name: found[name] for name in expected} == expected
+    assert expected.items() <= found.items()
 
 
 def test_an_option_of_ours_may_stand_in_the_file_and_an_unknown_one_may_not():
@@ -224,34 +212,38 @@ def test_a_schedule_that_no_family_has_is_refused_with_its_sub_layer(name, chang
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("missing", "message"),
     [
-        (
-            {"bert.encoder.layer.6.": None, "bert.encoder.layer.7.": None},
-            r"becomes vilbert\.encoder\.v_layer\.0\.",
-        ),
-        ({"bert.encoder.layer.10.": None, "bert.encoder.layer.11.": None}, "v?_?num_hidden_layers [24]"),
-        ({"bert.encoder.layer.6.": None}, "becomes vilbert.encoder.layer.2.attention.self.query.weight"),
-        ({"bert.v_pooler.dense.bias": None}, "becomes vilbert.v_pooler.dense.bias"),
-        ({"bert.t_pooler.dense.weight": torch.zeros(3, 24)}, r"t_pooler.dense.weight has the shape \(3, 24\)"),
-        (
-            {"bert.encoder.layer.12.attention_self.query.weight": torch.zeros(2)},
-            "12.* --config does not have .* 0 to 11",
-        ),
-        (
-            {"bert.encoder.layer.0.attention_self.v_key.bias": torch.zeros(24)},
-            "layer.0.attention_self.v_key.bias, which",
-        ),
-        ({"bert.embeddings.LayerNorm.bias": torch.full((24,), torch.nan)}, "LayerNorm.bias has 24 NaN"),
-        ({"cls.predictions.decoder.weight": torch.zeros(40, 24)}, "decoder.weight differs from"),
+        (r"layer\.[67]\.", r"becomes vilbert\.encoder\.v_layer\.0\."),
+        (r"layer\.1[01]\.", "v?_?num_hidden_layers [24]"),
+        (r"layer\.6\.", "becomes vilbert.encoder.layer.2.attention.self.query.weight"),
+        (r"v_pooler\.dense\.bias", "becomes vilbert.v_pooler.dense.bias"),
     ],
-    ids=["gap", "tail", "half a layer", "missing", "shape", "further sub-layer", "further direction", "nan", "untied"],
+    ids=["gap", "tail", "half a layer", "missing"],
 )
-def test_wrong_files_are_refused_in_their_own_words(change, message):
+def test_missing_tensors_are_named(missing, message):
     weights = make_state_dict(CONFIGS["ctrl_vilbert"])
-    for key, value in change.items():
-        weights = {name: each for name, each in weights.items() if not name.startswith(key)}
-        weights |= {} if value is None else {key: value}
+    rest = {key: value for key, value in weights.items() if not re.search(missing, key)}
+    with pytest.raises((CheckpointError, OverrideError), match=message):
+        convert("ctrl_vilbert", rest)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("bert.t_pooler.dense.weight", torch.zeros(3, 24), r"t_pooler.dense.weight has the shape \(3, 24\)"),
+        (
+            "bert.encoder.layer.12.attention_self.query.weight",
+            torch.zeros(2),
+            "12.* --config does not have .*0 to 11",
+        ),
+        ("bert.encoder.layer.0.attention_self.v_key.bias", torch.zeros(24), "0.attention_self.v_key.bias, which"),
+        ("cls.predictions.decoder.weight", torch.zeros(40, 24), "decoder.weight differs from"),
+    ],
+    ids=["shape", "further sub-layer", "further direction", "untied"],
+)
+def test_wrong_tensors_are_named(key, value, message):
+    weights = {**make_state_dict(CONFIGS["ctrl_vilbert"]), key: value}
     with pytest.raises((CheckpointError, OverrideError), match=message):
         convert("ctrl_vilbert", weights)
 
@@ -259,9 +251,7 @@ def test_wrong_files_are_refused_in_their_own_words(change, message):
 def test_two_names_of_a_shared_tensor_must_agree():
     weights = make_state_dict(CONFIGS["ctrl_lxmert"])
     weights["bert.encoder.layer.4.attention_self.v_query.bias"] = torch.zeros(24)
-    with pytest.raises(
-        CheckpointError, match=r"4\.attention_self\.v_query\.bias differs from .*4\.attention_self\.query"
-    ):
+    with pytest.raises(CheckpointError, match=r"4\.attention_self\.v_query\.bias differs from .*_self\.query"):
         convert("ctrl_lxmert", weights)
 
 
@@ -281,15 +271,15 @@ def command(tmp_path, capsys):
         for name, content in beside.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(content))
         paths = ["--checkpoint", str(tmp_path / "pytorch_model_9.bin"), "--output", str(tmp_path / "out")]
-        code = main([family, *paths, *(str(tmp_path / each) if each.endswith(".json") else each for each in options)])
+        code = main([family, *paths, *options])
         return code, "".join(capsys.readouterr()), tmp_path / "out"
 
     return run
 
 
-def test_the_configuration_is_given_or_lies_beside_the_file(command):
+def test_the_configuration_is_given_or_lies_beside_the_file(command, tmp_path):
     config = CONFIGS["ctrl_visualbert"]
-    weights = make_state_dict(CONFIGS["ctrl_visualbert"])
+    weights = make_state_dict(config)
     code, printed, _ = command("visualbert", weights)
     assert code == 2
     assert printed.count("\n") == 1
@@ -301,7 +291,7 @@ def test_the_configuration_is_given_or_lies_beside_the_file(command):
     code, printed, _ = command("visualbert", weights, "--force", ctrl=config, second=config)
     assert code == 2
     assert "as the only such file" in printed
-    assert command("visualbert", weights, "--force", "--config", "ctrl.json")[0] == 0
+    assert command("visualbert", weights, "--force", "--config", str(tmp_path / "ctrl.json"))[0] == 0
 
 
 def test_the_file_of_an_interrupted_training_converts_too(command):
@@ -311,10 +301,8 @@ def test_the_file_of_an_interrupted_training_converts_too(command):
     code, printed, directory = command("lxmert", content, ctrl=CONFIGS["lxmert"])
     assert code == 0
     assert "epoch_id" in printed
-    assert json.loads((directory / "conversion.json").read_text())["left_out_entries"] == [
-        "epoch_id",
-        "optimizer_state_dict",
-    ]
+    account = json.loads((directory / "conversion.json").read_text())
+    assert account["left_out_entries"] == ["epoch_id", "optimizer_state_dict"]
 
 
 @pytest.mark.parametrize(
@@ -339,8 +327,9 @@ def test_another_family_is_named(command, family, name, changes, message):
     assert not directory.exists()
 
 
-def test_a_file_of_the_first_public_code_with_a_configuration_of_volta_is_named(command):
+def test_a_file_of_the_first_public_code_with_a_configuration_of_volta_is_named(command, tmp_path):
     weights = {"bert.encoder.c_layer.0.biattention.query1.weight": torch.zeros(2, 2)}
-    code, printed, _ = command("vilbert", weights, "--config", "ctrl.json", ctrl=CONFIGS["ctrl_vilbert"])
+    config = str(tmp_path / "ctrl.json")
+    code, printed, _ = command("vilbert", weights, "--config", config, ctrl=CONFIGS["ctrl_vilbert"])
     assert code == 2
     assert "looks like a ViLBERT checkpoint, not VOLTA: use `convert vilbert`" in printed

@@ -122,13 +122,17 @@ def size(config, prefix, name, number):
 def list_shapes(config):
     """The names and shapes of a checkpoint of pre-training; tensors with two names are in it twice."""
     shapes: dict[str, tuple[int, ...]] = {}
-    hidden, v_hidden, features = (config[name] for name in ("hidden_size", "v_hidden_size", "v_feature_size"))
+    hidden = config["hidden_size"]
+    v_hidden = config["v_hidden_size"]
+    features = config["v_feature_size"]
 
     def norm(module, width):
-        shapes.update({f"{module}.weight": (width,), f"{module}.bias": (width,)})
+        shapes[f"{module}.weight"] = (width,)
+        shapes[f"{module}.bias"] = (width,)
 
     def linear(module, before, after):
-        shapes.update({f"{module}.weight": (after, before), f"{module}.bias": (after,)})
+        shapes[f"{module}.weight"] = (after, before)
+        shapes[f"{module}.bias"] = (after,)
 
     tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
     for name, field in tables.items():
@@ -163,8 +167,8 @@ def list_shapes(config):
         linear("bert.v_pooler.dense", v_hidden, config["pooler_size"])
     linear("cls.predictions.transform.dense", hidden, hidden)
     norm("cls.predictions.transform.LayerNorm", hidden)
-    shapes |= {"cls.predictions.decoder.weight": (config["vocab_size"], hidden)}
-    shapes |= {"cls.predictions.bias": (config["vocab_size"],)}
+    shapes["cls.predictions.decoder.weight"] = (config["vocab_size"], hidden)
+    shapes["cls.predictions.bias"] = (config["vocab_size"],)
     linear("cls.bi_seq_relationship", config["pooler_size"], 2)
     linear("cls.imagePredictions.transform.dense", v_hidden, v_hidden)
     norm("cls.imagePredictions.transform.LayerNorm", v_hidden)
@@ -185,6 +189,9 @@ def make_state_dict(config):
     return weights
 
 
+WORD_TABLES = ("word", "position", "token_type")
+
+
 class VoltaReference:
     """Runs a checkpoint; `maps` are the attention maps of the last run by sub-layer and direction."""
 
@@ -194,34 +201,32 @@ class VoltaReference:
         self.maps = {}
 
     def linear(self, module, states):
-        return states @ self.weights[f"{module}.weight"].T + self.weights[f"{module}.bias"]
+        return F.linear(states, self.weights[f"{module}.weight"], self.weights[f"{module}.bias"])
 
     def norm(self, module, states):
-        spread = states.var(-1, unbiased=False, keepdim=True)
-        states = (states - states.mean(-1, keepdim=True)) / (spread + 1e-12).sqrt()
-        return states * self.weights[f"{module}.weight"] + self.weights[f"{module}.bias"]
+        return F.layer_norm(
+            states, states.shape[-1:], self.weights[f"{module}.weight"], self.weights[f"{module}.bias"], 1e-12
+        )
 
     def embed(self, words, types, features, locations):
-        table = {name: self.weights[f"bert.embeddings.{name}_embeddings.weight"] for name in ("word", "position")}
-        table["types"] = self.weights["bert.embeddings.token_type_embeddings.weight"]
-        text = table["word"][words] + table["position"][: words.shape[1]] + table["types"][types]
+        table = {name: self.weights[f"bert.embeddings.{name}_embeddings.weight"] for name in WORD_TABLES}
+        text = table["word"][words] + table["position"][: words.shape[1]] + table["token_type"][types]
+        text = self.norm("bert.embeddings.LayerNorm", text)
         if self.config["image_embeddings"] == "visualbert":
-            visual = "bert.embeddings.{}_embeddings_visual.weight"
             regions = self.linear("bert.embeddings.projection", features)
-            regions = regions + self.weights[visual.format("token_type")][1]
-            regions = regions + self.weights[visual.format("position")][0]
-            return self.norm("bert.embeddings.LayerNorm", text), self.norm("bert.embeddings.LayerNorm", regions)
+            regions = regions + self.weights["bert.embeddings.token_type_embeddings_visual.weight"][1]
+            regions = regions + self.weights["bert.embeddings.position_embeddings_visual.weight"][0]
+            return text, self.norm("bert.embeddings.LayerNorm", regions)
         feature = self.linear("bert.v_embeddings.image_embeddings", features)
         place = self.linear("bert.v_embeddings.image_location_embeddings", locations)
         if self.config["image_embeddings"] == "vilbert":
-            regions = self.norm("bert.v_embeddings.LayerNorm", feature + place)
-        else:
-            both = (self.norm("bert.v_embeddings.ImgLayerNorm", feature), "LocLayerNorm")
-            regions = (both[0] + self.norm(f"bert.v_embeddings.{both[1]}", place)) / 2
-        return self.norm("bert.embeddings.LayerNorm", text), regions
+            return text, self.norm("bert.v_embeddings.LayerNorm", feature + place)
+        feature = self.norm("bert.v_embeddings.ImgLayerNorm", feature)
+        place = self.norm("bert.v_embeddings.LocLayerNorm", place)
+        return text, (feature + place) / 2
 
     def attend(self, number, parts, states, masks):
-        """The contexts of an attention sub-layer, head by head."""
+        """The contexts of an attention sub-layer."""
         module = f"bert.encoder.layer.{number}.attention_self."
         found = {}
         for prefix, keys in parts.items():
@@ -231,35 +236,32 @@ class VoltaReference:
             key = torch.cat([self.linear(f"{module}{name}key", states[name]) for name in names], dim=1)
             value = torch.cat([self.linear(f"{module}{name}value", states[name]) for name in names], dim=1)
             mask = torch.cat([masks[name] for name in names], dim=1)
-            contexts = []
-            maps = []
-            for q, k, v in zip(*(each.chunk(heads, dim=-1) for each in (query, key, value)), strict=True):
-                scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]) + (1 - mask[:, None]) * -10000.0
-                maps.append(scores.softmax(-1))
-                contexts.append(maps[-1] @ v)
-            self.maps[number, prefix] = torch.stack(maps, dim=1)
-            found[prefix] = torch.cat(contexts, dim=-1)
+            q, k, v = (tensor.unflatten(-1, (heads, -1)).transpose(1, 2) for tensor in (query, key, value))
+            scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1]) + (1 - mask[:, None, None]) * -10000.0
+            maps = scores.softmax(-1)  # (B, heads, queries, keys)
+            self.maps[number, prefix] = maps
+            found[prefix] = (maps @ v).transpose(1, 2).flatten(2)
         return found
 
-    def run(self, words, types, mask, features, locations, region_mask):
+    def run(self, inputs, locations):
         """The states of both streams, the pooled states, and the scores of pre-training."""
-        states = dict(zip(("", "v_"), self.embed(words, types, features, locations), strict=True))
-        masks = {"": mask.float(), "v_": region_mask.float()}
+        text, regions = self.embed(inputs["input_ids"], inputs["token_type_ids"], inputs["region_features"], locations)
+        states = {"": text, "v_": regions}
+        masks = {"": inputs["attention_mask"].float(), "v_": inputs["region_attention_mask"].float()}
         for number in range(count(self.config)):
             parts = streams(self.config, number)
             layer = f"bert.encoder.layer.{number}."
+            output = "attention_output"
+            new = {}
             if ["ff"] in parts.values():
-                new = {}
                 output = "output"
                 for prefix in parts:
-                    inner = F.gelu(self.linear(f"{layer}intermediate.{prefix}dense", states[prefix]))
-                    new[prefix] = self.linear(f"{layer}output.{prefix}dense", inner)
+                    new[prefix] = F.gelu(self.linear(f"{layer}intermediate.{prefix}dense", states[prefix]))
             else:
                 new = self.attend(number, parts, states, masks)
-                output = "attention_output"
-                new = {prefix: self.linear(f"{layer}{output}.{prefix}dense", each) for prefix, each in new.items()}
-            for prefix, each in new.items():
-                states[prefix] = self.norm(f"{layer}{output}.{prefix}LayerNorm", each + states[prefix])
+            for prefix, inner in new.items():
+                change = self.linear(f"{layer}{output}.{prefix}dense", inner)
+                states[prefix] = self.norm(f"{layer}{output}.{prefix}LayerNorm", change + states[prefix])
         pooled = self.linear("bert.t_pooler.dense", states[""][:, 0]).relu()
         if self.config["fusion_method"] == "mul":
             pooled = pooled * self.linear("bert.v_pooler.dense", states["v_"][:, 0]).relu()

@@ -10,14 +10,10 @@ from torch.testing import assert_close
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.sequence_inputs import sine_encoding
-from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
-from tests.helpers.tiny_visualbert import make_model as make_visualbert
-from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
+from tests.helpers.exported import tiny_model
+from tests.helpers.padded_inputs import padded_inputs
 
-MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_vilbert, "lxmert": make_lxmert}
 B = 2
-T = 6
-R = 4
 HEADS = ("pretraining", "vgp", "phrase_grounding")
 CLASSES = [(family, head) for family in FAMILIES for head in HEADS if head in FAMILIES[family].heads]
 PHRASE = {"alignment_level": "phrase", "alignment_size": 32}
@@ -26,27 +22,11 @@ classes = pytest.mark.parametrize(("family", "head"), CLASSES)
 ALIGNMENTS = [PHRASE, {"alignment_level": "token", "alignment_size": 40}]
 
 
-def make(family, head, **fields):
-    return MAKE[family](FAMILIES[family].heads[head], **fields)
-
-
 def make_inputs(model):
-    generator = torch.Generator().manual_seed(0)
-    region_mask = torch.ones(B, R, dtype=torch.long)
-    text_mask = torch.ones(B, T, dtype=torch.long)
-    region_mask[1, 3:] = 0
-    text_mask[1, 4:] = 0
-    phrase_mask = torch.zeros(B, 2, T, dtype=torch.bool)
+    phrase_mask = torch.zeros(B, 2, 6, dtype=torch.bool)
     phrase_mask[:, 0, 1:3] = True
     phrase_mask[0, 1, 4] = True
-    return {
-        "input_ids": torch.randint(5, 30, (B, T), generator=generator),
-        "attention_mask": text_mask,
-        "region_features": torch.rand(B, R, model.config.region_feature_size, generator=generator),
-        "region_boxes": torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
-        "region_attention_mask": region_mask,
-        "phrase_mask": phrase_mask,
-    }
+    return {**padded_inputs([6, 4], [4, 3], model.config.region_feature_size), "phrase_mask": phrase_mask}
 
 
 def load(model, folder, **fields):
@@ -65,7 +45,7 @@ PAIRS = {
 @pytest.mark.parametrize("fields", ALIGNMENTS, ids=str)
 @classes
 def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
-    model = make(family, head, **fields)
+    model = tiny_model(family, head, **fields)
     inputs = make_inputs(model)
     scores = model(**inputs, **PAIRS).alignment_logits
     assert scores.shape == (B, 5)
@@ -79,8 +59,8 @@ def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
 
 @classes
 def test_without_the_fields_models_are_as_before(family, head, tmp_path):
-    plain = make(family, head)
-    with_head = make(family, head, **PHRASE)
+    plain = tiny_model(family, head)
+    with_head = tiny_model(family, head, **PHRASE)
     new = {f"alignment_head.{name}" for name, _ in with_head.alignment_head.named_parameters()}
     names = {name for name, _ in plain.named_parameters()}
     assert {name for name, _ in with_head.named_parameters()} == names | new
@@ -101,7 +81,7 @@ def test_without_the_fields_models_are_as_before(family, head, tmp_path):
 
 @pytest.mark.parametrize(("family", "head"), [place for place in CLASSES if "pretraining" not in place])
 def test_a_task_goes_on_with_the_head_of_pretraining(family, head, tmp_path):
-    source = make(family, "pretraining", grounding_head=True, **PHRASE)
+    source = tiny_model(family, "pretraining", grounding_head=True, **PHRASE)
     for parameter in source.parameters():
         torch.nn.init.normal_(parameter)
     source.save_pretrained(tmp_path)
@@ -115,10 +95,10 @@ def test_a_task_goes_on_with_the_head_of_pretraining(family, head, tmp_path):
 
 @families
 def test_pretraining_scores_phrases_for_indirect_supervision(family):
-    model = make(family, "pretraining", grounding_head=True)
+    model = tiny_model(family, "pretraining", grounding_head=True)
     inputs = make_inputs(model)
     found = model(**inputs).grounding_logits
-    assert found.shape == (B, 2, R)
+    assert found.shape == (B, 2, 4)
     del inputs["phrase_mask"]
     states = model.base_model(**inputs)
     words = states.text_hidden_state
@@ -150,9 +130,9 @@ def test_the_whole_image_has_the_code_of_the_centre():
 @families
 def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
     sizes = {"v_hidden_size": 24} if family == "vilbert" else {}
-    model = make(family, "pretraining", spatial_encoding="sine", **sizes)
+    model = tiny_model(family, "pretraining", spatial_encoding="sine", **sizes)
     inputs = make_inputs(model)
-    plain = make(family, "pretraining", **sizes)
+    plain = tiny_model(family, "pretraining", **sizes)
     plain.load_state_dict(model.state_dict())
     moved = {**inputs, "region_boxes": inputs["region_boxes"].flip(1)}
     with torch.no_grad():
@@ -168,7 +148,7 @@ def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
 
 def test_the_code_joins_the_embedding_of_a_region_before_its_norm():
     """ViLBERT: LayerNorm(feature + location + code), by hand."""
-    model = make("vilbert", "pretraining", spatial_encoding="sine", v_hidden_size=24)
+    model = tiny_model("vilbert", "pretraining", spatial_encoding="sine", v_hidden_size=24)
     part = model.vilbert.v_embeddings
     inputs = make_inputs(model)
     boxes = inputs["region_boxes"]
@@ -223,7 +203,7 @@ def test_a_dropout_is_at_most_one(family):
 
 
 def test_visualbert_needs_boxes_for_the_code():
-    model = make("visualbert", "pretraining", spatial_encoding="sine")
+    model = tiny_model("visualbert", "pretraining", spatial_encoding="sine")
     inputs = make_inputs(model)
     del inputs["region_boxes"]
     with pytest.raises(ValueError, match="region_boxes"):

@@ -13,15 +13,13 @@ import transformers
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import OLDEST_TRANSFORMERS, VisualGroundingPipeline
+from tests.helpers.exported import tiny_model
 from tests.helpers.hub_models import AUTO_HEADS, SIZES
 from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
-from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
-from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 
-MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_vilbert, "lxmert": make_lxmert}
 families = pytest.mark.parametrize("family", FAMILIES)
 
 GROUND = """
@@ -58,7 +56,7 @@ def test_registered_classes_load_without_remote_code(tmp_path, family):
     entry = FAMILIES[family]
     for head, auto in AUTO_HEADS.items():
         fields = {"answers": ["yes", "two dogs", "no"]} if head == "vqa" else {}
-        MAKE[family](entry.heads[head], **fields).save_pretrained(tmp_path / head)
+        tiny_model(family, head, **fields).save_pretrained(tmp_path / head)
         loaded = getattr(transformers, auto).from_pretrained(tmp_path / head)
         assert type(loaded) is entry.heads[head]
         assert type(loaded.config) is entry.config_class
@@ -71,7 +69,7 @@ def test_registered_classes_load_without_remote_code(tmp_path, family):
 
 @families
 def test_the_vocabulary_can_grow_and_the_word_head_stays_tied(tmp_path, family):
-    model = MAKE[family](FAMILIES[family].heads["pretraining"])
+    model = tiny_model(family, "pretraining")
     model.resize_token_embeddings(50)
     assert model(input_ids=torch.tensor([[49, 1]])).mlm_logits.shape == (1, 2, 50)
     model.save_pretrained(tmp_path)

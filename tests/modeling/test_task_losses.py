@@ -1,11 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Losses as (sum, count): by loops, additive over the parts of a batch, 0 with a graph where nothing is labelled."""
 
-import math
-
 import pytest
 import torch
-from torch.testing import assert_close
 
 from grounded_attention.modeling.task_losses import (
     answer_sum,
@@ -16,56 +13,52 @@ from grounded_attention.modeling.task_losses import (
     region_sum,
     soft_cross_entropy_sum,
 )
+from tests.helpers.closeness import assert_close
 
 B = 5
 C = 4
 LABELS = torch.tensor([2, -100, 0, 3, -100])
-REGIONS = torch.tensor([[1.0, 0, -100, 0.5]] * 2 + [[0.0, -1, -1, -1]] * 2 + [[-100.0] * 4])
+REGIONS = torch.tensor([[1.0, 0, -100, 0.5], [1.0, 0, -100, 0.5], [0.0, -1, -1, -1], [0.0, -1, -1, -1], [-100.0] * 4])
 ANSWERS = torch.tensor([[0.3, 0, 1, 0], [0.0, 0, 0, 0], [1.0, 1, 0, 0], [0, 0, 0, 0.6], [0.3, 0.3, 0, 0]])
 PROBABILITIES = torch.tensor([[0.5, 0.5, 0, 0], [0.0, 0, 0, 0], [0.1, 0.2, 0.3, 0.35], [0.5, 0, 0, 0], [1.0, 0, 0, 0]])
-RIGHT = torch.tensor([[[1, 0, 1, 0], [0, 0, 0, 0]]] * 4 + [[[0, 1, 0, 0], [1, 1, 1, 1]]]).bool()
+RIGHT = torch.eye(2 * B, C).bool().view(B, 2, C)  # most phrases of the last three rows have no region
+RIGHT[0, :, 2] = True
+RIGHT[4, 1] = True
 
 
 def logits(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(1), requires_grad=True)
 
 
-def log_softmax(row):
-    total = math.log(sum(map(math.exp, row)))
-    return [value - total for value in row]
+def binary(scores, targets):
+    shares = scores.sigmoid()
+    return -targets * shares.log() - (1 - targets) * (1 - shares).log()
 
 
-def binary(score, target):
-    share = 1 / (1 + math.exp(-score))
-    return -target * math.log(share) - (1 - target) * math.log(1 - share)
+def divergence(logs, targets):
+    """Of the targets from the prediction, over the targets that are not 0."""
+    return sum(target * (target.log() - log) for log, target in zip(logs, targets, strict=True) if target)
 
 
-def by_loops(name, scores, targets):
-    losses = []
-    for row, target in zip(scores, targets, strict=True):
-        if name in ("cross_entropy", "softmax") and target >= 0:
-            losses.append(-log_softmax(row)[target])
-        elif name == "sigmoid" and target >= 0:
-            losses.append(sum(binary(score, float(k == target)) for k, score in enumerate(row)) / len(row))
-        elif name == "region":
-            losses += [binary(score, wanted) for score, wanted in zip(row, target, strict=True) if wanted >= 0]
-        elif name == "soft" and abs(sum(target) - 1) < 0.1:
-            losses.append(-sum(p * log for p, log in zip(target, log_softmax(row), strict=True)))
-        elif name == "binary":
-            losses.append(sum(map(binary, row, target)))
-        elif name == "shares" and sum(target):
-            losses.append(-sum(p / sum(target) * log for p, log in zip(target, log_softmax(row), strict=True)))
-        elif name == "divergence":
-            logs = log_softmax(row)
-            losses.append(sum(p * (math.log(p) - log) for p, log in zip(target, logs, strict=True) if p))
-        elif name == "grounding":
-            parts = [0.0]
-            for phrase, right in zip(row, target, strict=True):
-                share = 1 / max(sum(right), 1)
-                logs = log_softmax(phrase)
-                parts += [share * (math.log(share) - log) for log, chosen in zip(logs, right, strict=True) if chosen]
-            losses.append(sum(parts))
-    return sum(losses), len(losses)
+def row_losses(name, scores, target):
+    """The losses that a row adds to the sum, each counted once."""
+    logs = scores.log_softmax(-1)
+    if name in ("cross_entropy", "softmax"):
+        return [-logs[target]] if target >= 0 else []
+    if name == "sigmoid":
+        return [binary(scores, torch.eye(C)[target]).mean()] if target >= 0 else []
+    if name == "region":
+        return [*binary(scores, target)[target >= 0]]
+    if name == "binary":
+        return [binary(scores, target).sum()]
+    if name == "soft":
+        return [-(target * logs).sum()] if abs(target.sum() - 1) < 0.1 else []
+    if name == "shares":
+        return [-(target * logs).sum() / target.sum()] if target.any() else []
+    if name == "divergence":
+        return [divergence(logs, target)]
+    phrases = [divergence(log, right / right.sum()) for log, right in zip(logs, target, strict=True) if right.any()]
+    return [sum(phrases)]
 
 
 # Name -> the loss, and the targets.
@@ -93,19 +86,23 @@ def test_sum_and_count_equal_loops(name):
     loss, targets = LOSSES[name]
     scores = scores_for(name)
     total, count = loss(scores, targets)
-    expected, counted = by_loops(name, scores.tolist(), targets.tolist())
-    assert total.item() == pytest.approx(expected, rel=1e-5)
-    assert count.item() == counted > 0
-    assert mean_of((total, count)).item() == pytest.approx(expected / counted, rel=1e-5)
+    losses = []
+    for row, target in zip(scores, targets, strict=True):
+        losses += row_losses(name, row, target)
+    assert count == len(losses) > 0
+    assert_close(total, sum(losses))
+    assert_close(mean_of((total, count)), sum(losses) / len(losses))
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_parts_of_a_batch_add_up_to_it(name):
     loss, targets = LOSSES[name]
     scores = scores_for(name)
-    parts = [loss(scores[part], targets[part]) for part in (slice(0, 2), slice(2, B))]
-    for whole, halves in zip(loss(scores, targets), zip(*parts, strict=True), strict=True):
-        assert_close(whole, sum(halves))
+    total, count = loss(scores, targets)
+    first, first_count = loss(scores[:2], targets[:2])
+    second, second_count = loss(scores[2:], targets[2:])
+    assert_close(total, first + second)
+    assert count == first_count + second_count
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "softmax", "sigmoid", "region", "soft", "shares"])

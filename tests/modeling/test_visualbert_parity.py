@@ -16,6 +16,7 @@ from grounded_attention.modeling import (
     VisualBERTModel,
 )
 from tests.helpers.closeness import assert_close
+from tests.helpers.padded_inputs import padded_inputs
 
 HEADS = 4
 
@@ -37,22 +38,20 @@ def convert(case, back_end="sdpa"):
     return model.eval()
 
 
-def as_inputs(case, alignment=True, types=True):
-    names = {
-        "input_ids": "input_ids",
-        "attention_mask": "attention_mask",
-        "token_type_ids": "token_type_ids",
-        "visual_embeds": "region_features",
-        "visual_attention_mask": "region_attention_mask",
-        "visual_token_type_ids": "region_token_type_ids",
-        "image_text_alignment": "image_text_alignment",
-    }
-    inputs = {ours: case["inputs"][theirs] for theirs, ours in names.items()}
-    if not alignment:
-        del inputs["image_text_alignment"]
-    if not types:
-        del inputs["region_token_type_ids"]
-    return inputs
+back_ends = pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+
+
+READ = ("input_ids", "attention_mask", "token_type_ids", "region_features", "region_attention_mask")
+THEIR_NAMES = {
+    "region_features": "visual_embeds",
+    "region_attention_mask": "visual_attention_mask",
+    "region_token_type_ids": "visual_token_type_ids",
+}
+
+
+def as_inputs(case, *options):
+    """What every case reads, and options, under our names."""
+    return {name: case["inputs"][THEIR_NAMES.get(name, name)] for name in (*READ, *options)}
 
 
 def flat_mask(inputs):
@@ -60,51 +59,51 @@ def flat_mask(inputs):
     return masks.flatten(0, -2).bool()
 
 
-def check_states(model, inputs, expected, **kwargs):
-    """States, pooled output and hidden states of the base model at the columns that are not padding."""
-    flat = {name: value.flatten(0, 1) if inputs["input_ids"].ndim == 3 else value for name, value in inputs.items()}
-    outputs = model.visual_bert(**flat, output_hidden_states=True, **kwargs)
+def check(model, inputs, expected, **targets):
+    """States at the columns that are not padding, pooled output and loss; returns the outputs."""
+    flat = inputs
+    if inputs["input_ids"].ndim == 3:
+        flat = {name: value.flatten(0, 1) for name, value in inputs.items()}
+    base = model.visual_bert(**flat, output_hidden_states=True)
     mask = flat_mask(inputs)
-    assert_close(outputs.last_hidden_state[mask], expected["sequence_output"][mask])
-    assert_close(outputs.pooler_output, expected["pooled_output"])
-    if model.config.bypass_transformer:
-        return outputs
-    assert len(outputs.hidden_states) == len(expected["hidden_states"])
-    for mine, theirs in zip(outputs.hidden_states, expected["hidden_states"], strict=True):
-        assert_close(mine[mask], theirs[mask])
+    assert_close(base.last_hidden_state[mask], expected["sequence_output"][mask])
+    assert_close(base.pooler_output, expected["pooled_output"])
+    if not model.config.bypass_transformer:
+        layers = [base.hidden_states, expected["hidden_states"]]
+        assert_close(*([states[mask] for states in history] for history in layers))
+    outputs = model(**inputs, **targets)
+    assert_close(outputs.loss, expected["loss"])
     return outputs
 
 
-@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
-@pytest.mark.parametrize("variant", ["type_default", "type_01", "alignment"])
-def test_pretraining(cases, variant, back_end):
+@back_ends
+@pytest.mark.parametrize(
+    ("variant", "options"),
+    [("type_default", []), ("type_01", ["region_token_type_ids"]), ("alignment", ["image_text_alignment"])],
+)
+def test_pretraining(cases, variant, options, back_end):
     case = cases["pretraining"]
-    expected = cases["pretraining"]["outputs"][variant]
+    expected = case["outputs"][variant]
     model = convert(case, back_end)
     assert type(model) is VisualBERTForPreTraining
-    inputs = as_inputs(case, alignment=variant == "alignment", types=variant == "type_01")
-    check_states(model, inputs, expected)
     labels = case["inputs"]["masked_lm_labels"]
-    outputs = model(
-        **inputs,
-        labels=labels.masked_fill(labels == -1, -100),
-        relationship_labels=case["inputs"]["is_random_next"],
-    )
-    text = inputs["attention_mask"].bool()
-    length = labels.shape[1]
-    assert_close(outputs.mlm_logits[text], expected["prediction_logits"][:, :length][text])
+    targets = {
+        "labels": labels.masked_fill(labels == -1, -100),
+        "relationship_labels": case["inputs"]["is_random_next"],
+    }
+    outputs = check(model, as_inputs(case, *options), expected, **targets)
+    text = case["inputs"]["attention_mask"].bool()
+    assert_close(outputs.mlm_logits[text], expected["prediction_logits"][:, : labels.shape[1]][text])
     assert_close(outputs.relationship_logits, expected["seq_relationship_logits"])
-    assert_close(outputs.loss, expected["loss"])
 
 
 def test_maps_of_the_eager_encoder(cases):
     case = cases["pretraining"]
-    expected = cases["pretraining"]["outputs"]["type_default"]
-    inputs = as_inputs(case, alignment=False, types=False)
+    inputs = as_inputs(case)
     outputs = convert(case, "eager").visual_bert(**inputs, output_attentions=True)
+    maps = [outputs.attentions, case["outputs"]["type_default"]["attentions"]]
     rows = flat_mask(inputs)
-    for mine, theirs in zip(outputs.attentions, expected["attentions"], strict=True):
-        assert_close(mine.transpose(1, 2)[rows], theirs.transpose(1, 2)[rows])
+    assert_close(*([attention.transpose(1, 2)[rows] for attention in layers] for layers in maps))
 
 
 def last_token_phrases(case):
@@ -114,54 +113,46 @@ def last_token_phrases(case):
     return functional.one_hot(positions.clamp(min=0), length).bool() & (positions >= 0)[..., None]
 
 
-@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+@back_ends
 @pytest.mark.parametrize("name", ["flickr", "flickr_bypass"])
 def test_phrase_grounding(cases, name, back_end):
     case = cases[name]
-    expected = cases[name]["outputs"]
+    expected = case["outputs"]
     model = convert(case, back_end)
     assert type(model) is VisualBERTForPhraseGrounding
     assert model.config.bypass_transformer is (name == "flickr_bypass")
-    inputs = as_inputs(case, alignment=False, types=False)
-    check_states(model, inputs, expected)
-    outputs = model(**inputs, phrase_mask=last_token_phrases(case), phrase_regions=case["inputs"]["label"] > 0)
+    inputs = as_inputs(case)
+    targets = {"phrase_mask": last_token_phrases(case), "phrase_regions": case["inputs"]["label"] > 0}
+    outputs = check(model, inputs, expected, **targets)
     valid = (case["inputs"]["flickr_position"] >= 0)[..., None] & inputs["region_attention_mask"].bool()[:, None]
     assert_close(outputs.logits[valid], expected["scores"][valid])
-    assert_close(outputs.loss, expected["loss"])
 
 
-@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+@back_ends
 @pytest.mark.parametrize(
-    ("name", "model_class", "read"),
+    ("name", "model_class", "option"),
     [
-        ("nlvr2", VisualBERTForVisualReasoning, {"alignment": False}),
-        ("vcr", VisualBERTForMultipleChoice, {"types": False}),
+        ("nlvr2", VisualBERTForVisualReasoning, "region_token_type_ids"),
+        ("vcr", VisualBERTForMultipleChoice, "image_text_alignment"),
     ],
 )
-def test_reasoning_and_multiple_choice(cases, name, model_class, read, back_end):
+def test_reasoning_and_multiple_choice(cases, name, model_class, option, back_end):
     case = cases[name]
-    expected = cases[name]["outputs"]
     model = convert(case, back_end)
-    inputs = as_inputs(case, **read)
     assert type(model) is model_class
-    check_states(model, inputs, expected)
-    outputs = model(**inputs, labels=case["inputs"]["label"])
-    assert_close(outputs.logits, expected["logits"])
-    assert_close(outputs.loss, expected["loss"])
+    outputs = check(model, as_inputs(case, option), case["outputs"], labels=case["inputs"]["label"])
+    assert_close(outputs.logits, case["outputs"]["logits"])
 
 
 @pytest.mark.parametrize("position", ["found", "given"])
 def test_question_answering(cases, position):
     case = cases["vqa"]
-    expected = cases["vqa"]["outputs"]
+    expected = case["outputs"]
     model = convert(case)
-    inputs = as_inputs(case, alignment=False, types=False)
     assert type(model) is VisualBERTForVisualQuestionAnswering
-    check_states(model, inputs, expected)
     given = {"answer_positions": expected["gather_index"]} if position == "given" else {}
-    outputs = model(**inputs, **given, labels=case["inputs"]["label"])
+    outputs = check(model, as_inputs(case), expected, **given, labels=case["inputs"]["label"])
     assert_close(outputs.logits, expected["logits"][:, 0])
-    assert_close(outputs.loss, expected["loss"])
 
 
 # -- transformers' classes
@@ -199,31 +190,17 @@ def make_theirs(name, folder, **fields):
 
 def random_inputs():
     """Padded inputs under our names and under theirs; their default token type, 1, is given to both."""
-    torch.manual_seed(1)
-    text_mask = torch.ones(B, T, dtype=torch.long)
-    region_mask = torch.ones(B, R, dtype=torch.long)
-    text_mask[1, 5:], region_mask[0, 2:] = 0, 0
-    alignment = torch.randint(-1, 5, (B, R, 2))
-    ours = {
-        "input_ids": torch.randint(2, 50, (B, T)),
-        "attention_mask": text_mask,
-        "token_type_ids": torch.randint(0, 2, (B, T)),
-        "region_features": torch.randn(B, R, 10),
-        "region_attention_mask": region_mask,
-        "region_token_type_ids": torch.ones(B, R, dtype=torch.long),
-        "image_text_alignment": alignment,
-    }
-    names = {
-        "region_features": "visual_embeds",
-        "region_attention_mask": "visual_attention_mask",
-        "region_token_type_ids": "visual_token_type_ids",
-    }
-    theirs = {names.get(name, name): value for name, value in ours.items()}
-    del theirs["visual_token_type_ids"]
+    ours = padded_inputs([7, 5, 7], [2, 4, 4], 10)
+    ours["token_type_ids"] = ours["input_ids"] % 2
+    ours["region_token_type_ids"] = torch.ones(B, R, dtype=torch.long)
+    ours["image_text_alignment"] = torch.randint(-1, 5, (B, R, 2))
+    del ours["region_boxes"]
+    theirs = {name: value for name, value in ours.items() if not name.startswith("region")}
+    theirs |= {"visual_embeds": ours["region_features"], "visual_attention_mask": ours["region_attention_mask"]}
     return ours, theirs
 
 
-@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+@back_ends
 def test_states_equal_transformers(tmp_path, back_end):
     theirs = make_theirs("VisualBertModel", tmp_path)
     model = VisualBERTModel.from_pretrained(tmp_path, attn_implementation=back_end).eval()
@@ -249,10 +226,7 @@ def test_a_directory_of_transformers_loads_with_every_key(tmp_path, name):
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     assert not info["mismatched_keys"]
-    weights = theirs.state_dict()
-    assert set(weights) == set(model.state_dict())
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, weights[key]), key
+    assert_close(model.state_dict(), theirs.state_dict(), rtol=0, atol=0)
     assert model.config.model_type == "visualbert"
     assert model.config.pad_token_id == 0
 

@@ -11,6 +11,7 @@ from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBe
 from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
 from grounded_attention.modeling.task_heads import pool_phrases
 from tests.helpers.closeness import assert_close
+from tests.helpers.padded_inputs import of_shapes
 from tests.helpers.tiny_vl_bert import B, D, F, P, R, T, make_inputs, make_model, tiny_config
 
 
@@ -75,44 +76,44 @@ def test_text_sees_the_whole_image_region():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"region_features": torch.rand(B, R, F + 1)}, rf"\(3, 4, {F + 1}\).*region_feature_size is {F}"),
+        ({"region_features": (3, 4, 11)}, rf"\(3, 4, {F + 1}\).*region_feature_size is {F}"),
         ({"region_boxes": None}, "region_features are given without region_boxes"),
         ({"region_features": None}, "region_boxes are given without region_features"),
         (
             {"region_features": None, "region_boxes": None},
             "region_attention_mask are given without region_features or pixel_values",
         ),
-        ({"region_features": torch.rand(B, F)}, rf"expected \(3, num_regions, {F}\)"),
-        ({"region_features": torch.rand(B + 1, R, F)}, r"region_features have the shape \(4, 4, 10\)"),
-        ({"attention_mask": torch.ones(B, T + 1)}, r"attention_mask have the shape \(3, 8\)"),
-        ({"attention_mask": torch.ones(T)}, r"attention_mask have the shape \(7,\)"),
-        ({"token_type_ids": torch.zeros(1, T).long()}, r"token_type_ids have the shape \(1, 7\)"),
-        ({"region_attention_mask": torch.ones(B, R - 1)}, r"region_attention_mask .* \(3, 3\)"),
-        ({"region_boxes": torch.rand(B, R + 1, 4)}, r"region_boxes have the shape \(3, 5, 4\)"),
+        ({"region_features": (3, 10)}, rf"expected \(3, num_regions, {F}\)"),
+        ({"region_features": (4, 4, 10)}, r"region_features have the shape \(4, 4, 10\)"),
+        ({"attention_mask": (3, 8)}, r"attention_mask have the shape \(3, 8\)"),
+        ({"attention_mask": (7,)}, r"attention_mask have the shape \(7,\)"),
+        ({"token_type_ids": (1, 7)}, r"token_type_ids have the shape \(1, 7\)"),
+        ({"region_attention_mask": (3, 3)}, r"region_attention_mask .* \(3, 3\)"),
+        ({"region_boxes": (3, 5, 4)}, r"region_boxes have the shape \(3, 5, 4\)"),
         ({"input_ids": None}, "exactly one of input_ids and inputs_embeds"),
-        ({"input_ids": torch.ones(B, 19, dtype=torch.long)}, "19 tokens long, but this model takes at most 18"),
+        ({"input_ids": (3, 19)}, "19 tokens long, but this model takes at most 18"),
         ({"grounding_queries": {"text_to_regions": ()}}, "unknown entries.*text_to_regions"),
     ],
 )
 def test_wrong_inputs_are_named(cls, change, message):
     with pytest.raises(ValueError, match=message):
-        make_model(cls)(**{**make_inputs(), **change})
+        make_model(cls)(**{**make_inputs(), **of_shapes(change)})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"masked_regions": torch.ones(B, R + 1)}, r"masked_regions have the shape \(3, 5\)"),
-        ({"labels": torch.ones(B, T + 1).long()}, r"labels have the shape \(3, 8\)"),
-        ({"region_labels": torch.ones(B, R + 1).long()}, r"region_labels have the shape \(3, 5\)"),
-        ({"region_label_probs": torch.ones(B, R, 5)}, r"\(3, 4, 5\), expected \(3, 4, 6\)"),
-        ({"relationship_labels": torch.ones(2).long()}, r"relationship_labels have the shape \(2,\)"),
-        ({"labels": torch.ones(B, T).long(), "text_only": torch.ones(B, 1)}, r"text_only have the shape \(3, 1\)"),
+        ({"masked_regions": (3, 5)}, r"masked_regions have the shape \(3, 5\)"),
+        ({"labels": (3, 8)}, r"labels have the shape \(3, 8\)"),
+        ({"region_labels": (3, 5)}, r"region_labels have the shape \(3, 5\)"),
+        ({"region_label_probs": (3, 4, 5)}, r"\(3, 4, 5\), expected \(3, 4, 6\)"),
+        ({"relationship_labels": (2,)}, r"relationship_labels have the shape \(2,\)"),
+        ({"labels": (3, 7), "text_only": (3, 1)}, r"text_only have the shape \(3, 1\)"),
     ],
 )
 def test_wrong_targets_are_named(change, message):
     with pytest.raises(ValueError, match=message):
-        make_model(VLBertForPreTraining, relationship_head=True)(**make_inputs(), **change)
+        make_model(VLBertForPreTraining, relationship_head=True)(**make_inputs(), **of_shapes(change))
 
 
 def test_masked_regions_need_regions():

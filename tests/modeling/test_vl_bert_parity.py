@@ -56,11 +56,8 @@ def packed(reference, name):
 
 
 def ours(states, mask, text_length):
-    masks = [torch.zeros_like(mask) for _ in range(3)]
-    masks[0][:, :text_length] = mask[:, :text_length]
-    masks[1][:, text_length:-1] = mask[:, text_length:-1]
-    masks[2][:, -1] = True
-    return [states[m] for m in masks]
+    parts = [slice(0, text_length), slice(text_length, -1), slice(-1, None)]
+    return [states[:, part][mask[:, part]] for part in parts]
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
@@ -73,27 +70,25 @@ def test_core_equals_reference_on_any_padding(name, seed):
         inputs = pad_randomly(inputs, seed)
     embeddings, states, pooled, mask = run_core(model, inputs)
     text_length = inputs["text"][0].shape[1]
-    for tensor, key in ((embeddings, "embedding_output"), (states, "last_hidden_state")):
-        for mine, theirs in zip(ours(tensor, mask, text_length), packed(reference, key), strict=True):
-            assert_close(mine, theirs)
+    assert_close(ours(embeddings, mask, text_length), packed(reference, "embedding_output"))
+    assert_close(ours(states, mask, text_length), packed(reference, "last_hidden_state"))
     if pooled is not None:
         assert_close(pooled, reference["pooled"])
 
 
 def to_float64(inputs):
-    def convert(tensor):
-        if tensor.is_floating_point():
-            return tensor.double()
-        return tensor
-
-    return {
-        key: [convert(each) for each in given] if isinstance(given, list) else given for key, given in inputs.items()
-    }
+    found = dict(inputs)
+    for key in ("text", "regions"):
+        found[key] = [tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs[key]]
+    return found
 
 
-def check_gradients(reference, inputs):
+def check_gradients(reference, seed):
     """The loss of the reference: mean square of the packed states (0 at padding) + 0.1 * sum of the pooled output."""
     model, names = build_core(reference)
+    inputs = core_inputs(reference)
+    if seed is not None:
+        inputs = pad_randomly(inputs, seed)
     # In float64, where the machine's order of summation does not matter: only the reference's own rounding is left.
     _, states, pooled, mask = run_core(model.double(), to_float64(inputs))
     loss = states[mask].pow(2).sum() / reference["last_hidden_state"].numel() + 0.1 * pooled.sum()
@@ -101,16 +96,13 @@ def check_gradients(reference, inputs):
     loss.backward()
     parameters = dict(model.named_parameters())
     assert len(reference["grads"]) >= 19
-    for key, gradient in reference["grads"].items():
-        mine = parameters[names[f"module.vlbert.{key}"]].grad.float()
-        assert_close(mine, gradient, msg=lambda text, key=key: f"{key}: {text}")
+    gradients = {key: parameters[names[f"module.vlbert.{key}"]].grad.float() for key in reference["grads"]}
+    assert_close(gradients, reference["grads"])
 
 
 @pytest.mark.parametrize("seed", [None, 1, 4])
 def test_core_gradients_equal_reference(seed):
-    reference = load_fixture("core_ln")
-    inputs = core_inputs(reference)
-    check_gradients(reference, inputs if seed is None else pad_randomly(inputs, seed))
+    check_gradients(load_fixture("core_ln"), seed)
 
 
 @pytest.mark.parametrize("name", ["ln", "ln_1x1", "scale"])
@@ -119,8 +111,7 @@ def test_all_layers_and_gradients_equal_reference(shared, name):
     reference = file["core"][name]
     reference["last_hidden_state"] = reference["hidden_layers"][-1]
     for seed in (None, 1):
-        inputs = core_inputs(reference)
-        check_gradients(reference, inputs if seed is None else pad_randomly(inputs, seed))
+        check_gradients(reference, seed)
 
 
 def test_pretraining_heads_equal_reference():
@@ -140,11 +131,11 @@ def test_pretraining_heads_equal_reference():
 
 def test_helpers_equal_reference():
     reference = load_fixture("helpers")
-    boxes = reference["coordinate_embeddings"]["boxes"]
-    out = reference["coordinate_embeddings"]["out"]
+    places = reference["coordinate_embeddings"]
+    boxes = places["boxes"]
     size = boxes[:, [4, 5, 4, 5]]
     mine = embed_coordinates(boxes[:, :4] / size, dim=256, form="center")
-    assert_close(mine.view_as(out), out)
+    assert_close(mine.view_as(places["out"]), places["out"])
     soft = reference["soft_cross_entropy"]
     assert_close(mean_of(soft_cross_entropy_sum(soft["logits"], soft["target"])), soft["mean"])
 
@@ -170,16 +161,15 @@ def test_vgp_module_equals_reference_from_pixels_boxes_on(shared, name):
     if name == "none":
         outputs.loss.backward()
         parameters = dict(model.named_parameters())
-        for key, norm in reference["grad_norms"].items():
-            mine = parameters[names[f"module.{key}"]].grad.norm().item()
-            assert mine == pytest.approx(float(norm), rel=1e-4, abs=1e-5), key
+        norms = {key: float(parameters[names[f"module.{key}"]].grad.norm()) for key in reference["grad_norms"]}
+        wanted = {key: float(norm) for key, norm in reference["grad_norms"].items()}
+        assert norms == pytest.approx(wanted, rel=1e-4, abs=1e-5)
 
 
 def pretraining_inputs(inputs):
     ids = inputs["text"]
     boxes = inputs["boxes"]
     mlm = inputs["mlm_labels"]
-    classes = inputs["mvrc_labels"]
     return {
         "input_ids": ids,
         "attention_mask": ids > 0,
@@ -188,7 +178,7 @@ def pretraining_inputs(inputs):
         "region_attention_mask": boxes[..., 0] > -1.5,
         "masked_regions": inputs["mvrc_ops"] == 1,
         "labels": torch.where(mlm < 0, -100, mlm),
-        "region_label_probs": classes,
+        "region_label_probs": inputs["mvrc_labels"],
         "relationship_labels": inputs["relationship_label"],
     }
 
@@ -203,29 +193,26 @@ def check_pretraining(model, inputs, expected):
     assert_close(outputs.region_logits[regions], expected["mvrc_logits"][regions[:rows]])
     assert_close(outputs.relationship_logits[:rows], expected["relationship_logits"])
     assert_close(outputs.loss, expected["loss"])
-    targets = {
-        "labels": expected["mlm_loss"],
-        "region_label_probs": expected["mvrc_loss"],
-        "relationship_labels": expected["relationship_loss"],
-    }
-    for name, loss in targets.items():
-        others = {key: value for key, value in inputs.items() if key == name or key not in targets}
-        assert_close(model(**others).loss, loss, msg=lambda text, name=name: f"{name}: {text}")
-    return outputs
+    losses = {"labels": "mlm_loss", "region_label_probs": "mvrc_loss", "relationship_labels": "relationship_loss"}
+    for name, key in losses.items():
+        others = {other: value for other, value in inputs.items() if other == name or other not in losses}
+        assert_close(model(**others).loss, expected[key])
 
 
 def join_streams(inputs, ids, labels):
     """Rows of text alone under the image rows, as the public multi-task module has them, and which they are."""
     text = inputs["input_ids"]
     alone = len(ids)
-    pad = (0, ids.shape[1] - text.shape[1])
-    rows = {
-        "input_ids": torch.cat([nn.functional.pad(text, pad), ids]),
-        "attention_mask": torch.cat([nn.functional.pad(inputs["attention_mask"], pad), ids > 0]),
-        "labels": torch.cat([nn.functional.pad(inputs["labels"], pad, value=-100), labels]),
-        "relationship_labels": nn.functional.pad(inputs["relationship_labels"], (0, alone), value=-100),
-        "text_only": torch.arange(len(text) + alone) >= len(text),
-    }
+    columns = ids.shape[1] - text.shape[1]
+    rows = {"relationship_labels": nn.functional.pad(inputs["relationship_labels"], (0, alone), value=-100)}
+    for name, value, other in (
+        ("input_ids", 0, ids),
+        ("attention_mask", 0, ids > 0),
+        ("labels", -100, labels),
+    ):
+        rows[name] = nn.functional.pad(inputs[name], (0, columns, 0, alone), value=value)
+        rows[name][-alone:] = other
+    rows["text_only"] = torch.arange(len(text) + alone) >= len(text)
     for name in REGIONS:
         value = inputs[name]
         rows[name] = torch.cat([value, value.new_zeros(alone, *value.shape[1:])])
@@ -238,12 +225,9 @@ REGIONS = ("region_boxes", "region_features", "region_attention_mask", "masked_r
 def multitask_case(inputs, outputs, loss):
     """Our inputs and what is expected of them, from the reference's two streams."""
     labels = torch.where(inputs["aux_labels"] < 0, -100, inputs["aux_labels"])
-    expected = {
-        **outputs,
-        "loss": loss,
-        "mlm_logits": torch.cat([outputs["mlm_logits_wvc"], outputs["mlm_logits_aux"]]),
-        "mlm_loss": outputs["mlm_loss_wvc"] + outputs["mlm_loss_aux"],
-    }
+    expected = {**outputs, "loss": loss}
+    expected["mlm_logits"] = torch.cat([outputs["mlm_logits_wvc"], outputs["mlm_logits_aux"]])
+    expected["mlm_loss"] = outputs["mlm_loss_wvc"] + outputs["mlm_loss_aux"]
     return join_streams(pretraining_inputs(inputs), inputs["aux_text"], labels), expected
 
 
@@ -252,9 +236,9 @@ def test_two_streams_of_pretraining_equal_reference():
     reference = load_fixture("pretrain_multitask")
     model = VLBertForPreTraining(make_config(reference["config"], relationship_head=True)).eval()
     load_weights(model, as_checkpoint(reference["state_dict"]))
-    model.vl_bert.region_encoder = GivenVisual(nn.functional.pad(reference["region_visual"], (0, 0, 0, 0, 0, 4)))
-    boxes = reference["inputs"]["boxes"]
-    reference["inputs"]["boxes"] = nn.functional.pad(boxes, (0, 2048))
+    visual = nn.functional.pad(reference["region_visual"], (0, 0, 0, 0, 0, 4))
+    model.vl_bert.region_encoder = GivenVisual(visual)
+    reference["inputs"]["boxes"] = nn.functional.pad(reference["inputs"]["boxes"], (0, 2048))
     inputs, expected = multitask_case(reference["inputs"], reference["outputs"], reference["loss"])
     check_pretraining(model, inputs, expected)
 
@@ -303,5 +287,5 @@ def test_pixels_give_the_reference_visual_embeddings(shared):
         model(**inputs)
         model(**inputs, masked_regions=given["mvrc_ops"] == 1)
     mask = given["box_mask"]
-    for mine, name in zip(seen, ("obj_reps", "obj_reps_masked_visual"), strict=True):
-        assert_close(mine[mask], reference[name][mask], rtol=1e-4, atol=1e-4)
+    expected = [reference["obj_reps"][mask], reference["obj_reps_masked_visual"][mask]]
+    assert_close([features[mask] for features in seen], expected, rtol=1e-4, atol=1e-4)

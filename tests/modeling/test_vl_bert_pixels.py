@@ -15,8 +15,9 @@ from grounded_attention.modeling import (
 )
 from grounded_attention.modeling.modeling_vl_bert import mask_region_pixels
 from tests.helpers.closeness import assert_close
+from tests.helpers.padded_inputs import of_shapes
 from tests.helpers.tiny_vl_bert import make_model, tiny_config
-from tests.modeling.tiny_vl_bert_pixels import HEIGHT, VISION, WIDTH, F, as_features, make_inputs, make_pixel_model
+from tests.modeling.tiny_vl_bert_pixels import VISION, as_features, make_inputs, make_pixel_model
 
 CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
 
@@ -166,22 +167,22 @@ def test_leaving_padding_out_keeps_the_loss(masking):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"region_features": torch.rand(3, 4, F)}, "Give region_features or pixel_values, not both"),
+        ({"region_features": (3, 4, 16)}, "Give region_features or pixel_values, not both"),
         ({"image_sizes": None}, "pixel_values are given without image_sizes"),
-        ({"pixel_values": None, "region_features": torch.rand(3, 4, F)}, "image_sizes are given without pixel_values"),
+        ({"pixel_values": None, "region_features": (3, 4, 16)}, "image_sizes are given without pixel_values"),
         ({"region_boxes": None}, "pixel_values are given without region_boxes"),
-        ({"pixel_values": torch.rand(3, HEIGHT, WIDTH)}, r"pixel_values have the shape \(3, 48, 64\)"),
-        ({"pixel_values": torch.rand(2, 3, HEIGHT, WIDTH)}, r"pixel_values have the shape \(2, 3, 48, 64\)"),
-        ({"image_sizes": torch.ones(3, 4)}, r"image_sizes have the shape \(3, 4\)"),
+        ({"pixel_values": (3, 48, 64)}, r"pixel_values have the shape \(3, 48, 64\)"),
+        ({"pixel_values": (2, 3, 48, 64)}, r"pixel_values have the shape \(2, 3, 48, 64\)"),
+        ({"image_sizes": (3, 4)}, r"image_sizes have the shape \(3, 4\)"),
         ({"image_sizes": torch.tensor([[40, 64]] * 3)}, "canvas 64 wide and 48 high"),
         ({"image_sizes": torch.zeros(3, 2).long()}, "expected the width and height of each image in pixels"),
-        ({"region_boxes": torch.rand(3, 4)}, r"region_boxes have the shape \(3, 4\)"),
-        ({"region_attention_mask": torch.ones(3, 5)}, r"region_attention_mask have the shape \(3, 5\)"),
+        ({"region_boxes": (3, 4)}, r"region_boxes have the shape \(3, 4\)"),
+        ({"region_attention_mask": (3, 5)}, r"region_attention_mask have the shape \(3, 5\)"),
     ],
 )
 def test_wrong_pixel_inputs_are_named(cls, change, message):
     with pytest.raises(ValueError, match=message):
-        make_pixel_model(cls)(**{**make_inputs(), **change})
+        make_pixel_model(cls)(**{**make_inputs(), **of_shapes(change)})
 
 
 @pytest.mark.parametrize("cls", CLASSES)

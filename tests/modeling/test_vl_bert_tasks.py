@@ -17,6 +17,7 @@ from grounded_attention.modeling import (
     VLBertForVisualQuestionAnswering,
 )
 from tests.helpers.closeness import assert_close
+from tests.helpers.padded_inputs import of_shapes
 from tests.helpers.tiny_vl_bert import B, D, F, R, T, make_bert, make_inputs, make_model
 from tests.modeling.tiny_vl_bert_pixels import as_features, make_pixel_model
 from tests.modeling.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
@@ -302,22 +303,22 @@ UNKNOWN = {"text_to_text": (torch.zeros(B, 1), torch.zeros(B, 1))}
     [
         (
             VLBertForReferringExpression,
-            {"region_targets": torch.zeros(B, 2)},
+            {"region_targets": (3, 2)},
             r"region_targets have the shape \(3, 2\)",
         ),
         (VLBertForVisualQuestionAnswering, {"answer_positions": None}, "answer_positions are missing"),
         (VLBertForVisualQuestionAnswering, {"answer_positions": POSITIONS[:2]}, "answer_positions have the shape"),
-        (VLBertForVisualQuestionAnswering, {"labels": torch.zeros(B, 9)}, r"labels have the shape \(3, 9\)"),
+        (VLBertForVisualQuestionAnswering, {"labels": (3, 9)}, r"labels have the shape \(3, 9\)"),
         (VLBertForReferringExpression, {"grounding_queries": UNKNOWN}, "unknown entries"),
         (VLBertForVisualQuestionAnswering, {"grounding_queries": UNKNOWN}, "unknown entries"),
         (VLBertForMultipleChoice, {"grounding_queries": UNKNOWN}, "unknown entries"),
         (VLBertForMultipleChoice, {"input_ids": None}, "exactly one of input_ids and inputs_embeds"),
-        (VLBertForMultipleChoice, {"input_ids": torch.ones(B, T).long()}, "input_ids have the shape"),
-        (VLBertForMultipleChoice, {"token_type_ids": torch.ones(B, T).long()}, "token_type_ids have the shape"),
-        (VLBertForMultipleChoice, {"labels": torch.zeros(B, C)}, r"labels have the shape \(3, 3\), expected \(3\)"),
-        (VLBertForMultipleChoice, {"region_class_labels": torch.zeros(B, 9)}, "region_class_labels have the shape"),
-        (VLBertForMultipleChoice, {"image_sizes": torch.ones(B, 2)}, "image_sizes are given without pixel_values"),
-        (VLBertForMultipleChoice, {"pixel_values": torch.ones(B, 3, 4, 4)}, "Give region_features or pixel_values"),
+        (VLBertForMultipleChoice, {"input_ids": (3, 7)}, "input_ids have the shape"),
+        (VLBertForMultipleChoice, {"token_type_ids": (3, 7)}, "token_type_ids have the shape"),
+        (VLBertForMultipleChoice, {"labels": (3, 3)}, r"labels have the shape \(3, 3\), expected \(3\)"),
+        (VLBertForMultipleChoice, {"region_class_labels": (3, 9)}, "region_class_labels have the shape"),
+        (VLBertForMultipleChoice, {"image_sizes": (3, 2)}, "image_sizes are given without pixel_values"),
+        (VLBertForMultipleChoice, {"pixel_values": (3, 3, 4, 4)}, "Give region_features or pixel_values"),
     ],
 )
 def test_wrong_inputs_are_named(cls, change, message):
@@ -325,7 +326,7 @@ def test_wrong_inputs_are_named(cls, change, message):
     if cls is VLBertForVisualQuestionAnswering:
         inputs["answer_positions"] = POSITIONS
     with pytest.raises(ValueError, match=message):
-        make_model(cls)(**{**inputs, **change})
+        make_model(cls)(**{**inputs, **of_shapes(change)})
 
 
 def test_region_class_labels_need_the_head():
