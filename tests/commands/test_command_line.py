@@ -54,20 +54,22 @@ def call(name, *arguments):
         return int(stop.code or 0)
 
 
+def run_python(*arguments, **options):
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, **options)
+
+
 def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     parser = command_line.make_parser("x", "What.\n\nexamples:\n  x\n")
-    seen = []
-    for words in ([], ["--quiet"]):
-        assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
-    assert seen == [False, True]
+    assert command_line.run(parser, lambda options: str(is_quiet()), []) == 0
+    assert command_line.run(parser, lambda options: str(is_quiet()), ["--quiet"]) == 0
+    assert capsys.readouterr().out == "False\nTrue\n"
     assert not is_quiet()
 
 
 def test_every_program_of_the_folder_is_a_command():
-    programs = {
-        path.stem for path in FOLDER.glob("*.py") if "\nmain = " in (text := path.read_text()) or "\ndef main(" in text
-    }
+    main_of = re.compile("^(main = |def main\\()", re.MULTILINE)
+    programs = {path.stem for path in FOLDER.glob("*.py") if main_of.search(path.read_text())}
     assert {module.rpartition(".")[2] for module in COMMANDS.values()} == programs - {"main"}
     assert set(ABSENT) == set(COMMANDS) - {"doctor"}, "every command that reads files has its line in ABSENT"
 
@@ -138,8 +140,7 @@ def test_the_process_ends_with_the_status_of_main(name):
 
 @pytest.mark.parametrize("program", ["grounded_attention.commands.main evaluate", "grounded_attention evaluate"])
 def test_a_process_returns_its_status(tmp_path, program):
-    command = [sys.executable, "-m", *program.split(), str(tmp_path / "a")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-m", *program.split(), str(tmp_path / "a"))
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -147,8 +148,7 @@ def test_a_process_returns_its_status(tmp_path, program):
 
 
 def test_the_file_of_a_command_says_that_it_is_no_program():
-    command = [sys.executable, "-m", "grounded_attention.commands.evaluate", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-m", "grounded_attention.commands.evaluate", "--help")
     assert done.returncode == 1
     assert done.stdout == ""
     assert "python -m grounded_attention COMMAND" in done.stderr
@@ -160,13 +160,15 @@ def test_the_file_of_a_command_says_that_it_is_no_program():
 def test_the_help_names_every_command(capsys):
     assert call_program("--help") == 0
     printed = capsys.readouterr().out
-    assert all(f"  {name} " in printed for name in COMMANDS)
+    for name in COMMANDS:
+        assert f"  {name} " in printed
     assert "examples:" in printed
     assert max(map(len, printed.splitlines())) <= 100
     for group in main.GROUPS:
         assert call_program(group, "--help") == 0
         printed = capsys.readouterr().out
-        assert all((f"  {name} " in printed) == name.startswith(f"{group} ") for name in COMMANDS)
+        for name in COMMANDS:
+            assert (f"  {name} " in printed) == name.startswith(f"{group} ")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ print("looked at", len(COMMANDS))
 
 def test_help_and_import_load_no_torch():
     """A shell must not wait seconds for them."""
-    done = subprocess.run([sys.executable, "-c", HELP], cwd=ROOT, capture_output=True, text=True)
+    done = run_python("-c", HELP)
     assert done.stdout.endswith(f"looked at {len(COMMANDS)}\n"), done.stderr
 
 
@@ -269,10 +271,8 @@ def test_bars_do_not_fill_a_log_file():
     calm = "from grounded_attention.commands.main import calm_bars; calm_bars(); "
 
     def printed(code, **environment):
-        bare = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")} | environment
-        return subprocess.run(
-            [sys.executable, "-c", code], env=bare, capture_output=True, text=True, check=True
-        ).stderr
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
+        return run_python("-c", code, env={**bare, **environment}, check=True).stderr
 
     assert "99/99" in printed(bar)
     assert "99/99" in printed(short)
@@ -281,7 +281,6 @@ def test_bars_do_not_fill_a_log_file():
 
 
 def test_colours_are_for_terminals(capsys, monkeypatch):
-    assert doing(ValueError("a"), capsys)[2] == "error: a\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert doing(ValueError("a"), capsys)[2] == "\x1b[31merror:\x1b[0m a\n"
@@ -344,13 +343,8 @@ def test_the_docs_name_no_command_that_is_not_there():
 def test_an_output_that_nobody_reads_is_no_error(words):
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "grounded_attention", *words],
-        cwd=ROOT,
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-m", "grounded_attention", *words]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert done.returncode == 0
     assert done.stderr == ""
@@ -385,12 +379,12 @@ def work(words):
 main._run = work
 sys.exit(main.main())
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    done = run_python("-c", code, timeout=50)
     assert done.returncode == 130
     assert done.stderr.count("\n") == 1
 
 
-def test_an_interrupt_while_libraries_are_imported_is_not_lost(tmp_path):
+def test_an_interrupt_while_libraries_are_imported_is_not_lost(tmp_path, monkeypatch):
     """torch imports NumPy in C++ and drops what is raised there; NumPy then stays half imported."""
     code = """
 import sys
@@ -406,8 +400,9 @@ sys.meta_path.insert(0, Interrupt())
 sys.argv = ["grounded-attention", *"heads --model none --data rows.jsonl --output heads".split()]
 sys.exit(main())
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == 130
     assert done.stderr == "error: interrupted\n"

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import datasets
+import numpy as np
 import pytest
 from PIL import Image
 from transformers import BertConfig, set_seed
@@ -45,29 +46,45 @@ def files(tmp_path_factory):
         FAMILIES["vl_bert"].heads[TASKS[name].head](config).save_pretrained(folder / name)
         processor.save_pretrained(folder / name)
     BertConfig(architectures=["BertModel"]).save_pretrained(folder / "bert")
+    shutil.copytree(folder / "vgp", folder / "damaged")
+    (folder / "damaged" / "checkpoint_manifest.json").write_text('{"model.safetensors": {"size": 1}}')
+    table = RegionTable.open(scenes / "regions")
+    with RegionTableWriter(folder / "few", {}) as writer:
+        writer.write(table[table.ids[0]])
     yield folder
     datasets.config.HF_DATASETS_CACHE = cache
 
 
 def run(files, checkpoint, *arguments, task=None):
-    first = [] if checkpoint is None else [str(files / checkpoint)]
-    return main([*first, "--task", task or checkpoint, "--data-dir", str(files / "scenes"), *map(str, arguments)])
+    first = [] if checkpoint is None else [files / checkpoint]
+    given = [*first, "--task", task or checkpoint, "--data-dir", files / "scenes", *arguments]
+    return main([*map(str, given)])
+
+
+@pytest.fixture
+def measure(files, tmp_path, capsys):
+    """Runs the command; gives the printed figures of the split for validation. Files are in `tmp_path / folder`."""
+
+    def figures(checkpoint, *arguments, folder="out", task=None):
+        assert run(files, checkpoint, *arguments, "--output", tmp_path / folder, "--json", task=task) == 0
+        return json.loads(capsys.readouterr().out)["validation"]
+
+    return figures
 
 
 def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def assert_figures(found, expected):
+    """Those that both have are the same."""
+    shared = found.keys() & expected.keys()
+    assert {name: found[name] for name in shared} == pytest.approx({name: expected[name] for name in shared})
 
 
-def test_figures_are_those_of_the_trainer(files, tmp_path, capsys):
+def test_figures_are_those_of_the_trainer(files, tmp_path, measure):
     table = str(files / "scenes" / "regions")
-    arguments = ("--regions", table, "--limit", 8, "--seed", 3, "--batch-size", 3)
-    assert run(files, "pretraining", *arguments, "--output", tmp_path, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-
+    printed = measure("pretraining", "--regions", table, "--limit", 8, "--seed", 3, "--batch-size", 3)
     options = {"regions": True, "relationship": True}
     data = Data(data_dir=str(files / "scenes"), regions=table, limit={"validation": 8})
     recipe = Recipe("pretraining", options, seed=3, data=data, training={"use_cpu": True})
@@ -83,57 +100,51 @@ def test_figures_are_those_of_the_trainer(files, tmp_path, capsys):
         method=get_method("none"),
         metrics=task.metrics,
     )
-    expected = trainer.measure(prepared.splits["validation"])
-    assert printed["validation"] == pytest.approx(expected)
-    assert read(tmp_path / "metrics.json")["splits"] == printed
+    assert printed == pytest.approx(trainer.measure(prepared.splits["validation"]))
+    assert read(tmp_path / "out" / "metrics.json")["splits"] == {"validation": printed}
 
 
 def test_vgp_writes_figures_predictions_and_a_page(files, tmp_path, capsys):
     scenes = files / "scenes"
-    arguments = ("--regions", scenes / "regions", "--images", scenes / "flickr30k-images", "--limit", 12)
-    assert run(files, "vgp", *arguments, "--output", tmp_path / "out") == 0
+    options = ("--regions", scenes / "regions", "--images", scenes / "flickr30k-images", "--limit", 12)
+    assert run(files, "vgp", *options, "--output", tmp_path / "out") == 0
     assert "identification_accuracy" in capsys.readouterr().out
     figures = read(tmp_path / "out" / "metrics.json")["splits"]["validation"]
-    found = lines(tmp_path / "out" / "predictions_validation.jsonl")
+    lines = (tmp_path / "out" / "predictions_validation.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
     for group in ("identification", "vgp"):
-        scores = [one["score"] for one in found if one["group"] == group]
+        scores = [row["score"] for row in found if row["group"] == group]
         assert len(scores) == figures[f"{group}_count"]
-        assert sum(scores) / len(scores) == pytest.approx(figures[f"{group}_accuracy"])
-    assert {one["gold"] for one in found if one["group"] == "identification"} <= {"both", "first", "second"}
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/webp") > 0
+        assert np.mean(scores) == pytest.approx(figures[f"{group}_accuracy"])
+    for row in found:
+        assert row["group"] == "vgp" or row["gold"] in ("both", "first", "second")
+    assert "data:image/webp" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_a_file_of_answers_scores_as_the_model_that_wrote_it(files, tmp_path, capsys):
-    assert run(files, "vqa", "--regions", files / "scenes" / "regions", "--output", tmp_path / "a", "--json") == 0
-    by_model = json.loads(capsys.readouterr().out)["validation"]
+def test_a_file_of_answers_scores_as_the_model_that_wrote_it(files, tmp_path, measure):
+    by_model = measure("vqa", "--regions", files / "scenes" / "regions", folder="a")
     written = tmp_path / "a" / "predictions_validation.json"
-    assert set(read(written)[0]) == {"question_id", "answer"}
-    assert {one["answer"] for one in read(written)} <= {*ANSWERS}
-    assert run(files, None, "--predictions", written, "--output", tmp_path / "b", "--json", task="vqa") == 0
-    by_file = json.loads(capsys.readouterr().out)["validation"]
-    shared = {name for name in by_file if name in by_model}
-    assert {"vqa_accuracy", "vqa_count", "vqa_number_accuracy"} <= shared
-    assert {name: by_file[name] for name in shared} == pytest.approx({name: by_model[name] for name in shared})
+    for row in read(written):
+        assert row.keys() == {"question_id", "answer"}
+        assert row["answer"] in ANSWERS
+    by_file = measure(None, "--predictions", written, folder="b", task="vqa")
+    assert {"vqa_accuracy", "vqa_count", "vqa_number_accuracy"} <= by_file.keys()
+    assert_figures(by_file, by_model)
     assert "By question type" in (tmp_path / "b" / "report.html").read_text(encoding="utf-8")
 
 
-def test_an_official_file_of_gqa_scores_as_the_model_that_wrote_it(files, tmp_path, capsys):
+def test_an_official_file_of_gqa_scores_as_the_model_that_wrote_it(files, tmp_path, measure):
     """All questions of the model's file; also those of the balanced split, which are fewer."""
     every = ("--set", "data.options.config_name=all")
-    table = files / "scenes" / "regions"
-    assert run(files, "vqa", "--regions", table, *every, "--output", tmp_path / "a", "--json", task="gqa") == 0
-    by_model = json.loads(capsys.readouterr().out)["validation"]
+    by_model = measure("vqa", "--regions", files / "scenes" / "regions", *every, folder="a", task="gqa")
     written = tmp_path / "a" / "predictions_validation.json"
-    assert set(read(written)[0]) == {"questionId", "prediction"}
+    assert read(written)[0].keys() == {"questionId", "prediction"}
     for options in (every, ()):
-        arguments = ("--predictions", written, *options, "--output", tmp_path / "b", "--json")
-        assert run(files, None, *arguments, task="gqa") == 0
-        by_file = json.loads(capsys.readouterr().out)["validation"]
-        assert {"gqa_accuracy", "gqa_open", "gqa_validity", "gqa_distribution"} <= by_file.keys() & by_model.keys()
+        by_file = measure(None, "--predictions", written, *options, folder="b", task="gqa")
+        assert {"gqa_accuracy", "gqa_open", "gqa_validity", "gqa_distribution"} <= by_file.keys()
         assert (by_file.pop("gqa_count") == by_model["gqa_count"]) == bool(options)
-        assert by_file == pytest.approx({name: by_model[name] for name in by_file})
+        assert_figures(by_file, by_model)
 
 
 @pytest.mark.parametrize(
@@ -147,25 +158,26 @@ def test_an_official_file_of_gqa_scores_as_the_model_that_wrote_it(files, tmp_pa
 )
 def test_wrong_files_of_answers_are_refused(files, tmp_path, capsys, change, problem):
     questions = read(files / "scenes" / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json")["questions"]
-    rows = [{"question_id": one["question_id"], "answer": "yes"} for one in questions]
+    rows = [{"question_id": question["question_id"], "answer": "yes"} for question in questions]
     (tmp_path / "answers.json").write_text(json.dumps(change(rows)))
     arguments = ["--predictions", tmp_path / "answers.json", "--output", tmp_path / "out"]
     assert run(files, None, *arguments, task="vqa") == 2
-    _one_line(capsys, problem, "answers.json")
+    line = error(capsys)
+    assert problem in line
+    assert "answers.json" in line
     assert not (tmp_path / "out").exists()
 
 
-def _one_line(capsys, *problems):
+def error(capsys):
+    """The one line of a mistake, behind bars."""
     printed = capsys.readouterr()
-    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    [line] = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert printed.out == ""
-    assert len(errors) == 1
-    assert printed.err.endswith(errors[0] + "\n")
-    for problem in problems:
-        assert problem in errors[0]
+    assert printed.err.endswith(line + "\n")
+    return line
 
 
-TABLE = ["--regions", "scenes/regions"]
+TABLE = "--regions scenes/regions "
 
 
 @pytest.mark.parametrize(
@@ -175,52 +187,42 @@ TABLE = ["--regions", "scenes/regions"]
         ("vqa", "vgp", TABLE, "VLBertForVGP lacks weights"),
         ("nowhere", "vgp", TABLE, "nowhere: no such folder, and not a name on the Hub"),
         ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
-        ("vgp", "vgp", [], "no region table"),
-        ("vgp", "vgp", ["--regions", "nowhere"], "nowhere"),
-        ("vgp", "vgp", [*TABLE, "--split", "dev"], "no such split: found 'dev'"),
-        ("vgp", "vgp", [*TABLE, "--text-only"], "--text-only cannot be combined"),
-        ("vgp", "vgp", [*TABLE, "--images", "nowhere"], "--images nowhere: no such folder"),
-        ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),
-        ("vgp", "vgp", [*TABLE, "--set", "seed=1"], "--set seed=1: expected data.builder"),
-        ("vgp", "vgp", ["--predictions", "x.json"], "either a CHECKPOINT or --predictions"),
-        (None, "vgp", ["--predictions", "x.json"], "the task vgp has no official file of predictions"),
+        ("vgp", "vgp", "", "no region table"),
+        ("vgp", "vgp", "--regions nowhere", "nowhere"),
+        ("vgp", "vgp", TABLE + "--split dev", "no such split: found 'dev'"),
+        ("vgp", "vgp", TABLE + "--text-only", "--text-only cannot be combined"),
+        ("vgp", "vgp", TABLE + "--images nowhere", "--images nowhere: no such folder"),
+        ("vgp", "vgp", TABLE + "--set data.options.negative=random", "did you mean 'data.options.negatives'"),
+        ("vgp", "vgp", TABLE + "--set seed=1", "--set seed=1: expected data.builder"),
+        ("vgp", "vgp", "--predictions x.json", "either a CHECKPOINT or --predictions"),
+        (None, "vgp", "--predictions x.json", "the task vgp has no official file of predictions"),
         ("damaged", "vgp", TABLE, "incomplete"),
-        ("vqa", "vqa", ["--regions", "few"], "no regions for this image"),
+        ("vqa", "vqa", "--regions few", "no regions for this image"),
     ],
 )
 def test_user_errors_are_one_line_and_status_2(
     files, tmp_path, monkeypatch, capsys, checkpoint, task, arguments, problem
 ):
     monkeypatch.chdir(files)
-    if checkpoint == "damaged" and not (files / "damaged").exists():
-        shutil.copytree(files / "vgp", files / "damaged")
-        (files / "damaged" / "checkpoint_manifest.json").write_text('{"model.safetensors": {"size": 1}}')
-    if "few" in arguments and not (files / "few").exists():
-        _first_image_only(files / "scenes" / "regions", files / "few")
-    assert run(files, checkpoint, *arguments, "--output", tmp_path / "out", task=task) == 2
-    _one_line(capsys, problem)
+    assert run(files, checkpoint, *arguments.split(), "--output", tmp_path / "out", task=task) == 2
+    assert problem in error(capsys)
     assert not (tmp_path / "out").exists()
-
-
-def _first_image_only(source, target):
-    table = RegionTable.open(source)
-    with RegionTableWriter(target, {}) as writer:
-        writer.write(table[table.ids[0]])
 
 
 def test_missing_weights_are_refused_before_anything_is_scored(files, tmp_path, capsys):
     model = VLBertForVGP.from_pretrained(files / "vgp")
-    kept = {name: value for name, value in model.state_dict().items() if "identification" not in name}
+    kept = {name: value.contiguous() for name, value in model.state_dict().items() if "identification" not in name}
     shutil.copytree(files / "vgp", tmp_path / "cut")
-    model.save_pretrained(tmp_path / "cut", state_dict={name: value.contiguous() for name, value in kept.items()})
+    model.save_pretrained(tmp_path / "cut", state_dict=kept)
     assert run(files, tmp_path / "cut", "--regions", files / "scenes" / "regions", task="vgp") == 2
-    _one_line(capsys, "lacks weights, such as identification")
+    assert "lacks weights, such as identification" in error(capsys)
 
 
 def test_images_are_found_by_file_name_id_or_as_coco_names_them(tmp_path):
     for name, side in (("a.png", 1), ("7.jpg", 2), ("COCO_val2014_000000000009.jpg", 3)):
         Image.new("RGB", (side * 10, 10)).save(tmp_path / name)
-    asked = (("x", "a.png"), ("7", None), ("9", None), ("8", None))
-    found = [find_picture(tmp_path, *arguments) for arguments in asked]
-    assert [None if one is None else one.height for one in found] == [420, 210, 140, None]
+    assert find_picture(tmp_path, "x", "a.png").height == 420
+    assert find_picture(tmp_path, "7", None).height == 210
+    assert find_picture(tmp_path, "9", None).height == 140
+    assert find_picture(tmp_path, "8", None) is None
     assert find_picture(None, "7", None) is None
