@@ -28,19 +28,18 @@ def example(number, seed):
     caption = CAPTIONS[number]
     words = tuple(match.span() for match in re.finditer(r"\w+", caption))
     # Boxes in a row, which do not overlap: the middle of each is its own.
-    left = np.arange(REGIONS) / REGIONS
-    boxes = np.stack([left + 0.02, 0.2 + 0 * left, left + 0.14, 0.8 + 0 * left], 1)
+    boxes = np.tile([0.02, 0.2, 0.14, 0.8], (REGIONS, 1))
+    boxes[:, ::2] += np.arange(REGIONS)[:, None] / REGIONS
     there = rng.dirichlet(np.full(REGIONS + 1, 0.3), (LAYERS, HEADS, len(words)))[..., :-1]
     back = rng.dirichlet(np.full(len(words) + 1, 0.3), (LAYERS, HEADS, REGIONS))[..., :-1]
     gold = fixed.random((len(words), REGIONS)) < 0.3
     gold[0] = np.arange(REGIONS) == 2
     image = Image.fromarray(fixed.integers(0, 255, (60, 120, 3), dtype=np.uint8))
-    return ExampleAttention(
-        image, caption, words, boxes, there, ("0", "1", "2"), back, LABELS, gold, image_id=str(number)
-    )
+    layers = ("0", "1", "2")
+    return ExampleAttention(image, caption, words, boxes, there, layers, back, LABELS, gold, image_id=str(number))
 
 
-CHECKPOINTS = {name: [example(n, seed) for n in range(2)] for seed, name in enumerate(["start", "<direct>"])}
+CHECKPOINTS = {"start": [example(0, 0), example(1, 0)], "<direct>": [example(0, 1), example(1, 1)]}
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +49,6 @@ def page(tmp_path_factory):
     with open_browser(folder / "profile") as browser:
         browser.open(folder / "page.html")
         yield browser
-
-
-def spread(values):
-    """What a row is worth: its parts summing to 1, and the sum."""
-    return values / values.sum(), values.sum()
 
 
 def slide(page, control, value):
@@ -72,18 +66,29 @@ def choose(page, control, value):
     )
 
 
+def texts(page, selector, key="textContent"):
+    """A property of all elements, or a value that they hold."""
+    return page.evaluate(f"[...document.querySelectorAll({selector!r})].map((e) => e.{key})")
+
+
 def shares(page, pane):
     """What each region says it has of the attention, and which is the top one."""
-    return page.evaluate(
-        f"[...document.querySelectorAll('[data-pane=\"{pane}\"] .region')]"
-        ".sort((a, b) => a.dataset.region - b.dataset.region)"
-        ".map((g) => [Number(g.dataset.share), g.classList.contains('top')])"
-    )
+    regions = f'[data-pane="{pane}"] .region'
+    numbers = [int(number) for number in texts(page, regions, "dataset.region")]
+    order = np.argsort(numbers)
+    found = np.array(texts(page, regions, "dataset.share"), dtype=float)[order]
+    [top] = texts(page, f"{regions}.top", "dataset.region")
+    return found.tolist(), int(top)
 
 
 def labelled(page, pane, region):
     """What a reader of screens says of a region."""
-    return page.evaluate(f'document.querySelector(\'[data-pane="{pane}"] [data-region="{region}"]\').ariaLabel')
+    [label] = texts(page, f'[data-pane="{pane}"] [data-region="{region}"]', "ariaLabel")
+    return label
+
+
+def pressed_words(page):
+    return texts(page, ".word[aria-pressed=true]", "dataset.word")
 
 
 def text(page, selector):
@@ -92,25 +97,24 @@ def text(page, selector):
 
 def ranked(page, pane):
     """The rows below the picture: region, and whether it is marked as gold."""
-    cells = "(row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent)"
-    rows = page.evaluate(f"[...document.querySelectorAll('[data-pane=\"{pane}\"] .ranks tr')].slice(1).map({cells})")
-    return [(int(re.match(r"region (\d+)", name)[1]), name.endswith("gold")) for name, _ in rows]
+    names = texts(page, f'[data-pane="{pane}"] .ranks td:first-child')
+    return [(int(re.match(r"region (\d+)", name)[1]), name.endswith("gold")) for name in names]
 
 
-def said_total(said, others):
+def named_total(sentence, others):
     """The share that the sentence below the picture names."""
-    return int(re.search(rf"(\d+)% of the attention goes to the {others}", said)[1]) / 100
+    return int(re.search(rf"(\d+)% of the attention goes to the {others}", sentence)[1]) / 100
 
 
-def assert_regions_show(page, pane, expected, total):
-    found = shares(page, pane)
-    assert np.allclose([share for share, _ in found], expected, atol=0.003)
-    top = int(expected.argmax())
-    assert [lit for _, lit in found] == [n == top for n in range(REGIONS)]
-    assert labelled(page, pane, top).endswith(f", {round(100 * found[top][0])}%")
-    said = text(page, f'[data-pane="{pane}"] .said')
-    assert f"to region {top}" in said
-    assert abs(said_total(said, "regions") - total) < 0.01
+def assert_regions_show(page, pane, attention):
+    """Parts sum to 1; the sentence has the sum."""
+    found, top = shares(page, pane)
+    np.testing.assert_allclose(found, attention / attention.sum(), atol=0.003)
+    assert top == attention.argmax()
+    assert labelled(page, pane, top).endswith(f", {round(100 * found[top])}%")
+    sentence = text(page, f'[data-pane="{pane}"] .said')
+    assert f"to region {top}" in sentence
+    assert named_total(sentence, "regions") == pytest.approx(attention.sum(), abs=0.01)
 
 
 def test_it_opens_on_a_named_word_and_the_head_with_most_attention_on_gold(page):
@@ -119,20 +123,15 @@ def test_it_opens_on_a_named_word_and_the_head_with_most_attention_on_gold(page)
     word = 0
     while gold[word + 1].tolist() == gold[word].tolist():
         word += 1
-    shares = {
-        (layer, head): max(
-            spread(examples[0].attention[layer, head, word])[0][gold[word]].sum() for examples in CHECKPOINTS.values()
-        )
-        for layer in range(LAYERS)
-        for head in range(HEADS)
-    }
-    layer, head = max(shares, key=shares.get)
+    on_gold = []
+    for examples in CHECKPOINTS.values():
+        attention = examples[0].attention[:, :, word]
+        on_gold.append(attention[..., gold[word]].sum(-1) / attention.sum(-1))
+    layer, head = divmod(int(np.max(on_gold, 0).argmax()), HEADS)
     assert text(page, "[data-output=layer]") == str(layer)
     assert text(page, "[data-output=head]") == str(head)
-    pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
-    assert pressed == [str(word)] * 2
-    last = page.evaluate("document.querySelector('.map').lastElementChild.dataset.cell")
-    assert last == f"{layer} {head}"
+    assert pressed_words(page) == [str(word)] * 2
+    assert texts(page, ".map", "lastElementChild.dataset.cell")[0] == f"{layer} {head}"
 
 
 @pytest.mark.parametrize(("word", "layer", "head"), [(3, 0, 1), (0, 2, 3), (4, 1, 0)])
@@ -142,13 +141,14 @@ def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer,
     slide(page, "layer", layer)
     slide(page, "head", head + 1)
     for pane, examples in enumerate(CHECKPOINTS.values()):
-        assert_regions_show(page, pane, *spread(examples[0].attention[layer, head, word]))
+        attention = examples[0].attention[layer, head, word]
+        assert_regions_show(page, pane, attention)
         rows = ranked(page, pane)
         assert len(rows) == 5
-        assert rows[0][0] == examples[0].attention[layer, head, word].argmax()
-        assert [is_gold for _, is_gold in rows] == [examples[0].gold[word][region] for region, _ in rows]
-    pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
-    assert pressed == [str(word)] * 2
+        assert rows[0][0] == attention.argmax()
+        for region, is_gold in rows:
+            assert is_gold == examples[0].gold[word][region]
+    assert pressed_words(page) == [str(word)] * 2
 
 
 def test_the_mean_over_heads_is_the_mean_of_their_attention(page):
@@ -158,7 +158,7 @@ def test_the_mean_over_heads_is_the_mean_of_their_attention(page):
     slide(page, "head", 0)
     assert text(page, "[data-output=head]") == "mean over heads"
     for pane, examples in enumerate(CHECKPOINTS.values()):
-        assert_regions_show(page, pane, *spread(examples[1].attention[1, :, 2].mean(0)))
+        assert_regions_show(page, pane, examples[1].attention[1, :, 2].mean(0))
 
 
 def test_a_clicked_region_lights_the_words(page):
@@ -167,27 +167,26 @@ def test_a_clicked_region_lights_the_words(page):
     slide(page, "head", 2)
     page.click('[data-pane="0"] [data-region="3"]')
     for pane, examples in enumerate(CHECKPOINTS.values()):
-        weights, total = spread(examples[1].back[2, 1, 3])
-        top = int(weights.argmax())
-        assert f"{weights[top]:.0%}" == text(page, f'[data-pane="{pane}"] [data-word="{top}"] .share')
-        assert page.evaluate(f"document.querySelector('[data-pane=\"{pane}\"] .word.top').dataset.word") == str(top)
-        said = text(page, f'[data-pane="{pane}"] .said')
-        assert said.startswith("region 3 (ball)")
-        assert abs(said_total(said, "words") - total) < 0.01
+        attention = examples[1].back[2, 1, 3]
+        top = attention.argmax()
+        share = attention[top] / attention.sum()
+        assert text(page, f'[data-pane="{pane}"] [data-word="{top}"] .share') == f"{share:.0%}"
+        assert texts(page, f'[data-pane="{pane}"] .word.top', "dataset.word") == [str(top)]
+        sentence = text(page, f'[data-pane="{pane}"] .said')
+        assert sentence.startswith("region 3 (ball)")
+        assert named_total(sentence, "words") == pytest.approx(attention.sum(), abs=0.01)
 
 
 def test_everything_is_reached_with_the_keyboard(page):
     choose(page, "[data-control=example]", 1)
     page.evaluate('document.querySelector(\'[data-pane="0"] [data-word="0"]\').focus()')
     page.key("ArrowRight")
-    assert page.evaluate('document.querySelector(\'[data-pane="0"] [data-word="1"]\').ariaPressed') == "true"
+    assert texts(page, '[data-pane="0"] [data-word="1"]', "ariaPressed") == ["true"]
     page.evaluate("document.querySelector('[data-pane=\"0\"] [data-control=checkpoint]').focus()")
     page.key("Tab")  # to the first region
     reached = page.evaluate("document.activeElement.dataset.region")
     page.key("Enter")
-    assert (
-        page.evaluate(f'document.querySelector(\'[data-pane="0"] [data-region="{reached}"]\').ariaPressed') == "true"
-    )
+    assert texts(page, f'[data-pane="0"] [data-region="{reached}"]', "ariaPressed") == ["true"]
 
 
 def test_the_map_leads_to_a_head(page):
@@ -196,8 +195,9 @@ def test_the_map_leads_to_a_head(page):
     assert text(page, "[data-output=layer]") == "1"
     assert text(page, "[data-output=head]") == "2"
     first = CHECKPOINTS["start"][0]
-    assert_regions_show(page, 0, *spread(first.attention[1, 2, 0]))
-    on_gold = spread(first.attention[1, 2, 0])[0][first.gold[0]].sum()
+    attention = first.attention[1, 2, 0]
+    assert_regions_show(page, 0, attention)
+    on_gold = attention[first.gold[0]].sum() / attention.sum()
     assert text(page, '[data-pane="0"] [data-cell="1 2"] title') == f"layer 1, head 2: {on_gold:.0%}"
 
 
@@ -209,14 +209,13 @@ def test_another_checkpoint_takes_a_pane(page):
     choose(page, '[data-pane="1"] [data-control=checkpoint]', 0)
     assert shares(page, 0) == shares(page, 1)
     choose(page, '[data-pane="1"] [data-control=checkpoint]', 1)
-    assert_regions_show(page, 1, *spread(CHECKPOINTS["<direct>"][1].attention[0, 0, 1]))
+    assert_regions_show(page, 1, CHECKPOINTS["<direct>"][1].attention[0, 0, 1])
 
 
 def test_text_of_the_data_stays_text(page):
     choose(page, "[data-control=example]", 0)
     assert page.evaluate("document.title") == "Explorer </script>"
-    words = page.evaluate("[...document.querySelectorAll('[data-pane=\"0\"] .word')].map((e) => e.firstChild.data)")
-    assert words == re.findall(r"\w+", HOSTILE)
+    assert texts(page, '[data-pane="0"] .word', "firstChild.data") == re.findall(r"\w+", HOSTILE)
     assert text(page, "option[value='0']") == f"1. {HOSTILE}"
     assert page.evaluate("document.querySelectorAll('img, b').length") == 0
     assert labelled(page, 0, 1).startswith("region 1 (</script><b>)")
@@ -226,11 +225,11 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(page):
     page.resize(360, 740)
     try:
         wide = page.evaluate("document.documentElement.scrollWidth")
-        columns = page.evaluate("new Set([...document.querySelectorAll('.pane')].map((e) => e.offsetLeft)).size")
+        columns = texts(page, ".pane", "offsetLeft")
     finally:
         page.resize(1200, 900)
     assert wide <= 360
-    assert columns == 1
+    assert len(set(columns)) == 1
 
 
 def test_the_page_asks_the_network_for_nothing_and_has_no_error(page):
@@ -264,16 +263,16 @@ def test_stored_values_are_close_and_keep_the_largest():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("checkpoints", "message"),
     [
         ({}, "checkpoints is empty"),
         ({"a": []}, "checkpoints is empty"),
         ({"a": CHECKPOINTS["start"], "b": CHECKPOINTS["start"][:1]}, "capture the same"),
     ],
 )
-def test_what_cannot_be_explored_is_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        explorer_page(given)
+def test_what_cannot_be_explored_is_refused(checkpoints, message):
+    with pytest.raises(ValueError, match=message):
+        explorer_page(checkpoints)
 
 
 def test_a_page_is_small_without_its_pictures_and_data():
@@ -283,11 +282,12 @@ def test_a_page_is_small_without_its_pictures_and_data():
 
 def test_phrases_are_the_mean_of_their_words():
     example = CHECKPOINTS["start"][1]  # two dogs run
-    told = explorer({"start": [example]}, phrases=[Phrase("two dogs", 0, 8), Phrase("run", 9, 12)])["examples"][0]
-    assert told["texts"] == [example.caption, "two dogs · run"]
-    spoken = [told["texts"][text][start:end] for start, end, text in told["words"]]
-    assert spoken == ["two", "dogs", "run", "two dogs", "run"]
-    rows = unpacked(told["to"][0][0], (LAYERS, HEADS, len(spoken), REGIONS))
+    phrases = [Phrase("two dogs", 0, 8), Phrase("run", 9, 12)]
+    [data] = explorer({"start": [example]}, phrases=phrases)["examples"]
+    assert data["texts"] == [example.caption, "two dogs · run"]
+    words = [data["texts"][text][start:end] for start, end, text in data["words"]]
+    assert words == ["two", "dogs", "run", "two dogs", "run"]
+    rows = unpacked(data["to"][0][0], (LAYERS, HEADS, len(words), REGIONS))
     assert np.allclose(rows[:, :, 3], example.attention[:, :, :2].mean(2), atol=0.004)
     assert np.allclose(rows[:, :, 4], example.attention[:, :, 2], atol=0.004)
 
