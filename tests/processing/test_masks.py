@@ -11,7 +11,7 @@ from PIL import Image as Pictures
 from grounded_attention import GroundingCollator, PatchGroundingProcessor, get_method, grounded_rows
 from grounded_attention.dataset_scripts.builders.row_forms import own_features, own_row
 from grounded_attention.processing import VisualBERTProcessor
-from grounded_attention.tasks.flipping import flip_phrases
+from grounded_attention.tasks.flipping import flip_boxes, flip_phrases
 from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask, run_lengths
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer
 from tests.helpers.tiny_vlm_processors import make_processor
@@ -60,8 +60,10 @@ FORMS = {
 }
 
 
-def row(mask, **more):
-    return {"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "mask": mask, **more}
+def read_phrases(mask, boxes=None, **more):
+    row = {"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "mask": mask, **more}
+    (read,) = grounded_rows([row], **({"boxes": boxes} if boxes else {}))
+    return read["phrases"]
 
 
 def test_run_lengths_there_and_back():
@@ -77,40 +79,48 @@ def test_run_lengths_there_and_back():
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("more", [{}, {"bbox": [8, 4, 48, 36]}], ids=["alone", "beside a box"])
 def test_rows_with_a_mask_in_each_form(form, more):
-    (phrase,) = next(iter(grounded_rows([row(FORMS[form], **more)])))["phrases"]
+    (phrase,) = read_phrases(FORMS[form], **more)
     assert np.allclose(phrase["boxes"], [BOX])
     assert phrase["mask"] == RUNS
 
 
 def test_objects_of_one_name_are_one_mask_and_a_box_without_one_leaves_boxes():
-    parts = [MASK & (np.arange(WIDTH) < 24), MASK & (np.arange(WIDTH) >= 24)]
-    objects = [{"bbox": mask_corners(part), "category": "boot", "segmentation": run_lengths(part)} for part in parts]
-    (phrase,) = next(iter(grounded_rows([row(None, objects=objects)])))["phrases"]
+    objects = []
+    for runs in FORMS["two parts"]:
+        objects.append({"bbox": mask_corners(read_mask(runs, "")), "category": "boot", "segmentation": runs})
+    (phrase,) = read_phrases(None, objects=objects)
     assert len(phrase["boxes"]) == 2
     assert phrase["mask"] == RUNS
-    (phrase,) = next(iter(grounded_rows([row(None, objects=[objects[0], objects[1] | {"segmentation": None}])])))[
-        "phrases"
-    ]
+    objects[1]["segmentation"] = None
+    (phrase,) = read_phrases(None, objects=objects)
     assert len(phrase["boxes"]) == 2
     assert "mask" not in phrase
 
 
 def test_a_picture_of_classes_is_no_mask_and_one_of_another_size_is_refused():
     classes = MASK.astype(np.uint8) + np.eye(HEIGHT, WIDTH, dtype=np.uint8)
-    (phrase,) = next(iter(grounded_rows([row(classes, bbox=[8, 4, 48, 36])], boxes="xyxy pixels")))["phrases"]
+    (phrase,) = read_phrases(classes, "xyxy pixels", bbox=[8, 4, 48, 36])
     assert "mask" not in phrase
     with pytest.raises(ValueError, match="40 x 56"):
-        [*grounded_rows([row(run_lengths(MASK.T), bbox=[8, 4, 48, 36])], boxes="xyxy pixels")]
+        read_phrases(run_lengths(MASK.T), "xyxy pixels", bbox=[8, 4, 48, 36])
 
 
 def test_a_mask_that_is_pushed_is_read_back():
-    (given,) = grounded_rows([row(MASK)])
-    file = png(np.zeros((HEIGHT, WIDTH), np.uint8))
+    image = png(np.zeros((HEIGHT, WIDTH), np.uint8))
+    (given,) = grounded_rows([{"image": {"bytes": image, "path": None}, "text": "the boot", "mask": MASK}])
     features = own_features([given])
-    stored = Dataset.from_list([own_row({**given, "image": file}, features, "row")], Features(features))
+    stored = Dataset.from_list([own_row({**given, "image": image}, features, "row")], Features(features))
     (back,) = grounded_rows(stored.cast_column("image", Image(decode=False)))
     assert back["phrases"] == given["phrases"]
     assert back["phrases"][0]["mask"] == RUNS
+
+
+def count_share(fine, box, size):
+    """The mean of a map of three times the size in a box whose edges are at thirds of pixels."""
+    edges = 3 * box * [*size, *size]
+    x1, y1, x2, y2 = np.rint(edges).astype(int)
+    assert np.allclose(edges, [x1, y1, x2, y2], atol=1e-3)
+    return fine[y1:y2, x1:x2].mean()
 
 
 def test_shares_equal_a_count_on_finer_pixels():
@@ -118,11 +128,11 @@ def test_shares_equal_a_count_on_finer_pixels():
     rng = np.random.default_rng(1)
     mask = rng.random((11, 7)) < 0.5
     fine = np.kron(mask, np.ones((3, 3)))
-    size = np.array([21, 33] * 2)
-    corners = np.sort(rng.integers(0, [[[21, 33]]], (200, 2, 2)), axis=1).reshape(-1, 4)
-    corners[:, 2:] += 1
-    counted = [fine[y1:y2, x1:x2].mean() for x1, y1, x2, y2 in corners]
-    assert np.allclose(mask_shares(mask, corners / size), counted, atol=1e-6)
+    corners = np.sort(rng.integers(0, [21, 33], (200, 2, 2)), axis=1)
+    corners[:, 1] += 1
+    boxes = (corners / [21, 33]).reshape(-1, 4)
+    counted = [count_share(fine, box, (7, 11)) for box in boxes]
+    assert np.allclose(mask_shares(mask, boxes), counted, atol=1e-6)
     assert mask_shares(mask, np.array([[0.2, 0.3, 0.2, 0.9], [0, 0, 0, 0]])).tolist() == [0, 0]
 
 
@@ -130,61 +140,45 @@ def test_shares_equal_a_count_on_finer_pixels():
 def test_image_tokens_have_the_share_that_is_covered(given):
     processor = PatchGroundingProcessor(make_processor("qwen2_5_vl", byte_pairs=True))
     batch = processor("the boot", images=Pictures.new("RGB", (WIDTH, HEIGHT)), phrases=[{"text": "boot", **given}])
-    boxes = batch["region_boxes"][0].numpy()
     gold = batch["phrase_regions"][0, 0].numpy()
-    by_pixels = np.array([_share(box) for box in boxes])
-    assert 0 < ((gold > 0) & (gold < 1)).sum()
-    assert ((by_pixels > 0) & (gold == 0)).any()
-    assert np.allclose(gold, np.where(by_pixels >= processor.coverage_threshold, by_pixels, 0), atol=1e-5)
+    fine = np.kron(MASK, np.ones((3, 3)))
+    shares = np.array([count_share(fine, box, (WIDTH, HEIGHT)) for box in batch["region_boxes"][0].numpy()])
+    assert ((gold > 0) & (gold < 1)).any()
+    assert ((shares > 0) & (gold == 0)).any()
+    assert np.allclose(gold, np.where(shares >= processor.coverage_threshold, shares, 0), atol=1e-5)
     assert np.allclose(batch["phrase_boxes"][0, 0], [BOX])
 
 
 def test_a_map_of_a_row_is_the_target_of_gaze():
     """Through the collator of any Trainer, against a loop over pixels."""
-    rng = np.random.default_rng(2)
-    gaze = rng.random((HEIGHT, WIDTH)) * (np.arange(WIDTH) < 30)
+    gaze = np.random.default_rng(2).random((HEIGHT, WIDTH)) * (np.arange(WIDTH) < 30)
     processor = PatchGroundingProcessor(make_processor("qwen2_5_vl", byte_pairs=True))
     method = get_method("gaze")
-    collator = GroundingCollator(processor, method)
     phrases = [{"text": "boot", "mask": gaze.tolist()}]
-    batch = collator([{"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "phrases": phrases}])
-    boxes = batch["region_boxes"][0].numpy()
+    row = {"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "phrases": phrases}
+    batch = GroundingCollator(processor, method)([row])
     fine = np.kron(gaze, np.ones((3, 3)))
-    expected = []
-    for box in boxes:
-        x1, y1, x2, y2 = np.rint(3 * box * [WIDTH, HEIGHT, WIDTH, HEIGHT]).astype(int)
-        expected.append(fine[y1:y2, x1:x2].mean())
+    expected = [count_share(fine, box, (WIDTH, HEIGHT)) for box in batch["region_boxes"][0].numpy()]
     gold = method.targets(batch)["text_to_region"].gold[0]
     assert len(gold) > 0
     assert min(expected) == 0
     assert np.allclose(gold, expected / np.sum(expected), atol=1e-5)
 
 
-def _share(box):
-    """The share of an image token, whose edges are at thirds of pixels, in a mask of three times the size."""
-    edges = 3 * box * [WIDTH, HEIGHT, WIDTH, HEIGHT]
-    x1, y1, x2, y2 = np.rint(edges).astype(int)
-    assert np.allclose(edges, [x1, y1, x2, y2], atol=1e-3)
-    return np.kron(MASK, np.ones((3, 3)))[y1:y2, x1:x2].mean()
+def process(boxes, phrases):
+    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
+    features = np.ones((len(boxes), FEATURE_SIZE), np.float32)
+    return processor("a man", region_boxes=boxes, region_features=features, phrases=phrases)
 
 
 def test_regions_that_match_have_the_share_that_is_covered():
     regions = np.array([[8, 4, 48, 36], [8, 8, 44, 36], [24, 4, 48, 18], [0, 0, 4, 4]]) / np.tile([WIDTH, HEIGHT], 2)
-    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
-    batch = processor(
-        "a man",
-        region_boxes=regions,
-        region_features=np.ones((4, FEATURE_SIZE), np.float32),
-        phrases=[{"text": "man", "mask": RUNS}, {"text": "man", "boxes": [BOX]}],
-    )
+    phrase = {"text": "man", "start": 2, "end": 5, "mask": RUNS}
+    found = process(regions, [phrase, {"text": "man", "boxes": [BOX]}])["phrase_regions"][0]
     shares = [MASK[4:36, 8:48].mean(), MASK[8:36, 8:44].mean(), 0, 0]
-    assert np.allclose(batch["phrase_regions"][0], [shares, [1, 1, 0, 0]], atol=1e-5)
-    mirrored = flip_phrases(["a man"], [{"text": "man", "start": 2, "end": 5, "mask": RUNS}])[1]
-    boxes = regions[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [1, 0, 1, 0]
-    batch = processor(
-        "a man", region_boxes=boxes, region_features=np.ones((4, FEATURE_SIZE), np.float32), phrases=mirrored
-    )
-    assert np.allclose(batch["phrase_regions"][0], [shares], atol=1e-5)
+    assert np.allclose(found, [shares, [1, 1, 0, 0]], atol=1e-5)
+    _, mirrored = flip_phrases(["a man"], [phrase])
+    assert np.allclose(process(flip_boxes(regions), mirrored)["phrase_regions"][0], [shares], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +195,5 @@ def test_regions_that_match_have_the_share_that_is_covered():
     ],
 )
 def test_what_is_no_mask_is_named(mask):
-    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
-    seen = {"region_boxes": [BOX], "region_features": np.ones((1, FEATURE_SIZE), np.float32)}
     with pytest.raises(ValueError, match=r"phrase 0, mask: .*expected the pixels"):
-        processor("a man", phrases=[{"text": "man", "boxes": [BOX], "mask": mask}], **seen)
+        process([BOX], [{"text": "man", "boxes": [BOX], "mask": mask}])

@@ -15,20 +15,21 @@ def features(count, seed=0):
 def test_whole_image_comes_first_and_padding_is_masked():
     given = [features(2), features(3, 1)]
     inputs = make_processor()(["a", "a man"], region_features=given, region_boxes=[BOXES[:2], BOXES])
-    assert inputs["region_features"].shape == (2, 4, FEATURE_SIZE)
-    assert inputs["region_features"].dtype == torch.float32
+    found = inputs["region_features"]
+    boxes = inputs["region_boxes"]
+    assert found.shape == (2, 4, FEATURE_SIZE)
+    assert found.dtype == boxes.dtype == torch.float32
     for example, array in enumerate(given):
-        mean = np.add.reduce([row.astype(np.float64) for row in array]) / len(array)
-        np.testing.assert_allclose(inputs["region_features"][example, 0], mean, rtol=1e-6)
-        np.testing.assert_array_equal(inputs["region_features"][example, 1 : 1 + len(array)], array)
-        np.testing.assert_array_equal(inputs["region_boxes"][example, 1 : 1 + len(array)], BOXES[: len(array)])
-    assert inputs["region_boxes"][:, 0].tolist() == [[0, 0, 1, 1]] * 2
+        count = len(array)
+        np.testing.assert_allclose(found[example, 0], array.astype(float).mean(0), rtol=1e-6)
+        np.testing.assert_array_equal(found[example, 1 : 1 + count], array)
+        np.testing.assert_array_equal(boxes[example, 1 : 1 + count], BOXES[:count])
+        assert boxes[example, 0].tolist() == [0, 0, 1, 1]
     assert inputs["region_attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert inputs["region_candidate_mask"].tolist() == [[False, True, True, False], [False, True, True, True]]
-    assert not inputs["region_features"][0, 3].any()
-    assert not inputs["region_boxes"][0, 3].any()
-    types = {key: inputs[key].dtype for key in ("region_boxes", "region_attention_mask", "region_candidate_mask")}
-    assert list(types.values()) == [torch.float32, torch.int64, torch.bool]
+    assert inputs["region_attention_mask"].dtype == torch.int64
+    assert not found[0, 3].any()
+    assert not boxes[0, 3].any()
 
 
 def test_given_image_features_replace_the_mean():
@@ -41,23 +42,20 @@ def test_given_image_features_replace_the_mean():
 
 @pytest.mark.parametrize("convert", [torch.tensor, lambda array: torch.tensor(array).bfloat16(), np.ndarray.tolist])
 def test_kinds_of_arrays(convert):
-    array = np.stack([features(3), features(3, 1)]).astype(np.float32)
-    array = torch.tensor(array).bfloat16().float().numpy()
-    processor = make_processor()
+    array = torch.tensor(np.stack([features(3), features(3, 1)])).bfloat16().float().numpy()
     boxes = np.stack([BOXES, BOXES])
-    expected = processor(["a", "a"], region_features=list(array), region_boxes=list(boxes))
-    found = processor(["a", "a"], region_features=convert(array), region_boxes=torch.tensor(boxes))
+    expected = make_processor()(["a", "a"], region_features=list(array), region_boxes=list(boxes))
+    found = make_processor()(["a", "a"], region_features=convert(array), region_boxes=torch.tensor(boxes))
     for key in expected:
         assert torch.equal(found[key], expected[key]), key
 
 
 def test_pixel_boxes_are_divided_by_their_own_image_size():
-    sizes = [(200, 100), (640, 480)]
-    pixels = [BOXES * np.tile(size, 2) for size in sizes]
-    inputs = make_processor()(
-        ["a", "a"], region_features=[features(3)] * 2, region_boxes=pixels, image_sizes=np.array(sizes)
-    )
-    np.testing.assert_allclose(inputs["region_boxes"][:, 1:], np.stack([BOXES, BOXES]), atol=1e-6)
+    sizes = np.array([(200, 100), (640, 480)])
+    pixels = BOXES * np.tile(sizes, 2)[:, None]
+    inputs = make_processor()(["a", "a"], region_features=[features(3)] * 2, region_boxes=pixels, image_sizes=sizes)
+    for boxes in inputs["region_boxes"]:
+        np.testing.assert_allclose(boxes[1:], BOXES, atol=1e-6)
 
 
 def test_small_overshoot_is_clipped():
@@ -94,51 +92,50 @@ def broken(array, index, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "value", "message"),
     [
-        ({"region_features": np.zeros((3, 5))}, r"Example 1: region features of shape \(3, 5\)"),
-        ({"region_features": np.zeros(6)}, r"Example 1: region features of shape \(6,\)"),
-        ({"region_boxes": BOXES[:2]}, r"Example 1: boxes of shape \(2, 4\) for 3 regions"),
-        ({"region_features": broken(features(3), (2, 4), np.nan)}, "Example 1: NaN or infinity .* region 2"),
-        ({"region_features": broken(features(3), (0, 0), np.inf)}, "Example 1: NaN or infinity .* region 0"),
-        ({"region_boxes": broken(BOXES, (1, 2), np.nan)}, "Example 1, region 1: .* NaN"),
-        ({"region_boxes": broken(BOXES, (1, 2), 0.2)}, "Example 1, region 1: .* inverted"),
-        ({"region_boxes": broken(BOXES, (2, 0), -0.01)}, "Example 1, region 2: .* outside the image"),
-        ({"region_boxes": BOXES * 300}, r"Example 1, region 0: .* outside .* pixel boxes need image_sizes"),
-        ({"image_features": np.zeros(5)}, r"Example 1: image feature of shape \(5,\)"),
-        ({"image_features": np.full(6, np.nan)}, "Example 1: NaN or infinity .* whole-image feature"),
-        ({"region_features": [[1.0] * 6, [1.0] * 5]}, "Example 1: region_features: .* in rows of equal length"),
-        ({"region_features": np.ones((3, 6), dtype=bool)}, "Example 1: region_features: values of type bool"),
-        ({"region_features": "abc"}, "Example 1: region_features: values of type <U3"),
-        ({"region_features": [[None] * 6] * 3}, "Example 1: region_features: values of type object"),
-        ({"region_boxes": [["0", "0", "1", "1"]] * 3}, "Example 1: region_boxes: values of type <U1, such as .*'0'"),
-        ({"region_boxes": [[0, 0, 1, 1], [0, 0, 1]]}, "Example 1: region_boxes: .* in rows of equal length"),
-        ({"image_features": ["a"] * 6}, "Example 1: image_features: values of type <U1"),
-        ({"region_scores": ["1", "2", "3"]}, "Example 1: region_scores: values of type <U1"),
-        ({"region_scores": [1.0, 2.0]}, r"Example 1: region_scores of shape \(2,\) for 3 regions"),
+        ("region_features", np.zeros((3, 5)), r"region features of shape \(3, 5\)"),
+        ("region_features", np.zeros(6), r"region features of shape \(6,\)"),
+        ("region_features", broken(features(3), (2, 4), np.nan), "NaN or infinity .* region 2"),
+        ("region_features", broken(features(3), (0, 0), np.inf), "NaN or infinity .* region 0"),
+        ("region_features", [[1.0] * 6, [1.0] * 5], "region_features: .* in rows of equal length"),
+        ("region_features", np.full((3, 6), True), "region_features: values of type bool"),
+        ("region_features", "abc", "region_features: values of type <U3"),
+        ("region_features", [[None] * 6] * 3, "region_features: values of type object"),
+        ("region_boxes", BOXES[:2], r"boxes of shape \(2, 4\) for 3 regions"),
+        ("region_boxes", broken(BOXES, (1, 2), np.nan), "region 1: .* NaN"),
+        ("region_boxes", broken(BOXES, (1, 2), 0.2), "region 1: .* inverted"),
+        ("region_boxes", broken(BOXES, (2, 0), -0.01), "region 2: .* outside the image"),
+        ("region_boxes", BOXES * 300, r"region 0: .* outside .* pixel boxes need image_sizes"),
+        ("region_boxes", BOXES.astype(str), "region_boxes: values of type <U.*, such as .*'0"),
+        ("region_boxes", [[0, 0, 1, 1], [0, 0, 1]], "region_boxes: .* in rows of equal length"),
+        ("image_features", np.zeros(5), r"image feature of shape \(5,\)"),
+        ("image_features", np.full(6, np.nan), "NaN or infinity .* whole-image feature"),
+        ("image_features", ["a"] * 6, "image_features: values of type <U1"),
+        ("region_scores", ["1", "2", "3"], "region_scores: values of type <U1"),
+        ("region_scores", [1.0, 2.0], r"region_scores of shape \(2,\) for 3 regions"),
     ],
 )
-def test_bad_regions_are_named(change, message):
-    good = {"region_features": features(3), "region_boxes": BOXES}
-    batch = {key: [good.get(key), value] for key, value in {**good, **change}.items()}
-    if "region_scores" in change:
-        batch["region_scores"][0] = [1.0, 2.0, 3.0]
-    with pytest.raises(ValueError, match=message):
+def test_bad_regions_are_named(name, value, message):
+    batch = {"region_features": [features(3)] * 2, "region_boxes": [BOXES] * 2, "region_scores": [[1, 2, 3]] * 2}
+    batch[name] = [batch.get(name, [None])[0], value]
+    with pytest.raises(ValueError, match=f"Example 1[:,] {message}"):
         make_processor()(["a", "a"], **batch)
 
 
-def test_sizes_that_do_not_fit_the_boxes():
-    batch = {"region_features": features(3), "region_boxes": BOXES}
-    with pytest.raises(ValueError, match=r"all its boxes are within \[0, 1\]"):
-        make_processor()("a", **batch, image_sizes=(640, 480))
-    with pytest.raises(ValueError, match=r"image size \(inf, 480\)"):
-        make_processor()("a", **batch, image_sizes=(float("inf"), 480))
-    with pytest.raises(ValueError, match="Example 0: image_sizes: values of type <U3"):
-        make_processor()("a", **batch, image_sizes=("640", "480"))
-    with pytest.raises(ValueError, match=r"image size \(640, 0\)"):
-        make_processor()("a", **batch, image_sizes=(640, 0))
-    with pytest.raises(ValueError, match=r"outside the image.* after division"):
-        make_processor()("a", region_features=features(3), region_boxes=BOXES * 700, image_sizes=(640, 480))
+@pytest.mark.parametrize(
+    ("scale", "size", "message"),
+    [
+        (1, (640, 480), r"all its boxes are within \[0, 1\]"),
+        (1, (float("inf"), 480), r"image size \(inf, 480\)"),
+        (1, ("640", "480"), "Example 0: image_sizes: values of type <U3"),
+        (1, (640, 0), r"image size \(640, 0\)"),
+        (700, (640, 480), r"outside the image.* after division"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_boxes(scale, size, message):
+    with pytest.raises(ValueError, match=message):
+        make_processor()("a", region_features=features(3), region_boxes=BOXES * scale, image_sizes=size)
 
 
 def test_features_and_boxes_need_each_other():

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Conversations about an image as examples of grounded generation: labels, phrases, scores of several answers."""
 
-import json
-from itertools import pairwise
+from itertools import chain
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,35 +35,47 @@ BOX = [0.5, 0.5, 0.75, 1.0]
 def made(tmp_path_factory):
     """The rows of scenes, their processor, and the folder of the pictures."""
     scenes = tiny_scenes(tmp_path_factory.mktemp("scenes"))
-    builder = BUILDERS["llava_instruct"](data_dir=str(scenes), cache_dir=str(tmp_path_factory.mktemp("cache")))
-    builder.download_and_prepare()
     processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(scenes / "llava" / "processor"), "llava")
-    return TASK.to_rows(builder.as_dataset("train")), processor, scenes / "flickr30k-images"
+    processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
+    return build(scenes, tmp_path_factory.mktemp("cache")), processor, scenes / "flickr30k-images"
 
 
-def make_batch(made, count=3, pictures=True, training=False, options=OPTIONS):
-    rows, processor, folder = made
-    chosen = [rows[number] for number in range(count)]
-    images = [Image.open(folder / row["file_name"]) for row in chosen] if pictures else None
-    return chosen, TASK.configure(options).collate(
-        Examples(chosen, None, None, images=images, training=training), processor
-    )
+def build(scenes, cache, **options):
+    builder = BUILDERS["llava_instruct"](data_dir=str(scenes), cache_dir=str(cache), **options)
+    builder.download_and_prepare()
+    return TASK.to_rows(builder.as_dataset("train"))
 
 
-def learned(batch, number):
-    labels = batch["labels"][number]
-    return labels[labels >= 0]
+def collate(made, rows, images=None, generator=None, training=False, **options):
+    _, processor, folder = made
+    if images is None:
+        images = [Image.open(folder / made[0][0]["file_name"])] * len(rows)
+    examples = Examples(rows, None, generator, images=images or None, training=training)
+    return TASK.configure(GroundedGenerationOptions(**options)).collate(examples, processor)
+
+
+def make_batch(made, count=3, rows=None, pictures=True, **options):
+    chosen = [(rows or made[0])[number] for number in range(count)]
+    images = [Image.open(made[2] / row["file_name"]) for row in chosen] if pictures else []
+    return chosen, collate(made, chosen, images, **options)
+
+
+def words_of(batch, number, phrase):
+    """The positions of the words of a phrase."""
+    return batch["text_positions"][number][batch["phrase_mask"][number, phrase]]
 
 
 @pytest.mark.parametrize("pictures", [True, False])
 def test_all_answers_are_learned_and_nothing_else(made, pictures):
     rows, batch = make_batch(made, pictures=pictures)
     tokenizer = made[1].tokenizer
-    for number, row in enumerate(rows):
-        answers = [each["content"] for each in row["messages"][1::2]]
-        wanted = [*(token for text in answers for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id])]
-        assert learned(batch, number).tolist() == wanted
-        assert (batch["input_ids"][number] == tokenizer.convert_tokens_to_ids("<image>")).sum() == 64 * pictures
+    image = tokenizer.convert_tokens_to_ids("<image>")
+    for row, ids, labels in zip(rows, batch["input_ids"], batch["labels"], strict=True):
+        expected = []
+        for message in row["messages"][1::2]:
+            expected += [*tokenizer(message["content"])["input_ids"], tokenizer.eos_token_id]
+        assert labels[labels >= 0].tolist() == expected
+        assert (ids == image).sum() == 64 * pictures
     assert ("pixel_values" in batch) == pictures
 
 
@@ -74,176 +86,165 @@ def test_phrases_stand_in_their_message(made):
         assert row["phrases"]
         last = -1
         for place, phrase in enumerate(row["phrases"]):
-            tokens = batch["text_positions"][number][batch["phrase_mask"][number, place]]
-            assert tokenizer.decode(batch["input_ids"][number, tokens]) == " ".join(
-                tokenizer.convert_ids_to_tokens(tokenizer(phrase["text"])["input_ids"])
-            )
+            tokens = words_of(batch, number, place)
+            assert batch["input_ids"][number, tokens].tolist() == tokenizer(phrase["text"])["input_ids"]
             assert (batch["labels"][number, tokens] >= 0).all()  # scenes have phrases in answers
-            assert int(tokens[0]) > last
-            last = int(tokens[-1])
+            assert tokens[0] > last
+            last = tokens[-1]
 
 
 def test_answers_are_scored_one_by_one(made):
     """The model is right in every token of all answers but the second, where one token is wrong."""
     rows, batch = make_batch(made, count=2)
-    logits = torch.nn.functional.one_hot(batch["labels"].clamp(min=0).roll(-1, 1), 300).float() * 9
-    answers = [len(row["messages"]) // 2 for row in rows]
-    assert score(SimpleNamespace(logits=logits), batch).scores["answers_accuracy"] == [1.0, 1.0]
-    places = (batch["labels"][0] >= 0).nonzero().flatten().tolist()
-    second = next(b for a, b in pairwise(places) if b > a + 1)
-    logits[0, second - 1] = 0.0
-    logits[0, second - 1, 299] = 9.0
-    found = score(SimpleNamespace(logits=logits), batch).scores["answers_accuracy"]
-    assert found == [pytest.approx(1 - 1 / answers[0]), 1.0]
+    labels = batch["labels"]
+    logits = torch.nn.functional.one_hot(labels.clamp(min=0).roll(-1, 1), 300).float()
+    outputs = SimpleNamespace(logits=logits)
+    assert score(outputs, batch).scores["answers_accuracy"] == [1.0, 1.0]
+    starts = ((labels[0, 1:] >= 0) & (labels[0, :-1] < 0)).nonzero()  # the columns before answers
+    logits[0, starts[1], 299] = 9.0
+    answers = len(rows[0]["messages"]) // 2
+    assert score(outputs, batch).scores["answers_accuracy"] == [pytest.approx(1 - 1 / answers), 1.0]
 
 
 def test_a_conversation_with_an_empty_answer_is_not_trained_on(made):
-    rows, processor, _ = made
-    row = {**rows[0], "messages": [*rows[0]["messages"][:-1], {"role": "assistant", "content": " "}]}
+    row = made[0][0]
+    messages = [*row["messages"][:-1], {"role": "assistant", "content": " "}]
     with pytest.raises(ValueError, match="has no answer to learn"):
-        TASK.configure(OPTIONS).collate(Examples([row], None, None, training=True), processor)
+        collate(made, [{**row, "messages": messages}], training=True)
 
 
 def test_the_chat_is_that_of_the_messages(made):
-    chat = make_chat(made[0][0], OPTIONS)
-    texts = [each["content"] for each in made[0][0]["messages"]]
-    assert [text for pair in chat.messages for text in pair] == texts
-    spoken = chat.conversation(1)
-    assert [each["content"][-1]["text"] for each in spoken] == texts
-    assert [len(each["content"]) for each in spoken] == [2, *[1] * (len(texts) - 1)]
+    row = made[0][0]
+    chat = make_chat(row, OPTIONS)
+    texts = [message["content"] for message in row["messages"]]
+    assert [*chain(*chat.messages)] == texts
+    first, *others = [message["content"] for message in chat.conversation(1)]
+    assert first == [{"type": "image"}, {"type": "text", "text": texts[0]}]
+    assert others == [[{"type": "text", "text": text}] for text in texts[1:]]
 
 
 def test_a_step_sees_some_turns_with_their_phrases(made):
-    options = GroundedGenerationOptions(turns=2)
-    whole = [make_chat(row, options) for row in made[0]]
-    seen = [set(), set()]
+    chat = make_chat(made[0][0], GroundedGenerationOptions(turns=2))
+    seen = set()
     for seed in range(40):
-        chat = whole[0].draw_turns(2, np.random.default_rng(seed))
-        turns = [whole[0].messages.index(message) for message in chat.messages]
+        drawn = chat.draw_turns(2, np.random.default_rng(seed))
+        turns = [chat.messages.index(message) for message in drawn.messages]
         assert len(turns) == 2
         assert turns == sorted(turns)
-        for phrase in chat.phrases:
-            words = chat.messages[phrase["sentence"] // 2][phrase["sentence"] % 2][phrase["start"] : phrase["end"]]
-            seen[0].add((chat.messages[phrase["sentence"] // 2], words))
-    for phrase in whole[0].phrases:
-        message = whole[0].messages[phrase["sentence"] // 2]
-        seen[1].add((message, message[phrase["sentence"] % 2][phrase["start"] : phrase["end"]]))
-    assert seen[0] == seen[1] != set()
-    assert whole[0].draw_turns(99, np.random.default_rng(0)) is whole[0]
+        seen |= phrases_of(drawn)
+    assert seen == phrases_of(chat) != set()
+    assert chat.draw_turns(99, np.random.default_rng(0)) is chat
+
+
+def phrases_of(chat):
+    """The messages and the words of the phrases."""
+    found = set()
+    for phrase in chat.phrases:
+        turn, answer = divmod(phrase["sentence"], 2)
+        message = chat.messages[turn]
+        found.add((message, message[answer][phrase["start"] : phrase["end"]]))
+    return found
 
 
 def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
-    rows, processor, folder = made
-    options = GroundedGenerationOptions(turns=1)
-    keys = []
+    generator = mock.Mock(side_effect=lambda key: np.random.default_rng(0))
+    rows, batch = make_batch(made, count=2, generator=generator, training=True, turns=1)
+    for row, prompt, call in zip(rows, batch["prompt"], generator.call_args_list, strict=True):
+        assert prompt in [message["content"] for message in row["messages"]]
+        assert row["example_id"] in call.args[0]
+    assert make_batch(made, count=2, turns=1)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
 
-    def generator(key):
-        keys.append(key)
-        return np.random.default_rng(len(keys))
 
-    chosen = [rows[0], rows[1]]
-    images = [Image.open(folder / row["file_name"]) for row in chosen]
-    examples = Examples(chosen, None, generator, images=images, training=True)
-    batch = TASK.configure(options).collate(examples, processor)
-    assert all(
-        prompt in [m["content"] for m in row["messages"]] for prompt, row in zip(batch["prompt"], chosen, strict=True)
-    )
-    assert all(row["example_id"] in key for row, key in zip(chosen, keys, strict=True))
-    assert make_batch(made, count=2, options=options)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
+CLICKS = """[{"image": "1.png", "conversations": [
+    {"from": "human", "value": "<image>open the menu"},
+    {"from": "gpt", "value": "pyautogui.click(x=0.50, y=0.06)", "bbox_gt": [0.48, 0.05, 0.52, 0.07]},
+    {"from": "human", "value": "close it"},
+    {"from": "gpt", "value": "pyautogui.click(x=0.50, y=0.06)",
+     "bbox_gt": [[0.1, 0.1, 0.2, 0.2], [0.5, 0.5, 0.75, 1.0]]}]}]"""
 
 
 def test_clicks_of_a_conversation_are_written_as_answers_to_expressions(tmp_path):
     """Rows of GUI-Actor's data: anchors with the boxes, or boxes in the family's words; several in one example."""
     Image.new("RGB", (400, 300)).save(tmp_path / "1.png")
-    turns = []
-    for text, box in (("open the menu", [0.48, 0.05, 0.52, 0.07]), ("close it", [[0.1, 0.1, 0.2, 0.2], BOX])):
-        turns += [{"from": "human", "value": f"<image>{text}" if not turns else text}]
-        turns += [{"from": "gpt", "value": "pyautogui.click(x=0.50, y=0.06)", "bbox_gt": box}]
-    (tmp_path / "rows.json").write_text(json.dumps([{"image": "1.png", "conversations": turns}]))
-    builder = Rows(data_dir=str(tmp_path / "rows.json"), form="llava_instruct", cache_dir=str(tmp_path / "cache"))
+    path = tmp_path / "rows.json"
+    path.write_text(CLICKS)
+    builder = Rows(data_dir=str(path), form="llava_instruct", cache_dir=str(tmp_path / "cache"))
     builder.download_and_prepare()
     [row] = TASK.to_rows(builder.as_dataset("train"))
     point = make_chat(row, GroundedGenerationOptions(expressions="point"))
     assert point.messages == [("open the menu", "<point>"), ("close it", "<point>")]
-    anchors = {each["sentence"]: each for each in point.phrases if each.get("text") == "<point>"}
-    assert {*anchors} == {1, 3}
-    assert len(anchors[3]["boxes"]) == 2
-    assert (anchors[1]["start"], anchors[1]["end"]) == (0, 7)
+    one, two = (phrase for phrase in point.phrases if phrase.get("text") == "<point>")
+    assert (one["sentence"], one["start"], one["end"]) == (1, 0, 7)
+    assert (two["sentence"], len(two["boxes"])) == (3, 2)
     located = make_chat(row, OPTIONS)
     assert located.messages[0][1] == "[480, 50, 520, 70]"
     assert located.phrases == point.phrases[:2]
     assert make_chat(row, GroundedGenerationOptions(expressions="describe")).messages[0][1].startswith("pyautogui")
 
 
-def test_an_anchor_twice_or_without_a_box_is_refused_in_one_line(made):
-    rows, processor, folder = made
-    processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
-    task = TASK.configure(GroundedGenerationOptions(expressions="point"))
-    picture = Image.open(folder / rows[0]["file_name"])
+def point_at(made, question, answer, boxed=None):
+    """A batch of one question and its answer, of which one may have a box."""
+    texts = [question, answer]
+    row = {**made[0][0], "phrases": []}
+    row["messages"] = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    if boxed is not None:
+        row["phrases"] = [{"sentence": boxed, "start": 0, "end": len(texts[boxed]), "boxes": [BOX]}]
+    return collate(made, [row], expressions="point")
 
-    def collate(asked, answer, *boxed):
-        messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
-        phrases = [{"sentence": each, "start": 0, "end": len((asked, answer)[each]), "boxes": [BOX]} for each in boxed]
-        row = {**rows[0], "messages": messages, "phrases": phrases}
-        return task.collate(Examples([row], None, None, images=[picture]), processor)
 
-    assert collate("open it", "click", 0)["phrase_anchor"].sum() == 1
-    assert collate("open it", "<point>", 1)["phrase_anchor"].sum() == 1
-    for given in (("open the <point>", "click", 0), ("open it", "<point>"), ("is it red ?", "yes <point> <point>")):
-        with pytest.raises(ValueError, match=rf"{rows[0]['example_id']}.*<point>") as refused:
-            collate(*given)
-        assert "\n" not in str(refused.value)
+@pytest.mark.parametrize(("answer", "boxed"), [("click", 0), ("<point>", 1)])
+def test_an_anchor_has_the_box_of_the_question_or_of_itself(made, answer, boxed):
+    assert point_at(made, "open it", answer, boxed)["phrase_anchor"].sum() == 1
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [("open the <point>", "click", 0), ("open it", "<point>"), ("is it red ?", "yes <point> <point>")],
+)
+def test_an_anchor_twice_or_without_a_box_is_refused_in_one_line(made, conversation):
+    with pytest.raises(ValueError, match=rf"{made[0][0]['example_id']}.*<point>") as refused:
+        point_at(made, *conversation)
+    assert "\n" not in str(refused.value)
 
 
 def test_captions_have_nothing_to_point_at(made):
-    rows, processor, folder = made
-    processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
-    row = {"caption_id": "1", "text": "a ball", **{name: rows[0][name] for name in ("image_id", "file_name")}}
-    task = TASK.configure(GroundedGenerationOptions(expressions="point"))
+    row = {"caption_id": "1", "text": "a ball", "image_id": "1", "file_name": made[0][0]["file_name"]}
     with pytest.raises(ValueError, match="caption rows"):
-        task.collate(Examples([row], None, None, images=[Image.open(folder / row["file_name"])]), processor)
+        collate(made, [row], expressions="point")
 
 
 def test_the_token_before_an_answer_asks_for_what_decides_it(made, tmp_path):
-    scenes = made[2].parent
-    builder = BUILDERS["llava_instruct"](config_name="questions", data_dir=str(scenes), cache_dir=str(tmp_path))
-    builder.download_and_prepare()
-    rows = TASK.to_rows(builder.as_dataset("train"))
-    asking = (rows, *made[1:])
-    plain = make_batch(asking, options=GroundedGenerationOptions())[1]
-    chosen, batch = make_batch(asking, options=GroundedGenerationOptions(before_answers=True, region_words=1.0))
-    tokenizer = made[1].tokenizer
-    assistant = tokenizer.convert_tokens_to_ids("<assistant>")
-    seen = 0
+    rows = build(made[2].parent, tmp_path, config_name="questions")
+    chosen, plain = make_batch(made, rows=rows)
+    _, batch = make_batch(made, rows=rows, before_answers=True, region_words=1.0)
+    assistant = made[1].tokenizer.convert_tokens_to_ids("<assistant>")
+    count = 0
     for number, row in enumerate(chosen):
         turns = (batch["input_ids"][number] == assistant).nonzero().flatten()  # one before each answer
         for place, phrase in enumerate(row["phrases"]):
-            words = batch["text_positions"][number][batch["phrase_mask"][number, place]]
-            text = row["messages"][phrase["sentence"]]["content"]
-            if phrase["sentence"] % 2 and phrase["text"] == text:
-                assert words.tolist() == [turns[phrase["sentence"] // 2]]
-                seen += 1
-            else:
-                before = plain["text_positions"][number][plain["phrase_mask"][number, place]]
-                assert words.tolist() == before.tolist()
-    assert int(batch[BEFORE_ANSWER].sum()) == seen > 3
+            expected = words_of(plain, number, place)
+            turn, answer = divmod(phrase["sentence"], 2)
+            if answer and phrase["text"] == row["messages"][phrase["sentence"]]["content"]:
+                expected = turns[turn : turn + 1]
+                count += 1
+            assert torch.equal(words_of(batch, number, place), expected)
+    asks = batch[BEFORE_ANSWER]
+    assert int(asks.sum()) == count > 3
     assert torch.equal(batch["phrase_regions"], plain["phrase_regions"])
     # Region words are those of the other phrases.
-    spoken = plain["phrase_mask"].sum(-1) * (plain["phrase_regions"] > 0).any(-1) * ~batch[BEFORE_ANSWER]
-    assert int(count_region_words(batch)) == int(spoken.sum())
+    grounded = (plain["phrase_regions"] > 0).any(-1) & ~asks
+    assert int(count_region_words(batch)) == int(plain["phrase_mask"][grounded].sum())
 
 
 def test_the_evidence_of_a_question_is_asked_for_before_its_answer(made):
-    rows, processor, folder = made
     phrase = {"text": "what is it ?", "start": 0, "end": 12, "boxes": [BOX], "sentence": 0}
-    about = {"image_id": "1", "example_id": "1", "text": "what is it ?", "phrases": [phrase]}
-    row = {**about, "answer": "a ball"}
-    picture = Image.open(folder / rows[0]["file_name"])
-    task = TASK.configure(GroundedGenerationOptions(before_answers=True))
-    batch = task.collate(Examples([row], None, None, images=[picture]), processor)
-    (asks,) = batch["text_positions"][0][batch["phrase_mask"][0, 1]].tolist()
-    assert batch["labels"][0, asks] < 0 <= batch["labels"][0, asks + 1]
+    row = {"image_id": "1", "example_id": "1", "text": "what is it ?", "answer": "a ball", "phrases": [phrase]}
+    batch = collate(made, [row], before_answers=True)
+    (asks,) = words_of(batch, 0, 1)
+    labels = batch["labels"][0]
+    assert labels[asks] < 0 <= labels[asks + 1]
     assert torch.equal(batch["phrase_regions"][0, 0], batch["phrase_regions"][0, 1])
+    task = TASK.configure(GroundedGenerationOptions(before_answers=True))
     task.remarks({"train": [row]})
     with pytest.raises(ValueError, match="before_answers: no answer"):
         task.remarks({"train": [{**row, "phrases": []}]})
