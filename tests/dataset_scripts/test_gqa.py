@@ -15,24 +15,16 @@ from grounded_attention.dataset_scripts.scenes.records import image_id, scene_re
 from grounded_attention.dataset_scripts.scenes.world import relation_holds
 from grounded_attention.metrics.gqa_scores import gqa_scores
 
+QUESTION = """{"question": "What color is the car?", "imageId": "n15", "isBalanced": true, "answer": "red",
+    "fullAnswer": "The car is red.", "entailed": ["0002", "0001"], "equivalent": ["0001"],
+    "semantic": [{"operation": "select", "dependencies": [], "argument": "car (1)"}], "semanticStr": "select: car (1)",
+    "groups": {"global": null, "local": "06-car_color"},
+    "annotations": {"answer": {}, "question": {"4": "1"}, "fullAnswer": {}},
+    "types": {"detailed": "directOf", "semantic": "attr", "structural": "query"}}"""
 
-def question(image="n15", answer="red", **changes):
-    """A record with the fields of the official files."""
-    return {
-        "semantic": [{"operation": "select", "dependencies": [], "argument": "car (1)"}],
-        "entailed": ["0002", "0001"],
-        "equivalent": ["0001"],
-        "question": "What color is the car?",
-        "imageId": image,
-        "isBalanced": True,
-        "groups": {"global": None, "local": "06-car_color"},
-        "answer": answer,
-        "semanticStr": "select: car (1)",
-        "annotations": {"answer": {}, "question": {"4": "1"}, "fullAnswer": {}},
-        "types": {"detailed": "directOf", "semantic": "attr", "structural": "query"},
-        "fullAnswer": f"The car is {answer}.",
-        **changes,
-    }
+
+def question(**changes):
+    return json.loads(QUESTION) | changes
 
 
 def write(folder, name, content):
@@ -44,10 +36,14 @@ def write(folder, name, content):
 @pytest.fixture
 def data(tmp_path):
     folder = tmp_path / "gqa" / "questions1.2"
-    other = question("7", "yes", isBalanced=False, groups={"global": "color", "local": None})
+    other = question(imageId="7", answer="yes", isBalanced=False, groups={"global": "color", "local": None})
     write(folder, "train_balanced_questions.json", {"0001": question()})
     for part in range(10):
-        write(folder / "train_all_questions", f"train_all_questions_{part}.json", {f"0{part}": question(str(part))})
+        write(
+            folder / "train_all_questions",
+            f"train_all_questions_{part}.json",
+            {f"0{part}": question(imageId=str(part))},
+        )
     write(folder, "val_balanced_questions.json", {"0001": question()})
     write(folder, "val_all_questions.json", {"0001": question(), "07333408": other})
     bare = {"question": "Is it?", "imageId": "n3", "isBalanced": True}
@@ -270,15 +266,18 @@ def test_right_answers_are_consistent_valid_and_plausible(composed):
         assert all(set(row["plausible"]) <= set(row["valid"]) for row in composed[name])
 
 
-def test_splits_are_those_of_the_images(composed, scenes, tmp_path):
-    names = {split: {image_id(n) for n in numbers} for split, numbers in split_numbers(0, IMAGES).items()}
-    seen = {split: {row["image_id"] for row in rows} for split, rows in composed.items()}
-    assert seen["train"] == names["train"]
-    assert seen["validation"] == names["val"]
-    assert seen["test"].isdisjoint(seen["testdev"])
-    assert seen["test"] | seen["testdev"] == names["test"]
+def test_splits_are_those_of_the_images(composed):
+    images = {split: {image_id(n) for n in numbers} for split, numbers in split_numbers(0, IMAGES).items()}
+    found = {split: {row["image_id"] for row in rows} for split, rows in composed.items()}
+    assert found["train"] == images["train"]
+    assert found["validation"] == images["val"]
+    assert found["test"].isdisjoint(found["testdev"])
+    assert found["test"] | found["testdev"] == images["test"]
     assert {row["answer"] for row in composed["test"]} == {""}
+
+
+def test_balanced_questions_are_some_of_all(composed, scenes, tmp_path):
     balanced = build(scenes, tmp_path).as_dataset()
     for split, rows in composed.items():
-        assert balanced[split]["example_id"][:] == sorted(row["example_id"] for row in rows if row["is_balanced"])
         assert all(row["example_id"].startswith("00") for row in rows)
+        assert balanced[split]["example_id"][:] == sorted(row["example_id"] for row in rows if row["is_balanced"])

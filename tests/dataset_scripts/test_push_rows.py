@@ -2,9 +2,6 @@
 """Rows of any form go to a Hub and come back equal, streamed too; `datasets` alone opens them."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from tests.helpers.own_rows import card_of, draw, python, write_rows
 
@@ -55,43 +52,54 @@ def conversations(folder):
         exif = picture.getexif()
         exif[0x0112] = turn
         picture.save(folder / f"{name}.jpg", exif=exif)
-    texts = ["Which is the red ball?", "The left one, no cube."]
-    phrases = [
-        {"text": "red ball", "sentence": 0, "image": 0, "boxes": [[0.1, 0.2, 0.3, 0.7]], "weight": 0.5},
-        {"text": "cube", "sentence": 1, "image": 1, "boxes": []},
-    ]
-    messages = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), texts, strict=True)]
-    row = {"images": ["a.jpg", "b.jpg"], "messages": messages, "phrases": phrases, "level": 3}
-    (folder / "talk.jsonl").write_text(json.dumps(row) + "\n")
+    row = """{"images": ["a.jpg", "b.jpg"], "level": 3,
+        "messages": [{"role": "user", "content": "Which is the red ball?"},
+        {"role": "assistant", "content": "The left one, no cube."}],
+        "phrases": [{"text": "red ball", "sentence": 0, "image": 0, "boxes": [[0.1, 0.2, 0.3, 0.7]], "weight": 0.5},
+        {"text": "cube", "sentence": 1, "image": 1, "boxes": []}]}"""
+    (folder / "talk.jsonl").write_text(row.replace("\n", " ") + "\n")
     return folder / "talk.jsonl"
 
 
-@pytest.mark.parametrize("form", ["texts", "conversations"])
-def test_rows_come_back_equal(loopback_hub, tmp_path, form):
-    options = {"boxes": "xyxy pixels"} if form == "texts" else {}
-    source = write_rows(tmp_path, 4, answer="two") if form == "texts" else conversations(tmp_path)
-    name = f"{NAME}-{form}"
-    home = tmp_path / "home"
-    said = ["--boxes", "xyxy pixels"] if form == "texts" else []
-    without = python(loopback_hub, home, PUSH, json.dumps([str(source), name, *said]))
-    assert without.returncode == 2
-    assert "--licence" in without.stderr
-    done = python(loopback_hub, home, PUSH, json.dumps([str(source), name, *said, "--licence", "cc0-1.0"]))
-    assert done.returncode == 0, done.stderr
-    back = python(loopback_hub, tmp_path / "other", READ_BACK, str(source), json.dumps(options), name)
+def push_and_read_back(hub, folder, source, name, **options):
+    """What the rows are that come back, after they were compared with those that were pushed."""
+    command = [str(source), name, "--licence", "cc0-1.0"]
+    for option, value in options.items():
+        command += [f"--{option}", value]
+    pushed = python(hub, folder / "home", PUSH, json.dumps(command))
+    assert pushed.returncode == 0, pushed.stderr
+    back = python(hub, folder / "other", READ_BACK, str(source), json.dumps(options), name)
     assert back.returncode == 0, back.stderr
-    assert back.stdout.split()[0] == ("4" if form == "texts" else "1")
-    assert "xyxy 0..1 ['train']" in back.stdout
-    metadata, body = card_of(loopback_hub, name)
+    metadata, body = card_of(hub, name)
     assert metadata["license"] == "cc0-1.0"
-    assert str(tmp_path) not in body
+    assert str(folder) not in body
     assert f"data.source: {name}" in body
-    shown = python(loopback_hub, tmp_path / "other", SHOW, name, folder=tmp_path)
+    shown = python(hub, folder / "other", SHOW, name, folder=folder)
     assert shown.returncode == 0, shown.stderr
-    if form == "texts":
-        alone = python(loopback_hub, tmp_path / "third", ALONE, name, folder=tmp_path)
-        assert alone.returncode == 0, alone.stderr
-        assert alone.stdout.startswith("(120, 90) a red ball and a blue cube [[0.5, 0.333333")
+    return back.stdout
+
+
+def test_rows_come_back_equal(loopback_hub, tmp_path):
+    source = write_rows(tmp_path, 4, answer="two")
+    name = f"{NAME}-texts"
+    found = push_and_read_back(loopback_hub, tmp_path, source, name, boxes="xyxy pixels")
+    assert found == "4 xyxy 0..1 ['train']\n"
+    alone = python(loopback_hub, tmp_path / "third", ALONE, name, folder=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    assert alone.stdout.startswith("(120, 90) a red ball and a blue cube [[0.5, 0.333333")
+
+
+def test_conversations_come_back_equal(loopback_hub, tmp_path):
+    source = conversations(tmp_path)
+    found = push_and_read_back(loopback_hub, tmp_path, source, f"{NAME}-conversations")
+    assert found == "1 xyxy 0..1 ['train']\n"
+
+
+def test_rows_without_a_licence_are_not_pushed(loopback_hub, tmp_path):
+    command = json.dumps([str(conversations(tmp_path)), f"{NAME}-unlicensed"])
+    refused = python(loopback_hub, tmp_path / "home", PUSH, command)
+    assert refused.returncode == 2
+    assert "--licence" in refused.stderr
 
 
 CONFIGURED = """
@@ -135,27 +143,21 @@ def test_configurations_and_revisions_are_named_in_the_source(loopback_hub, tmp_
     assert read.stdout.split().count("True") == 3, read.stdout
 
 
-# How a row names a picture, in any column that has one -> the form of its row.
+# How a row names a picture, in any column that has one.
 OUTSIDE = {
-    "a path up": {"image": "../private/x.png"},
-    "a path down and up": {"image": "sub/../../private/x.png"},
-    "an absolute path": {"image": "{private}/x.png"},
-    "an address": {"image": "file://{private}/x.png"},
-    "a link": {"image": "link.png"},
-    "a link of a link": {"image": "second.png"},
-    "a folder that is a link": {"image": "linked/x.png"},
-    "one of several": {"images": ["0.png", "../private/x.png"]},
-    "a mapping": {"image": {"path": "../private/x.png", "bytes": None}},
-    "a part of a message": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [{"type": "image", "image": "../private/x.png"}, {"type": "text", "text": "a"}],
-            },
-            {"role": "assistant", "content": [{"type": "text", "text": "a ball"}]},
-        ]
-    },
-}
+    "a path up": '{"text": "a ball", "phrases": [], "image": "../private/x.png"}',
+    "a path down and up": '{"text": "a ball", "phrases": [], "image": "sub/../../private/x.png"}',
+    "an absolute path": '{"text": "a ball", "phrases": [], "image": "PRIVATE/x.png"}',
+    "an address": '{"text": "a ball", "phrases": [], "image": "file://PRIVATE/x.png"}',
+    "a link": '{"text": "a ball", "phrases": [], "image": "link.png"}',
+    "a link of a link": '{"text": "a ball", "phrases": [], "image": "second.png"}',
+    "a folder that is a link": '{"text": "a ball", "phrases": [], "image": "linked/x.png"}',
+    "one of several": '{"text": "a ball", "phrases": [], "images": ["0.png", "../private/x.png"]}',
+    "a mapping": '{"text": "a ball", "phrases": [], "image": {"path": "../private/x.png", "bytes": null}}',
+    "a part of a message": """{"phrases": [], "messages": [
+        {"role": "user", "content": [{"type": "image", "image": "../private/x.png"}, {"type": "text", "text": "a"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "a ball"}]}]}""",
+}  # fmt: skip
 REFUSE_AND_PUSH = """
 import json, sys
 from grounded_attention.commands.push_rows import main
@@ -174,20 +176,21 @@ def test_pictures_from_outside_need_a_yes(loopback_hub, tmp_path):
     private.mkdir()
     draw(7).save(private / "x.png")
     (own / "sub").mkdir()
-    for link, target in {"link.png": private / "x.png", "second.png": own / "link.png", "linked": private}.items():
-        (own / link).symlink_to(target)
+    (own / "link.png").symlink_to(private / "x.png")
+    (own / "second.png").symlink_to(own / "link.png")
+    (own / "linked").symlink_to(private)
     sources = []
     for number, row in enumerate(OUTSIDE.values()):
-        words = {} if "messages" in row else {"text": "a ball"}
-        text = json.dumps({**words, "phrases": [], **row}).replace("{private}", str(private))
-        sources.append(str(own / f"outside{number}.jsonl"))
-        Path(sources[-1]).write_text(text + "\n")
+        source = own / f"outside{number}.jsonl"
+        source.write_text(row.replace("PRIVATE", str(private)).replace("\n", " ") + "\n")
+        sources.append(str(source))
     name = f"{NAME}-outside"
     done = python(loopback_hub, tmp_path / "home", REFUSE_AND_PUSH, json.dumps(sources), name)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split().count("2") == len(sources), (done.stdout, done.stderr)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == len(sources)
-    assert all("--outside-pictures" in each for each in errors)
-    assert all(each.count(".png") == 1 for each in errors), errors
+    for error in errors:
+        assert "--outside-pictures" in error
+        assert error.count(".png") == 1
     assert len(loopback_hub.commits(name, kind="datasets")) == 2  # that of the new repository, and the last push
