@@ -4,6 +4,7 @@
 import zlib
 
 import torch
+from torch.nn.functional import pad
 from transformers.masking_utils import create_bidirectional_mask
 
 from grounded_attention.modeling.modeling_vl_bert import get_first_state
@@ -42,27 +43,27 @@ def run_core(model, inputs):
 
 
 def vgp_inputs(inputs):
-    """Converts caption tensors of the public module (token id, tag, one column per phrase) to our inputs."""
+    """Converts caption tensors of the public module (token id, tag, one column per phrase) to our inputs.
+
+    1 is [CLS], 2 [SEP].
+    """
     first = inputs["sentence1"]
     second = inputs["sentence2"]
-    rows = len(first)
-    pairs = first.shape[-1] - 2
-    special = [first.new_full((rows, 1), token) for token in (1, 2)]
-    cls, sep = special
-    zeros = first.new_zeros(rows, 1, pairs)
-    columns = [zeros, first[..., 2:], zeros, zeros.expand(-1, second.shape[1], -1), zeros]
-    first_mask = torch.cat(columns, dim=1).transpose(1, 2).bool()
-    columns = [zeros.expand(-1, first.shape[1] + 2, -1), second[..., 2:], zeros]
-    second_mask = torch.cat(columns, dim=1).transpose(1, 2).bool()
     labels = inputs["label"]
+    front = first.shape[1] + 2  # [CLS], the first caption, [SEP]
+    back = second.shape[1] + 1
+    pairs = first.shape[-1] - 2
+    first_ids = pad(pad(first[..., 0], (1, 0), value=1), (0, 1), value=2)
+    second_ids = pad(second[..., 0], (0, 1), value=2)
+    phrases = [pad(first[..., 2:], (0, 0, 1, 1 + back)), pad(second[..., 2:], (0, 0, front, 1))]
     pair = torch.stack([torch.arange(pairs), torch.arange(pairs) + pairs], dim=-1)
     sizes = inputs["im_info"][:, None, [0, 1, 0, 1]]
     return {
-        "input_ids": torch.cat([cls, first[..., 0], sep, second[..., 0], sep], dim=1),
-        "token_type_ids": torch.tensor([[0] * (first.shape[1] + 2) + [1] * (second.shape[1] + 1)] * rows),
+        "input_ids": torch.cat([first_ids, second_ids], dim=1),
+        "token_type_ids": torch.tensor([[0] * front + [1] * back] * len(first)),
         "region_boxes": inputs["boxes"][..., :4] / sizes,
         "region_features": inputs["boxes"][..., 4:],
-        "phrase_mask": torch.cat([first_mask, second_mask], dim=1),
+        "phrase_mask": torch.cat(phrases, dim=2).transpose(1, 2).bool(),
         "phrase_pairs": torch.where(labels[..., 1:] < 0, -1, pair),
         "identification_labels": labels[:, 0, 0],
         "vgp_labels": torch.where(labels[..., 1] < 0, -100, labels[..., 1]),

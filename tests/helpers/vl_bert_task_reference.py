@@ -52,19 +52,25 @@ def referring_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 def choice_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
     """[CLS] question [SEP] answer [SEP]; a piece is (id, tag, unused), and special tokens see the whole image."""
-    rows = []
-    for question, choices in zip(inputs["question"].tolist(), inputs["answer_choices"].tolist(), strict=True):
-        first = [[1, 0, 0], *([*piece[:2], 0] for piece in question if piece[0]), [2, 0, 0]]
-        rows += [[*first, *([*piece[:2], 1] for piece in choice if piece[0]), [2, 0, 1]] for choice in choices]
+    ids = []
+    tags = []
+    types = []
+    for question, choices in zip(inputs["question"], inputs["answer_choices"], strict=True):
+        question = question[question[:, 0] > 0]
+        for choice in choices:
+            answer = choice[choice[:, 0] > 0]
+            ids.append([1, *question[:, 0].tolist(), 2, *answer[:, 0].tolist(), 2])
+            tags.append([0, *question[:, 1].tolist(), 0, *answer[:, 1].tolist(), 0])
+            types.append([0] * (len(question) + 2) + [1] * (len(answer) + 1))
     shape = (*inputs["answer_choices"].shape[:2], -1)
-    ids, tags, types = (pad_rows([[piece[i] for piece in row] for row in rows]).view(shape) for i in range(3))
+    ids = pad_rows(ids).view(shape)
     mask = inputs["boxes"][..., 0] > -0.5
     classes = inputs["boxes"][..., 5].long()
     return {
         "input_ids": ids,
         "attention_mask": ids > 0,
-        "token_type_ids": types,
-        "token_regions": tags,
+        "token_type_ids": pad_rows(types).view(shape),
+        "token_regions": pad_rows(tags).view(shape),
         "region_features": torch.zeros(*mask.shape, FEATURE_SIZE),
         "region_boxes": torch.zeros(*mask.shape, 4),
         "region_attention_mask": mask,
