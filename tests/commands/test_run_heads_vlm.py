@@ -2,6 +2,7 @@
 """The measurements of the vision-language models of a run: on a tiny run on scenes, without and with supervision."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from tests.helpers.tiny_vlm_recipes import vlm_recipe
 LIMIT = 2
 
 
-def find_run(folder):
-    return heads_run.find_run(heads.Heads(run=str(folder)))
+def read_json(path):
+    return json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -50,41 +51,40 @@ def test_images_that_moved_with_the_data_are_found(finished, tmp_path):
 
 def test_the_folder_has_the_page_and_the_numbers_of_all_models(finished):
     _, output = finished
-    methods = json.loads((output / "heads" / "heads_run.json").read_text())["methods"]
+    methods = read_json(output / "heads" / "heads_run.json")["methods"]
     assert list(methods) == ["none", "direct"]
     for name, numbers in methods.items():
-        assert numbers["boxes"] == json.loads((output / "heads" / name / "heads.json").read_text())["boxes"]
-    assert {each.name for each in (output / "heads").iterdir()} == {"heads_run.json", "heads.html", "none", "direct"}
+        assert numbers["boxes"] == read_json(output / "heads" / name / "heads.json")["boxes"]
+    files = [path.name for path in (output / "heads").iterdir()]
+    assert sorted(files) == ["direct", "heads.html", "heads_run.json", "none"]
 
 
+@torch.no_grad()
 def test_pointing_is_that_of_eager_maps(finished):
     """Captions are answers to the instruction; a phrase looks where its tokens look on average."""
     scenes, output = finished
-    heads = json.loads((output / "heads" / "direct" / "heads.json").read_text())["chosen"]
-    layer = heads[0]["layer"]
-    head = heads[0]["head"]
+    best = read_json(output / "heads" / "direct" / "heads.json")["chosen"][0]
     model = AutoModelForImageTextToText.from_pretrained(output / "direct", attn_implementation="eager").eval()
     processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(output / "direct"))
     rows = BUILDERS["flickr30k_entities"](data_dir=str(scenes), splits="test")
     rows.download_and_prepare()
     hits = []
     for row in rows.as_dataset("test").select(range(LIMIT)):
-        first = next(each["sentence"] for each in row["phrases"] if each["boxes"])
-        caption = row["captions"][first]
-        phrases = [
-            {"sentence": 1, "start": phrase["start"], "end": phrase["end"], "boxes": np.array(phrase["boxes"])}
-            for phrase in row["phrases"]
-            if phrase["boxes"] and phrase["sentence"] == first
-        ]
+        grounded = [phrase for phrase in row["phrases"] if phrase["boxes"]]
+        first = grounded[0]["sentence"]
+        phrases = []
+        for phrase in grounded:
+            if phrase["sentence"] == first:
+                span = {name: phrase[name] for name in ("start", "end")}
+                phrases.append({**span, "sentence": 1, "boxes": np.array(phrase["boxes"])})
         image = Image.open(scenes / "flickr30k-images" / f"{row['image_id']}.jpg")
-        batch = processor(["Describe the image."], [caption], images=[image], phrases=[phrases])
-        with torch.no_grad():
-            maps = model(**processor.model_inputs(batch), output_attentions=True).attentions[layer][0, head]
-        for number in range(len(phrases)):
-            tokens = batch["text_positions"][0][batch["phrase_mask"][0, number]]
-            seen = maps[tokens][:, batch["region_positions"][0]].mean(0)
-            hits.append(bool(batch["phrase_regions"][0, number, seen.argmax()]))
-    methods = json.loads((output / "heads" / "heads_run.json").read_text())["methods"]
+        batch = processor(["Describe the image."], [row["captions"][first]], images=[image], phrases=[phrases])
+        maps = model(**processor.model_inputs(batch), output_attentions=True).attentions
+        attention = maps[best["layer"]][0, best["head"]][:, batch["region_positions"][0]]
+        for mask, gold in zip(batch["phrase_mask"][0], batch["phrase_regions"][0], strict=True):
+            tokens = batch["text_positions"][0][mask]
+            hits.append(gold[attention[tokens].mean(0).argmax()].item())
+    methods = read_json(output / "heads" / "heads_run.json")["methods"]
     pointing = {score["name"]: score["pointing"] for score in methods["direct"]["boxes"]}
     assert pointing["best head"] == pytest.approx(np.mean(hits))
 
@@ -92,10 +92,10 @@ def test_pointing_is_that_of_eager_maps(finished):
 def test_heads_are_beside_each_model_and_on_its_card(finished):
     _, output = finished
     for name in ("none", "direct"):
-        beside = json.loads((output / name / "heads.json").read_text())
-        written = json.loads((output / "heads" / name / "heads.json").read_text())
+        beside = read_json(output / name / "heads.json")
+        written = read_json(output / "heads" / name / "heads.json")
         assert written == {**beside, "counts": written["counts"]}
-        (chosen, *_) = beside["chosen"]
+        chosen = beside["chosen"][0]
         section = (output / name / "README.md").read_text().partition("## Where its heads look")[2]
         assert f"L{chosen['layer']} H{chosen['head']}" in section
         assert f" {chosen['pointing']:.1%} |" in section
@@ -118,22 +118,28 @@ def test_the_page_and_the_statistics_are_those_of_other_models(finished):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda folder, recipe: None, "recipe.json is missing.*make train"),
-        (lambda folder, recipe: {**recipe, "methods": ["indirect"]}, "indirect.*results.json is missing"),
-        (lambda folder, recipe: {**recipe, "methods": ["../none"]}, "recipe.json: .*methods"),
-        (lambda folder, recipe: {**recipe, "methods": [3]}, "recipe.json: methods.0"),
-        (lambda folder, recipe: {**recipe, "options": {"caption_prompt": 3}}, "options.caption_prompt"),
-        (lambda folder, recipe: {**recipe, "data": []}, "recipe.json: data: "),
-        (lambda folder, recipe: {**recipe, "task": "x"}, "recipe.json: task"),
-        (lambda folder, recipe: {}, "not the recipe of a run"),
-        (lambda folder, recipe: [1], "not the recipe of a run"),
+        ({"methods": ["indirect"]}, "indirect.*results.json is missing"),
+        ({"methods": ["../none"]}, "recipe.json: .*methods"),
+        ({"methods": [3]}, "recipe.json: methods.0"),
+        ({"options": {"caption_prompt": 3}}, "options.caption_prompt"),
+        ({"data": []}, "recipe.json: data: "),
+        ({"task": "x"}, "recipe.json: task"),
     ],
 )
 def test_runs_that_cannot_be_measured(finished, tmp_path, capsys, change, message):
-    recipe = change(tmp_path, json.loads((finished[1] / "recipe.json").read_text()))
-    if recipe is not None:
-        (tmp_path / "recipe.json").write_text(json.dumps(recipe))
-    assert heads.main(["--run", str(tmp_path)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    with pytest.raises(ValueError, match=f"(?s){message}"):
-        find_run(tmp_path)
+    recipe = read_json(finished[1] / "recipe.json")
+    (tmp_path / "recipe.json").write_text(json.dumps({**recipe, **change}))
+    assert_refused(tmp_path, capsys, message)
+
+
+def test_folders_that_are_no_run(tmp_path, capsys):
+    assert_refused(tmp_path, capsys, "recipe.json is missing.*make train")
+    for content in ("{}", "[1]"):
+        (tmp_path / "recipe.json").write_text(content)
+        assert_refused(tmp_path, capsys, "not the recipe of a run")
+
+
+def assert_refused(folder, capsys, message):
+    assert heads.main(["--run", str(folder)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
