@@ -41,7 +41,7 @@ REJECTED = {
 }
 # Texts that stand in written pages, cards and tables.
 TEMPLATES = [
-    *(ROOT / "grounded_attention" / "reports").glob("*.py"),
+    *(ROOT / "grounded_attention" / "pages").glob("*.py"),
     *(ROOT / "grounded_attention" / "heads").glob("*.py"),
     *(ROOT / "grounded_attention" / "commands").glob("*.py"),
     *(ROOT / "grounded_attention" / "training" / "publish").glob("*.py"),
