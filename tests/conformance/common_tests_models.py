@@ -73,6 +73,16 @@ class VLBertTester:
     # Text, regions and END: the length of states and attention maps.
     encoder_seq_length = key_length = seq_length + num_regions + 1
 
+    # What the configuration has beside the common sizes.
+    fields: dict[str, Any] = {
+        "num_hidden_layers": num_hidden_layers,
+        "region_feature_size": 16,
+        "region_classes": 9,
+        "coordinate_dim": 4,
+        # At the default, 0, no region would matter.
+        "visual_scale_text_init": 0.5,
+        "visual_scale_region_init": 0.5,
+    }
     # Kinds of hidden states that the output of the base model has.
     base_states_types = 1
     # Patterns of test names that cannot apply to this family -> why.
@@ -83,21 +93,14 @@ class VLBertTester:
         self.num_hidden_states_types = self.base_states_types if is_base else 1
 
     def get_config(self):
-        fields = {
+        common = {
             "vocab_size": 99,
             "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_hidden_layers,
             "num_attention_heads": self.num_attention_heads,
             "intermediate_size": 37,
             "max_position_embeddings": 64,
-            "region_feature_size": 16,
-            "region_classes": 9,
-            "coordinate_dim": 4,
-            # At the default, 0, no region would matter.
-            "visual_scale_text_init": 0.5,
-            "visual_scale_region_init": 0.5,
         }
-        return VLBertConfig(**{**fields, **self.config_overrides})
+        return self.config_class(**{**common, **self.fields, **self.config_overrides})
 
     def prepare_config_and_inputs_for_common(self):
         corners = torch.rand(self.batch_size, self.num_regions, 2, 2).sort(dim=2).values
@@ -192,17 +195,10 @@ class VisualBERTTester(VLBertTester):
     config_class = VisualBERTConfig
     encoder_seq_length = key_length = VLBertTester.seq_length + VLBertTester.num_regions
 
-    def get_config(self):
-        fields = {
-            "vocab_size": 99,
-            "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_hidden_layers,
-            "num_attention_heads": self.num_attention_heads,
-            "intermediate_size": 37,
-            "max_position_embeddings": 64,
-            "visual_embedding_dim": 16,
-        }
-        return VisualBERTConfig(**{**fields, **self.config_overrides})
+    fields = {
+        "num_hidden_layers": 2,
+        "visual_embedding_dim": 16,
+    }
 
 
 class ViLBertTester(VLBertTester):
@@ -215,27 +211,20 @@ class ViLBertTester(VLBertTester):
     base_states_types = 2
     expected_num_hidden_layers = 4  # states of the text: embeddings, two layers, the co-attention
 
-    def get_config(self):
-        fields = {
-            "vocab_size": 99,
-            "hidden_size": self.hidden_size,
-            "num_hidden_layers": 2,
-            "num_attention_heads": self.num_attention_heads,
-            "intermediate_size": 37,
-            "max_position_embeddings": 64,
-            "v_feature_size": 16,
-            "v_target_size": 9,
-            "v_hidden_size": 24,
-            "v_num_hidden_layers": 2,
-            "v_num_attention_heads": 4,
-            "v_intermediate_size": 29,
-            "bi_hidden_size": 40,
-            "bi_num_attention_heads": 4,
-            "t_biattention_id": [1],
-            "v_biattention_id": [1],
-            "num_gqa_labels": 3,
-        }
-        return ViLBertConfig(**{**fields, **self.config_overrides})
+    fields = {
+        "num_hidden_layers": 2,
+        "v_feature_size": 16,
+        "v_target_size": 9,
+        "v_hidden_size": 24,
+        "v_num_hidden_layers": 2,
+        "v_num_attention_heads": 4,
+        "v_intermediate_size": 29,
+        "bi_hidden_size": 40,
+        "bi_num_attention_heads": 4,
+        "t_biattention_id": [1],
+        "v_biattention_id": [1],
+        "num_gqa_labels": 3,
+    }
 
 
 class LXMERTTester(ViLBertTester):
@@ -245,22 +234,15 @@ class LXMERTTester(ViLBertTester):
     num_hidden_layers = 6  # attention maps: one layer of each stream, and the four calls of a cross layer
     expected_num_hidden_layers = 3  # states of the text: embeddings, a layer, the cross layer
 
-    def get_config(self):
-        fields = {
-            "vocab_size": 99,
-            "hidden_size": self.hidden_size,
-            "num_attention_heads": self.num_attention_heads,
-            "intermediate_size": 37,
-            "max_position_embeddings": 64,
-            "l_layers": 1,
-            "r_layers": 1,
-            "x_layers": 1,
-            "visual_feat_dim": 16,
-            "num_object_labels": 9,
-            "num_attr_labels": 5,
-            "num_qa_labels": 4,
-        }
-        return LXMERTConfig(**{**fields, **self.config_overrides})
+    fields = {
+        "l_layers": 1,
+        "r_layers": 1,
+        "x_layers": 1,
+        "visual_feat_dim": 16,
+        "num_object_labels": 9,
+        "num_attr_labels": 5,
+        "num_qa_labels": 4,
+    }
 
 
 # A new family has its line here: what makes its configuration and the inputs of its base model.
