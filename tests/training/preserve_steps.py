@@ -58,6 +58,6 @@ def run_case(case, output, start):
 
 
 if __name__ == "__main__":
-    for each in sys.argv[3:]:
-        run_case(each, Path(sys.argv[1]), Path(sys.argv[2]))
+    for case in sys.argv[3:]:
+        run_case(case, Path(sys.argv[1]), Path(sys.argv[2]))
     leave_group()

@@ -1,14 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Trainings that are continued from their checkpoints; `main` runs in each of two processes."""
 
-import torch
+import sys
+from pathlib import Path
+
 from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import step_of
 from grounded_attention.training.loop.length_batches import add_lengths
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.utils.process_group import leave_group
-from tests.helpers.tiny_trainer import make_trainer, weights
+from tests.helpers.tiny_trainer import assert_same, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
 
 TIME = ("_runtime", "_per_second")
@@ -26,9 +28,7 @@ def history(trainer):
 
 
 def assert_equal_bits(one, other):
-    found = weights(other.model)
-    expected = weights(one.model)
-    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+    assert_same(weights(one.model), weights(other.model), 0)
     assert history(other) == history(one)
 
 
@@ -61,3 +61,7 @@ def main(output):
     state.wait_for_everyone()
     (output / f"equal-{state.process_index}-of-{state.num_processes}").touch()
     leave_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

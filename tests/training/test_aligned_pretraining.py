@@ -4,6 +4,7 @@
 import shutil
 
 import pytest
+import yaml
 from transformers import AutoModelForPreTraining
 
 from grounded_attention.commands import pseudo_ground
@@ -28,14 +29,14 @@ LOSSES = {
     "semi_direct": {"loss_text_to_region", "loss_region_to_text"},
     BOTH: {"loss_text_to_region", "loss_region_to_text", "loss_alignment"},
 }
-SIZES = {
-    "vl_bert": {"region_classes": 64},
-    "visualbert": {},
-    "vilbert": dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
-    | {"v_num_hidden_layers": 2, "v_num_attention_heads": 2, "bi_num_attention_heads": 2, "v_target_size": 64},
-    "lxmert": dict.fromkeys(("num_hidden_layers", "r_layers", "x_layers"), 1)
-    | {"num_object_labels": 64, "visual_attr_loss": False},
-}
+SIZES = """
+vl_bert: {region_classes: 64}
+visualbert: {}
+vilbert: {v_hidden_size: 16, v_intermediate_size: 16, v_num_hidden_layers: 2, v_num_attention_heads: 2,
+          bi_hidden_size: 16, bi_num_attention_heads: 2, v_target_size: 64}
+lxmert: {num_hidden_layers: 1, r_layers: 1, x_layers: 1, num_object_labels: 64, visual_attr_loss: false}
+"""
+SIZES = yaml.safe_load(SIZES)
 
 
 def recipe_of(scenes, output, family="vl_bert", **sections):
@@ -50,14 +51,14 @@ def recipe_of(scenes, output, family="vl_bert", **sections):
 
 def label(scenes, output, *arguments):
     """Pseudo-labels of all captions, by the simulated grounder."""
-    places = ["--data-dir", scenes, "--images", scenes / "flickr30k-images", "--output", output]
-    chosen = ["--captions", "flickr30k_entities", "--grounder", "scenes", "--phrases", "given"]
-    assert pseudo_ground.main([*map(str, [*chosen, *places, *arguments])]) == 0
+    chosen = "--captions flickr30k_entities --grounder scenes --phrases given --boxes-per-phrase 9"
+    places = f"--data-dir {scenes} --images {scenes}/flickr30k-images --output {output}"
+    assert pseudo_ground.main([*chosen.split(), *places.split(), *arguments]) == 0
 
 
 def test_pretraining_learns_from_pseudo_labels(scenes, tmp_path, capsys, run_recipe):
-    label(scenes, tmp_path / "right", "--boxes-per-phrase", 9)
-    label(scenes, tmp_path / "wrong", "--boxes-per-phrase", 9, "--wrong", 1.0)
+    label(scenes, tmp_path / "right")
+    label(scenes, tmp_path / "wrong", "--wrong", "1.0")
     run_recipe(recipe_of(scenes, tmp_path / "gold/run"))
     gold = first_losses(tmp_path / "gold/run" / BOTH)
     run_recipe(recipe_of(scenes, tmp_path / "right/run"), f"data.pseudo_labels={tmp_path}/right")
@@ -101,11 +102,11 @@ def test_the_other_methods_are_as_without_phrases(scenes, tmp_path, run_recipe):
 
 def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch, run_recipe):
     """The draws of pairs too: it stops in the second epoch, and the head is a part of the checkpoint."""
-    seen = []
+    drawn = []
     step = GroundingTrainer.training_step
 
     def recorded(self, model, inputs, *args, **kwargs):
-        seen.append(inputs["alignment_pairs"]["pairs"].tolist())
+        drawn.append(inputs["alignment_pairs"]["pairs"].tolist())
         return step(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(GroundingTrainer, "training_step", recorded)
@@ -113,29 +114,36 @@ def test_a_resumed_training_is_bitwise_the_same(scenes, tmp_path, monkeypatch, r
     recipe["training"] |= {"max_steps": 7, "save_strategy": "steps", "save_steps": 5}
     run_recipe(recipe)
     folder = tmp_path / "run" / BOTH
-    straight = list(seen)
+    straight = list(drawn)
     whole = saved_weights(folder)
     assert straight[0] != straight[4]
     assert any(name.startswith("alignment_head.") for name in whole)
     kill(folder)
     shutil.rmtree(folder / "checkpoint-7", ignore_errors=True)
-    seen.clear()
+    drawn.clear()
     run_recipe(recipe)
-    assert seen == straight[5:]
+    assert drawn == straight[5:]
     assert_same_weights(saved_weights(folder), whole)
-    seen.clear()
+    drawn.clear()
     recipe["output_dir"] = str(tmp_path / "workers")
     run_recipe(recipe, "training.dataloader_num_workers=2")
-    assert seen == straight
+    assert drawn == straight
+
+
+START = """
+task: pretraining
+methods: [grounding_alignment]
+supervision: {options: {grounding_alignment: {level: token}}}
+data: {builder: flickr30k_entities}
+training: {max_steps: 3, per_device_train_batch_size: 4, logging_steps: 1, save_strategy: 'no', use_cpu: true}
+"""
+WRONG = "start={task: pretraining, methods: [direct], data: {builder: flickr30k_entities}, training: {use_cpu: true}}"
 
 
 def test_a_start_may_be_supervised(scenes, tmp_path, run_recipe):
-    training = tiny_recipe(scenes, tmp_path)["training"]
-    start = {"task": "pretraining", "training": training, "methods": ["grounding_alignment"]}
-    start["supervision"] = {"options": {"grounding_alignment": {"level": "token"}}}
-    start["data"] = {"builder": "flickr30k_entities"}
-    recipe = tiny_recipe(scenes, tmp_path / "run", methods=["direct", BOTH], start=start)
+    recipe = tiny_recipe(scenes, tmp_path / "run", methods=["direct", BOTH])
     recipe["supervision"] = {"options": {"grounding_alignment": {"level": "token", "weight": 2.0}}}
+    recipe["start"] = yaml.safe_load(START)
     run_recipe(recipe)
     assert first_losses(tmp_path / "run/start")["loss_alignment"] > 0
     first = saved_weights(tmp_path / "run/start")
@@ -146,8 +154,8 @@ def test_a_start_may_be_supervised(scenes, tmp_path, run_recipe):
     assert heads <= set(both)
     assert not heads & set(direct)
     # The task goes on with the head of the start: far from it after three steps is only a new one.
-    moved = max((both[name] - first[name]).abs().max() for name in heads)
-    assert moved < 1e-2
+    for name in heads:
+        assert (both[name] - first[name]).abs().max() < 1e-2
     card = (tmp_path / "run/start/README.md").read_text()
     assert "supervised with `grounding_alignment`" in card
     assert "grounding_alignment-supervision" in card
@@ -169,12 +177,8 @@ def test_a_start_may_be_supervised(scenes, tmp_path, run_recipe):
     ],
 )
 def test_a_wrong_key_or_value(scenes, tmp_path, override, words, refused):
-    training = tiny_recipe(scenes, tmp_path)["training"]
-    start = {"task": "pretraining", "training": training, "methods": ["direct"], "supervision": {}}
-    start |= {"data": {"builder": "flickr30k_entities"}, "options": {"regions": False}}
-    recipe = tiny_recipe(scenes, tmp_path / "run", methods=[BOTH], start=start)
-    line = refused(recipe, override)
-    assert_words(line, words)
+    recipe = tiny_recipe(scenes, tmp_path / "run", methods=[BOTH])
+    assert_words(refused(recipe, WRONG, override), words)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +193,7 @@ def test_pretraining_without_phrases_is_refused(scenes, tmp_path, override, word
     recipe = recipe_of(scenes, tmp_path / "run", methods=["grounding_alignment"])
     if override.startswith("task"):
         recipe["options"] = {"answers": {"fewest": 1}}
-    line = refused(recipe, override)
-    assert_words(line, words)
+    assert_words(refused(recipe, override), words)
 
 
 def test_the_recipe_of_the_paper_has_its_settings():

@@ -19,7 +19,7 @@ for kind in ("model", "dataset"):
     folder = Path(tempfile.mkdtemp())
     (folder / "sub").mkdir()
     (folder / "README.md").write_text("---\\nlicense: apache-2.0\\n---\\n")
-    (folder / "sub" / "a b.bin").write_bytes(bytes(range(256)) * 64)
+    (folder / "sub/a b.bin").write_bytes(bytes(range(256)) * 64)
     (folder / "code.py").write_text("x = 1\\n")
     first = api.upload_folder(repo_id=repo, repo_type=kind, folder_path=folder)
     again = api.upload_folder(repo_id=repo, repo_type=kind, folder_path=folder)
@@ -27,12 +27,12 @@ for kind in ("model", "dataset"):
     api.create_branch(repo, branch="side", repo_type=kind)
     api.create_tag(repo, tag="v1", repo_type=kind)
     (folder / "code.py").write_text("x = 2\\n")
-    (folder / "sub" / "a b.bin").unlink()
+    (folder / "sub/a b.bin").unlink()
     second = api.upload_folder(repo_id=repo, repo_type=kind, folder_path=folder, delete_patterns="sub/*")
     here = Path(snapshot_download(repo, repo_type=kind))
     tagged = Path(snapshot_download(repo, repo_type=kind, revision="v1"))
     assert (here / "code.py").read_text() == "x = 2\\n" and (tagged / "code.py").read_text() == "x = 1\\n"
-    assert not (here / "sub").exists() and (tagged / "sub" / "a b.bin").read_bytes() == bytes(range(256)) * 64
+    assert not (here / "sub").exists() and (tagged / "sub/a b.bin").read_bytes() == bytes(range(256)) * 64
     assert api.repo_info(repo, repo_type=kind, revision=first.oid).sha == first.oid
     assert {b.name for b in api.list_repo_refs(repo, repo_type=kind).branches} == {"main", "side"}
     assert [c.commit_id for c in api.list_repo_commits(repo, repo_type=kind)][:2] == [second.oid, first.oid]

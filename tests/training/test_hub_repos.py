@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Where a recipe's runs go on the Hub, what is said about failures, and that every process learns of them."""
+"""Where a recipe's runs go on the Hub, what failures are named, and that every process learns of them."""
 
 import json
 
@@ -83,11 +83,11 @@ def test_every_process_learns_what_the_main_one_met():
 def test_a_snapshot_outlives_the_checkpoint_without_a_copy(tmp_path):
     checkpoint = tmp_path / "checkpoint-1"
     (checkpoint / "optimizer_0").mkdir(parents=True)
-    (checkpoint / "optimizer_0" / "part").write_text("state")
-    copy = snapshot(checkpoint, tmp_path / ".push" / "checkpoint-1")
-    assert (copy / "optimizer_0" / "part").stat().st_nlink == 2
-    (checkpoint / "optimizer_0" / "part").unlink()
-    assert (copy / "optimizer_0" / "part").read_text() == "state"
+    (checkpoint / "optimizer_0/part").write_text("state")
+    copy = snapshot(checkpoint, tmp_path / ".push/checkpoint-1")
+    assert (copy / "optimizer_0/part").stat().st_nlink == 2
+    (checkpoint / "optimizer_0/part").unlink()
+    assert (copy / "optimizer_0/part").read_text() == "state"
 
 
 def test_a_checkpoint_without_whole_weights_is_not_pushed(tmp_path):

@@ -4,7 +4,6 @@
 import errno
 import fcntl
 import io
-import json
 import multiprocessing
 import os
 import subprocess
@@ -69,14 +68,17 @@ def test_the_usual_sizes_of_every_family_are_within_bounds():
         check_sizes({"rope_theta": 1e13}, "")
 
 
+ROWS = """
+[{"id": "1", "image": "",
+  "conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]},
+ {"id": "2", "image": "a.png",
+  "conversations": [{"from": "human", "value": "<image>\\nWhere is the dog?"},
+                    {"from": "gpt", "value": "[0.1, 0.2, 0.5, 0.6]"}]}]
+"""
+
+
 def test_a_row_without_a_picture_is_text_alone_and_counted(tmp_path):
-    said = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
-    asked = [
-        {"from": "human", "value": "<image>\nWhere is the dog?"},
-        {"from": "gpt", "value": "[0.1, 0.2, 0.5, 0.6]"},
-    ]
-    records = [{"id": "1", "image": "", "conversations": said}, {"id": "2", "image": "a.png", "conversations": asked}]
-    (tmp_path / "rows.json").write_text(json.dumps(records))
+    (tmp_path / "rows.json").write_text(ROWS)
     Image.new("RGB", (50, 40)).save(tmp_path / "a.png")
     rows = grounded_rows(tmp_path / "rows.json")
     first, second = list(rows)

@@ -35,9 +35,9 @@ def test_a_training_cuts_and_names_the_row(tmp_path, caplog, workers):
     with caplog.at_level(logging.WARNING):
         trainer.train()
         trainer.measure(trainer.train_dataset)
-    said = [record.getMessage() for record in caplog.records if "1 texts are too long" in record.getMessage()]
-    assert len(said) == 2  # of the training, and of the measurement
-    assert all(trainer.train_dataset[3]["example_id"] in line and "'a c'" in line for line in said)
+    warnings = [record.getMessage() for record in caplog.records if "1 texts are too long" in record.getMessage()]
+    assert len(warnings) == 2  # of the training, and of the measurement
+    assert all(trainer.train_dataset[3]["example_id"] in line and "'a c'" in line for line in warnings)
 
 
 def test_a_long_text_is_refused_on_request(tmp_path):

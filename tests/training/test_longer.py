@@ -1,96 +1,82 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A run is trained longer from its last checkpoint; other differences, and unknown figures, are named at the start."""
 
-import json
-
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
+from tests.training.runs import assert_same_weights, assert_words, read_json, results, saved_weights
 
 KEPT = ["training.save_strategy=steps", "training.save_steps=1", "training.lr_scheduler_type=constant"]
 EVALUATED = ["training.eval_strategy=steps", "training.eval_steps=1", *KEPT[:2]]
 
 
-def history(folder):
-    return [
-        {k: v for k, v in entry.items() if "loss" in k} for entry in json.loads((folder / "history.json").read_text())
-    ]
+def steps(folder):
+    """The loss of each step that a training has logged."""
+    return [entry["loss"] for entry in read_json(folder / "history.json") if "loss" in entry]
 
 
 @pytest.mark.parametrize(
-    ("recipe_of", "length"), [(tiny_recipe, ("max_steps", 2, 4)), (vlm_recipe, ("num_train_epochs", 1, 2))]
+    ("recipe_of", "key", "short", "long"), [(tiny_recipe, "max_steps", 2, 4), (vlm_recipe, "num_train_epochs", 1, 2)]
 )
-def test_a_finished_run_is_trained_longer(scenes, tmp_path, monkeypatch, capsys, recipe_of, length):
+def test_a_finished_run_is_trained_longer(scenes, tmp_path, capsys, recipe_of, key, short, long, run_recipe):
     """With a constant learning rate it is the longer run; methods, baseline and root figures are made anew."""
-    key, short, long = length
-    runs = {name: recipe_of(scenes, tmp_path / name, methods=["none", "direct"]) for name in ("run", "straight")}
-    for recipe in runs.values():
-        del recipe["training"]["max_steps"]
-    for steps in (short, long):
-        assert run_train(monkeypatch, tmp_path, runs["run"], *KEPT, f"training.{key}={steps}", "resume=true") == 0
-    out = capsys.readouterr().out
-    assert f"training.{key} is {short} there, {long} here" in out
-    assert "learning rate" in out
-    assert run_train(monkeypatch, tmp_path, runs["straight"], *KEPT, f"training.{key}={long}") == 0
+    recipe = recipe_of(scenes, tmp_path / "run", methods=["none", "direct"])
+    del recipe["training"]["max_steps"]
+    run_recipe(recipe, *KEPT, f"training.{key}={short}")
+    run_recipe(recipe, *KEPT, f"training.{key}={long}", "resume=true")
+    assert_words(capsys.readouterr().out, f"training.{key} is {short} there, {long} here ... learning rate")
+    run_recipe(recipe, *KEPT, f"training.{key}={long}", f"output_dir={tmp_path}/straight")
     for method in ("none", "direct"):
-        found, expected = (load_file(tmp_path / name / method / "model.safetensors") for name in ("run", "straight"))
-        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
-        assert history(tmp_path / "run" / method)[-2] == history(tmp_path / "straight" / method)[-2]
-    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("run", "straight")]
-    figures = [each["methods"]["direct"]["figures"]["test"] for each in results]
-    assert figures[0] == figures[1]
-    assert results[0]["recipe"]["training"][key] == long
-    assert run_train(monkeypatch, tmp_path, runs["run"], *KEPT, f"training.{key}={long}", "resume=true") == 0
+        found = tmp_path / "run" / method
+        expected = tmp_path / "straight" / method
+        assert_same_weights(saved_weights(found), saved_weights(expected))
+        assert steps(found)[-1] == steps(expected)[-1]
+    found = results(tmp_path / "run")
+    figures = results(tmp_path / "straight")["methods"]["direct"]["figures"]
+    assert found["methods"]["direct"]["figures"]["test"] == figures["test"]
+    assert found["recipe"]["training"][key] == long
+    run_recipe(recipe, *KEPT, f"training.{key}={long}", "resume=true")
     assert capsys.readouterr().out.count("finished before") == 2
 
 
-def test_what_differs_is_named(scenes, tmp_path, monkeypatch, capsys):
+def test_what_differs_is_named(scenes, tmp_path, monkeypatch, capsys, run_recipe):
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    run_recipe(recipe)
     before = sorted(tmp_path.rglob("run/**/*"))
     for overrides, expected in (
-        (["training.max_steps=2"], "training.max_steps (3, now 2)"),
-        (["training.max_steps=6", "training.learning_rate=0.5"], "training.learning_rate (None, now 0.5)"),
-        (["model.config.hidden_size=32", "task=vqa"], "model.config.hidden_size (16, now 32)"),
-        (["data.limit.train=" + "1" * 9], "data.limit.train (16, now 1"),
-        (["training.max_steps=6"], "training.max_steps is 3 there, 6 here"),  # no checkpoint was kept
+        ("training.max_steps=2", "training.max_steps (3, now 2)"),
+        ("training.max_steps=6 training.learning_rate=0.5", "training.learning_rate (None, now 0.5)"),
+        ("model.config.hidden_size=32 task=vqa", "model.config.hidden_size (16, now 32)"),
+        ("data.limit.train=111111111", "data.limit.train (16, now 1"),
+        ("training.max_steps=6", "training.max_steps is 3 there, 6 here"),  # no checkpoint was kept
     ):
-        assert run_train(monkeypatch, tmp_path, recipe, "resume=true", *overrides) == 2
+        assert run_train(monkeypatch, tmp_path, recipe, "resume=true", *overrides.split()) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
         assert expected in line
-        assert str(tmp_path / "run") in line
+        assert f"{tmp_path}/run" in line
         assert sorted(tmp_path.rglob("run/**/*")) == before
 
 
 @pytest.mark.parametrize(
-    "given",
+    "override",
     [
-        ["training.load_best_model_at_end=true"],
-        ["training.metric_for_best_model=vgp_accurcy"],
-        ["training.lr_scheduler_type=reduce_lr_on_plateau"],
+        "training.load_best_model_at_end=true",
+        "training.metric_for_best_model=vgp_accurcy",
+        "training.lr_scheduler_type=reduce_lr_on_plateau",
     ],
 )
-@pytest.mark.parametrize("recipe_of", [tiny_recipe, vlm_recipe])
-def test_a_figure_that_no_evaluation_has_is_refused_before_training(
-    scenes, tmp_path, monkeypatch, capsys, given, recipe_of
-):
-    recipe = recipe_of(scenes, tmp_path / "run")
-    line = refusal(capsys, monkeypatch, tmp_path, recipe, *EVALUATED, *given)
-    name = "answer_perplexity" if recipe_of is vlm_recipe else "vgp_accuracy"
-    assert "training.metric_for_best_model" in line
-    assert name in line
+@pytest.mark.parametrize(("recipe_of", "figure"), [(tiny_recipe, "vgp_accuracy"), (vlm_recipe, "answer_perplexity")])
+def test_a_figure_that_no_evaluation_has_is_refused(scenes, tmp_path, override, recipe_of, figure, refused):
+    line = refused(recipe_of(scenes, tmp_path / "run"), *EVALUATED, override)
+    assert_words(line, f"training.metric_for_best_model ... {figure}")
 
 
-def test_the_best_model_of_a_recipe_is_kept(scenes, tmp_path, monkeypatch):
+def test_the_best_model_of_a_recipe_is_kept(scenes, tmp_path, run_recipe):
     best = ["training.load_best_model_at_end=true", "training.metric_for_best_model=answer_perplexity"]
-    best += ["training.greater_is_better=true", "training.learning_rate=0.01"]
-    recipe = vlm_recipe(scenes, tmp_path / "run", methods=["none"])
-    assert run_train(monkeypatch, tmp_path, recipe, *EVALUATED, *best) == 0
-    state = json.loads((tmp_path / "run" / "none" / "checkpoint-3" / "trainer_state.json").read_text())
-    kept = load_file(tmp_path / "run" / "none" / f"checkpoint-{state['best_global_step']}" / "model.safetensors")
-    found = load_file(tmp_path / "run" / "none" / "model.safetensors")
-    assert state["best_global_step"] < 3
-    assert all(torch.equal(kept[name], found[name]) for name in kept)
+    best += ["training.greater_is_better=true", "training.learning_rate=0.01", "methods=[none]"]
+    run_recipe(vlm_recipe(scenes, tmp_path / "run"), *EVALUATED, *best)
+    folder = tmp_path / "run/none"
+    step = read_json(folder / "checkpoint-3/trainer_state.json")["best_global_step"]
+    assert step < 3
+    assert_same_weights(saved_weights(folder), saved_weights(folder / f"checkpoint-{step}"))

@@ -1,37 +1,42 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Two processes (gloo) against one: the same losses, weights and figures on the same global batch."""
 
-import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_trainer import METHODS, assert_same
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 from tests.helpers.two_processes import run_two
 from tests.helpers.warm_python import run_python
+from tests.training.runs import assert_ran, read_json
 from tests.training.train_steps import run_case
 
-ROOT = Path(__file__).resolve().parents[2]
-# eight rows a step, whatever the processes
-LARGE = "{}:8:1"
-SPLIT = "{}:4:1"
-ACCUMULATED = "{}:2:2"
-GROUPED = "{}:group_by_length"
-MAPPED = "{}:mapped"
+SPLITS = ("4:1", "2:2")  # eight rows a step, as with 8:1 in one process
 EVALUATIONS = ("evaluate:16", "evaluate:15", "evaluate:1")  # the last leaves one process without an example
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    """The same cases in one process."""
+    output = tmp_path_factory.mktemp("one")
+    for case in (*EVALUATIONS, "direct:8:1:group_by_length", "direct:8:1:mapped"):
+        run_case(case, output)
+    for method in METHODS:
+        run_case(f"{method}:8:1", output)
+    return output
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
     """Every case of this file, in one launch of two processes."""
     output = tmp_path_factory.mktemp("two")
-    cases = [case.format(m) for case in (SPLIT, ACCUMULATED) for m in METHODS]
-    cases += [GROUPED.format(case.format("direct")) for case in (SPLIT, ACCUMULATED)] + list(EVALUATIONS)
-    cases += [MAPPED.format(SPLIT.format("direct"))]
+    cases = [*EVALUATIONS, "direct:4:1:group_by_length", "direct:2:2:group_by_length", "direct:4:1:mapped"]
+    for method in METHODS:
+        cases += [f"{method}:{sizes}" for sizes in SPLITS]
     run_two("tests.training.train_steps", output, *cases)
     return output
 
@@ -53,77 +58,74 @@ elastic_launch(config, start)(folder, case)
 
 
 def test_torchrun_starts_the_same(two_processes, tmp_path):
-    case = SPLIT.format("direct")
+    case = "direct:4:1"
     options = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--nproc_per_node", "2"]
     options += ["-m", "tests.training.train_steps", str(tmp_path), case]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = run_python(TORCHRUN, options, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
-    one, two = (json.loads((folder / f"{case}.json").read_text()) for folder in (tmp_path, two_processes))
-    assert [entry.get("loss") for entry in one] == [entry.get("loss") for entry in two]
-    assert_same(*(load_file(folder / f"{case}.safetensors") for folder in (tmp_path, two_processes)), 0)
+    assert_ran(done)
+    losses = [entry.get("loss") for entry in read_json(tmp_path / f"{case}.json")]
+    assert losses == [entry.get("loss") for entry in read_json(two_processes / f"{case}.json")]
+    weights = load_file(tmp_path / f"{case}.safetensors")
+    assert_same(weights, load_file(two_processes / f"{case}.safetensors"), 0)
 
 
 def test_the_batches_are_ragged():
     """What the other tests rest on: the halves of a global batch hold unlike numbers of pairs and of gold boxes."""
     rows = list(tiny_rows(tiny_table(8)))
-    for count in (lambda row: len(row["phrase_pairs"]), lambda row: sum(len(p["boxes"]) for p in row["phrases"])):
-        assert len({count(row) for row in rows}) > 1
+    assert len({len(row["phrase_pairs"]) for row in rows}) > 1
+    assert len({sum(len(phrase["boxes"]) for phrase in row["phrases"]) for row in rows}) > 1
+
+
+def assert_trained_as_one(one_process, large, two_processes, split):
+    one = read_json(one_process / f"{large}.json")
+    two = read_json(two_processes / f"{split}.json")
+    assert len(one) == len(two) == 2
+    for expected, found in zip(one, two, strict=True):
+        losses = {key: value for key, value in expected.items() if key.startswith("loss")}
+        assert len(losses) > 2
+        assert {key: found[key] for key in found if key.startswith("loss")} == pytest.approx(losses, abs=1e-5)
+    weights = load_file(one_process / f"{large}.safetensors")
+    assert_same(weights, load_file(two_processes / f"{split}.safetensors"), 1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", [SPLIT, ACCUMULATED], ids=["one_batch", "accumulated"])
-def test_two_processes_train_as_one(two_processes, tmp_path, method, case):
-    assert_trained_as_one(LARGE.format(method), case.format(method), two_processes, tmp_path)
+@pytest.mark.parametrize("sizes", SPLITS)
+def test_two_processes_train_as_one(one_process, two_processes, method, sizes):
+    assert_trained_as_one(one_process, f"{method}:8:1", two_processes, f"{method}:{sizes}")
 
 
-@pytest.mark.parametrize("case", [SPLIT, ACCUMULATED], ids=["one_batch", "accumulated"])
-def test_batches_of_like_lengths_are_those_of_one_process(two_processes, tmp_path, case):
-    large, split = (GROUPED.format(each.format("direct")) for each in (LARGE, case))
-    assert_trained_as_one(large, split, two_processes, tmp_path)
-    any_lengths = LARGE.format("direct")
-    run_case(any_lengths, tmp_path)
-    losses = [json.loads((tmp_path / f"{name}.json").read_text())[0]["loss"] for name in (large, any_lengths)]
-    assert losses[0] != pytest.approx(losses[1], abs=1e-4), "the first batch is the same: nothing is compared anew"
+@pytest.mark.parametrize("sizes", SPLITS)
+def test_batches_of_like_lengths_are_those_of_one_process(one_process, two_processes, sizes):
+    large = "direct:8:1:group_by_length"
+    assert_trained_as_one(one_process, large, two_processes, f"direct:{sizes}:group_by_length")
+    loss = read_json(one_process / f"{large}.json")[0]["loss"]
+    other = read_json(one_process / "direct:8:1.json")[0]["loss"]
+    assert loss != pytest.approx(other, abs=1e-4), "the first batch is the same: nothing is compared anew"
 
 
-def test_learning_rates_find_the_weights_of_two_processes(two_processes, tmp_path):
-    large, split = (MAPPED.format(each.format("direct")) for each in (LARGE, SPLIT))
-    assert_trained_as_one(large, split, two_processes, tmp_path)
-    run_case(LARGE.format("direct"), tmp_path)
-    mapped, plain = (load_file(tmp_path / f"{case}.safetensors") for case in (large, LARGE.format("direct")))
+def test_learning_rates_find_the_weights_of_two_processes(one_process, two_processes):
+    assert_trained_as_one(one_process, "direct:8:1:mapped", two_processes, "direct:4:1:mapped")
     name = "vl_bert.embeddings.word_embeddings.weight"
-    assert not torch.allclose(mapped[name], plain[name], atol=1e-4), "the mapping changed nothing"
-
-
-def assert_trained_as_one(large, split, two_processes, tmp_path):
-    run_case(large, tmp_path)
-    one, two = (json.loads(path.read_text()) for path in (tmp_path / f"{large}.json", two_processes / f"{split}.json"))
-    assert len(one) == len(two) == 2
-    for expected, found in zip(one, two, strict=True):
-        losses = {key for key in expected if key.startswith("loss")}
-        assert losses == {key for key in found if key.startswith("loss")}
-        assert len(losses) > 2
-        for key in losses:
-            assert found[key] == pytest.approx(expected[key], abs=1e-5), key
-    assert_same(load_file(tmp_path / f"{large}.safetensors"), load_file(two_processes / f"{split}.safetensors"), 1e-5)
+    mapped = load_file(one_process / "direct:8:1:mapped.safetensors")[name]
+    plain = load_file(one_process / "direct:8:1.safetensors")[name]
+    assert not torch.allclose(mapped, plain, atol=1e-4), "the mapping changed nothing"
 
 
 @pytest.mark.parametrize("case", EVALUATIONS)
-def test_two_processes_measure_as_one(two_processes, tmp_path, case):
-    run_case(case, tmp_path)
-    one, two = (json.loads((directory / f"{case}.json").read_text()) for directory in (tmp_path, two_processes))
+def test_two_processes_measure_as_one(one_process, two_processes, case):
+    one = read_json(one_process / f"{case}.json")
+    two = read_json(two_processes / f"{case}.json")
     assert two.keys() == one.keys()
     assert two["identification_count"] == int(case.split(":")[1])
     for key, value in one.items():
-        assert _flat(two[key]) == pytest.approx(_flat(value), abs=1e-6), key
+        assert flat(two[key]) == pytest.approx(flat(value), abs=1e-6), key
 
 
-def _flat(value):
+def flat(value):
+    """The numbers of a figure, in their order."""
     if isinstance(value, dict):
-        parts = value.values()
-    else:
-        parts = value if isinstance(value, list) else None
-    if parts is None:
+        value = [*value.values()]
+    if not isinstance(value, list):
         return [value]
-    return [number for part in parts for number in _flat(part)]
+    return [number for part in value for number in flat(part)]

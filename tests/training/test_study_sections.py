@@ -98,7 +98,7 @@ def test_a_task_on_several_numbers_of_rows(tmp_path, run_cells):
     assert {recipe.data.limit_seed for recipe in experiment.recipes} == {0}, "every seed has the same rows"
     found = results(tmp_path / "run")
     names = ["VQA @500", "VQA @2000", "VQA @all"]
-    assert [each["name"] for each in found["columns"]] == [*names, "few"]
+    assert [column["name"] for column in found["columns"]] == [*names, "few"]
     assert all(name in found["figures"]["direct"] for name in names)
 
 

@@ -4,11 +4,11 @@
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from datasets import Dataset
 from transformers import AutoModelForImageTextToText, AutoProcessor, Trainer, TrainingArguments
 
@@ -21,13 +21,12 @@ from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.two_processes import run_two
+from tests.training.runs import read_json
 
 RATE = 0.1
 WEIGHT = 0.5
 STEPS = 3
 SPLITS = {"one batch": (4, 1), "accumulated": (1, 4)}
-TRAINING = {"max_steps": STEPS, "optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant"}
-TRAINING |= {"max_grad_norm": 0.0, "logging_steps": 1, "save_strategy": "no", "use_cpu": True}
 
 
 class Supervised(GroundingTrainerMixin, Trainer):
@@ -38,11 +37,9 @@ def conversations():
     """Four rows as people have them; each step reads all, so their order does not count."""
     rows = make_rows()
     for row in rows:
-        row["messages"] = [
-            {"role": "user", "content": row.pop("prompt")},
-            {"role": "assistant", "content": row.pop("completion")},
-        ]
-        row["phrases"] = [{"text": each["text"], "boxes": each["boxes"]} for each in row["phrases"]]
+        question = {"role": "user", "content": row.pop("prompt")}
+        row["messages"] = [question, {"role": "assistant", "content": row.pop("completion")}]
+        row["phrases"] = [{"text": phrase["text"], "boxes": phrase["boxes"]} for phrase in row["phrases"]]
     return rows
 
 
@@ -54,8 +51,8 @@ def write(folder):
     for number, row in enumerate(conversations()):
         row.pop("image").save(folder / "rows" / f"{number}.png")
         lines.append(json.dumps({"image": f"{number}.png", **row}) + "\n")
-    (folder / "rows" / "train.jsonl").write_text("".join(lines))
-    (folder / "rows" / "validation.jsonl").write_text(lines[0])
+    (folder / "rows/train.jsonl").write_text("".join(lines))
+    (folder / "rows/validation.jsonl").write_text(lines[0])
 
 
 def parts(folder):
@@ -65,32 +62,48 @@ def parts(folder):
     return model, PatchGroundingProcessor(AutoProcessor.from_pretrained(folder / "model")), method
 
 
+RECIPE = """
+task: grounded_generation
+methods: [direct]
+data: {source: FOLDER/rows, builder: llava_instruct, boxes: xyxy 0..1}
+model: {family: vlm, source: FOLDER/model, tokenizer: FOLDER/model}
+supervision: {weight: 0.5}
+training: {max_steps: 3, optim: sgd, learning_rate: 0.1, lr_scheduler_type: constant, max_grad_norm: 0.0,
+           logging_steps: 1, save_strategy: 'no', use_cpu: true}
+"""
+
+
 def by_recipe(folder, batch, accumulation):
-    output = folder / f"run_{batch}_{accumulation}"
-    model = str(folder / "model")
-    sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    recipe = {
-        "task": "grounded_generation",
-        "methods": ["direct"],
-        "output_dir": str(output),
-        "data": {"source": str(folder / "rows"), "builder": "llava_instruct", "boxes": "xyxy 0..1"},
-        "model": {"family": "vlm", "source": model, "tokenizer": model},
-        "supervision": {"weight": WEIGHT},
-        "training": {**TRAINING, **sizes},
-    }
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    assert train.main([str(path)]) == 0
-    return logged(json.loads((output / "direct" / "history.json").read_text()))
+    path.write_text(RECIPE.replace("FOLDER", str(folder)))
+    output = folder / f"run_{batch}_{accumulation}"
+    sizes = [f"training.per_device_train_batch_size={batch}", f"training.gradient_accumulation_steps={accumulation}"]
+    assert train.main([str(path), f"output_dir={output}", *sizes]) == 0
+    return logged(read_json(output / "direct/history.json"))
 
 
 def by_mixin(folder, batch, accumulation):
     model, processor, method = parts(folder)
-    sizes = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    fixed = {"report_to": "none", "disable_tqdm": True, "remove_unused_columns": False, "label_names": []}
+    arguments = TrainingArguments(
+        str(folder),
+        max_steps=STEPS,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        optim="sgd",
+        learning_rate=RATE,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        logging_steps=1,
+        save_strategy="no",
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        label_names=[],
+    )
     trainer = Supervised(
         model,
-        TrainingArguments(str(folder), **TRAINING, **sizes, **fixed),
+        arguments,
         data_collator=GroundingCollator(processor, method),
         train_dataset=Dataset.from_list(conversations()),
         method=method,
@@ -101,7 +114,11 @@ def by_mixin(folder, batch, accumulation):
 
 
 def logged(history):
-    return [{name: each[name] for name in ("loss", "loss_text_to_region")} for each in history if "loss" in each]
+    found = []
+    for entry in history:
+        if "loss" in entry:
+            found.append({name: entry[name] for name in ("loss", "loss_text_to_region")})
+    return found
 
 
 def by_hand(folder, batch, accumulation):
@@ -111,20 +128,22 @@ def by_hand(folder, batch, accumulation):
     collate = GroundingCollator(processor, method)
     found = []
     for _ in range(STEPS):
-        batches = [collate(rows[i * batch : (i + 1) * batch]) for i in range(accumulation)]
-        counts = {name: sum(each[COUNTS][name] for each in batches) for name in batches[0][COUNTS]}
-        answers = sum((each["labels"][:, 1:] >= 0).sum() for each in batches)
+        batches = [collate(rows[start : start + batch]) for start in range(0, len(rows), batch)]
+        counts = sum((Counter(part[COUNTS]) for part in batches), Counter())
+        answers = sum((part["labels"][:, 1:] >= 0).sum() for part in batches)
         total = 0.0
         attention = 0.0
-        for each in batches:
-            inputs = {name: each[name] for name in ("input_ids", "attention_mask", "pixel_values")}
-            outputs = model(**inputs, **method.forward_kwargs(each))
-            words = outputs.logits[:, :-1].flatten(0, 1), each["labels"][:, 1:].flatten()
-            own = grounding_loss(method, outputs, each, counts)
-            loss = torch.nn.functional.cross_entropy(*words, reduction="sum") / answers + WEIGHT * own
+        for part in batches:
+            inputs = {name: part[name] for name in ("input_ids", "attention_mask", "pixel_values")}
+            outputs = model(**inputs, **method.forward_kwargs(part))
+            logits = outputs.logits[:, :-1].flatten(0, 1)
+            labels = part["labels"][:, 1:].flatten()
+            language = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / answers
+            grounding = grounding_loss(method, outputs, part, counts)
+            loss = language + WEIGHT * grounding
             loss.backward()
-            total = total + loss.item()
-            attention = attention + own.item()
+            total += loss.item()
+            attention += grounding.item()
         optimizer.step()
         optimizer.zero_grad()
         found.append({"loss": total, "loss_text_to_region": attention})
@@ -161,7 +180,7 @@ def test_losses_are_equal(folder, expected, way, split):
 @pytest.mark.parametrize("way", ["recipe", "mixin"])
 def test_losses_of_two_processes_are_equal(folder, expected, way):
     run_two("tests.training.test_three_ways", folder, way)
-    assert_equal(json.loads((folder / f"{way}.json").read_text()), expected)
+    assert_equal(read_json(folder / f"{way}.json"), expected)
 
 
 if __name__ == "__main__":

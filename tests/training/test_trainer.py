@@ -113,18 +113,18 @@ def test_every_example_is_measured_once(tmp_path):
 def test_figures_after_mixed_precision_are_those_of_the_checkpoint(tmp_path):
     trainer = make_trainer(tmp_path, max_steps=1, bf16=True)
     trainer.train()
-    seen = []
+    dtypes = []
     layer = trainer.model.vl_bert.encoder.layer[0].output.dense
-    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    layer.register_forward_hook(lambda module, inputs, output: dtypes.append(output.dtype))
     rows = tiny_rows(tiny_table(8), seed=9)
     figures = trainer.measure(rows)
-    assert set(seen) == {torch.float32}
+    assert set(dtypes) == {torch.float32}
     trainer.model.save_pretrained(tmp_path / "saved")
     loaded = type(trainer.model).from_pretrained(tmp_path / "saved")
     assert make_trainer(tmp_path / "fresh", model=loaded).measure(rows) == figures
-    seen.clear()
+    dtypes.clear()
     trainer.training_step(trainer.model, next(iter(trainer.get_train_dataloader())))
-    assert set(seen) == {torch.bfloat16}  # training goes on in bfloat16
+    assert set(dtypes) == {torch.bfloat16}  # training goes on in bfloat16
 
 
 def test_one_process_uses_one_of_several_gpus(tmp_path, caplog):

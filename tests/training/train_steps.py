@@ -9,7 +9,6 @@ or the figures to `OUTPUT/<case>.json`, and the weights after two steps to `OUTP
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save_file
 
@@ -21,43 +20,32 @@ from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 
 
 def run_case(case, output):
-    kind, *numbers = case.split(":")
-    found = _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, numbers, output)
-    if found is not None:
-        (output / f"{case}.json").write_text(json.dumps(found))
-
-
-def _train(method, case, numbers, output):
-    batch, accumulation, *special = numbers
-    sizes: dict[str, Any] = {
-        "per_device_train_batch_size": int(batch),
-        "gradient_accumulation_steps": int(accumulation),
-    }
-    table = tiny_table(8)
-    grouped = special == ["group_by_length"]
-    mapped = special == ["mapped"]
-    rows = add_lengths(tiny_rows(table), None) if grouped else None
-    if grouped:
-        sizes["train_sampling_strategy"] = special[0]
-    if mapped:
-        sizes |= {"arguments_class": GroundingTrainingArguments, "learning_rate_mapping": {r"^vl_bert\.": 0.02}}
-    trainer = make_trainer(output, method, rows=rows, **sizes, max_steps=2)
-    trainer.train()
-    if not trainer.is_world_process_zero():
-        return None
-    save_file(weights(trainer.accelerator.unwrap_model(trainer.model)), output / f"{case}.safetensors")
-    return logged(trainer)
-
-
-def _evaluate(rows, output):
-    trainer = make_trainer(output, per_device_eval_batch_size=3)
-    figures = trainer.measure(tiny_rows(tiny_table(8), seed=9).select(range(rows)))
+    kind, *options = case.split(":")
+    if kind == "evaluate":
+        trainer = make_trainer(output, per_device_eval_batch_size=3)
+        found = trainer.measure(tiny_rows(tiny_table(8), seed=9).select(range(int(options[0]))))
+    else:
+        trainer = trained(kind, output, *options)
+        found = logged(trainer)
     if trainer.is_world_process_zero():
-        return figures
-    return None
+        (output / f"{case}.json").write_text(json.dumps(found))
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        save_file(weights(model), output / f"{case}.safetensors")
+
+
+def trained(method, output, batch, accumulation, special=None):
+    arguments = {"per_device_train_batch_size": int(batch), "gradient_accumulation_steps": int(accumulation)}
+    if special == "group_by_length":
+        arguments |= {"train_sampling_strategy": special, "rows": add_lengths(tiny_rows(tiny_table(8)), None)}
+    if special == "mapped":
+        mapping = {r"^vl_bert\.": 0.02}
+        arguments |= {"arguments_class": GroundingTrainingArguments, "learning_rate_mapping": mapping}
+    trainer = make_trainer(output, method, max_steps=2, **arguments)
+    trainer.train()
+    return trainer
 
 
 if __name__ == "__main__":
-    for each in sys.argv[2:]:
-        run_case(each, Path(sys.argv[1]))
+    for case in sys.argv[2:]:
+        run_case(case, Path(sys.argv[1]))
     leave_group()
