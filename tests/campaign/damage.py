@@ -103,7 +103,7 @@ def _batch(base, batch):
         for case in batch:
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             signal.alarm(WAITING)
-            kind, words = _judge(reader, sound, case, expected)
+            kind, words = _judge(reader, sound, case, *expected)
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
             notes.write(json.dumps([kind, words[-400:]]) + "\n")
@@ -122,7 +122,7 @@ def damaged_file(case, folder):
     return path, mutate(case.mutation, path.read_bytes(), seed)
 
 
-def _judge(reader, sound, case, expected):
+def _judge(reader, sound, case, digest, rows, lines):
     path, content = damaged_file(case, sound)
     original = path.read_bytes()
     what = f"{path.relative_to(sound)}, {len(content)} of {len(original)} bytes"
@@ -140,12 +140,12 @@ def _judge(reader, sound, case, expected):
     if status != 0:
         refused = Ended(status, "", words, [], False).refused()
         return ("refused" if refused else "no line of ours"), f"{what}: {words}"
-    if digest_of_output() == expected[0]:
+    if digest_of_output() == digest:
         return "right", what
     whole = _has_lines(path, original) and (case.mutation != "cut" or content[-1:] in (b"\n", b""))
-    if whole or reader.rows() >= expected[1] or _plain(words) - expected[2]:
+    if whole or reader.rows() >= rows or _plain(words) - lines:
         return "read", what
-    return "silent", f"{what}: {reader.rows()} of {expected[1]} rows, without a word"
+    return "silent", f"{what}: {reader.rows()} of {rows} rows, without a word"
 
 
 def _peak_memory():

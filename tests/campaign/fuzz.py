@@ -26,12 +26,12 @@ RIGHT = ("refused", "same", "taken")  # "same": as with the sound value
 SECONDS = 300  # of a machine that does other work too; a process that computes is stopped by `LIMITS`
 FILES = ("config.json", "processor_config.json", "tokenizer_config.json", "tokenizer.json")
 FEW = 40  # a section with more keys is a vocabulary: its first ones stand for all
-VALUES = {
-    "null": None, "true": True, "zero": 0, "minus": -1, "large": 2**31, "huge": 10**30, "fraction": 0.5,
-    "nan": float("nan"), "infinite": float("inf"), "word": "x", "empty": "", "digits": "3",
-    "long": "x" * 100_000, "control": "a\u202e\x1b[31m\nb", "list": [], "nulls": [None, None], "section": {},
-    "sections": {"a": {"b": [1]}},
-}  # fmt: skip
+VALUES = json.loads(r"""
+{"null": null, "true": true, "zero": 0, "minus": -1, "large": 2147483648, "huge": 1000000000000000000000000000000,
+ "fraction": 0.5, "nan": NaN, "infinite": Infinity, "word": "x", "empty": "", "digits": "3",
+ "control": "a\u202e\u001b[31m\nb", "list": [], "nulls": [null, null], "section": {}, "sections": {"a": {"b": [1]}}}
+""")
+VALUES["long"] = "x" * 100_000
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
 import json
 from contextlib import chdir
+from pathlib import Path
 
 import datasets
 from peft import LoraConfig, get_peft_model
@@ -49,10 +50,9 @@ def write_run(place, train, base):
 
 def write_stopped_run(base, train):
     """Trains in `stopped`, with the recipe beside it, and deletes what a run writes after its last checkpoint."""
-    place = base / "stopped"
-    place.mkdir()
-    with chdir(place):
+    (base / "stopped").mkdir()
+    with chdir(base / "stopped"):
         assert train(base) == 0
-    for path in [*(place / "run").iterdir(), *(place / "run" / "direct").iterdir()]:
-        if path.is_file() and path.name != "recipe.json":
-            path.unlink()
+        for path in [*Path("run").iterdir(), *Path("run/direct").iterdir()]:
+            if path.is_file() and path.name != "recipe.json":
+                path.unlink()

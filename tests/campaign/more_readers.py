@@ -87,12 +87,12 @@ def _again(folder):
     return status
 
 
-def _heads_of_run(file, options, folder):
+def _heads_of_run(folder):
     """Measures the heads of the models of a run."""
     use_cache(_BASE[0])
     run = ["--run", str(folder / "run" / "place" / "run"), "--output", "measured", "--device", "cpu"]
-    status = heads.main([*run, "--limit", "2", "--explore", "0", *options])
-    return keep_file(status, f"measured/{file}")
+    status = heads.main([*run, "--limit", "2", "--explore", "0"])
+    return keep_file(status, "measured/direct/heads.csv")
 
 
 def _ranked(folder):
@@ -140,18 +140,8 @@ MORE_READERS = (
     Reader("original checkpoint", _original, _convert),
     Reader("stopped run", _stopped, _continue, slow=True),
     Reader("study folder", partial(_finished, "finished_study"), _again, slow=True),
-    Reader(
-        "audited run",
-        partial(_finished, "finished"),
-        partial(_heads_of_run, "direct/heads.csv", ["--rows", "0"]),
-        slow=True,
-    ),
-    Reader(
-        "measured run",
-        partial(_finished, "finished_vlm"),
-        partial(_heads_of_run, "heads.md", ["--questions", "2"]),
-        slow=True,
-    ),
+    Reader("audited run", partial(_finished, "finished"), _heads_of_run, slow=True),
+    Reader("measured run", partial(_finished, "finished_vlm"), _heads_of_run, slow=True),
     Reader("vision-language model", copy_of("vlm"), keeping(partial(_load_vlm, "vlm"))),
     Reader("adapter", _adapter, keeping(partial(_load_vlm, "adapter")), slow=True),
     Reader("heads.json", copy_of("ranked"), keeping(_ranked)),
