@@ -20,9 +20,13 @@ def external_storage(parent, name, array, private):
     parent.create_dataset(name, array.shape, array.dtype, external=[(str(private), 0, array.nbytes)])
 
 
-def external_link(parent, name, array, private):
+def write_elsewhere(array, private):
     with h5py.File(private, "w") as other:
         other["values"] = array
+
+
+def external_link(parent, name, array, private):
+    write_elsewhere(array, private)
     parent[name] = h5py.ExternalLink(str(private), "values")
 
 
@@ -32,8 +36,7 @@ def soft_link_through_an_external_one(parent, name, array, private):
 
 
 def virtual_dataset(parent, name, array, private):
-    with h5py.File(private, "w") as other:
-        other["values"] = array
+    write_elsewhere(array, private)
     layout = h5py.VirtualLayout(array.shape, array.dtype)
     layout[...] = h5py.VirtualSource(str(private), "values", array.shape)
     parent.create_virtual_dataset(name, layout)

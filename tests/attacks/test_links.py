@@ -2,6 +2,7 @@
 """Symbolic and hard links: no command writes through one, or pushes what is behind it, if that is somebody else's."""
 
 import os
+from unittest.mock import Mock
 
 import datasets
 import pytest
@@ -12,21 +13,21 @@ from grounded_attention.utils.safe_paths import own_files
 from tests.campaign.jobs import JOBS, prepare
 from tests.helpers.tiny_vgp import tiny_model
 
-# Files that the jobs write.
-TARGETS = (
-    ("train", "run/direct/model.safetensors"),
-    ("train", "run/recipe.json"),
-    ("train", "run/.lock"),
-    ("rows", "built/vgp-test.parquet"),
-    ("scenes", "drawn/vocab.txt"),
-    ("scenes", "drawn/.lock"),
-    ("import", "regions/regions-00000.arrow"),
-    ("import", "regions/regions.index.arrow"),
-    ("audit", "audited/heads.json"),
-    ("audit", "audited/heads.csv"),
-    ("evaluate", "measured/metrics.json"),
-    ("pseudo_labels", "labels/pseudo_labels.json"),
-)
+# Jobs, and files that they write.
+TARGETS = """
+train run/direct/model.safetensors
+train run/recipe.json
+train run/.lock
+rows built/vgp-test.parquet
+scenes drawn/vocab.txt
+scenes drawn/.lock
+import regions/regions-00000.arrow
+import regions/regions.index.arrow
+audit audited/heads.json
+audit audited/heads.csv
+evaluate measured/metrics.json
+pseudo_labels labels/pseudo_labels.json
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +40,9 @@ def base(tmp_path_factory):
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-@pytest.mark.parametrize(("name", "file"), TARGETS)
-def test_the_file_behind_a_link_stays(base, tmp_path, monkeypatch, capsys, name, file, link):
+@pytest.mark.parametrize("target", TARGETS.strip().splitlines())
+def test_the_file_behind_a_link_stays(base, tmp_path, monkeypatch, capsys, target, link):
+    name, file = target.split()
     precious = tmp_path / "thesis.tex"
     precious.write_text("years of work")
     place = tmp_path / "work" / file
@@ -69,18 +71,19 @@ def test_a_file_behind_a_link_is_not_pushed(tmp_path, monkeypatch, capsys, comma
     (tmp_path / "secret").write_text("private")
     folder = tmp_path / "models--org--model" / "snapshots" / "1"
     tiny_model().save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] dog".split()))
-    (folder.parents[1] / "blobs").mkdir()
-    os.rename(folder / "config.json", folder.parents[1] / "blobs" / "1")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ndog")
+    blobs = folder.parents[1] / "blobs"
+    blobs.mkdir()
+    (folder / "config.json").rename(blobs / "1")
     (folder / "config.json").symlink_to("../../blobs/1")  # as in the cache of the Hub
     assert len(own_files(folder)) == len(list(folder.iterdir()))
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).symlink_to(tmp_path / "secret")
-    asked = []
+    commit = Mock()
     monkeypatch.setattr("grounded_attention.utils.extras.require", lambda module: None)
-    monkeypatch.setattr(HfApi, "create_commit", lambda *given, **options: asked.append(options))
-    monkeypatch.setattr(HfApi, "whoami", lambda *given: {"name": "org"})
-    monkeypatch.setattr(HfApi, "create_repo", lambda *given, **options: RepoUrl("https://huggingface.co/org/model"))
+    monkeypatch.setattr(HfApi, "create_commit", commit)
+    monkeypatch.setattr(HfApi, "whoami", Mock(return_value={"name": "org"}))
+    monkeypatch.setattr(HfApi, "create_repo", Mock(return_value=RepoUrl("https://huggingface.co/org/model")))
     assert command(folder) == 2
-    assert not asked
+    assert not commit.called
     assert f"{name}: found a link to {tmp_path / 'secret'}" in capsys.readouterr().err

@@ -3,9 +3,9 @@
 
 import gzip
 import json
-import multiprocessing
 import os
 import pickle
+import re
 import resource
 import signal
 import struct
@@ -14,7 +14,6 @@ import tracemalloc
 import zipfile
 import zlib
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import pairwise
 
 import h5py
@@ -31,7 +30,7 @@ from tokenizers.pre_tokenizers import Split
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.key_values import settings
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
-from grounded_attention.dataset_scripts.builders.conceptual_captions import _parse_json
+from grounded_attention.dataset_scripts.builders.conceptual_captions import caption_rows
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import parse_annotation, parse_unrelated
 from grounded_attention.dataset_scripts.builders.nlvr2 import _records
 from grounded_attention.dataset_scripts.builders.refcoco import read_refs
@@ -42,7 +41,7 @@ from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle, lo
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import KIND as REGION_TABLE
-from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
+from grounded_attention.dataset_scripts.regions.readers import read_regions
 from grounded_attention.dataset_scripts.rows import sources
 from grounded_attention.dataset_scripts.rows.box_texts import asked_for, find_mentions
 from grounded_attention.dataset_scripts.rows.raw import RowError
@@ -52,6 +51,7 @@ from grounded_attention.training.recipes.recipe import RecipeError, apply_overri
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, read_text
 from grounded_attention.utils.open_images import MAX_PIXELS, open_image
 from grounded_attention.utils.safe_paths import check_weight_index
+from tests.campaign.sandbox import run_apart
 from tests.helpers.warm_python import ROOT, run_python
 
 SECONDS = 60
@@ -59,6 +59,7 @@ HINT = "get it again"
 JSON_READERS = {
     "answers": lambda path: read_answers(str(path), []),
     "boxes": read_boxes,
+    "captions": lambda path: list(caption_rows(path, "json_lines", "row")),
     "config fields": read_overrides,
     "elements": lambda path: list(json_elements(path, HINT)),
     "members": lambda path: list(json_members(path, HINT)),
@@ -76,7 +77,6 @@ READERS_OF_FILES = {
     "pickle": load_pickle,
     "recipe": read_yaml,
     "unrelated": parse_unrelated,
-    **{f"regions, {name}": lambda path, name=name: list(read_regions(path, name, 8)) for name in (*READERS, "auto")},
 }
 
 
@@ -96,24 +96,38 @@ def at_once():
         signal.signal(signal.SIGALRM, before)
 
 
+def assert_refused(read, path, content, words="", error=ValueError):
+    """Writes a file; its reader must refuse it at once, in few words that name it."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with at_once(), pytest.raises(error, match=rf"{path.name}.*{words}") as caught:
+        read(path)
+    assert not isinstance(caught.value, json.JSONDecodeError)
+    assert "\0" not in str(caught.value)
+    assert len(str(caught.value)) < 5000
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a picture."""
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    return tmp_path
+
+
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000, '[{"a": ' * 50_000])
 @pytest.mark.parametrize("name", JSON_READERS)
 def test_nested_json(tmp_path, name, content):
-    path = tmp_path / "refs.json"
-    path.write_text(content)
-    with at_once(), pytest.raises(ValueError, match=r"refs\.json") as caught:
-        JSON_READERS[name](path)
-    assert not isinstance(caught.value, json.JSONDecodeError)
-    assert len(str(caught.value)) < 1000
+    assert_refused(JSON_READERS[name], tmp_path / "refs.json", content)
 
 
 @pytest.mark.parametrize("name", JSON_READERS)
 def test_numbers_with_too_many_digits(tmp_path, name):
-    path = tmp_path / "refs.json"
-    path.write_text(f'[{{"a": {"9" * 5000}}}]' if name not in ("members", "objects") else f'{{"a": {"9" * 5000}}}')
-    with pytest.raises(ValueError, match=r"refs\.json.*digits") as caught:
-        JSON_READERS[name](path)
-    assert len(str(caught.value)) < 1000
+    record = f'{{"a": {"9" * 5000}}}'
+    content = record if name in ("members", "objects", "captions") else f"[{record}]"
+    assert_refused(JSON_READERS[name], tmp_path / "refs.json", content, "digits")
+
+
+def read_rows(path):
+    return list(grounded_rows(path, boxes="xyxy pixels"))
 
 
 ROWS = (
@@ -130,90 +144,74 @@ ROWS = (
 
 @pytest.mark.parametrize("number", ["9" * 4000, "-" + "9" * 4000, "1e999"])
 @pytest.mark.parametrize("row", ROWS)
-def test_rows_with_numbers_beyond_those_of_floats(tmp_path, row, number):
-    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    (tmp_path / "rows.jsonl").write_text(f'{{"image": "a.png", "caption": "a", {row % number}}}\n')
-    with pytest.raises(ValueError, match=r"rows\.jsonl, line 1") as caught:
-        list(grounded_rows(tmp_path / "rows.jsonl"))
-    assert len(str(caught.value)) < 10_000
+def test_rows_with_numbers_beyond_those_of_floats(folder, row, number):
+    content = f'{{"image": "a.png", "caption": "a", {row % number}}}\n'
+    assert_refused(lambda path: list(grounded_rows(path)), folder / "rows.jsonl", content, "line 1")
 
 
 TEXTS = {
-    "gzip": (gzip.compress(b'{"a": 1}'), "compressed with gzip"),
     "utf-16": ('{"a": 1}'.encode("utf-16"), "UTF-16"),
     "nul": (b'{"a":\n "b\0c"}', "line 2: a NUL byte"),
     "latin1": (b'{"a":\n\n "\xe9"}', "line 3: not valid UTF-8"),
 }
+BINARY = {"pickle", "checkpoint", "annotation"}
 
 
-@pytest.mark.parametrize("kind", TEXTS)
-def test_files_that_are_no_utf8_text(tmp_path, kind):
-    content, message = TEXTS[kind]
-    path = tmp_path / "data.json"
-    path.write_bytes(content)
-    with pytest.raises(FileError, match=message):
-        read_text(path)
-    for name, read in READERS_OF_FILES.items():
-        if (kind != "gzip" and name in ("pickle", "checkpoint", "annotation")) or name.startswith("regions"):
-            continue
-        with pytest.raises(ValueError, match=r"data\.json") as caught:
-            read(path)
-        assert "\0" not in str(caught.value), name
-        if kind == "gzip" and name != "checkpoint":
-            assert "gzip" in str(caught.value), name
+@pytest.mark.parametrize("content, words", TEXTS.values(), ids=TEXTS)
+def test_files_that_are_no_utf8_text(tmp_path, content, words):
+    assert_refused(read_text, tmp_path / "data.json", content, words)
+    for name in READERS_OF_FILES.keys() - BINARY:
+        assert_refused(READERS_OF_FILES[name], tmp_path / "data.json", content)
+
+
+@pytest.mark.parametrize("name", sorted(READERS_OF_FILES.keys() - {"checkpoint"}))
+def test_a_compressed_file_is_called_so(tmp_path, name):
+    assert_refused(READERS_OF_FILES[name], tmp_path / "data.json", gzip.compress(b'{"a": 1}'), "gzip")
 
 
 def test_a_byte_order_mark_is_skipped_everywhere(tmp_path):
     path = tmp_path / "data.json"
-    mark = b"\xef\xbb\xbf"
-    path.write_bytes(mark + b'["yes", "no"]')
+    path.write_text('["yes", "no"]', encoding="utf-8-sig")
     assert read_answers(str(path), []) == ["yes", "no"]
     assert [element for *_, element in json_elements(path, HINT)] == ["yes", "no"]
-    path.write_bytes(mark + b'{"hidden_size": 8}')
-    assert read_overrides(path) == {"hidden_size": 8} == dict(json_members(path, HINT)) == read_yaml(path)
-    path.write_bytes(mark + b"a")
+    path.write_text('{"hidden_size": 8}', encoding="utf-8-sig")
+    for read in (read_overrides, read_yaml, lambda path: dict(json_members(path, HINT))):
+        assert read(path) == {"hidden_size": 8}
+    path.write_text("a", encoding="utf-8-sig")
     assert list(text_lines(path, HINT)) == [(1, "a")]
 
 
 @pytest.mark.parametrize("before", [0, 1, 3000, 70_000])
 def test_a_bad_byte_names_its_place(tmp_path, before):
     """Also far behind the start, and where the reader is pieces ahead."""
-    path = tmp_path / "large.json"
-    elements = [json.dumps({"id": number, "text": "größe" * 5}, ensure_ascii=False) for number in range(before)]
-    content = ("[" + "".join(f"{element}, " for element in elements) + '{"id": "').encode()
-    path.write_bytes(content + b'\xff"}, {"id": 7}]')
-    with pytest.raises(DataError, match=rf"byte {len(content)}\b.*not valid UTF-8"):
-        list(json_elements(path, HINT))
+    content = ("[" + '{"id": 7, "text": "größegrößegrößegrößegröße"}, ' * before + '{"id": "').encode()
+    words = rf"byte {len(content)}\b.*not valid UTF-8"
+    damaged = content + b'\xff"}, {"id": 7}]'
+    assert_refused(lambda path: list(json_elements(path, HINT)), tmp_path / "large.json", damaged, words)
 
 
-YAML = {
-    "nested lists": "a: " + "[" * 500,
-    "nested sections": "a: " + "{a: " * 500,
-    "digits": "seed: " + "9" * 5000,
-    "code": "seed: !!python/object/apply:os.system [echo]",
-    "unknown tag": "seed: !mine 3",
-    "date": "seed: !!timestamp 2020-01-02",
-    "bytes": "seed: !!binary AHg=",
-    "set": "seed: !!set {a}",
-    "no number": "seed: !!int soon",
-    "no truth": "seed: !!bool soon",
-    "long": "seed: " + "x" * (MAX_CONFIG_BYTES + 1),
+VALUES = {
+    "nested lists": "[" * 500,
+    "nested sections": "{a: " * 500,
+    "digits": "9" * 5000,
+    "code": "!!python/object/apply:os.system [echo]",
+    "unknown tag": "!mine 3",
+    "date": "!!timestamp 2020-01-02",
+    "bytes": "!!binary AHg=",
+    "set": "!!set {a}",
+    "no number": "!!int soon",
+    "no truth": "!!bool soon",
+    "long": "x" * (MAX_CONFIG_BYTES + 1),
 }
 
 
-@pytest.mark.parametrize("name", YAML)
-def test_hostile_yaml(tmp_path, name):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(YAML[name])
-    with at_once(), pytest.raises(RecipeError, match=r"recipe\.yaml") as caught:
-        read_yaml(path)
-    assert len(str(caught.value)) < 1000
-    value = YAML[name].partition(": ")[2]
-    if "\n" not in YAML[name]:
-        with at_once(), pytest.raises(RecipeError, match="override seed"):
-            apply_override({}, f"seed={value}")
-        with at_once(), pytest.raises(FileError, match=r"--set options\.seed"):
-            settings([f"options.seed={value}"])
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_hostile_yaml(tmp_path, value):
+    assert_refused(read_yaml, tmp_path / "recipe.yaml", f"seed: {value}", error=RecipeError)
+    with at_once(), pytest.raises(RecipeError, match="override seed"):
+        apply_override({}, f"seed={value}")
+    with at_once(), pytest.raises(FileError, match=r"--set options\.seed"):
+        settings([f"options.seed={value}"])
 
 
 DEEP = "[" * 900 + "1" + "]" * 900  # JSON reads it, a function of Python that calls itself does not
@@ -228,11 +226,8 @@ ROW_FILES = {
 
 
 @pytest.mark.parametrize("name", ROW_FILES)
-def test_rows_that_are_deep_or_ambiguous(tmp_path, name):
-    (tmp_path / name).write_text(ROW_FILES[name])
-    Image.new("RGB", (5, 4)).save(tmp_path / "a.png")
-    with pytest.raises(DataError, match=rf"{name}.*(line 1|line 2|twice: found 'caption')"):
-        list(grounded_rows(tmp_path / name, boxes="xyxy pixels"))
+def test_rows_that_are_deep_or_ambiguous(folder, name):
+    assert_refused(read_rows, folder / name, ROW_FILES[name], "(line 1|line 2|twice: found 'caption')", DataError)
 
 
 def test_columns_that_are_twice_in_parquet(tmp_path):
@@ -244,11 +239,10 @@ def test_columns_that_are_twice_in_parquet(tmp_path):
 @pytest.mark.parametrize(
     "meta", ["[" * 100_000, '{"info": {"features": {"text": {"_type": "ClassLabel", "names": 5}}}}']
 )
-def test_features_of_a_parquet_file_that_say_nothing(tmp_path, meta):
+def test_features_of_a_parquet_file_that_say_nothing(folder, meta):
     table = pa.table({"image": ["a.png"], "text": ["a"]}).replace_schema_metadata({"huggingface": meta})
-    pq.write_table(table, tmp_path / "a.parquet")
-    Image.new("RGB", (5, 4)).save(tmp_path / "a.png")
-    assert [row["text"] for row in grounded_rows(tmp_path / "a.parquet")] == ["a"]
+    pq.write_table(table, folder / "a.parquet")
+    assert [row["text"] for row in grounded_rows(folder / "a.parquet")] == ["a"]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "parquet"])
@@ -258,37 +252,30 @@ def test_a_pipe_is_no_file_of_rows(tmp_path, kind):
         list(grounded_rows(tmp_path / f"rows.{kind}"))
 
 
-def test_a_damaged_record_of_conceptual_captions(tmp_path):
-    for line in ("[" * 100_000, "9" * 5000):
-        with pytest.raises(DataError, match=r"x\.jsonl, line 3"):
-            _parse_json(line, tmp_path / "x.jsonl", "line 3")
-
-
 def test_csv_errors_name_the_line(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text('image,original_phrase1,original_phrase2,ytrue\n1.jpg,a,b,True\n1.jpg,"a"b,c,True\n')
-    with pytest.raises(DataError, match=r"x\.csv, line 3: not readable as CSV"):
-        read_pairs(path, KINDS["binary"])
+    content = 'image,original_phrase1,original_phrase2,ytrue\n1.jpg,a,b,True\n1.jpg,"a"b,c,True\n'
+    assert_refused(READERS_OF_FILES["pairs"], tmp_path / "x.csv", content, "line 3: not readable as CSV")
 
 
-def peak_of(read):
-    """What a process of its own that reads has had at most above what it had before, in bytes."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
+def peak_memory():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def cost_of(read, folder):
+    """The error of a read in a process of its own, the bytes of memory that it adds, and seconds of computing."""
 
     def work():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_memory()
         try:
             read()
-            found = "no error"
         except ValueError as error:
-            found = str(error)
-        sender.send((found, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024))
+            print(error)
+        print(peak_memory() - before)
 
-    process = multiprocessing.get_context("fork").Process(target=work)
-    process.start()
-    found = receiver.recv()
-    process.join()
-    return found
+    begin = os.times().children_user
+    ended = run_apart(work, folder)
+    error, _, peak = ended.out.strip().rpartition("\n")
+    return error, int(peak), os.times().children_user - begin
 
 
 def fan_of(folder):
@@ -299,8 +286,8 @@ def fan_of(folder):
     content = bytearray((folder / "data.mdb").read_bytes())
 
     def entries(page):
-        count = (struct.unpack_from("<H", content, page + 12)[0] - 16) // 2
-        return [page + struct.unpack_from("<H", content, page + 16 + 2 * number)[0] for number in range(count)]
+        size = struct.unpack_from("<H", content, page + 12)[0] - 16
+        return [page + offset for offset in struct.unpack_from(f"<{size // 2}H", content, page + 16)]
 
     inner = [page for page in range(8192, len(content), 4096) if content[page + 10] & 1]
     chain = sorted(inner, key=lambda page: -len(entries(page)))[:8]
@@ -340,7 +327,8 @@ def torch_of(path):
 
 def run_of(path):
     """A run length of a million digits, which would take quadratic time."""
-    path.write_text(json.dumps({"image": "a.png", "caption": "a", "mask": {"counts": "o" * 2**20, "size": [4, 5]}}))
+    counts = "o" * 2**20
+    path.write_text(f'{{"image": "a.png", "caption": "a", "mask": {{"counts": "{counts}", "size": [4, 5]}}}}')
     Image.new("RGB", (5, 4)).save(path.with_name("a.png"))
     return lambda: list(grounded_rows(path))
 
@@ -364,13 +352,9 @@ FILES = {
 
 
 def measure(folder):
-    """Name of a file -> the error of its reader, the peak of memory, and the seconds of computing."""
+    """Name of a file -> what reading it costs."""
     sources.LONGEST_ROW = 2**22
-    measured = {}
-    for name, make in FILES.items():
-        begin = os.times().children_user
-        measured[name] = (*peak_of(make(folder / name)), os.times().children_user - begin)
-    return measured
+    return {name: cost_of(make(folder / name), folder / "work") for name, make in FILES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -385,23 +369,14 @@ def costs(tmp_path_factory):
     return json.loads(done.stdout)
 
 
+REFUSED = re.compile("damaged|nested|not a NumPy array|no end|header of|too long|too large|unpacks")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_would_fill_the_memory(costs, name):
     """Whatever library reads it: at most this much memory and computing above what the process had."""
-    found, peak, seconds = costs[name]
-    assert any(
-        mark in found
-        for mark in (
-            "damaged",
-            "nested",
-            "not a NumPy array",
-            "no end",
-            "header of",
-            "too long",
-            "too large",
-            "unpacks",
-        )
-    ), found
+    error, peak, seconds = costs[name]
+    assert REFUSED.search(error), error
     assert peak < 1.4 * 2**27
     assert seconds < 8
 
@@ -409,28 +384,16 @@ def test_a_file_that_would_fill_the_memory(costs, name):
 def test_a_regular_expression_without_end_is_one_line(capsys):
     tokenizer = Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?"))
     tokenizer.pre_tokenizer = Split(Regex("(a+)+$"), "removed", invert=True)
-    work = partial(tokenizer.encode, "a" * 60 + "!")
+    parser = make_parser("read", "examples:\n  none")
     with at_once():
-        assert run(make_parser("read", "examples:\n  none"), lambda options: work(), []) == 2
+        assert run(parser, lambda options: tokenizer.encode("a" * 60 + "!"), []) == 2
     assert "error: a text cannot be read" in capsys.readouterr().err
 
 
-MARKS = (
-    "[",
-    "0.1, ",
-    " ",
-    "<object>",
-    "<points",
-    "<|begin_of_box|>",
-    '{"bbox_2d": [',
-    '{"',
-    "<ref>",
-    "“",
-    "<|vision_start|>",
-)
+MARKS = ("[", "0.1, ", " ", "<object>", "<points", "<|begin_of_box|>", '{"bbox_2d": [', '{"', "<ref>", "“")
 
 
-@pytest.mark.parametrize("mark", MARKS)
+@pytest.mark.parametrize("mark", [*MARKS, "<|vision_start|>"])
 def test_a_text_of_many_marks_takes_no_quadratic_time(mark):
     """Marks of boxes without their ends, each of which could be looked for from the next one on again."""
     begin = time.process_time()
@@ -441,22 +404,21 @@ def test_a_text_of_many_marks_takes_no_quadratic_time(mark):
 
 
 def test_usual_pickles_are_far_below_the_bounds():
-    row = {"ref_id": 1, "sentences": [{"tokens": ["two", "dogs"], "sent": "two dogs", "sent_id": n} for n in range(3)]}
-    rows = [{**row, "ref_id": n, "file": f"COCO_{n}.jpg"} for n in range(20_000)]
+    sentences = [{"tokens": ["two", "dogs"], "sent": "two dogs", "sent_id": number} for number in range(3)]
+    rows = [{"ref_id": number, "file": f"COCO_{number}.jpg", "sentences": sentences} for number in range(20_000)]
     assert loads(pickle.dumps(rows)) == rows
-    arrays = [np.full((36, 64), n, np.float32) for n in range(50)]
-    assert all((found == array).all() for found, array in zip(loads(pickle.dumps(arrays)), arrays, strict=True))
+    arrays = [np.full((36, 64), number, np.float32) for number in range(50)]
+    np.testing.assert_array_equal(loads(pickle.dumps(arrays)), arrays)
 
 
 def png(width, height):
     """A picture whose header claims a size."""
-
-    def chunk(kind, content):
-        body = kind + content
-        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    size = struct.pack(">II", width, height)
+    chunks = {b"IHDR": size + b"\x08\x06\0\0\0", b"IDAT": zlib.compress(b""), b"IEND": b""}
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, body in chunks.items():
+        content += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    return content
 
 
 def test_a_picture_that_claims_many_pixels(tmp_path):
@@ -465,9 +427,8 @@ def test_a_picture_that_claims_many_pixels(tmp_path):
     assert 14_200 * 14_100 > MAX_PIXELS
     Image.init()  # the readers of PIL are imported once
     tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match=r"large\.png.*14200 x 14100 are more than"):
-            open_image(path)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
+    with pytest.raises(ValueError, match=r"large\.png.*14200 x 14100 are more than"):
+        open_image(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20

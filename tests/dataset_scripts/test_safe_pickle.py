@@ -5,10 +5,10 @@ import os
 import pickle
 import random
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from grounded_attention.dataset_scripts.files import safe_pickle
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
@@ -42,17 +42,14 @@ def test_arrays_and_plain_data_come_back(protocol):
         found = loads(pickle.dumps({"features": array}, protocol))["features"]
         assert found.dtype.newbyteorder("=") == array.dtype.newbyteorder("="), name
         assert found.shape == array.shape, name
-        np.testing.assert_array_equal(found, array)
-    for data in DATA:
-        found = loads(pickle.dumps(data, protocol))
-        assert found == data
-        assert type(found) is type(data)
-    scalars = {np.int64(3): np.float32(0.5), "flag": np.bool_(True), "ordered": collections.OrderedDict(a=1, b=2)}
-    found = loads(pickle.dumps(scalars, protocol))
-    assert found == {3: 0.5, "flag": True, "ordered": {"a": 1, "b": 2}}
-    assert isinstance(found[3], np.float32)
-    assert isinstance(next(iter(found)), np.int64)
-    assert type(found["ordered"]) is dict
+        assert_array_equal(found, array)
+    for value in (*DATA, np.int64(3), np.float32(0.5), np.bool_(True), {np.int64(3): np.float32(0.5)}):
+        found = loads(pickle.dumps(value, protocol))
+        assert found == value
+        assert type(found) is type(value)
+    ordered = loads(pickle.dumps(collections.OrderedDict(a=1, b=2), protocol))
+    assert ordered == {"a": 1, "b": 2}
+    assert type(ordered) is dict
 
 
 def test_module_names_of_numpy_one():
@@ -79,7 +76,7 @@ def test_pickles_of_python_2():
     content = b"\x80\x02}(" + text(b"boxes") + python2_array(values.tobytes()) + text(b"raw")
     content += b"X\x06\x00\x00\x00caf\xc3\xa9s" + text(b"id") + b"\x8a\x05\x15\xcd\x5b\x07\x00u."
     found = loads(content)
-    np.testing.assert_array_equal(found["boxes"], values)
+    assert_array_equal(found["boxes"], values)
     assert (found["raw"], found["id"]) == ("cafés", 123456789)
     # Protocol 0, as `pickle.dump(x, file)` wrote it by default.
     plain = loads(b"(dp1\nS'sentences'\np2\n(lp3\nVtwo dogs\np4\nasS'ref_id'\np5\nL12L\ns.")
@@ -87,17 +84,17 @@ def test_pickles_of_python_2():
 
 
 def test_shared_and_circular_containers():
-    row: list[Any] = [np.arange(2)]
+    row = [np.arange(2)]
     found = loads(pickle.dumps({"a": row, "b": row}))
     assert found["a"] is found["b"]
     assert isinstance(found["b"][0], np.ndarray)
-    circle: list[Any] = [np.arange(2)]
+    circle = [np.arange(2)]
     circle.append(circle)
     found = loads(pickle.dumps(circle))
     assert found[1] is found
     assert found[0].tolist() == [0, 1]
     # Each list holds the one before twice: 2^60 leaves, if it were walked as a tree.
-    laughs: list[Any] = [np.arange(2)]
+    laughs = [np.arange(2)]
     for _ in range(60):
         laughs = [laughs, laughs]
     assert len(loads(pickle.dumps(laughs))) == 2
@@ -221,7 +218,7 @@ def test_forged_arrays_are_refused(content):
     with pytest.raises(DataError):
         loads(content)
     # A forged pickle leaves nothing behind.
-    np.testing.assert_array_equal(loads(array_with()), np.zeros(2, np.float32))
+    assert_array_equal(loads(array_with()), np.zeros(2, np.float32))
 
 
 HUGE = {
