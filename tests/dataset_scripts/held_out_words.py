@@ -29,11 +29,11 @@ SHAPES = {
     "heart": "heart hearts",
 }
 RELATIONS = {
-    "left_of": ("to the left of", "on the left side of", "left of"),
-    "right_of": ("to the right of", "on the right side of", "right of"),
-    "above": ("above", "over", "higher than"),
-    "below": ("below", "underneath", "under"),
-    "next_to": ("next to", "beside", "near", "close to"),
+    "left_of": "to the left of, on the left side of, left of",
+    "right_of": "to the right of, on the right side of, right of",
+    "above": "above, over, higher than",
+    "below": "below, underneath, under",
+    "next_to": "next to, beside, near, close to",
 }
 # Adjectives that leave one shape of a family.
 SHAPE_OF_PAIR = {
@@ -51,7 +51,7 @@ COLOUR_OF = {word: colour for colour, words in COLOURS.items() for word in words
 SHAPE_OF = {word: shape for shape, words in SHAPES.items() for word in words.split()}
 ABOUT_THINGS = {*COLOUR_OF, *SHAPE_OF, *OTHER.split()}
 HEADS = {*SHAPE_OF, *NOUNS.split()}
-RELATION_OF = {words: relation for relation, listed in RELATIONS.items() for words in listed}
+RELATION_OF = {words: relation for relation, listed in RELATIONS.items() for words in listed.split(", ")}
 
 
 def named(text):

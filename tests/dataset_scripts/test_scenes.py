@@ -3,7 +3,6 @@
 
 import csv
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image
 
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
-from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities, parse_annotation
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -23,7 +22,6 @@ from grounded_attention.dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMEN
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.records import split_numbers, write_once
-from grounded_attention.dataset_scripts.scenes.writers import annotation
 from tests.dataset_scripts import scene_numbers
 
 IMAGES = 60
@@ -111,22 +109,6 @@ def test_entities_have_the_boxes_of_the_description(rows, by_id):
 
 def test_a_tenth_of_the_images_is_for_validation_and_for_test(splits):
     assert [len({row["image_id"] for row in data}) for data in splits.values()] == [48, 6, 6]
-
-
-@pytest.mark.parametrize("corner", [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
-def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, records, corner):
-    record = records[3]
-    scene = record.scene
-    place = {"x": corner[0] * scene.width, "y": corner[1] * scene.height}
-    moved = replace(scene, objects=tuple(replace(item, tilt=-10.0, **place) for item in scene.objects))
-    path = tmp_path / "1.xml"
-    path.write_text(annotation(replace(record, scene=moved)))
-    width, height, chains = parse_annotation(path)
-    assert (width, height) == (scene.width, scene.height)
-    for boxes in chains.values():
-        for x1, y1, x2, y2 in boxes:
-            assert 0 <= x1 < x2 <= 1
-            assert 0 <= y1 < y2 <= 1
 
 
 def test_entities_without_boxes(annotated, rows):

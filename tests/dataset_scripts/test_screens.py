@@ -138,16 +138,6 @@ def test_same_seed_same_files_with_any_number_of_processes(folder, tmp_path):
     assert all(Image.open(path).format == "PNG" for path in (folder / "train").glob("*.png"))
 
 
-def test_screens_of_another_seed_are_replaced_by_force_only(tmp_path):
-    write_screens(tmp_path, 10, SEED)
-    before = (tmp_path / "test.json").read_bytes()
-    with pytest.raises(DataError, match="seed"):
-        write_screens(tmp_path, 10, SEED + 1)
-    assert (tmp_path / "test.json").read_bytes() == before
-    write_screens(tmp_path, 10, SEED + 1, force=True)
-    assert (tmp_path / "test.json").read_bytes() != before
-
-
 ROW = '{"image": "p.png", "instruction": "open it", "data_type": "icon", "data_source": "ios", "bbox": BOX}\n'
 BUTTON = (
     '{"image_path": "p.png", "image_size": [400, 300], "instruction": "open it", "GUI_types": ["Icon"], '
@@ -169,15 +159,15 @@ CLICKED = with_box(CLICK, "[0.1, 0.1, 0.2, 0.2]")
 
 
 @pytest.fixture
-def builder(tmp_path):
+def builder_of(tmp_path):
     """Makes the builder of a file with these lines."""
     Image.new("RGB", (400, 300)).save(tmp_path / "p.png")
 
-    def builder(form, lines):
+    def builder_of(form, lines):
         (tmp_path / "rows.jsonl").write_text(lines)
         return Rows(data_dir=str(tmp_path / "rows.jsonl"), form=form, cache_dir=str(tmp_path / "cache"))
 
-    return builder
+    return builder_of
 
 
 @pytest.mark.parametrize(
@@ -191,16 +181,16 @@ def builder(tmp_path):
     ],
     ids=["negative", "two boxes", "refusal", "outside", "without area"],
 )
-def test_rows_that_point_at_nothing_are_counted(builder, form, good, bad, reason):
-    rows = builder(form, good * 30 + bad)
-    rows.download_and_prepare()
-    assert [count for name, count in rows.report["train"].items() if name.startswith(reason)] == [1]
-    boxes = [row.get("box") or row["phrases"] for row in rows.as_dataset("train")]
+def test_rows_that_point_at_nothing_are_counted(builder_of, form, good, bad, reason):
+    builder = builder_of(form, good * 30 + bad)
+    builder.download_and_prepare()
+    assert [count for name, count in builder.report["train"].items() if name.startswith(reason)] == [1]
+    boxes = [row.get("box") or row["phrases"] for row in builder.as_dataset("train")]
     assert sum(map(bool, boxes)) == 30
 
 
 @pytest.mark.parametrize("lines", [GOOD + with_box(ROW, "[1.2, 0.2, 1.3, 0.4]"), with_box(ROW, "null")])
-def test_a_box_outside_of_a_screen_and_rows_of_refusals_alone_are_refused_in_one_line(builder, lines):
+def test_a_box_outside_of_a_screen_and_rows_of_refusals_alone_are_refused_in_one_line(builder_of, lines):
     with pytest.raises(DataError, match=r"\.jsonl") as refused:
-        builder("refcoco", lines).download_and_prepare()
+        builder_of("refcoco", lines).download_and_prepare()
     assert "\n" not in str(refused.value)
