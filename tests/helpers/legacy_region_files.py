@@ -8,6 +8,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ def probabilities(regions: Regions, columns: int = 1601) -> np.ndarray:
     """Returns (n, columns): the class of a region has the highest probability, except that background (column 0) has a
     higher one in the first row.
     """
+    with_background = columns == 1601
     result = np.full((len(regions), columns), 1e-4, dtype=np.float32)
-    result[np.arange(len(regions)), regions.classes + (columns == 1601)] = 0.3
-    result[0, 0] = 0.6 if columns == 1601 else result[0, 0]
+    result[np.arange(len(regions)), regions.classes + with_background] = 0.3
+    if with_background:
+        result[0, 0] = 0.6
     return result
 
 
@@ -60,40 +63,22 @@ def write_json_folder(folder: Path, rows: list[Regions]) -> Path:
     return folder
 
 
-def mmf_info(regions: Regions, columns: int = 1600) -> dict[str, Any]:
-    """The format of extract_features_vmb; the box after the `num_boxes` valid boxes was suppressed."""
-    probs = probabilities(regions, columns)
-    return {
-        "bbox": np.concatenate([pixels(regions), [[0, 0, 1, 1]]]).astype(np.float32),
-        "num_boxes": len(regions),
-        "objects": np.append(regions.classes, 0),
-        "cls_prob": np.concatenate([probs, probs[:1]]),
-        "image_width": regions.width,
-        "image_height": regions.height,
-    }
-
-
-def mmf_features(regions: Regions) -> np.ndarray:
-    return np.concatenate([regions.features, regions.features[:1]])
-
-
 def write_hengyuan(folder: Path, rows: list[Regions], adaptive: bool = False) -> Path:
     boxes = [pixels(regions).astype(np.float32) for regions in rows]
     spatial = []
     for regions, box in zip(rows, boxes, strict=True):
-        x1 = box[:, 0] / float(regions.width)
-        y1 = box[:, 1] / float(regions.height)
-        w = (box[:, 2] - box[:, 0]) / float(regions.width)
-        h = (box[:, 3] - box[:, 1]) / float(regions.height)
-        spatial.append(np.stack([x1, y1, x1 + w, y1 + h, w, h], axis=1))
+        corners = box / np.float64([regions.width, regions.height] * 2)
+        sides = (box[:, 2:] - box[:, :2]) / np.float64([regions.width, regions.height])
+        spatial.append(np.concatenate([corners[:, :2], corners[:, :2] + sides, sides], axis=1))
     join = np.concatenate if adaptive else np.stack
     with h5py.File(folder / "train36.hdf5", "w") as file:
         file["image_features"] = join([regions.features for regions in rows]).astype("f")
         file["image_bb"] = join(boxes)
         file["spatial_features"] = join(spatial).astype("f")
         if adaptive:
-            ends = np.cumsum([len(regions) for regions in rows])
-            file["pos_boxes"] = np.stack([ends - [len(regions) for regions in rows], ends], axis=1)
+            counts = [len(regions) for regions in rows]
+            ends = np.cumsum(counts)
+            file["pos_boxes"] = np.stack([ends - counts, ends], axis=1)
     index = {int(regions.image_id): row for row, regions in enumerate(rows)}
     (folder / "train36_imgid2idx.pkl").write_bytes(pickle.dumps(index, 0))
     return folder / "train36.hdf5"
@@ -109,7 +94,8 @@ def write_gqa(folder: Path, rows: list[Regions]) -> Path:
     boxes = np.zeros((len(rows), 5, 4), np.float32)
     info = {"n1": {"width": 1, "height": 1, "objectsNum": 1, "idx": 0, "file": 4}}
     for row, regions in reversed(list(enumerate(rows))):
-        features[row, : len(regions)], boxes[row, : len(regions)] = regions.features, pixels(regions)
+        features[row, : len(regions)] = regions.features
+        boxes[row, : len(regions)] = pixels(regions)
         size = {"width": regions.width, "height": regions.height, "objectsNum": len(regions)}
         info[regions.image_id] = {**size, "idx": row, "file": 3}
     with h5py.File(folder / "gqa_objects_3.h5", "w") as file:
@@ -154,48 +140,56 @@ def write_lmdb(folder: Path, items: dict[str, Any], keys: Any = None, protocol: 
     return path
 
 
-def write_vilbert_beta(folder: Path, rows: list[Regions]) -> Path:
+def write_items(folder: Path, rows: list[Regions], item: Callable[[Regions], dict[str, Any]], protocol=4) -> Path:
+    """Writes what `item` makes of each row."""
+    items = {regions.image_id: item(regions) for regions in rows}
+    return write_lmdb(folder, items, protocol=protocol)
+
+
+def vilbert_beta_item(regions: Regions) -> dict[str, Any]:
     names = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-    items = {}
-    for regions in rows:
-        item = dict(zip(names, butd_fields(regions), strict=True))
-        items[regions.image_id] = {**item, "cls_prob": floats(probabilities(regions)).encode()}
-    return write_lmdb(folder, items, protocol=2)
+    item = dict(zip(names, butd_fields(regions), strict=True))
+    return {**item, "cls_prob": floats(probabilities(regions)).encode()}
 
 
-def write_vilbert_multi_task(folder: Path, rows: list[Regions]) -> Path:
-    items = {
-        regions.image_id: {
-            "image_id": regions.image_id,
-            "image_h": np.int64(regions.height),
-            "image_w": np.int64(regions.width),
-            "num_boxes": len(regions),
-            "boxes": pixels(regions).astype(np.float32),
-            "features": regions.features,
-            "cls_prob": probabilities(regions),
-        }
-        for regions in rows
+def vilbert_item(regions: Regions) -> dict[str, Any]:
+    return {
+        "image_id": regions.image_id,
+        "image_h": np.int64(regions.height),
+        "image_w": np.int64(regions.width),
+        "num_boxes": len(regions),
+        "boxes": pixels(regions).astype(np.float32),
+        "features": regions.features,
+        "cls_prob": probabilities(regions),
     }
-    return write_lmdb(folder, items)
 
 
-def write_volta_base64(folder: Path, rows: list[Regions]) -> Path:
-    names = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes")
-    names += ("boxes", "features")
-    items = {row.image_id: dict(zip(names, lxmert_fields(row), strict=True)) for row in rows}
-    return write_lmdb(folder, items)
+def volta_base64_item(regions: Regions) -> dict[str, Any]:
+    names = "img_id img_h img_w objects_id objects_conf attrs_id attrs_conf num_boxes boxes features"
+    return dict(zip(names.split(), lxmert_fields(regions), strict=True))
 
 
 def write_volta_arrays(folder: Path, rows: list[Regions]) -> Path:
-    items = {row.image_id: {name: np.asarray(value)[()] for name, value in volta_item(row).items()} for row in rows}
-    return write_lmdb(folder, {image_id: {**item, "img_id": image_id} for image_id, item in items.items()})
+    def arrays(regions):
+        item = {name: np.asarray(value)[()] for name, value in volta_item(regions).items()}
+        return {**item, "img_id": regions.image_id}
+
+    return write_items(folder, rows, arrays)
 
 
-def write_mmf_lmdb(folder: Path, rows: list[Regions]) -> Path:
-    items = {
-        row.image_id: {"feature_path": row.image_id, "features": mmf_features(row), **mmf_info(row)} for row in rows
+def mmf_item(regions: Regions) -> dict[str, Any]:
+    """The format of extract_features_vmb; the box after the `num_boxes` valid boxes was suppressed."""
+    classes = probabilities(regions, 1600)
+    return {
+        "feature_path": regions.image_id,
+        "features": np.concatenate([regions.features, regions.features[:1]]),
+        "bbox": np.concatenate([pixels(regions), [[0, 0, 1, 1]]]).astype(np.float32),
+        "num_boxes": len(regions),
+        "objects": np.append(regions.classes, 0),
+        "cls_prob": np.concatenate([classes, classes[:1]]),
+        "image_width": regions.width,
+        "image_height": regions.height,
     }
-    return write_lmdb(folder, items)
 
 
 def write_lxmert(folder: Path, rows: list[Regions]) -> Path:
@@ -215,11 +209,11 @@ CASES = {
     "hengyuan adaptive": ("h5", write_adaptive, ()),
     "GQA": ("h5", write_gqa, ()),
     "VOLTA h5": ("h5", write_volta_h5, OPTIONAL),
-    "ViLBERT beta": ("lmdb", write_vilbert_beta, ("classes",)),
-    "ViLBERT multi-task": ("lmdb", write_vilbert_multi_task, ("classes",)),
-    "VOLTA base64": ("lmdb", write_volta_base64, OPTIONAL),
+    "ViLBERT beta": ("lmdb", partial(write_items, item=vilbert_beta_item, protocol=2), ("classes",)),
+    "ViLBERT multi-task": ("lmdb", partial(write_items, item=vilbert_item), ("classes",)),
+    "VOLTA base64": ("lmdb", partial(write_items, item=volta_base64_item), OPTIONAL),
     "VOLTA arrays": ("lmdb", write_volta_arrays, OPTIONAL),
-    "MMF lmdb": ("lmdb", write_mmf_lmdb, ("classes",)),
+    "MMF lmdb": ("lmdb", partial(write_items, item=mmf_item), ("classes",)),
     "LXMERT tsv": ("lxmert_tsv", write_lxmert, OPTIONAL),
     "bottom-up tsv": ("butd_tsv", write_bottom_up, ()),
 }
