@@ -35,15 +35,15 @@ def pretraining(scenes, output, **sections):
 @pytest.fixture
 def batches(monkeypatch):
     """The labels of every batch that is trained on."""
-    seen = []
+    trained = []
     step = GroundingTrainer.training_step
 
     def recorded(self, model, inputs, *args, **kwargs):
-        seen.append(inputs["labels"].tolist())
+        trained.append(inputs["labels"].tolist())
         return step(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(GroundingTrainer, "training_step", recorded)
-    return seen
+    return trained
 
 
 def test_a_recipe_of_pretraining_alone(scenes, tmp_path, capsys, run_recipe):
@@ -181,8 +181,7 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
     ],
 )
 def test_a_wrong_key_or_value(scenes, tmp_path, override, words, refused):
-    line = refused(pretraining(scenes, tmp_path / "run"), override)
-    assert_words(line, words)
+    assert_words(refused(pretraining(scenes, tmp_path / "run"), override), words)
 
 
 def test_weights_are_finite(scenes, tmp_path, run_recipe):

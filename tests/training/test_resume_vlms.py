@@ -4,6 +4,7 @@
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, Trainer, TrainingArguments
 
@@ -14,6 +15,7 @@ from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, make_processor, meant
+from tests.training.runs import assert_same_weights, assert_words
 
 STEPS = 2
 STOP = 1
@@ -40,20 +42,16 @@ def make_trainer(family, folder, wrap=lambda model: model, **given):
     )
 
 
-def weights(trainer):
-    return {name: weight.detach().clone() for name, weight in trainer.model.state_dict().items()}
+def assert_continued(resumed, straight):
+    """With the same weights in every bit, and the same losses."""
+    assert_same_weights(resumed.model.state_dict(), straight.model.state_dict())
+    expected = [entry["loss"] for entry in straight.state.log_history if "loss" in entry]
+    assert [entry["loss"] for entry in resumed.state.log_history if "loss" in entry] == expected
 
 
-def losses(trainer):
-    return [{k: v for k, v in entry.items() if "loss" in k} for entry in trainer.state.log_history]
-
-
-def lora(model, rank=2):
-    from peft import LoraConfig, get_peft_model
-
-    return get_peft_model(
-        model, LoraConfig(r=rank, target_modules=r".*(language_model|text_model).*\.(q_proj|v_proj)")
-    )
+def lora(model):
+    modules = r".*(language_model|text_model).*\.(q_proj|v_proj)"
+    return get_peft_model(model, LoraConfig(r=2, target_modules=modules))
 
 
 class Plain(torch.nn.Module):
@@ -75,10 +73,7 @@ def test_a_whole_model_continues_bit_for_bit(family, tmp_path):
     straight.train()
     resumed = make_trainer(family, tmp_path, save_strategy="no")
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STOP}"))
-    expected = weights(straight)
-    found = weights(resumed)
-    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
-    assert losses(resumed)[:-1] == losses(straight)[:-1]
+    assert_continued(resumed, straight)
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "gemma3"])
@@ -90,17 +85,15 @@ def test_the_best_model_is_that_of_its_checkpoint(family, tmp_path):
     twin = make_trainer(family, tmp_path / "twin", max_steps=STOP, lr_scheduler_type="constant")
     twin._load_from_checkpoint(trainer.state.best_model_checkpoint)
     kept = type(trainer.model).from_pretrained(trainer.state.best_model_checkpoint).state_dict()
-    for found in (weights(trainer), weights(twin)):
-        assert [name for name in kept if not torch.equal(kept[name], found[name])] == []
+    assert_same_weights(trainer.model.state_dict(), kept)
+    assert_same_weights(twin.model.state_dict(), kept)
 
 
 def test_an_adapter_continues_bit_for_bit(tmp_path):
     straight, resumed = (make_trainer("llava", tmp_path, wrap=lora) for _ in range(2))
     straight.train()
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STOP}"))
-    found = weights(resumed)
-    assert [name for name, weight in weights(straight).items() if not torch.equal(weight, found[name])] == []
-    assert losses(resumed)[:-1] == losses(straight)[:-1]
+    assert_continued(resumed, straight)
 
 
 def rename(saved):
@@ -117,7 +110,16 @@ def cut(saved):
 
 @pytest.mark.parametrize(
     ("wrap", "spoil"),
-    [(wrap, spoil) for wrap in (PreTrainedModel.train, lora, Plain) for spoil in (rename, drop, cut)][:-1],
+    [
+        (PreTrainedModel.train, rename),
+        (PreTrainedModel.train, drop),
+        (PreTrainedModel.train, cut),
+        (lora, rename),
+        (lora, drop),
+        (lora, cut),
+        (Plain, rename),
+        (Plain, drop),
+    ],
 )
 def test_a_key_that_does_not_fit_ends_the_resumption(wrap, spoil, tmp_path):
     make_trainer("llava", tmp_path, wrap=wrap, max_steps=STOP).train()
@@ -129,5 +131,4 @@ def test_a_key_that_does_not_fit_ends_the_resumption(wrap, spoil, tmp_path):
     save_file(saved, file, metadata={"format": "pt"})
     with pytest.raises(RecipeError) as error:
         make_trainer("llava", tmp_path, wrap=wrap).train(resume_from_checkpoint=str(folder))
-    assert str(folder) in str(error.value)
-    assert key.rpartition(".")[0] in str(error.value)
+    assert_words(str(error.value), f"{folder} ... {key.rpartition('.')[0]}")
