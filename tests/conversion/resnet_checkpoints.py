@@ -26,3 +26,14 @@ def make_resnet_checkpoint():
             key = key.removeprefix(IMAGE + "backbone.").replace(IMAGE + "roi_head_feature_extractor.", "layer4.")
             weights[key] = image_weight(key, shape)
     return {**weights, "fc.weight": torch.randn(10, 16), "fc.bias": torch.randn(10)}
+
+
+def reference_weights(reference):
+    """The weights that the reference of parity was made with; both names of the last stage have the same."""
+    weights = {}
+    for key, shape in reference["keys"].items():
+        first_name = key
+        if key.startswith("head.0."):
+            first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.")
+        weights[f"module.{IMAGE}{key}"] = image_weight(first_name, shape)
+    return weights

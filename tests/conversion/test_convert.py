@@ -168,7 +168,7 @@ def replace_head(state_dict, head):
 
 
 @pytest.mark.parametrize(
-    ("task", "head", "fields"),
+    "task, head, fields",
     [
         ("vqa", {1: (7, 48)}, {"answer_head": "1fc", "answer_hidden_size": None, "num_labels": 7}),
         ("vqa", {1: (9, 48), 4: (7, 9)}, {"answer_head": "2fc", "answer_hidden_size": 9, "num_labels": 7}),
@@ -308,7 +308,7 @@ def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared, n
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         (b"not a checkpoint", "not a file of torch.save"),
         (b"", "not a file of torch.save"),
@@ -323,7 +323,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(refused, content, message):
 
 
 @pytest.mark.parametrize(
-    ("key", "shape", "message"),
+    "key, shape, message",
     [
         ("module.vlbert.encoder.layer.1.output.dense.weight", (48, 95), "(48, 95), but the configuration expects (48"),
         ("module.object_linguistic_embeddings.weight", (81, 48), "has the shape (81, 48)"),
@@ -355,7 +355,7 @@ def test_a_missing_file_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("{", "not JSON"),
         ("[1]", "contains a list, expected an object"),

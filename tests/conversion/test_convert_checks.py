@@ -35,7 +35,7 @@ from tests.helpers.vl_bert_checkpoints import (
 )
 from tests.helpers.vl_bert_reference import list_shapes, list_task_shapes
 
-# Our names of VisualBERT -> those of the public code; the first that fits.
+# Our names of VisualBERT -> those of the public code, from the longest on.
 ORIGINAL_NAMES = {
     "visual_bert.embeddings.visual_token_type_embeddings": "bert.embeddings.token_type_embeddings_visual",
     "visual_bert.embeddings.visual_position_embeddings": "bert.embeddings.position_embeddings_visual",
@@ -48,11 +48,11 @@ def visualbert_checkpoint(model_class=VisualBERTForPreTraining, hidden=24):
     sizes = {"hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     config = VisualBERTConfig(vocab_size=31, max_position_embeddings=16, visual_embedding_dim=8, num_labels=5, **sizes)
     state_dict = {}
-    for name, value in model_class(config).state_dict().items():
-        ours = next(ours for ours in [*ORIGINAL_NAMES, ""] if name.startswith(ours))
-        key = ORIGINAL_NAMES.get(ours, "") + name.removeprefix(ours)
-        if model_class is VisualBERTForVisualQuestionAnswering:
-            key = key.replace("cls.", "classifier.") if key.startswith("cls.") else key
+    for key, value in model_class(config).state_dict().items():
+        for ours, theirs in ORIGINAL_NAMES.items():
+            key = key.replace(ours, theirs)
+        if model_class is VisualBERTForVisualQuestionAnswering and key.startswith("cls."):
+            key = key.replace("cls.", "classifier.")
         state_dict[f"bert.{key}"] = value
     return state_dict
 
@@ -74,7 +74,7 @@ def as_wide(layers, hidden=768, **sizes):
     return {f"module.{key}": torch.zeros(()).expand(shape) for key, shape in shapes.items()}
 
 
-@pytest.mark.parametrize(("hidden", "layers", "heads"), [(768, 12, 12), (1024, 24, 16)])
+@pytest.mark.parametrize("hidden, layers, heads", [(768, 12, 12), (1024, 24, 16)])
 def test_public_widths_determine_depth_and_heads(hidden, layers, heads):
     fields = VL_BERT.read_fields(VL_BERT.convert_state_dict(as_wide(layers, hidden)), {})
     assert fields.assumed["num_attention_heads"] == heads
@@ -120,7 +120,7 @@ def wide_vl_bert():
 
 
 @pytest.mark.parametrize(
-    ("family", "make"), [("vl_bert", wide_vl_bert), ("visualbert", lambda: visualbert_checkpoint(hidden=64))]
+    "family, make", [("vl_bert", wide_vl_bert), ("visualbert", lambda: visualbert_checkpoint(hidden=64))]
 )
 def test_the_number_of_heads_is_never_guessed_silently(refused, family, make):
     """Hidden size 64 with 8 heads: 64 is a multiple of any usual head size, 64 itself among them."""
@@ -128,7 +128,7 @@ def test_the_number_of_heads_is_never_guessed_silently(refused, family, make):
 
 
 @pytest.mark.parametrize(
-    ("family", "make", "gap", "ours"),
+    "family, make, gap, ours",
     [
         ("vl_bert", vgp, "vlbert.encoder.layer.1.", "vl_bert.encoder.layer.1."),
         ("vl_bert", pixel_checkpoint, "backbone.layer3.1.", "vl_bert.vision_model.stages.2.1."),
@@ -202,7 +202,7 @@ def test_superfluous_keys_are_named_or_refused(convert, refused):
 
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize(
-    ("family", "make", "key"),
+    "family, make, key",
     [
         ("vl_bert", vgp, "module.vlbert.encoder.layer.1.output.dense.bias"),
         ("vl_bert", pixel_checkpoint, "module.image_feature_extractor.backbone.bn1.running_var"),
@@ -218,7 +218,7 @@ def test_numbers_that_are_not_finite_are_refused(refused, family, make, key, num
 
 
 @pytest.mark.parametrize(
-    ("family", "make", "key"),
+    "family, make, key",
     [
         ("vl_bert", vgp, "module.vlbert.encoder.layer.1.output.dense.bias"),
         ("fast_rcnn", make_resnet_checkpoint, "layer2.0.conv1.weight"),
@@ -247,7 +247,7 @@ def test_tensors_of_other_dimensions_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("family", "make", "field", "value", "message"),
+    "family, make, field, value, message",
     [
         ("fast_rcnn", make_resnet_checkpoint, "depth", [1], "unknown configuration field depth"),
         ("fast_rcnn", make_resnet_checkpoint, "embedding_size", 8, "gives embedding_size 8, but the tensors"),
@@ -302,7 +302,7 @@ def test_another_family_is_named(refused, keys):
 
 
 @pytest.mark.parametrize(
-    ("family", "make", "message"),
+    "family, make, message",
     [
         ("vl_bert", visualbert_checkpoint, "a VisualBERT checkpoint, not VL-BERT: use `convert visualbert`"),
         ("vl_bert", make_resnet_checkpoint, "a ResNet checkpoint, not VL-BERT: use `convert fast_rcnn`"),
@@ -316,7 +316,7 @@ def test_each_converter_names_the_others(refused, family, make, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "title"),
+    "name, title",
     [
         ("lxmert_pretrain", "LXMERT"),
         ("vilbert_pretrain_6l6c", "ViLBERT"),

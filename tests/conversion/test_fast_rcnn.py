@@ -10,18 +10,20 @@ from torch.testing import assert_close
 
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN, explain_image_key, rename_image_key
 from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
-from tests.conversion.resnet_checkpoints import DEPTHS, IMAGE, WIDTHS, list_image_shapes, make_resnet_checkpoint
-from tests.helpers.vl_bert_parity import image_weight
+from tests.conversion.resnet_checkpoints import (
+    DEPTHS,
+    IMAGE,
+    WIDTHS,
+    list_image_shapes,
+    make_resnet_checkpoint,
+    reference_weights,
+)
 
 
 def test_network_equals_the_reference(shared):
     """Feature map, region features and a padded region of the public code's dilated ResNet-50."""
     reference = torch.load(shared / "parity" / "fast_rcnn.pt", weights_only=True)["resnet50"]
-    state_dict = {}
-    for key, shape in reference["keys"].items():
-        first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.") if key.startswith("head.0.") else key
-        state_dict[f"module.{IMAGE}{key}"] = image_weight(first_name, shape)
-    model, _ = FAST_RCNN.build_model(state_dict)
+    model, _ = FAST_RCNN.build_model(reference_weights(reference))
     given = reference["inputs"]
     maps = []
     model.eval().double().stages[-1].register_forward_hook(lambda *call: maps.append(call[-1].float()))
@@ -89,7 +91,7 @@ def test_an_end_to_end_checkpoint_gives_its_pixel_network(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "shape", "message"),
+    "key, shape, message",
     [
         ("layer1.0.bn1.bias", 5, "layer1.0.bn1.bias has the shape (5,)"),
         ("layer1.0.conv1.bias", 2, "has layer1.0.conv1.bias, which FastRCNNFeatures does not have"),

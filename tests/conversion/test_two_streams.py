@@ -24,7 +24,7 @@ SCHEDULE = {"t_biattention_id": [0, 1], "v_biattention_id": [0, 1]}
 
 
 @pytest.mark.parametrize(
-    ("name", "class_name"),
+    "name, class_name",
     [
         ("vilbert_pretrain_6l6c", "ViLBertForPreTraining"),
         ("vilbert_tasks_6l6c", "ViLBertForMultiTask"),
@@ -126,7 +126,7 @@ def test_one_head_of_all_is_taken_by_its_task(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given, message",
     [
         (HEADS, "t_biattention_id cannot be read from the shapes"),
         ({**HEADS, "t_biattention_id": [1], "v_biattention_id": [1]}, "2 co-attention layers, but"),

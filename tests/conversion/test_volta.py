@@ -23,18 +23,13 @@ from tests.conversion.volta_reference import (
 )
 from tests.helpers.padded_inputs import padded_inputs
 
-FULL = {
-    "hidden_size": 768,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "vocab_size": 30522,
-    "max_position_embeddings": 512,
-    "pooler_size": 1024,
-    "v_feature_size": 2048,
-    "v_hidden_size": 768,
-    "v_num_attention_heads": 12,
-    "v_intermediate_size": 3072,
-}
+FULL = json.loads(
+    """{
+    "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522,
+    "max_position_embeddings": 512, "pooler_size": 1024, "v_feature_size": 2048, "v_hidden_size": 768,
+    "v_num_attention_heads": 12, "v_intermediate_size": 3072
+    }"""
+)
 
 
 def convert(name, weights=None, **changes):
@@ -124,7 +119,7 @@ def test_names_shared_by_both_streams_and_the_record_of_every_key():
 
 
 @pytest.mark.parametrize(
-    ("fields", "expected"),
+    "fields, expected",
     [
         (
             {"image_embeddings": "vilbert", **vilbert_schedule(6, 6)},
@@ -173,46 +168,46 @@ def test_an_option_of_ours_may_stand_in_the_file_and_an_unknown_one_may_not():
         convert("ctrl_vilbert", no_such_field=1)
 
 
-JOINT = {"tt_attn_sublayers": [0, 2, 4, 6, 8, 10], "vv_attn_sublayers": [4, 6, 8, 10]}
+JOINT = '{"tt_attn_sublayers": [0, 2, 4, 6, 8, 10], "vv_attn_sublayers": [4, 6, 8, 10]}'
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "message"),
+    "name, changes, message",
     [
-        ("ctrl_vilbert", {"vt_attn_sublayers": [8]}, "sub-layer 4 lets text attend to regions"),
+        ("ctrl_vilbert", '{"vt_attn_sublayers": [8]}', "sub-layer 4 lets text attend to regions"),
         ("ctrl_vilbert", JOINT, "sub-layer 4 is joint of text"),
-        ("ctrl_vilbert", {"shared_sublayers": [4]}, "sub-layer 4 is shared cross of text"),
-        ("ctrl_vilbert", lxmert_schedule(1, 1, 2), "sub-layer 4 is shared cross of text"),
-        ("ctrl_vilbert", {"t_ff_sublayers": [1, 3, 5, 9, 11]}, "sub-layer 8 is cross of text"),
-        ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9]}, "sub-layer 10 is the last one for regions"),
-        ("ctrl_vilbert", {"t_ff_sublayers": [1, 2, 3]}, "sub-layer 2 is in lists of attention and of feed-forward"),
-        ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9, 13]}, "no list of sub-layers has number 12"),
-        ("ctrl_vilbert", {"sublayer2intermediate_size": {"3": 40}}, "sub-layer 3 has intermediate_size 40, not 36"),
-        ("ctrl_vilbert", {"sublayer2num_attention_heads": {"8": 2}}, "another num_attention_heads of co-attention"),
-        ("ctrl_lxmert", vilbert_schedule(1, 1), "sub-layer 2 is cross of text"),
+        ("ctrl_vilbert", '{"shared_sublayers": [4]}', "sub-layer 4 is shared cross of text"),
+        ("ctrl_vilbert", json.dumps(lxmert_schedule(1, 1, 2)), "sub-layer 4 is shared cross of text"),
+        ("ctrl_vilbert", '{"t_ff_sublayers": [1, 3, 5, 9, 11]}', "sub-layer 8 is cross of text"),
+        ("ctrl_vilbert", '{"v_ff_sublayers": [5, 7, 9]}', "sub-layer 10 is the last one for regions"),
+        ("ctrl_vilbert", '{"t_ff_sublayers": [1, 2, 3]}', "sub-layer 2 is in lists of attention and of feed-forward"),
+        ("ctrl_vilbert", '{"v_ff_sublayers": [5, 7, 9, 13]}', "no list of sub-layers has number 12"),
+        ("ctrl_vilbert", '{"sublayer2intermediate_size": {"3": 40}}', "sub-layer 3 has intermediate_size 40, not 36"),
+        ("ctrl_vilbert", '{"sublayer2num_attention_heads": {"8": 2}}', "another num_attention_heads of co-attention"),
+        ("ctrl_lxmert", json.dumps(vilbert_schedule(1, 1)), "sub-layer 2 is cross of text"),
         (
             "ctrl_lxmert",
-            {"sublayer2v_num_attention_heads": {"5": 2}},
+            '{"sublayer2v_num_attention_heads": {"5": 2}}',
             "sub-layer 5 has v_num_attention_heads 2, not 4",
         ),
-        ("ctrl_lxmert", {"sublayer2num_attention_heads": {"4": 2}}, "sub-layer 4 has num_attention_heads 2, not 4"),
-        ("ctrl_lxmert", {"v_hidden_dropout_prob": 0}, "v_hidden_dropout_prob is 0 and hidden_dropout_prob is 0.1"),
-        ("ctrl_lxmert", {"v_hidden_size": 32}, "v_hidden_size is 32 and hidden_size is 24"),
-        ("ctrl_visualbert", {"shared_sublayers": [0, 1, 2]}, "sub-layer 3 is feed-forward of text"),
-        ("ctrl_visualbert", {"bert_model": "roberta-base"}, "RoBERTa"),
-        ("ctrl_visualbert", {"fusion_method": "vl-bert_vqa"}, "fusion_method is 'vl-bert_vqa'"),
-        ("vilbert", {"add_global_imgfeat": "last"}, "add_global_imgfeat is 'last', expected 'first'"),
-        ("vilbert", {"visual_target_weights": {"3": 1, "4": 1}}, "has the targets 3, 4, expected one of 0, 1, 2, 6"),
-        ("vilbert", {"tt_attn_sublayers": "0-3"}, "tt_attn_sublayers is '0-3'"),
+        ("ctrl_lxmert", '{"sublayer2num_attention_heads": {"4": 2}}', "sub-layer 4 has num_attention_heads 2, not 4"),
+        ("ctrl_lxmert", '{"v_hidden_dropout_prob": 0}', "v_hidden_dropout_prob is 0 and hidden_dropout_prob is 0.1"),
+        ("ctrl_lxmert", '{"v_hidden_size": 32}', "v_hidden_size is 32 and hidden_size is 24"),
+        ("ctrl_visualbert", '{"shared_sublayers": [0, 1, 2]}', "sub-layer 3 is feed-forward of text"),
+        ("ctrl_visualbert", '{"bert_model": "roberta-base"}', "RoBERTa"),
+        ("ctrl_visualbert", '{"fusion_method": "vl-bert_vqa"}', "fusion_method is 'vl-bert_vqa'"),
+        ("vilbert", '{"add_global_imgfeat": "last"}', "add_global_imgfeat is 'last', expected 'first'"),
+        ("vilbert", '{"visual_target_weights": {"3": 1, "4": 1}}', "has the targets 3, 4, expected one of 0, 1, 2, 6"),
+        ("vilbert", '{"tt_attn_sublayers": "0-3"}', "tt_attn_sublayers is '0-3'"),
     ],
 )
 def test_a_schedule_that_no_family_has_is_refused_with_its_sub_layer(name, changes, message):
     with pytest.raises(OverrideError, match=message):
-        convert(name, **changes)
+        convert(name, **json.loads(changes))
 
 
 @pytest.mark.parametrize(
-    ("missing", "message"),
+    "missing, message",
     [
         (r"layer\.[67]\.", r"becomes vilbert\.encoder\.v_layer\.0\."),
         (r"layer\.1[01]\.", "v?_?num_hidden_layers [24]"),
@@ -229,7 +224,7 @@ def test_missing_tensors_are_named(missing, message):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"),
+    "key, value, message",
     [
         ("bert.t_pooler.dense.weight", torch.zeros(3, 24), r"t_pooler.dense.weight has the shape \(3, 24\)"),
         (
@@ -306,7 +301,7 @@ def test_the_file_of_an_interrupted_training_converts_too(command):
 
 
 @pytest.mark.parametrize(
-    ("family", "name", "changes", "message"),
+    "family, name, changes, message",
     [
         ("vilbert", "ctrl_lxmert", {}, "image_embeddings is 'lxmert', not 'vilbert'"),
         (

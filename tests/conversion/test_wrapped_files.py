@@ -21,16 +21,20 @@ FIRST = ("module.", "_orig_mod.", "model.", "_fsdp_wrapped_module.")
 INSIDE = ("_checkpoint_wrapped_module.", "module._orig_mod.")
 
 
+def bare(weights):
+    return {key.removeprefix("module."): value for key, value in weights.items()}
+
+
 @pytest.fixture(scope="module")
 def originals(shared):
     """Family -> a bare state dict of its public code."""
     cases = torch.load(shared / "parity" / "visualbert.pt", weights_only=True)["cases"]
-    vgp = {key.removeprefix("module."): value for key, value in vgp_checkpoint()[1].items()}
-    found = {VL_BERT: vgp, VISUALBERT: cases[0]["state_dict"], FAST_RCNN: make_resnet_checkpoint()}
-    lists = {VILBERT: "vilbert_pretrain_6l6c", LXMERT: "lxmert_pretrain"}
-    found |= {family: read_key_list(shared, name) for family, name in lists.items()}
     return {
-        family: {key.removeprefix("module."): value for key, value in held.items()} for family, held in found.items()
+        VL_BERT: bare(vgp_checkpoint()[1]),
+        VISUALBERT: cases[0]["state_dict"],
+        FAST_RCNN: make_resnet_checkpoint(),
+        VILBERT: bare(read_key_list(shared, "vilbert_pretrain_6l6c")),
+        LXMERT: bare(read_key_list(shared, "lxmert_pretrain")),
     }
 
 
@@ -46,15 +50,16 @@ def wrapped(key, first, inside):
 
 @pytest.mark.parametrize("family", [VL_BERT, VISUALBERT, FAST_RCNN, VILBERT, LXMERT], ids=lambda family: family.title)
 def test_prefixes_in_every_order(originals, family):
-    bare = originals[family]
-    expected = family.convert_state_dict(bare)
+    weights = originals[family]
+    expected = family.convert_state_dict(weights)
     orders = [*itertools.permutations(FIRST, 2), ("module.", "module."), ("model.", "_orig_mod.", "module.")]
-    for number, first in enumerate("".join(order) for order in orders):
-        names = {wrapped(key, first, INSIDE[number % 2]): key for key in bare}
-        found = family.convert_state_dict({key: bare[name] for key, name in names.items()})
+    for number, order in enumerate(orders):
+        first = "".join(order)
+        names = {wrapped(key, first, INSIDE[number % 2]): key for key in weights}
+        found = family.convert_state_dict({name: weights[key] for name, key in names.items()})
         assert found.class_name == expected.class_name
-        assert {names[key]: place for key, place in found.converted.items()} == expected.converted
-        assert {names[key] for key in found.left_out} == set(expected.left_out)
+        assert {names[name]: place for name, place in found.converted.items()} == expected.converted
+        assert {names[name] for name in found.left_out} == set(expected.left_out)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Written from the description of its sub-layers: every attention sub-layer has up
 with one softmax over all keys of a query; a feed-forward sub-layer works on text, regions or both.
 """
 
+import json
 import math
 from typing import Any
 
@@ -53,26 +54,15 @@ def visualbert_schedule(layers):
     return _lists(**every, t_ff=ends, v_ff=ends, shared=attention + ends, single_ln=attention + ends)
 
 
-SMALL = {
-    "vocab_size": 40,
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "intermediate_size": 36,
-    "max_position_embeddings": 20,
-    "type_vocab_size": 2,
-    "pooler_size": 20,
-    "num_locs": 5,
-    "add_global_imgfeat": "first",
-    "bert_model": "bert-base-uncased",
-    "hidden_act": "gelu",
-    "v_feature_size": 16,
-    "v_hidden_size": 24,
-    "v_num_attention_heads": 4,
-    "v_intermediate_size": 36,
-    "v_pooler_size": 20,
-    "fusion_method": "mul",
-    "visual_target_weights": {"0": 1.0},
-}
+SMALL = json.loads(
+    """{
+    "vocab_size": 40, "hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 36,
+    "max_position_embeddings": 20, "type_vocab_size": 2, "pooler_size": 20, "num_locs": 5,
+    "add_global_imgfeat": "first", "bert_model": "bert-base-uncased", "hidden_act": "gelu",
+    "v_feature_size": 16, "v_hidden_size": 24, "v_num_attention_heads": 4, "v_intermediate_size": 36,
+    "v_pooler_size": 20, "fusion_method": "mul", "visual_target_weights": {"0": 1.0}
+    }"""
+)
 # Small versions of the public configurations: the controlled ones and, where they differ, the original ones.
 CONFIGS: dict[str, dict[str, Any]] = {
     "ctrl_vilbert": {**SMALL, "image_embeddings": "vilbert", **vilbert_schedule(2, 2)},

@@ -13,7 +13,6 @@ P = 5
 K = 3
 F = 10
 D = 24
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def tiny_config(**overrides):

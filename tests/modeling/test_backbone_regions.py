@@ -143,7 +143,7 @@ def test_options_reach_the_backbone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make, message",
     [
         (lambda: BertModel(BertConfig(**WORDS)), "a bert model reads input_ids, not images"),
         (lambda: YolosModel(YolosConfig(**{**VIT, "image_size": [64, 64]})), "expected a map"),

@@ -95,7 +95,7 @@ def test_an_image_of_two_has_its_own_whole_image_where_the_pooled_state_reads_it
 
 
 @pytest.mark.parametrize(
-    ("fields", "same"),
+    "fields, same",
     [({}, True), ({"pooler_act": "relu"}, False), ({"pooler_size": 10}, False), ({"fusion_method": "sum"}, False)],
     ids=["bert", "relu", "width", "fused"],
 )

@@ -69,7 +69,7 @@ def expected_source(family, head, name, weights):
 
 
 @pytest.mark.parametrize(
-    ("family", "head", "dtype"),
+    "family, head, dtype",
     [*((*task, torch.float32) for task in TASKS), *((family, "vqa", torch.bfloat16) for family in FAMILIES)],
 )
 def test_every_weight_has_its_documented_source_or_is_new(checkpoints, family, head, dtype):
@@ -94,7 +94,7 @@ def test_every_weight_has_its_documented_source_or_is_new(checkpoints, family, h
         assert left == (head != "multiple_choice")
 
 
-@pytest.mark.parametrize(("family", "head"), TASKS)
+@pytest.mark.parametrize("family, head", TASKS)
 def test_a_task_checkpoint_is_loaded_and_saved_as_its_own(checkpoints, tmp_path, family, head):
     """Handed over once: the second load is of the same class, and finds every name and value."""
     cls = FAMILIES[family].heads[head]
@@ -160,7 +160,7 @@ def test_heads_of_another_task_are_left_even_under_the_same_name(tmp_path, repor
 
 
 @pytest.mark.parametrize(
-    ("cls", "head"),
+    "cls, head",
     [(VisualBertForPreTraining, "pretraining"), (VisualBertForMultipleChoice, "multiple_choice")],
 )
 def test_classes_of_other_libraries_are_known_by_their_names(tmp_path, cls, head, reports):

@@ -17,6 +17,7 @@ from tests.helpers.exported import tiny_model
 from tests.helpers.hub_models import AUTO_HEADS, SIZES
 from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_pipeline import example, features
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 
@@ -40,15 +41,14 @@ def test_the_pipeline_runs_from_the_saved_files(tmp_path, family):
     processor = FAMILIES[family].processor_class(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
     for part in (model, processor):
         part.save_pretrained(tmp_path / "model")
-    features = torch.rand(3, FEATURE_SIZE).tolist()
-    boxes = [[0, 0, 40, 30], [20, 15, 80, 60], [40, 0, 80, 30]]
-    known = {"caption": "a b c", "phrases": ["b"], "boxes": boxes, "features": features, "image_size": [80, 60]}
-    done = run_elsewhere(GROUND, tmp_path, str(tmp_path / "model"), json.dumps(known))
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    known = {**example(), "features": features().tolist()}
+    process = run_elsewhere(GROUND, tmp_path, str(tmp_path / "model"), json.dumps(known))
+    assert process.returncode == 0, process.stderr[-3000:]
+    found = json.loads(process.stdout.splitlines()[-1])
     expected = VisualGroundingPipeline(model, processor=processor, device="cpu")(known)
-    assert [one["region"] for one in found] == [one["region"] for one in expected]
-    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-5)
+    assert [record["region"] for record in found] == [record["region"] for record in expected]
+    scores = [record["score"] for record in expected]
+    assert [record["score"] for record in found] == pytest.approx(scores, abs=1e-5)
 
 
 @families

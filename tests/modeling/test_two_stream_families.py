@@ -2,11 +2,13 @@
 """ViLBERT and LXMERT: an index of a token never reaches the axis of the regions, and padding never matters."""
 
 import re
+from itertools import pairwise
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention as attend
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -34,7 +36,7 @@ B = 3
 F = 16
 
 families = pytest.mark.parametrize("family", MAKE)
-sizes = pytest.mark.parametrize(("words", "regions"), [(9, 4), (4, 7)])
+sizes = pytest.mark.parametrize("words, regions", [(9, 4), (4, 7)])
 
 
 def make(family, back_end="sdpa", head="vgp", **fields):
@@ -196,7 +198,7 @@ def rollout_squares(family, batch):
         columns = places[call.key_stream]
         step = torch.eye(words + regions).repeat(B, 1, 1)
         step[:, rows, columns] += attention.mean(1)
-        step[:, rows] = step[:, rows] / step[:, rows].sum(-1, keepdim=True)
+        step = step / step.sum(-1, keepdim=True)
         # The directions of one name read the same state: rows of this stream are new, the others stay.
         joint = joint.clone()
         joint[:, rows] = (step @ before)[:, rows]
@@ -259,7 +261,7 @@ def test_grounding_is_measured_over_calls(family):
 
 
 @families
-@pytest.mark.parametrize(("option", "value"), [("layers", ["cross 2"]), ("layers", [2]), ("heads", [4])])
+@pytest.mark.parametrize("option, value", [("layers", ["cross 2"]), ("layers", [2]), ("heads", [4])])
 def test_what_no_call_has_is_refused(family, option, value):
     with pytest.raises(ValueError, match=re.escape(f"{option} {value}")):
         get_method("direct", **{option: value}).prepare(make(family))
@@ -295,7 +297,7 @@ def test_a_row_without_regions_is_text_alone(family):
 
 @families
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         (
             {"region_features": (3, 4, 15)},
@@ -319,7 +321,7 @@ def test_mistakes_are_named(family, change, message):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields, message",
     [
         ({"t_biattention_id": [3, 2], "v_biattention_id": [0, 1]}, "increasing"),
         ({"t_biattention_id": [13], "v_biattention_id": [0]}, "from 0 to num_hidden_layers"),
@@ -350,21 +352,18 @@ def packed_kernel(lengths):
         if cu_seq_lens_q is None:
             assert query.shape[2] == key.shape[2]
             hidden = None if mask is None else mask[:, None, None].bool()
-            context = torch.nn.functional.scaled_dot_product_attention(query, key, value, hidden, scale=scaling)
-            return context.transpose(1, 2), None
+            return attend(query, key, value, hidden, scale=scaling).transpose(1, 2), None
         assert mask is None
         assert query.shape[0] == key.shape[0] == 1
         lengths.append((kwargs["max_length_q"], kwargs["max_length_k"], id(cu_seq_lens_k)))
         rows = []
-        first = 0
-        start = 0
-        for last, end in zip(cu_seq_lens_q.tolist()[1:], cu_seq_lens_k.tolist()[1:], strict=True):
-            weights = (query[:, :, first:last] * scaling @ key[:, :, start:end].transpose(2, 3)).softmax(-1)
-            rows.append(weights @ value[:, :, start:end])
-            first = last
-            start = end
-        assert first == query.shape[2]
-        assert start == key.shape[2]
+        ends = cu_seq_lens_q.tolist()
+        key_ends = cu_seq_lens_k.tolist()
+        for (first, last), (start, end) in zip(pairwise(ends), pairwise(key_ends), strict=True):
+            keys = key[:, :, start:end]
+            rows.append(attend(query[:, :, first:last], keys, value[:, :, start:end], scale=scaling))
+        assert ends[-1] == query.shape[2]
+        assert key_ends[-1] == key.shape[2]
         return torch.cat(rows, dim=2).transpose(1, 2), None
 
     return kernel

@@ -304,11 +304,14 @@ def test_training_scores_only_what_has_a_label(case, labelled):
 def test_words_of_text_only_rows_have_a_mean_of_their_own(family):
     model = without_dropout(family)
     inputs = draw_inputs(model_inputs(model), SIZES)
-    labels = torch.tensor([[-100, 7, -100, -100, -100], [8, -100, 9, -100, -100], [-100, 5, 6, -100, -100]])
-    inputs |= {"labels": labels, "text_only": torch.tensor([False, True, False])}
-    logs = -model.eval()(**inputs).mlm_logits.log_softmax(-1)
-    beside = (logs[0, 1, 7] + logs[2, 1, 5] + logs[2, 2, 6]) / 3
-    alone = (logs[1, 0, 8] + logs[1, 2, 9]) / 2
-    assert_close(model(**inputs).loss, beside + alone)
+    rows = [0, 2, 2, 1, 1]
+    columns = [1, 1, 2, 0, 2]
+    words = [7, 5, 6, 8, 9]
+    inputs["labels"] = torch.full((3, 5), -100)
+    inputs["labels"][rows, columns] = torch.tensor(words)
+    inputs["text_only"] = torch.tensor([False, True, False])
+    losses = -model.eval()(**inputs).mlm_logits.log_softmax(-1)[rows, columns, words]
+    expected = losses[:3].mean() + losses[3:].mean()
+    assert_close(model(**inputs).loss, expected)
     for unpad in (True, False):
-        assert_close(run(model.train(), inputs, unpad)[0], beside + alone)
+        assert_close(run(model.train(), inputs, unpad)[0], expected)

@@ -75,11 +75,10 @@ def test_states_after_every_layer(cases, name, back_end):
             expected["v"].append(reference["c_v"][number])
         else:
             expected[kind].append(reference[kind][number])
-    masks = masks_of(case)
-    text = [as_theirs(case, states)[masks["t"]] for states in found.hidden_states]
-    assert_close(text, [states[masks["t"]] for states in expected["t"]])
-    regions = [states[masks["v"]] for states in found.region_hidden_states]
-    assert_close(regions, [states[masks["v"]] for states in expected["v"]])
+    hidden = {"t": [as_theirs(case, states) for states in found.hidden_states], "v": found.region_hidden_states}
+    for stream, mask in masks_of(case).items():
+        for states, reference in zip(hidden[stream], expected[stream], strict=True):
+            assert_close(states[mask], reference[mask])
     assert_close(found.text_pooler_output, wanted["pooled_output_t"])
     assert_close(found.region_pooler_output, wanted["pooled_output_v"])
 

@@ -78,7 +78,7 @@ def check(model, inputs, expected, **targets):
 
 @back_ends
 @pytest.mark.parametrize(
-    ("variant", "options"),
+    "variant, options",
     [("type_default", []), ("type_01", ["region_token_type_ids"]), ("alignment", ["image_text_alignment"])],
 )
 def test_pretraining(cases, variant, options, back_end):
@@ -130,7 +130,7 @@ def test_phrase_grounding(cases, name, back_end):
 
 @back_ends
 @pytest.mark.parametrize(
-    ("name", "model_class", "option"),
+    "name, model_class, option",
     [
         ("nlvr2", VisualBERTForVisualReasoning, "region_token_type_ids"),
         ("vcr", VisualBERTForMultipleChoice, "image_text_alignment"),

@@ -126,11 +126,9 @@ def test_pixel_masking_hides_pixels_and_word():
     blanked = {**inputs, "pixel_values": inputs["pixel_values"].clone()}
     words = model.vl_bert.embeddings.region_embedding.weight.expand(3, 4, -1).clone()
     for row, region in ((0, 1), (1, 2)):
-        width, height = inputs["image_sizes"][row].tolist()
-        x1, y1, x2, y2 = inputs["region_boxes"][row, region].tolist()
-        rows = slice(int(y1 * height), int(y2 * height) + 1)
-        columns = slice(int(x1 * width), int(x2 * width) + 1)
-        blanked["pixel_values"][row, :, rows, columns] = 0.0
+        box = inputs["region_boxes"][row, region] * inputs["image_sizes"][row].repeat(2)
+        x1, y1, x2, y2 = box.int().tolist()
+        blanked["pixel_values"][row, :, y1 : y2 + 1, x1 : x2 + 1] = 0.0
         words[row, region] = model.masked_region_embedding.weight[0]
     expected = model.vl_bert(**blanked, region_linguistic_embeds=words)
     assert_close(mine.mlm_logits, model.mlm_head(expected.text_hidden_state))
@@ -165,7 +163,7 @@ def test_leaving_padding_out_keeps_the_loss(masking):
 
 @pytest.mark.parametrize("cls", [VLBertModel, VLBertForVGP])
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"region_features": (3, 4, 16)}, "Give region_features or pixel_values, not both"),
         ({"image_sizes": None}, "pixel_values are given without image_sizes"),
@@ -200,7 +198,7 @@ def test_pixel_masking_needs_pixels():
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields, message",
     [
         ({"region_masking": "pixels"}, 'region_masking "pixels" needs vision_config'),
         ({"region_masking": "boxes"}, "region_masking"),

@@ -63,7 +63,7 @@ def save_as(folder, bert, rename, inside=None):
 
 
 @pytest.mark.parametrize(
-    ("first", "inside"),
+    "first, inside",
     [
         ("", ""),
         ("module.", "_checkpoint_wrapped_module."),
@@ -90,7 +90,7 @@ def replace(key, pairs):
 
 
 @pytest.mark.parametrize(
-    ("rename", "inside", "message"),
+    "rename, inside, message",
     [
         (lambda key: f"foo.{key}", None, r"has no bert\.embeddings.* foo\.bert"),
         (lambda key: key.replace("layer.1.", "layer.7."), None, r"has no bert\.encoder\.layer\.1\."),
@@ -110,7 +110,7 @@ def test_from_bert_refuses_another_family(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    "overrides, message",
     [
         ({"hidden_size": 48}, "hidden_size=48 contradicts the weights of .*, where it is 24"),
         ({"num_hidden_layers": 3}, "num_hidden_layers=3 contradicts"),

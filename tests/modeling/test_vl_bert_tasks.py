@@ -33,13 +33,9 @@ TEXT = ("input_ids", "attention_mask", "token_type_ids")
 def make_choice_inputs():
     """Three texts for each image; the regions are shared."""
     inputs = make_inputs()
-    generator = torch.Generator().manual_seed(5)
-    text = {
-        "input_ids": torch.randint(1, 40, (B, C, T), generator=generator),
-        "attention_mask": inputs["attention_mask"][:, None].repeat(1, C, 1),
-        "token_type_ids": torch.randint(0, 2, (B, C, T), generator=generator),
-    }
-    return {**inputs, **text}
+    words = torch.randint(1, 40, (B, C, T), generator=torch.Generator().manual_seed(5))
+    inputs["attention_mask"] = inputs["attention_mask"][:, None].repeat(1, C, 1)
+    return {**inputs, "input_ids": words, "token_type_ids": words % 2}
 
 
 # -- token_regions
@@ -151,12 +147,12 @@ def test_answers_are_distinct(answers):
 
 
 class WordPieces:
-    """Two letters a piece."""
+    """Two letters a piece, which is known by the first."""
 
     def __call__(self, text, add_special_tokens, split_special_tokens):
         assert split_special_tokens
         assert not add_special_tokens
-        return {"input_ids": [len(text[i : i + 2]) + ord(text[i]) % 30 for i in range(0, len(text), 2)]}
+        return {"input_ids": [ord(letter) % 30 for letter in text[::2]]}
 
 
 @pytest.mark.parametrize("head", ["mlm", "1fc", "2fc"])
@@ -174,7 +170,7 @@ def test_the_classifier_starts_from_the_words_of_the_answers(head):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    "fields, message",
     [
         ({"num_labels": 3}, "placeholders"),
         ({"answers": ANSWERS, "answer_head": "2fc", "answer_hidden_size": 9}, "has width 9, but words have width 24"),
@@ -299,7 +295,7 @@ UNKNOWN = {"text_to_text": (torch.zeros(B, 1), torch.zeros(B, 1))}
 
 
 @pytest.mark.parametrize(
-    ("cls", "change", "message"),
+    "cls, change, message",
     [
         (
             VLBertForReferringExpression,
@@ -336,7 +332,7 @@ def test_region_class_labels_need_the_head():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "field, value",
     [("answer_head", "3fc"), ("vqa_loss", "mse"), ("choice_loss", "hinge"), ("choice_region_classes", 0)],
 )
 def test_config_refuses_unknown_heads_and_losses(field, value):
