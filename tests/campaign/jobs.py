@@ -121,26 +121,21 @@ def _imported(place):
     return {**found, **about}
 
 
-JOBS = {
-    job.name: job
-    for job in (
-        Job("train", train_with(start=True)),
-        Job(
-            "train_one_kept",
-            train_with(methods=["none", "direct"], start=True, save_total_limit=1, logging_steps=2),
-        ),
-        Job("rows", _rows),
-        Job("scenes", _scenes),
-        Job("import", _import, _imported),
-        Job("audit", _audit),
-        Job("evaluate", _evaluate),
-        Job("pseudo_labels", _labels),
-        Job("train_two_ranks", in_two_ranks(train_with(methods=["none"])), ranks=2),
-        Job("train_workers", train_with(dataloader_num_workers=2, logging_steps=2, save_total_limit=1)),
-        Job("train_pushed", train_pushed, pushed_files),
-        Job("study", study),
-        Job("train_adapter", train_adapter),
-        Job("rank_heads", rank_heads),
-        *(Job(f"train_whole_{family}", train_whole(family)) for family in WHOLE),
-    )
-}
+ALL_JOBS = (
+    Job("train", train_with(start=True)),
+    Job("train_one_kept", train_with(methods=["none", "direct"], start=True, save_total_limit=1, logging_steps=2)),
+    Job("rows", _rows),
+    Job("scenes", _scenes),
+    Job("import", _import, _imported),
+    Job("audit", _audit),
+    Job("evaluate", _evaluate),
+    Job("pseudo_labels", _labels),
+    Job("train_two_ranks", in_two_ranks(train_with(methods=["none"])), ranks=2),
+    Job("train_workers", train_with(dataloader_num_workers=2, logging_steps=2, save_total_limit=1)),
+    Job("train_pushed", train_pushed, pushed_files),
+    Job("study", study),
+    Job("train_adapter", train_adapter),
+    Job("rank_heads", rank_heads),
+    *(Job(f"train_whole_{family}", train_whole(family)) for family in WHOLE),
+)
+JOBS = {job.name: job for job in ALL_JOBS}

@@ -156,21 +156,25 @@ def _table(base, folder):
     write_table(folder / "regions", ["a", "bb", "ccc", "dddd"])
 
 
-READERS = {
-    reader.name: reader
-    for reader in (
-        *(Reader(f"build {name}", partial(_official, name), partial(_build, name), saved_rows) for name in BUILT),
-        *(
-            Reader(f"import {name}", partial(_write_legacy, write), partial(_import, kind))
-            for name, (kind, write, _) in CASES.items()
-        ),
-        Reader("region table", _table, keeping(lambda folder: _read_table(folder / "regions"))),
-        Reader("recipe", _recipe, keeping(_read_recipe)),
-        Reader("answers list", _answers, keeping(_read_answers)),
-        Reader("predictions", _predictions, _read_predictions),
-        Reader("checkpoint", _checkpoint, keeping(_read_checkpoint)),
-        Reader("pseudo-labels", copy_of("labels"), keeping(_read_labels)),
-        Reader("audit result", copy_of("audited"), keeping(_read_audited)),
-        *MORE_READERS,
-    )
-}
+def _builder(name):
+    return Reader(f"build {name}", partial(_official, name), partial(_build, name), saved_rows)
+
+
+def _importer(name):
+    kind, write, _ = CASES[name]
+    return Reader(f"import {name}", partial(_write_legacy, write), partial(_import, kind))
+
+
+ALL_READERS = (
+    *map(_builder, BUILT),
+    *map(_importer, CASES),
+    Reader("region table", _table, keeping(lambda folder: _read_table(folder / "regions"))),
+    Reader("recipe", _recipe, keeping(_read_recipe)),
+    Reader("answers list", _answers, keeping(_read_answers)),
+    Reader("predictions", _predictions, _read_predictions),
+    Reader("checkpoint", _checkpoint, keeping(_read_checkpoint)),
+    Reader("pseudo-labels", copy_of("labels"), keeping(_read_labels)),
+    Reader("audit result", copy_of("audited"), keeping(_read_audited)),
+    *MORE_READERS,
+)
+READERS = {reader.name: reader for reader in ALL_READERS}

@@ -246,10 +246,8 @@ def test_claimed_sizes_take_no_memory(name):
 
 def test_cut_and_damaged_pickles():
     whole = pickle.dumps({"features": ARRAYS["floats"], "id": "7", "more": [1.5, 1 << 70]})
-    for end in range(len(whole)):
-        with pytest.raises(DataError):
-            loads(whole[:end])
-    for content in (b"", b"image_id\t7\n", b"\xff\xff", b"."):
+    cuts = [whole[:end] for end in range(len(whole))]
+    for content in (*cuts, b"image_id\t7\n", b"\xff\xff", b"."):
         with pytest.raises(DataError):
             loads(content)
     generator = random.Random(0)
