@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Every builder whose files have boxes yields the one row: collators, the choice of heads and readers take it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,20 +12,14 @@ from grounded_attention.processing.phrase import row_texts
 from tests.helpers.tiny_vgp import tiny_processor
 from tests.helpers.tiny_vlm_processors import make_processor
 
-OPTIONS = {
-    "flickr30k_entities": {},
-    "gqa": {},
-    "llava_instruct": {},
-    "refcoco": {},
-    "vgp": {"negatives": "random"},
-}
+NAMES = ["flickr30k_entities", "gqa", "llava_instruct", "refcoco", "vgp"]
 
 
-@pytest.fixture(scope="module", params=OPTIONS)
+@pytest.fixture(scope="module", params=NAMES)
 def row(request, scenes, tmp_path_factory):
-    builder = BUILDERS[request.param](
-        data_dir=str(scenes), cache_dir=str(tmp_path_factory.mktemp("cache")), splits="train", **OPTIONS[request.param]
-    )
+    cache = str(tmp_path_factory.mktemp("cache"))
+    options = {"negatives": "random"} if request.param == "vgp" else {}
+    builder = BUILDERS[request.param](data_dir=str(scenes), cache_dir=cache, splits="train", **options)
     builder.download_and_prepare()
     return next(row for row in builder.as_dataset("train") if any(each["boxes"] for each in row["phrases"]))
 
@@ -37,21 +33,25 @@ def test_phrases_are_words_of_a_text_with_boxes(row):
         assert (boxes[:, :2] < boxes[:, 2:]).all()
 
 
-def test_the_collator_and_the_heads_take_it(row, scenes):
-    picture = np.full((40, 40, 3), 9, dtype=np.uint8)
-    batch = GroundingCollator(make_processor("llava"))([{**row, "image": picture}])
+def assert_grounded(batch):
     assert batch["phrase_mask"].any()
     assert (batch["phrase_regions"] > 0).any()
+
+
+def test_the_collator_takes_it(row, scenes):
+    picture = np.full((40, 40, 3), 9, dtype=np.uint8)
+    assert_grounded(GroundingCollator(make_processor("llava"))([{**row, "image": picture}]))
     if "messages" not in row:  # conversations are for decoders
-        wide = RegionTable.open(scenes / "regions")[row["image_id"]]
-        narrow = type(wide)(wide.image_id, wide.width, wide.height, wide.boxes, wide.features[:, :16])
-        batch = GroundingCollator(tiny_processor())([{**row, "regions": narrow}])
-        assert batch["phrase_mask"].any()
-        assert (batch["phrase_regions"] > 0).any()
-    found = [phrase for example in grounded_examples([row]) for phrase in example.phrases if len(phrase.boxes)]
+        regions = RegionTable.open(scenes / "regions")[row["image_id"]]
+        narrow = replace(regions, features=regions.features[:, :16])
+        assert_grounded(GroundingCollator(tiny_processor())([{**row, "regions": narrow}]))
+
+
+def test_the_choice_of_heads_takes_it(row):
+    found = [phrase.text for example in grounded_examples([row]) for phrase in example.phrases if len(phrase.boxes)]
     related = row.get("related") or [True] * len(row_texts(row))
-    wanted = [phrase for phrase in row["phrases"] if phrase["boxes"] and related[phrase["sentence"]]]
-    assert [phrase.text for phrase in found] == [phrase["text"] for phrase in wanted]
+    expected = [p["text"] for p in row["phrases"] if p["boxes"] and related[p["sentence"]]]
+    assert found == expected
 
 
 def test_a_reader_of_rows_gives_it_back(row):

@@ -18,91 +18,115 @@ def folder(tmp_path):
     return tmp_path
 
 
+def read(folder, text, name="probe.json"):
+    (folder / name).write_text(text)
+    return grounded_rows(folder / name)
+
+
 @pytest.mark.parametrize("probe", PROBES)
 def test_captions_to_match(probe, folder):
-    content, expected = PROBES[probe]
-    (folder / "probe.json").write_text(json.dumps(content))
-    rows = grounded_rows(folder / "probe.json")
-    read = list(rows)
-    assert [(row["captions"], row["label"], row["group"]) for row in read] == expected
-    assert all(row["image"].size == (8, 6) and row["phrases"] == [] for row in read)
-    if probe == "VALSE":  # a caption that people did not choose is no probe
-        assert sum(rows.report.dropped.values()) == 1
-    if probe == "Winoground":
-        assert [row["pair"] for row in read] == ["7", "7"]
-        assert len({row["image_id"] for row in read}) == 2
-        assert [row["image"].getpixel((0, 0)) for row in read] == [(255, 0, 0), (0, 0, 255)]
+    text, expected = PROBES[probe]
+    rows = list(read(folder, text))
+    assert [(row["captions"], row["label"], row["group"]) for row in rows] == expected
+    for row in rows:
+        assert row["image"].size == (8, 6)
+        assert row["phrases"] == []
 
 
-def test_pictures_of_two_objects_are_scored_together(folder):
-    names = ["mug_left_of_knife", "mug_in-front_of_knife", "beer-bottle_on_table", "a_photo_of_cups", "p"]
-    for name in names:
-        Image.new("RGB", (8, 6)).save(folder / f"{name}.jpeg")
-    rows = [{"image_path": f"data/{name}.jpeg", "caption_options": [TRUE, FALSE, "a", "b"]} for name in names]
-    (folder / "probe.json").write_text(json.dumps(rows))
-    read = list(grounded_rows(folder / "probe.json", images=folder))
-    expected = [("left", "data/mug knife"), ("in-front", "data/mug knife"), ("on", "data/beer-bottle table")]
-    assert [(row["group"], row["pair"]) for row in read] == [*expected, ("", ""), ("", "")]
+def test_a_caption_that_people_did_not_choose_is_no_probe(folder):
+    rows = read(folder, PROBES["VALSE"][0])
+    assert len(list(rows)) == 1
+    assert sum(rows.report.dropped.values()) == 1
+
+
+def test_captions_and_pictures_of_winoground_are_pairs(folder):
+    first, second = read(folder, PROBES["Winoground"][0])
+    assert first["pair"] == second["pair"] == "7"
+    assert first["image_id"] != second["image_id"]
+    assert first["image"].getpixel((0, 0)) == (255, 0, 0)
+    assert second["image"].getpixel((0, 0)) == (0, 0, 255)
 
 
 @pytest.mark.parametrize(
-    ("probe", "change"),
+    ("name", "group", "pair"),
     [
-        ("What'sUp", {"caption_options": [TRUE]}),
-        ("What'sUp", {"caption_options": [None, FALSE, "a dog"]}),  # the first one would be wrong
-        ("SugarCrepe", {"caption": ""}),
-        ("Winoground", {"id": None}),
-        ("Winoground", {"caption_1": " "}),
-        ("VSR", {"label": 2}),
-        ("VSR", {"caption": None}),
+        ("mug_left_of_knife", "left", "data/mug knife"),
+        ("mug_in-front_of_knife", "in-front", "data/mug knife"),
+        ("beer-bottle_on_table", "on", "data/beer-bottle table"),
+        ("a_photo_of_cups", "", ""),
+        ("p", "", ""),
     ],
 )
-def test_rows_that_say_no_right_caption_are_refused(probe, change, folder):
-    content = PROBES[probe][0]
-    row = content[0] if isinstance(content, list) else content["0"]
-    (folder / "probe.json").write_text(json.dumps([row | change]))
+def test_pictures_of_two_objects_are_scored_together(name, group, pair, folder):
+    Image.new("RGB", (8, 6)).save(folder / f"{name}.jpeg")
+    row = {"image_path": f"data/{name}.jpeg", "caption_options": [TRUE, FALSE, "a", "b"]}
+    (folder / "probe.json").write_text(json.dumps([row]))
+    [row] = grounded_rows(folder / "probe.json", images=folder)
+    assert row["group"] == group
+    assert row["pair"] == pair
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"image_path": "p.png", "caption_options": ["a dog"]}',
+        '{"image_path": "p.png", "caption_options": [null, "a cat", "a dog"]}',  # the first one would be wrong
+        '{"filename": "p.png", "caption": "", "negative_caption": "a cat"}',
+        '{"id": null, "image_0": "p.png", "image_1": "q.png", "caption_0": "a dog", "caption_1": "a cat"}',
+        '{"id": 7, "image_0": "p.png", "image_1": "q.png", "caption_0": "a dog", "caption_1": " "}',
+        '{"image": "p.png", "image_link": "x", "caption": "a dog", "label": 2, "relation": "under"}',
+        '{"image": "p.png", "image_link": "x", "caption": null, "label": 1, "relation": "under"}',
+    ],
+)
+def test_rows_that_say_no_right_caption_are_refused(row, folder):
     with pytest.raises(DataError, match=r"probe\.json"):
-        list(grounded_rows(folder / "probe.json"))
+        list(read(folder, f"[{row}]"))
 
 
 ASKED = "Is there a dog in the image?"
 
 
 @pytest.mark.parametrize(
-    ("record", "sampling"),
+    ("text", "sampling"),
     [
-        ({"question_id": 1, "image": "p.png", "text": ASKED, "label": "no"}, "all"),
-        ({"question_id": "1", "question": ASKED, "answer": "no", "image_source": "p", "image": "p.png",
-          "category": "popular"}, "popular"),
+        ('{"question_id": 1, "image": "p.png", "text": "Is there a dog in the image?", "label": "no"}', "all"),
+        (
+            '{"question_id": "1", "question": "Is there a dog in the image?", "answer": "no", "image_source": "p", '
+            '"image": "p.png", "category": "popular"}',
+            "popular",
+        ),
     ],
-)  # fmt: skip
-def test_questions_of_pope(record, sampling, folder):
-    (folder / "probe.jsonl").write_text(json.dumps(record))
-    [row] = grounded_rows(folder / "probe.jsonl")
+)
+def test_questions_of_pope(text, sampling, folder):
+    [row] = read(folder, text, "probe.jsonl")
     assert row["text"] == ASKED
     assert row["answer"] == "no"
     assert row["sampling"] == sampling
 
 
+QUERY = '{"id": 1005, "image": "p.png", "query": "Is there a dog in the image?"}'
+DESCRIBE = '{"id": 1, "image": "p.png", "query": "Describe this image."}'
+GENERATIVE = '{"id": 1, "type": "generative", "truth": ["dog"], "hallu": ["cat"]}'
+VERDICT = '{"id": 1005, "type": "discriminative-attribute-state", "truth": "no", "hallu": []}'
+
+
 def test_amber_joins_its_files(folder):
     (folder / "query").mkdir()
-    queries = [{"id": n, "image": "p.png", "query": q} for n, q in ((1, "Describe this image."), (1005, ASKED))]
-    for name, part in (("all", queries), ("discriminative", queries[1:])):  # of which one has all
-        (folder / "query" / f"query_{name}.json").write_text(json.dumps(part))
-    about = [
-        {"id": 1, "type": "generative", "truth": ["dog"], "hallu": ["cat"]},
-        {"id": 1005, "type": "discriminative-attribute-state", "truth": "no", "hallu": []},
-    ]
-    (folder / "annotations.json").write_text(json.dumps(about))
-    rows = grounded_rows(folder)
-    assert [(row["text"], row["answer"], row["sampling"]) for row in rows] == [(ASKED, "no", "attribute-state")]
-    (folder / "annotations.json").write_text(json.dumps(about[:1]))
+    (folder / "query" / "query_all.json").write_text(f"[{DESCRIBE}, {QUERY}]")
+    (folder / "query" / "query_discriminative.json").write_text(f"[{QUERY}]")
+    annotations = folder / "annotations.json"
+    annotations.write_text(f"[{GENERATIVE}, {VERDICT}]")
+    [row] = grounded_rows(folder)
+    assert row["text"] == ASKED
+    assert row["answer"] == "no"
+    assert row["sampling"] == "attribute-state"
+    annotations.write_text(f"[{GENERATIVE}]")
     with pytest.raises(ValueError, match="1005"):
         list(grounded_rows(folder))
 
 
 def test_reviewed_references_keep_their_flag(folder):
-    lines = [{"image": "p.png", "caption": TRUE, "bbox": [1, 1, 3, 4], "ori_category_id": "1", "caption_quality": q}
-             for q in (0, 1)]  # fmt: skip
-    (folder / "probe.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert [row["caption_quality"] for row in grounded_rows(folder / "probe.jsonl")] == [0, 1]
+    row = '{"image": "p.png", "caption": "a dog", "bbox": [1, 1, 3, 4], "ori_category_id": "1", "caption_quality": 0}'
+    first, second = read(folder, row + "\n" + row.replace('quality": 0', 'quality": 1'), "probe.jsonl")
+    assert first["caption_quality"] == 0
+    assert second["caption_quality"] == 1

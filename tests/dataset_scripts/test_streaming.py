@@ -42,12 +42,15 @@ def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk
     elements = [random_value(rng) for _ in range(30)]
     options = {"ensure_ascii": bool(seed % 2), "indent": [None, 2][seed // 2 % 2]}
     path.write_text(json.dumps(elements, **options), encoding="utf-8")
-    assert list(json_elements(path, HINT)) == [(None, index, each) for index, each in enumerate(elements)]
+    assert list(json_elements(path, HINT)) == [(None, index, value) for index, value in enumerate(elements)]
     members = {"info": {"a": [1]}, "first": elements[:9], "year": 12.5, "empty": [], "last": elements[9:]}
     path.write_text(json.dumps(members, **options), encoding="utf-8")
-    expected = [(name, index, each) for name in ("first", "last") for index, each in enumerate(members[name])]
-    assert list(json_elements(path, HINT)) == expected
     assert list(json_members(path, HINT)) == list(members.items())
+    found = {"first": [], "last": []}
+    for name, index, value in json_elements(path, HINT):
+        assert index == len(found[name])
+        found[name].append(value)
+    assert found == {"first": members["first"], "last": members["last"]}
 
 
 @pytest.mark.parametrize(
@@ -97,24 +100,33 @@ def test_damage_early_in_a_long_file_does_not_read_all_of_it(tmp_path, monkeypat
 
 
 WORDS = "some words " * 1000
-URL = "http://x.org/1.jpg"
-GQA_RECORD = {"semanticStr": WORDS, "imageId": "1", "isBalanced": True, "groups": {"global": None, "local": None}}
-GQA_RECORD |= {**dict.fromkeys(("question", "answer", "fullAnswer"), "a"), "entailed": [], "equivalent": []}
-GQA_RECORD["types"] = dict.fromkeys(("structural", "semantic", "detailed"), "a")
+GQA_RECORD = """"NUMBER": {"semanticStr": "WORDS", "imageId": "1", "isBalanced": true, "question": "a", "answer": "a",
+    "fullAnswer": "a", "entailed": [], "equivalent": [], "groups": {"global": null, "local": null},
+    "types": {"structural": "a", "semantic": "a", "detailed": "a"}}"""
+LXMERT_RECORD = '{"img_id": "NUMBER", "labelf": {}, "sentf": {"vg": ["WORDS"]}}'
+
+
+def read_lxmert(path):
+    for number, record in enumerate(listed(path, "")):
+        yield from image_rows(str(number), record)
+
+
+# The text of a thousand elements, what is around and between them, and their reader.
 LARGE = {
-    "elements": (lambda: json.dumps([WORDS] * 1000), lambda path: json_elements(path, HINT)),
-    "gqa": (lambda: json.dumps({str(n): GQA_RECORD for n in range(1000)}), read_questions),
-    "lxmert": (lambda: json.dumps([{"img_id": str(n), "labelf": {}, "sentf": {"vg": [WORDS]}} for n in range(1000)]),
-               lambda path: (row for n, each in enumerate(listed(path, "")) for row in image_rows(str(n), each))),
-    "captions": (lambda: f"{WORDS}\t{URL}\n" * 1000, lambda path: caption_rows(path, "tsv", "crc32")),
-    "corpus": (lambda: f"{WORDS}\n" * 1000, lambda path: join_lines(text_lines(path, ""), 0)),
-}  # fmt: skip
+    "elements": ('"WORDS"', "[{}]", ", ", lambda path: json_elements(path, HINT)),
+    "gqa": (GQA_RECORD, "{{{}}}", ", ", read_questions),
+    "lxmert": (LXMERT_RECORD, "[{}]", ", ", read_lxmert),
+    "captions": ("WORDS\thttp://x.org/1.jpg", "{}\n", "\n", lambda path: caption_rows(path, "tsv", "crc32")),
+    "corpus": ("WORDS", "{}\n", "\n", lambda path: join_lines(text_lines(path, ""), 0)),
+}
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_memory_is_that_of_an_element(tmp_path, name):
-    path, (content, read) = tmp_path / "x.json", LARGE[name]
-    path.write_text(content())
+    path = tmp_path / "x.json"
+    element, around, between, read = LARGE[name]
+    element = element.replace("WORDS", WORDS)
+    path.write_text(around.format(between.join(element.replace("NUMBER", str(n)) for n in range(1000))))
     tracemalloc.start()
     assert sum(1 for _ in read(path)) == 1000
     peak = tracemalloc.get_traced_memory()[1]

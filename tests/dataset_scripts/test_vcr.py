@@ -26,25 +26,27 @@ def build(data_dir, tmp_path, **options):
 
 
 def named(row, sentence=0):
-    """The words of the question, or of a choice, that name objects, with these."""
-    texts = [row["text"], *row["choices"]]
-    phrases = [each for each in row["phrases"] if each["sentence"] == sentence]
-    assert all(texts[sentence][each["start"] : each["end"]] == each["text"] for each in phrases)
-    return [(each["text"], each["regions"]) for each in phrases]
+    """The words of the question, or of a choice, that name objects, with the numbers of these."""
+    text = [row["text"], *row["choices"]][sentence]
+    found = []
+    for phrase in row["phrases"]:
+        if phrase["sentence"] == sentence:
+            assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+            found.append((phrase["text"], phrase["regions"]))
+    return found
 
 
 def test_objects_are_named_and_tagged(data, tmp_path):
     row = build(data, tmp_path, splits="train").as_dataset("train")[0]
     first, _, second = object_words(OBJECTS, "train-0", neutral=True)
     assert row["text"] == f"Why do {first} and {second} like car ?"
-    assert named(row) == [(first, [0]), (second, [2]), ("car", [1])]
     assert row["choices"] == ["No .", f"{second} 's hungry .", "car", "Yes ."]
-    assert [named(row, number) for number in range(1, 5)] == [[], [(second, [2])], [("car", [1])], []]
-    assert row["label"] == 1
-    assert row["mode"] == "answer"
-    assert row["answer"] == -1
-    assert row["example_id"] == "train-0"
-    assert row["image_id"] == "film_00.01@0"
+    assert named(row) == [(first, [0]), (second, [2]), ("car", [1])]
+    assert named(row, 1) == named(row, 4) == []
+    assert named(row, 2) == [(second, [2])]
+    assert named(row, 3) == [("car", [1])]
+    about = {"label": 1, "mode": "answer", "answer": -1, "example_id": "train-0", "image_id": "film_00.01@0"}
+    assert about.items() <= row.items()
     assert row["file_name"] == f"{CLIP}.jpg"
 
 
@@ -185,15 +187,18 @@ def test_damaged_files_are_named(data, tmp_path, content, message):
         build(data, tmp_path, splits="train")
 
 
-def test_labels_of_rationales_are_checked(data, tmp_path):
-    for changes, message in (
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
         ({"rationale_label": -1}, "line 1: impossible rationale_label"),
         ({"answer_choices": [["a"], 2, ["c"], ["d"]]}, "line 1: bad answer_choices 1: found 2"),
         ({"answer_label": 9}, "line 1: impossible answer_label"),
-    ):
-        write(data, "train", [question(0, **changes)])
-        with pytest.raises(DataError, match=message):
-            build(data, tmp_path, splits="train", mode="rationale")
+    ],
+)
+def test_wrong_questions_of_rationales_are_named(data, tmp_path, changes, message):
+    write(data, "train", [question(0, **changes)])
+    with pytest.raises(DataError, match=message):
+        build(data, tmp_path, splits="train", mode="rationale")
 
 
 def test_wrong_numbers_of_images_are_named(data, tmp_path):

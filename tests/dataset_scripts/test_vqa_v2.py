@@ -2,6 +2,7 @@
 """VQA v2's builder and its file of predictions, on files in the official layout."""
 
 import json
+import shutil
 
 import pytest
 
@@ -33,9 +34,8 @@ def write(folder, split, questions, annotations=None):
 def data(tmp_path):
     folder = tmp_path / "vqa"
     answers = ["red"] * 6 + ["dark red"] * 4
-    write(
-        folder, "train2014", [question(9000, 9), question(9001, 9)], [annotation(n, 9, *answers) for n in (9001, 9000)]
-    )
+    annotations = [annotation(9001, 9, *answers), annotation(9000, 9, *answers)]
+    write(folder, "train2014", [question(9000, 9), question(9001, 9)], annotations)
     write(folder, "val2014", [question(30000, 30, "How many?")], [annotation(30000, 30, *["2"] * 10)])
     return folder
 
@@ -120,11 +120,8 @@ def test_real_questions_read_right(shared, tmp_path):
     source = shared / "real" / "vqa"
     folder = tmp_path / "vqa"
     folder.mkdir()
-    for kind, name in (
-        ("OpenEnded_mscoco_train2014_3000_questions", "OpenEnded_mscoco_train2014_questions"),
-        ("mscoco_train2014_3000_annotations", "mscoco_train2014_annotations"),
-    ):
-        (folder / f"v2_{name}.json").write_bytes((source / f"v2_{kind}.json").read_bytes())
+    for kind in ("OpenEnded_mscoco_train2014{}_questions", "mscoco_train2014{}_annotations"):
+        shutil.copy(source / f"v2_{kind.format('_3000')}.json", folder / f"v2_{kind.format('')}.json")
     rows = build(folder, tmp_path, splits="train").as_dataset("train")
     predictions = read_answers(source / "golden_predictions.json", **VQA_NAMES)
     assert set(rows["example_id"]) == set(predictions)
