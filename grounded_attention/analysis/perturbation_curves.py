@@ -86,11 +86,10 @@ class PerturbationCurves:
         """One row per point: map, order, fraction, accuracy."""
         import pandas
 
-        rows = [
-            (name, order, float(fraction), float(value))
-            for (name, order), values in zip(self.curves, self.accuracy, strict=True)
-            for fraction, value in zip(self.fractions, values, strict=True)
-        ]
+        rows = []
+        for (name, order), values in zip(self.curves, self.accuracy, strict=True):
+            for fraction, value in zip(self.fractions, values, strict=True):
+                rows.append((name, order, float(fraction), float(value)))
         return pandas.DataFrame(rows, columns=["map", "order", "fraction", "accuracy"])
 
     def save(self, folder: str | Path) -> Path:

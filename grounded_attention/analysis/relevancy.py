@@ -66,10 +66,10 @@ def region_maps(model: Any, inputs: Batch, read_out: Reader, maps: Sequence[str]
         texts = inputs["input_ids"].shape[1]
         regions = inputs["region_attention_mask"].shape[1]
         attended = inputs["region_attention_mask"].bool()
-        return {
-            name: _rows(_map(name, weights, gradients, calls), decided.rows, texts, regions) * attended
-            for name in maps
-        }
+        attended_maps = {}
+        for name in maps:
+            attended_maps[name] = _rows(_map(name, weights, gradients, calls), decided.rows, texts, regions) * attended
+        return attended_maps
 
 
 def _rows(blocks: Mapping[str, Tensor], rows: Tensor, texts: int, regions: int) -> Tensor:
@@ -98,11 +98,10 @@ def _map(
         return {stream: blocks[stream, source] for stream in streams}
     maps = {}
     for stream in streams:
-        means = [
-            attention.mean(1)
-            for attention, call in zip(attentions, calls, strict=True)
-            if (call.query_stream, call.key_stream) == (stream, source)
-        ]
+        means = []
+        for attention, call in zip(attentions, calls, strict=True):
+            if (call.query_stream, call.key_stream) == (stream, source):
+                means.append(attention.mean(1))
         maps[stream] = means[-1] if name == RAW_LAST else torch.stack(means).mean(0)
     return maps
 
@@ -119,13 +118,14 @@ def attention_relevancy(
         calls = one_stream_calls(len(attentions), 1)
     sizes = {call.query_stream: attention.shape[2] for call, attention in zip(calls, attentions, strict=True)}
     like = attentions[0]
-    state: Blocks = {
-        (a, b): (torch.eye(sizes[a]) if a == b else torch.zeros(sizes[a], sizes[b]))
-        .to(like.device)
-        .expand(len(like), -1, -1)
-        for a in sizes
-        for b in sizes
-    }
+    state: Blocks = {}
+    for a in sizes:
+        for b in sizes:
+            state[(a, b)] = (
+                (torch.eye(sizes[a]) if a == b else torch.zeros(sizes[a], sizes[b]))
+                .to(like.device)
+                .expand(len(like), -1, -1)
+            )
     before = state
     name = None
     for call, attention, gradient in zip(calls, attentions, gradients, strict=True):

@@ -57,10 +57,9 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
     told = {"columns": read_columns(options.columns), "boxes": options.boxes}
-    opened = {
-        source: list(open_probes(str(options.suite), source, options.match, options.images, split, **told))
-        for source in sources
-    }
+    opened = {}
+    for source in sources:
+        opened[source] = list(open_probes(str(options.suite), source, options.match, options.images, split, **told))
     probes = [probe for each in opened.values() for probe in each]
     if len({probe.name for probe in probes}) < len(probes):  # files of one name
         probes = [
@@ -80,10 +79,9 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     if earlier:
         estimates = {probe: _compare(numbers, earlier[probe]) for probe, numbers in estimates.items()}
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(checkpoint).name}"))
-    numbers = {
-        probe: {name: {part: getattr(each, part) for part in PARTS} for name, each in measured.items()}
-        for probe, measured in estimates.items()
-    }
+    numbers = {}
+    for probe, measured in estimates.items():
+        numbers[probe] = {name: {part: getattr(each, part) for part in PARTS} for name, each in measured.items()}
     write(numbers, settings, sources, folder, options.before)
     if card is not None:
         PROBES.put(section(folder, checkpoint), card)

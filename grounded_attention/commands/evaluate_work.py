@@ -155,10 +155,11 @@ def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, score
         remarks = [f"{wanted - drawn} of {wanted} images not found."]
     else:
         remarks = []
-    measured = [
-        Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks)
-        for part in parts
-    ]
+    measured = []
+    for part in parts:
+        measured.append(
+            Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks)
+        )
     about = [
         ("scored", scored),
         ("task", recipe.task),

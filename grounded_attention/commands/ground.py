@@ -293,10 +293,9 @@ def ground_in_tokens(model: str, loading: ModelOptions, heads: Any, asked: Asked
     if asked.output is not None:
         from grounded_attention.pages.attention_pictures import PatchAttention, patch_figure
 
-        maps = [
-            PatchAttention(one["text"], place.map, place.frame, place.box, place.share)
-            for one, place in zip(grounding, outputs["items"][0]["boxes"], strict=True)
-        ]
+        maps = []
+        for one, place in zip(grounding, outputs["items"][0]["boxes"], strict=True):
+            maps.append(PatchAttention(one["text"], place.map, place.frame, place.box, place.share))
         patch_figure(asked.image, maps, asked.output)
     return grounding, *name_chosen(pipe.chosen), []
 

@@ -363,14 +363,13 @@ def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
 
 
 def _json(run: Run, methods: Mapping[str, Measured], page: Path) -> Fields:
-    of_methods = {
-        name: {
+    of_methods = {}
+    for name, measured in methods.items():
+        of_methods[name] = {
             "best": measured.table.best_heads(),
             "boxes": [asdict(score) for score in measured.ranking.boxes],
             "changes": None if measured.changes is None else measured.changes.to_dict(),
         }
-        for name, measured in methods.items()
-    }
     chosen_on, reported = run.splits
     return {"page": str(page), "heads_chosen_on": chosen_on, "split": reported, "methods": of_methods}
 

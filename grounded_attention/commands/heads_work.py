@@ -522,11 +522,10 @@ def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
 def check_pictures(folder: str | Path, image_ids: Iterable[str]) -> None:
     """Checks that a folder has the picture of each image, before any work is done."""
     wanted = dict.fromkeys(image_ids)
-    missing = [
-        image_id
-        for image_id in wanted
-        if not any(path_below(folder, f"{image_id}{suffix}").is_file() for suffix in SUFFIXES)
-    ]
+    missing = []
+    for image_id in wanted:
+        if not any(path_below(folder, f"{image_id}{suffix}").is_file() for suffix in SUFFIXES):
+            missing.append(image_id)
     if missing:
         raise ValueError(
             f"--images {folder}: {len(missing)} of {len(wanted)} images are missing, the first is {missing[0]}; "

@@ -55,10 +55,9 @@ def region_card(to: str, table: RegionTable, terms: Licence, permission: str | N
         named = detector
     else:
         named = json.dumps(detector, ensure_ascii=False)
-    files = [
-        (f"`{shard['file']}`", f"{shard['bytes']:,}", f"`{sha256(table.path / shard['file'])}`")
-        for shard in table.info["shards"]
-    ]
+    files = []
+    for shard in table.info["shards"]:
+        files.append((f"`{shard['file']}`", f"{shard['bytes']:,}", f"`{sha256(table.path / shard['file'])}`"))
     return table_card(
         "regions",
         to,

@@ -179,16 +179,17 @@ def chosen_row(one: Columns) -> tuple[str, ...]:
 
 def boxes_table(boxes: Sequence[Columns]) -> str:
     """Pointing game and box accuracy of heads and baselines as a Markdown table."""
-    rows = [
-        (
-            markdown_text(score["name"]),
-            f"{score['pointing']:.1%}",
-            interval_text(score["pointing_interval"]),
-            f"{score['accuracy']:.1%}",
-            interval_text(score["accuracy_interval"]),
+    rows = []
+    for score in boxes:
+        rows.append(
+            (
+                markdown_text(score["name"]),
+                f"{score['pointing']:.1%}",
+                interval_text(score["pointing_interval"]),
+                f"{score['accuracy']:.1%}",
+                interval_text(score["accuracy_interval"]),
+            )
         )
-        for score in boxes
-    ]
     head = f"attention of, {boxes[0]['count']:,} phrases"
     return markdown_table((head, "pointing", "95 %", "box, IoU ≥ 0.5", "95 %"), rows, aligned=True)
 

@@ -49,14 +49,13 @@ class Changes:
 
     def to_dict(self) -> Fields:
         """The content as JSON types."""
-        content = {
-            direction: {
+        content = {}
+        for direction, comparison in self.comparisons.items():
+            content[direction] = {
                 "difference": comparison.difference.tolist(),
                 "p": comparison.p.tolist(),
                 "p_corrected": self.corrected[direction].tolist(),
             }
-            for direction, comparison in self.comparisons.items()
-        }
         return {
             "before": self.names[0],
             "after": self.names[1],
@@ -159,10 +158,10 @@ def compare(
                 "audits with the same options"
             )
     shared = [direction for direction in after.entities if direction in before.entities]
-    comparisons = {
-        direction: permutation_test(before.entities[direction]["all"], after.entities[direction]["all"], draws, seed)
-        for direction in shared
-    }
+    comparisons = {}
+    for name in shared:
+        entities = (before.entities[name]["all"], after.entities[name]["all"])
+        comparisons[name] = permutation_test(*entities, draws, seed)
     real = before.real | after.real
     corrected = {direction: np.ones_like(comparison.p) for direction, comparison in comparisons.items()}
     for direction, comparison in comparisons.items():

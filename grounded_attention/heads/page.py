@@ -52,10 +52,18 @@ def ranking_section(ranking: HeadRanking) -> str:
     """The chosen heads and how well they find boxes, for the page."""
     chosen = [chosen_row(one) for one in ranking.to_dict()["chosen"]]
     heads = [(*row[:5], "") for row in chosen]
-    boxes = [
-        (score.name, f"{score.pointing:.1%}", interval_text(score.pointing_interval), "", "", f"{score.accuracy:.1%}")
-        for score in ranking.boxes
-    ]
+    boxes = []
+    for score in ranking.boxes:
+        boxes.append(
+            (
+                score.name,
+                f"{score.pointing:.1%}",
+                interval_text(score.pointing_interval),
+                "",
+                "",
+                f"{score.accuracy:.1%}",
+            )
+        )
     text = (
         f"The {len(ranking.heads)} heads that find phrases best, by {ranking.about['options']['rank']}, and how well "
         "they, and baselines, find boxes without training (IoU of at least 0.5)."
@@ -176,11 +184,10 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
     for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
         of_model = {name: result for name, result in results.items() if kind in result.entities}
         panels = {name: seen_accuracy(result.entities[kind][ALL]) for name, result in of_model.items()}
-        frames = {
-            name: [pair]
-            for name, result in of_model.items()
-            if (pair := result.choice.heads.get(kind, {}).get(ALL)) is not None
-        }
+        frames = {}
+        for name, result in of_model.items():
+            if (pair := result.choice.heads.get(kind, {}).get(ALL)) is not None:
+                frames[name] = [pair]
         first, *others = of_model.values()
         if all(other.layers == first.layers for other in others):
             layers = first.layers

@@ -125,18 +125,20 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         item = output["item"]
         edges = ("xmin", "ymin", "xmax", "ymax")
         sides = np.tile(np.asarray(item.size, dtype=float), 2)
-        return [
-            {
-                "text": phrase.text,
-                "start": phrase.start,
-                "end": phrase.end,
-                "box": {edge: round(float(value), 1) for edge, value in zip(edges, sides * one.box, strict=True)},
-                "score": one.share,
-                "label": None,
-                "region": one.token,
-            }
-            for phrase, one in zip(item.phrases, output["boxes"], strict=True)
-        ]
+        grounded = []
+        for phrase, one in zip(item.phrases, output["boxes"], strict=True):
+            grounded.append(
+                {
+                    "text": phrase.text,
+                    "start": phrase.start,
+                    "end": phrase.end,
+                    "box": {edge: round(float(value), 1) for edge, value in zip(edges, sides * one.box, strict=True)},
+                    "score": one.share,
+                    "label": None,
+                    "region": one.token,
+                }
+            )
+        return grounded
 
 
 def ground_batch(

@@ -304,12 +304,14 @@ def inputs_on(batch: Batch, model: Any) -> Fields:
     inner = unwrap_model(model)
     inputs = PatchGroundingProcessor.model_inputs(batch)
     device = model_device(inner)
-    return {
-        name: value.to(device, inner.dtype if value.is_floating_point() else None)
-        if isinstance(value, Tensor)
-        else value
-        for name, value in inputs.items()
-    }
+    moved = {}
+    for name, value in inputs.items():
+        moved[name] = (
+            value.to(device, inner.dtype if value.is_floating_point() else None)
+            if isinstance(value, Tensor)
+            else value
+        )
+    return moved
 
 
 def ask_at_the_end(batch: Batch) -> Tensor:

@@ -254,10 +254,9 @@ class HeadTable:
 
     def sorted_images(self) -> Self:
         """A copy whose images are in the order of their ids."""
-        entities = {
-            kind: {group: counts.take(np.argsort(counts.image_ids)) for group, counts in groups.items()}
-            for kind, groups in self.entities.items()
-        }
+        entities = {}
+        for kind, groups in self.entities.items():
+            entities[kind] = {group: counts.take(np.argsort(counts.image_ids)) for group, counts in groups.items()}
         return replace(self, entities=entities)
 
     @property
@@ -351,6 +350,9 @@ class HeadTable:
 
     def to_dict(self) -> Fields:
         """The content of `heads.json`, without the counts of each image."""
+        scores = {}
+        for kind, groups in self.counted.items():
+            scores[kind] = {group: counts.summary() for group, counts in groups.items()}
         return {
             "format": FORMAT,
             "about": self.about,
@@ -360,10 +362,7 @@ class HeadTable:
             "chosen": self.chosen_heads(),
             "choice": None if self.chosen is None else asdict(self.chosen),
             "best": self.best_heads(),
-            "scores": {
-                kind: {group: counts.summary() for group, counts in groups.items()}
-                for kind, groups in self.counted.items()
-            },
+            "scores": scores,
         }
 
     def save(self, folder: str | Path) -> Path:

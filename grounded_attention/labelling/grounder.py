@@ -208,10 +208,10 @@ class AttentionGrounder:
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         inputs = [self._input(example) for example in examples]
         answers = self.pipe(inputs, batch_size=len(inputs), **self._settings)
-        return [
-            _by_phrase(example, regions, each)
-            for example, regions, each in zip(examples, inputs, answers, strict=True)
-        ]
+        grounded = []
+        for example, regions, each in zip(examples, inputs, answers, strict=True):
+            grounded.append(_by_phrase(example, regions, each))
+        return grounded
 
     def _input(self, example: Example) -> Fields:
         spans = [(phrase.start, phrase.end) for phrase in example.phrases]

@@ -192,13 +192,15 @@ class ZeroShotGrounder:
         )
         outputs, boxes = self._run(examples, encoded)
         scores = outputs.logits.sigmoid()
-        return [
-            [
-                _candidates(boxes[place], scores[place, :, unique[place].index(query)], example)
-                for query in asked[place]
-            ]
-            for place, example in enumerate(examples)
-        ]
+        by_example = []
+        for place, example in enumerate(examples):
+            by_example.append(
+                [
+                    _candidates(boxes[place], scores[place, :, unique[place].index(query)], example)
+                    for query in asked[place]
+                ]
+            )
+        return by_example
 
     def _run(self, examples: Sequence[Example], encoded: Mapping[str, Tensor], **options: Any) -> tuple[Any, list]:
         """The outputs in float32 on the CPU, and the boxes (N, 4) in pixels of each image."""

@@ -141,11 +141,10 @@ def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -
             continue
         total = sums[down:, across:] - sums[:-down, across:] - sums[down:, :-across] + sums[:-down, :-across]
         y, x = np.unravel_index(total.argmax(), total.shape)
-        beside = [
-            total[b, a]
-            for b, a in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1))
-            if 0 <= b < total.shape[0] and 0 <= a < total.shape[1]
-        ]
+        beside = []
+        for b, a in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)):
+            if 0 <= b < total.shape[0] and 0 <= a < total.shape[1]:
+                beside.append(total[b, a])
         score = (total[y, x] - np.mean(beside)) / (across * down)
         if best is None or score > best[0]:
             best = score, ratio, (np.array([x, y]) + np.array([across, down]) / 2) * cell

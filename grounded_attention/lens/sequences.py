@@ -81,11 +81,10 @@ def read_prompt(
     patches: PatchGroundingProcessor, chat: Any, texts: Sequence[str], images: Sequence[Image.Image | Video]
 ) -> Sequenced:
     """Makes the sequence of a prompt without an answer, and finds its words."""
-    phrases = [
-        Phrase(text[start:end], start, end, sentence=number)
-        for number, text in enumerate(texts)
-        for start, end in find_words(text)
-    ]
+    phrases = []
+    for number, text in enumerate(texts):
+        for start, end in find_words(text):
+            phrases.append(Phrase(text[start:end], start, end, sentence=number))
     batch = patches([chat], images=[images], phrases=[phrases])
     positions = batch["text_positions"][0]
     words = []

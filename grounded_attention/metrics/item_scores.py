@@ -114,10 +114,9 @@ def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
     names = dict.fromkeys(name for share in shares for name in share)
     lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]
     places = [(i % len(shares), i // len(shares)) for i in range(sum(lengths))]
-    columns = {
-        name: [share.get(name) or [None] * length for share, length in zip(shares, lengths, strict=True)]
-        for name in names
-    }
+    columns = {}
+    for name in names:
+        columns[name] = [share.get(name) or [None] * length for share, length in zip(shares, lengths, strict=True)]
     joined = {name: [parts[process][number] for process, number in places] for name, parts in columns.items()}
     return {
         name: values for name, values in joined.items() if name in ID_COLUMNS or any(v is not None for v in values)

@@ -71,11 +71,12 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
         for name, right in (("text", text), ("image", image), ("group", text and image)):
             hits[name].append((pair, float(right)))
     single = sum(name.startswith("accuracy, ") for name in hits) == 1
-    return {
-        name: estimate_ratio([value for _, value in values], None, [image for image, _ in values])
-        for name, values in hits.items()
-        if not name.startswith("accuracy, ") or not (single or name == "accuracy, ")
-    }
+    estimates = {}
+    for group, items in hits.items():
+        if not group.startswith("accuracy, ") or not (single or group == "accuracy, "):
+            images = [image for image, _ in items]
+            estimates[group] = estimate_ratio([value for _, value in items], None, images)
+    return estimates
 
 
 def verdict_metrics(

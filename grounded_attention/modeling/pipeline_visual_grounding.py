@@ -391,20 +391,22 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         weights = entry["weights"].numpy()
         edges = ("xmin", "ymin", "xmax", "ymax")
         corners = item.pixels.tolist()
-        return [
-            {
-                "text": phrase.text,
-                "start": phrase.start,
-                "end": phrase.end,
-                "box": {edge: round(value, 1) for edge, value in zip(edges, corners[region], strict=True)},
-                "score": float(shares[region]),
-                "label": item.labels[region],
-                "region": region,
-            }
-            for phrase, shares in zip(item.phrases, weights, strict=True)
-            for region in np.argsort(-shares, kind="stable")[:top_k].tolist()
-            if threshold is None or shares[region] >= threshold
-        ]
+        grounded = []
+        for phrase, shares in zip(item.phrases, weights, strict=True):
+            for region in np.argsort(-shares, kind="stable")[:top_k].tolist():
+                if threshold is None or shares[region] >= threshold:
+                    grounded.append(
+                        {
+                            "text": phrase.text,
+                            "start": phrase.start,
+                            "end": phrase.end,
+                            "box": {edge: round(value, 1) for edge, value in zip(edges, corners[region], strict=True)},
+                            "score": float(shares[region]),
+                            "label": item.labels[region],
+                            "region": region,
+                        }
+                    )
+        return grounded
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Saves model, code and processor; `push_to_hub` pushes the same."""

@@ -9,6 +9,7 @@ M valid positions of a stream in the batch, H heads, D hidden, E width of the re
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -103,22 +104,19 @@ class TwoStreams:
         visible = {TEXT: text_mask, REGIONS: show_one_column(region_mask)}
         self.packing = {stream: find_packing(mask, config.unpad) for stream, mask in visible.items()}
         embedded = {TEXT: text, REGIONS: regions}
-        self.masks = {
-            (queries, keys): create_bidirectional_mask(
+        self.masks = {}
+        # Of both directions, for all layers: FlashAttention's own masks are of the queries' stream.
+        self.lengths = {}
+        for queries, keys in product(embedded, embedded):
+            mask = create_bidirectional_mask(
                 config=config,
                 inputs_embeds=embedded[queries],
                 attention_mask=visible[keys],
                 encoder_hidden_states=embedded[keys],
             )
-            for queries in embedded
-            for keys in embedded
-        }
-        # Of both directions, for all layers: FlashAttention's own masks are of the queries' stream.
-        self.lengths = {
-            call: packed_lengths(mask, embedded[call[0]].shape[1])
-            for call, mask in self.masks.items()
-            if call[0] != call[1] and isinstance(mask, Tensor) and mask.dim() == 2
-        }
+            self.masks[queries, keys] = mask
+            if queries != keys and isinstance(mask, Tensor) and mask.dim() == 2:
+                self.lengths[queries, keys] = packed_lengths(mask, embedded[queries].shape[1])
         self.states = {stream: self._pack(stream, states) for stream, states in embedded.items()}
         self.history: dict[str, list[Tensor]] = {stream: [states] for stream, states in embedded.items()}
         self.reports: list[Any] = []

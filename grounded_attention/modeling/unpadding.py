@@ -117,10 +117,11 @@ def attend(
     **kwargs: Any,
 ) -> tuple[Tensor, Any]:
     """One attention call with the back end of the configuration."""
-    heads = [
-        (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
-        for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing))
-    ]
+    heads = []
+    for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing)):
+        heads.append(
+            (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
+        )
     query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
     name = module.config._attn_implementation
     function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)

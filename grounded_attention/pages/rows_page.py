@@ -26,10 +26,9 @@ def rows_page(
     dropped: Sequence[tuple[str, int, str]] = (),
 ) -> str:
     """Builds the page: HTML in one file that loads nothing; two `sides`, of cards of rows, stand side by side."""
-    drawn = [
-        f'<section><h2>{escape(heading)}</h2><div class="cards">{"".join(cards)}</div></section>'
-        for heading, cards in sides.items()
-    ]
+    drawn = []
+    for heading, cards in sides.items():
+        drawn.append(f'<section><h2>{escape(heading)}</h2><div class="cards">{"".join(cards)}</div></section>')
     if len(drawn) > 1:
         body = f'<div class="sides">{"".join(drawn)}</div>'
     else:
@@ -49,19 +48,18 @@ def row_card(row: Row) -> str:
     images: Sequence[Image.Image] = row.get("images") or ([row["image"]] if "image" in row else [])
     shown = ""
     for place, image in enumerate(images):
-        boxes = [
-            Box(GOLD, _visible(box), str(number))
-            for number, phrase in enumerate(row["phrases"], 1)
-            if phrase["image"] == place
-            for box in phrase["boxes"]
-        ]
+        boxes = []
+        for number, phrase in enumerate(row["phrases"], 1):
+            if phrase["image"] == place:
+                boxes += [Box(GOLD, _visible(box), str(number)) for box in phrase["boxes"]]
         shown += draw(embed(image), boxes, f"image {row['image_id']}")
     texts = "".join(f"<p>{_marked(text, row['phrases'], number)}</p>" for number, text in enumerate(row_texts(row)))
-    scores = [
-        f"{number} {phrase['text']}: {', '.join(f'{score:.2f}' for score in phrase['scores']) or 'no box'}"
-        for number, phrase in enumerate(row["phrases"], 1)
-        if phrase.get("scores") is not None
-    ]
+    scores = []
+    for number, phrase in enumerate(row["phrases"], 1):
+        if phrase.get("scores") is not None:
+            scores.append(
+                f"{number} {phrase['text']}: {', '.join(f'{score:.2f}' for score in phrase['scores']) or 'no box'}"
+            )
     below = [row["image_id"], *scores]
     return card(shown, texts + "".join(f"<figcaption>{escape(line)}</figcaption>" for line in below))
 

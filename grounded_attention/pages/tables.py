@@ -130,12 +130,11 @@ FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
 
 def accuracy_table(results: Mapping[str, Columns]) -> str:
     """Makes a Markdown table of accuracies."""
-    predicted = [
-        (model, key.removesuffix("_accuracy"), metrics)
-        for model, metrics in results.items()
-        for key in metrics
-        if key.endswith("_accuracy")
-    ]
+    predicted = []
+    for model, metrics in results.items():
+        for key in metrics:
+            if key.endswith("_accuracy"):
+                predicted.append((model, key.removesuffix("_accuracy"), metrics))
     further = [column for column in FURTHER if any(f"{name}_{column}" in metrics for _, name, metrics in predicted)]
     columns = [*COLUMNS, *further]
     rows = [

@@ -131,10 +131,11 @@ class BoxDialect:
     def write(self, boxes: Sequence[Sequence[float]], text: str = "") -> str:
         """Writes an answer: the boxes of some words."""
         as_json = json.dumps(text, ensure_ascii=False)
-        items = [
-            _fill(self.item, {"box": self.write_box(box), "n": str(number), "json": as_json, "text": text})
-            for number, box in enumerate(boxes, 1)
-        ]
+        items = []
+        for number, box in enumerate(boxes, 1):
+            items.append(
+                _fill(self.item, {"box": self.write_box(box), "n": str(number), "json": as_json, "text": text})
+            )
         return _fill(self.answer, {"items": self.join.join(items), "text": text})
 
     def read(self, text: str) -> list[float] | None:

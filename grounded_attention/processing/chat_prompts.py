@@ -106,10 +106,9 @@ def _mark_message(message: Mapping[str, Any], texts: list[str]) -> dict[str, Any
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": _mark_text(content, texts)}
-    parts = [
-        {**part, "text": _mark_text(part["text"], texts)} if part.get("type") == "text" else part
-        for part in content or ()
-    ]
+    parts = []
+    for part in content or ():
+        parts.append({**part, "text": _mark_text(part["text"], texts)} if part.get("type") == "text" else part)
     return {**message, "content": parts}
 
 

@@ -89,10 +89,9 @@ def glm5_next(settings: ImageSettings) -> ImageLayout:
     scale = min(height / settings.height, width / settings.width)
     if settings.height * settings.width >= factor**2 * settings.get("min_image_tokens"):
         scale = min(1.0, scale)
-    edges = [
-        max(1, min(most, math.floor(edge * scale)))
-        for most, edge in ((width, settings.width), (height, settings.height))
-    ]
+    edges = []
+    for most, edge in ((width, settings.width), (height, settings.height)):
+        edges.append(max(1, min(most, math.floor(edge * scale))))
     frame = settings.frame.resize(*edges).crop(0, 0, width, height)
     return [frame.grid(height // factor, width // factor)]
 

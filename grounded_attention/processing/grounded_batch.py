@@ -67,10 +67,9 @@ def fit_text_length(processor: Any, config: Any) -> None:
 
 def describe_cut(rows: Mapping[str, tuple[int, Sequence[str]]], shown: int = 3) -> str:
     """Counts and names rows -> the tokens and the phrases that their texts lost."""
-    named = [
-        f"{row} {count} tokens" + f" and the phrases {', '.join(map(repr, phrases))}" * bool(phrases)
-        for row, (count, phrases) in list(rows.items())[:shown]
-    ]
+    named = []
+    for row, (count, phrases) in list(rows.items())[:shown]:
+        named.append(f"{row} {count} tokens" + f" and the phrases {', '.join(map(repr, phrases))}" * bool(phrases))
     if len(rows) > shown:
         more = [f"and {len(rows) - shown} more"]
     else:

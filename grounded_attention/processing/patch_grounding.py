@@ -357,10 +357,11 @@ class PatchGroundingProcessor:
         name = f"Example {example}"
         sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
         of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
-        layouts = [
-            self._frames(picture, next(grids, None)) if isinstance(picture, Video) else [next(of_images)]
-            for picture in pictures
-        ]
+        layouts = []
+        for picture in pictures:
+            layouts.append(
+                self._frames(picture, next(grids, None)) if isinstance(picture, Video) else [next(of_images)]
+            )
         expanded, segments = self._expand(prompt, layouts)
         encoding = self.tokenizer(expanded, add_special_tokens=specials, return_offsets_mapping=True, verbose=False)
         positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
@@ -426,16 +427,14 @@ def mark_covered(shares: np.ndarray, threshold: float) -> np.ndarray:
 def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.ndarray, np.ndarray]:
     """The boxes (B, P, G, 4) float32 of the phrases of each example, -1 for padding, and their images (B, P)."""
     values = [[each if isinstance(each, Mapping) else vars(each) for each in example or ()] for example in phrases]
-    of_phrases = [
-        [
-            mask_boxes(each["mask"], "phrase")
-            if each.get("boxes") is None and each.get("mask") is not None
-            else each.get("boxes")
-            for each in example
-        ]
-        for example in values
-    ]
-    boxes = [[np.reshape(() if each is None else each, (-1, 4)) for each in example] for example in of_phrases]
+    boxes: list[list[np.ndarray]] = []
+    for of_example in values:
+        boxes.append([])
+        for phrase in of_example:
+            given = phrase.get("boxes")
+            if given is None and phrase.get("mask") is not None:
+                given = mask_boxes(phrase["mask"], "phrase")
+            boxes[-1].append(np.reshape(() if given is None else given, (-1, 4)))
     most = max((len(each) for example in boxes for each in example), default=0)
     made = np.full((len(values), count, max(most, 1), 4), -1.0, dtype=np.float32)
     images = np.zeros((len(values), count), dtype=np.int64)
@@ -448,24 +447,25 @@ def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.
 
 def _video_arguments(videos: Sequence[Video]) -> dict[str, Any]:
     """What a processor is given for videos: all frames, and their times."""
-    about = [
-        {"fps": video.fps, "total_num_frames": len(video.frames), "frames_indices": list(range(len(video.frames)))}
-        for video in videos
-    ]
+    about = []
+    for video in videos:
+        about.append(
+            {"fps": video.fps, "total_num_frames": len(video.frames), "frames_indices": list(range(len(video.frames)))}
+        )
     options = {"video_metadata": about, "return_metadata": True, "do_sample_frames": False, "return_tensors": "pt"}
     return {"videos": [np.stack([*map(np.asarray, video.frames)]) for video in videos], "videos_kwargs": options}
 
 
 def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image | Video]]:
     """Opens the images of each example."""
-    listed = [
-        [] if each is None else list(each) if isinstance(each, (list, tuple)) else [each]
-        for each in (images if images is not None else [None] * batch_size)
-    ]
-    return [
-        [
-            image if isinstance(image, Video) else open_image(image, f"Example {example}, image {index}", ENOUGH)
-            for index, image in enumerate(each)
-        ]
-        for example, each in enumerate(listed)
-    ]
+    listed = []
+    for each in images if images is not None else [None] * batch_size:
+        listed.append([] if each is None else list(each) if isinstance(each, (list, tuple)) else [each])
+    opened: list[list[Image.Image | Video]] = []
+    for example, own in enumerate(listed):
+        opened.append([])
+        for index, image in enumerate(own):
+            if not isinstance(image, Video):
+                image = open_image(image, f"Example {example}, image {index}", ENOUGH)
+            opened[-1].append(image)
+    return opened

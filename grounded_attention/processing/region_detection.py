@@ -111,10 +111,12 @@ class RegionDetector:
         results = self._post_process(outputs, [(image.height, image.width) for image in images])
         classes = self._classes(outputs, inputs, results)
         probs = None if self.zero_shot else _distributions(outputs.logits, results)
-        return [
-            Detections(result["boxes"], result["scores"], classes[i], None if probs is None else probs[i])
-            for i, result in enumerate(results)
-        ]
+        found = []
+        for i, result in enumerate(results):
+            found.append(
+                Detections(result["boxes"], result["scores"], classes[i], None if probs is None else probs[i])
+            )
+        return found
 
     def _inputs(self, images: list[Image.Image]) -> Any:
         if not self.zero_shot:

@@ -220,10 +220,9 @@ class RegionExtractor:
                 yield indices[start : start + self.batch_size]
 
     def _extract_batch(self, images: list[Image.Image], ids: list[str] | None) -> list[DetectedRegions]:
-        detections = [
-            self._choose(detected, *image.size)
-            for detected, image in zip(self.detector.detect(images, ids), images, strict=True)
-        ]
+        detections = []
+        for detected, image in zip(self.detector.detect(images, ids), images, strict=True):
+            detections.append(self._choose(detected, *image.size))
         # One division by width and height, so that right and lower edges of the image become exactly 1.
         sizes = [torch.tensor([image.width, image.height] * 2, dtype=torch.float32) for image in images]
         boxes = [detected.boxes / size for detected, size in zip(detections, sizes, strict=True)]

@@ -108,13 +108,13 @@ def sequence_pairs(targets: Mapping[str, GroundingTargets], batch: Batch) -> dic
     """Converts the rows and columns of each direction to positions in the sequence of the model."""
     text, regions = _positions(batch)
     places = {"text_to_region": (text, regions), "region_to_text": (regions, text)}
-    return {
-        direction: (
+    pairs = {}
+    for direction, target in targets.items():
+        pairs[direction] = (
             locate_indices(target.rows, places[direction][0]),
             locate_indices(target.columns, places[direction][1]),
         )
-        for direction, target in targets.items()
-    }
+    return pairs
 
 
 def _positions(batch: Batch) -> tuple[Tensor, Tensor]:

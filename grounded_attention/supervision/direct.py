@@ -69,10 +69,10 @@ class DirectSupervision(AttentionMethod):
 
     def read_layers(self, outputs: Any) -> dict[str, list[LayerReport]]:
         observed = observed_layers(outputs)
-        return {
-            name: self._select_heads([each for each in read if each is not None])
-            for name, *read in zip(self.directions, *(layer.reports for layer in observed), strict=False)
-        }
+        layers = {}
+        for name, *read in zip(self.directions, *(layer.reports for layer in observed), strict=False):
+            layers[name] = self._select_heads([each for each in read if each is not None])
+        return layers
 
     def _select_heads(self, reports: list[LayerReport]) -> list[LayerReport]:
         """Selects the supervised heads in the report of each supervised layer."""

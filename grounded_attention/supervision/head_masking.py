@@ -87,12 +87,12 @@ def _region_blocks(model: Any) -> list[tuple[Any, Any]]:
     """The blocks of `grounding_calls`, each with its attention module; none for models of other projects."""
     calls = getattr(unwrap_model(model).config, "grounding_calls", None) or ()
     crossing = any(call.query_stream != SEQUENCE for call in calls)
-    return [
-        (block, attention)
-        for block in (unwrap_model(model).modules() if calls else ())
-        for attention in block.children()
-        if hasattr(attention, "layer_idx") and getattr(attention, "is_cross_attention", False) is crossing
-    ]
+    blocks = []
+    for block in unwrap_model(model).modules() if calls else ():
+        for attention in block.children():
+            if hasattr(attention, "layer_idx") and getattr(attention, "is_cross_attention", False) is crossing:
+                blocks.append((block, attention))
+    return blocks
 
 
 def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
@@ -110,13 +110,13 @@ def output_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
     if regions := _region_projections(model):
         return regions
     config = find_language_model(model).config
-    return {
-        layer: (
+    projections = {}
+    for layer, module in attention_modules(model).items():
+        projections[layer] = (
             [next(getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name))],
             head_count(module, config),
         )
-        for layer, module in attention_modules(model).items()
-    }
+    return projections
 
 
 def _zero(heads: list[int], count: int) -> Any:

@@ -41,10 +41,9 @@ def head_mean(
             sinks = sinks[:, list(heads)]
     if softcap is not None or sinks is not None or (mask is not None and mask.requires_grad):
         rest = (scaling, lowest, softcap, sinks)
-        parts = [
-            checkpoint(_probabilities, query, key, mask, each, *rest, use_reentrant=False).sum(1)
-            for each in _chunks(query, key)
-        ]
+        parts = []
+        for each in _chunks(query, key):
+            parts.append(checkpoint(_probabilities, query, key, mask, each, *rest, use_reentrant=False).sum(1))
         return torch.stack(parts).sum(0) / query.shape[1]
     return _HeadMean.apply(query, key, mask, scaling, lowest)
 

@@ -179,10 +179,10 @@ class SoftAttention(DirectSupervision):
     def _pairs(self, outputs: Any) -> list[Any]:
         """The attention of the rows, and that of the queries, in each layer with the heads that are taught."""
         observed = observed_layers(outputs)
-        return [
-            self._select_heads([pair for layer in observed if (pair := layer.pairs[place]) is not None])
-            for place in ((0, 1) if self.weighs_heads else (0, 0))
-        ]
+        chosen = []
+        for place in (0, 1) if self.weighs_heads else (0, 0):
+            chosen.append(self._select_heads([pair for layer in observed if (pair := layer.pairs[place]) is not None]))
+        return chosen
 
     def attention_map(self, outputs: Any, batch: Batch) -> Tensor:
         """(B, Q, K): the logarithm of one map of each row: weighted as in training, or the mean of taught heads."""

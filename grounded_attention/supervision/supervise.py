@@ -190,11 +190,11 @@ def numbered_attention(language_model: nn.Module) -> list[Any]:
     """The modules with a layer index that call an attention function of transformers' interface."""
     numbered = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
     codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in numbered]
-    return [
-        module
-        for module, code in zip(numbered, codes, strict=True)
-        if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ())
-    ]
+    supervised = []
+    for module, code in zip(numbered, codes, strict=True):
+        if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ()):
+            supervised.append(module)
+    return supervised
 
 
 def head_count(module: nn.Module, config: Any) -> int:

@@ -60,8 +60,10 @@ def _flatten(images: Mapping[str, Sequence[Any]], kept: Sequence[str], grounded:
 
 def phrases_of(row: Row, sentence: int) -> list[Fields]:
     """The phrases of a text of a row that have boxes, as those of a row with this text alone."""
-    return [
-        {**{name: each[name] for name in PHRASE if name in each}, "sentence": 0, "boxes": each["boxes"]}
-        for each in row["phrases"]
-        if each["sentence"] == sentence and each["boxes"]
-    ]
+    own = []
+    for each in row["phrases"]:
+        if each["sentence"] == sentence and each["boxes"]:
+            own.append(
+                {**{name: each[name] for name in PHRASE if name in each}, "sentence": 0, "boxes": each["boxes"]}
+            )
+    return own

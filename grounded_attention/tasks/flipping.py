@@ -96,10 +96,9 @@ def flip_some(
     flips = [rng.random() < probability for rng in generators]
     moved = None
     if phrases is not None:
-        moved = [
-            flip_phrases([text], each)[1] if flip else list(each)
-            for text, each, flip in zip(texts, phrases, flips, strict=True)
-        ]
+        moved = []
+        for text, each, flip in zip(texts, phrases, flips, strict=True):
+            moved.append(flip_phrases([text], each)[1] if flip else list(each))
     texts = [swap_left_right(text) if flip else text for text, flip in zip(texts, flips, strict=True)]
     images = [flip_image(image) if flip else image for image, flip in zip(images, flips, strict=True)]
     if regions is None:

@@ -55,10 +55,9 @@ def score_generated(batch: Batch, scale: int = 1000) -> Scored:
     box, is in the right one (ScreenSpot's measure).
     """
     columns = [batch[name] for name in ("kind", "answer", "answers", "box", "generated")]
-    scores: dict[str, list[float | None]] = {
-        name: [None] * len(columns[0])
-        for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy")
-    }
+    scores: dict[str, list[float | None]] = {}
+    for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy"):
+        scores[name] = [None] * len(columns[0])
     dialects = batch.get("box_dialect") or [replace(BOX_DIALECTS["plain"], scale=scale)] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
     boxes: list[list[float] | None] = [None] * len(columns[0])

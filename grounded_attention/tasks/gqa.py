@@ -87,10 +87,10 @@ class GQA(AnsweringTask):
         scored = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
         names = dict.fromkeys(name for scores in scored for name in scores)
         scores: dict[str, list[float | None]] = {f"{GROUP}_{n}": [scores.get(n) for scores in scored] for n in names}
-        scores[f"{GROUP}_upper_bound"] = [
-            float(question["answer"] in options.index) if scores else None
-            for question, scores in zip(questions, scored, strict=True)
-        ]
+        bound: list[float | None] = []
+        for question, counted in zip(questions, scored, strict=True):
+            bound.append(float(question["answer"] in options.index) if counted else None)
+        scores[f"{GROUP}_upper_bound"] = bound
         if options.majority is not None:
             majority = (question_scores(options.majority, question) for question in questions)
             scores[f"{GROUP}_majority"] = [scores.get("accuracy") for scores in majority]

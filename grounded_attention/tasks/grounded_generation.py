@@ -46,13 +46,15 @@ BEFORE_ANSWER = "phrase_before_answer"  # (B, P) bool: phrases that ask at the t
 
 def whole_answers(phrases: Sequence[Columns], texts: Sequence[str]) -> dict[int, int]:
     """Phrase number -> turn, of the phrases of a conversation that are a whole answer with boxes."""
-    return {
-        number: each["sentence"] // 2
-        for number, each in enumerate(phrases)
-        if each["sentence"] % 2
-        and each.get("boxes")
-        and not (texts[each["sentence"]][: each["start"]] + texts[each["sentence"]][each["end"] :]).strip()
-    }
+    whole = {}
+    for number, each in enumerate(phrases):
+        if (
+            each["sentence"] % 2
+            and each.get("boxes")
+            and not (texts[each["sentence"]][: each["start"]] + texts[each["sentence"]][each["end"] :]).strip()
+        ):
+            whole[number] = each["sentence"] // 2
+    return whole
 
 
 def ask_before_answers(batch: Batch, asked: Sequence[Mapping[int, int]]) -> dict[str, Tensor]:
@@ -253,11 +255,11 @@ class Chat:
 
     def conversation(self, image_count: int) -> list[Fields]:
         """The chat in transformers' form."""
-        return [
-            message
-            for number, (prompt, answer) in enumerate(self.messages)
-            for message in make_conversation(prompt, answer, [] if number else ["image"] * image_count)
-        ]
+        messages = []
+        for number, (prompt, answer) in enumerate(self.messages):
+            for message in make_conversation(prompt, answer, [] if number else ["image"] * image_count):
+                messages.append(message)
+        return messages
 
     def draw_turns(self, count: int, rng: np.random.Generator) -> "Chat":
         """Some of the turns, in their order, with the phrases of their texts."""
@@ -265,11 +267,10 @@ class Chat:
             return self
         kept = np.sort(rng.choice(len(self.messages), count, replace=False)).tolist()
         places = {turn: place for place, turn in enumerate(kept)}
-        phrases = [
-            {**phrase, "sentence": 2 * places[phrase["sentence"] // 2] + phrase["sentence"] % 2}
-            for phrase in self.phrases
-            if phrase["sentence"] // 2 in places
-        ]
+        phrases = []
+        for phrase in self.phrases:
+            if phrase["sentence"] // 2 in places:
+                phrases.append({**phrase, "sentence": 2 * places[phrase["sentence"] // 2] + phrase["sentence"] % 2})
         return Chat([self.messages[turn] for turn in kept], phrases)
 
 
@@ -457,10 +458,10 @@ class GroundedGeneration(Task):
             texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
             texts |= {"kind": kinds, "box_dialect": dialects}
             texts |= {name: [row.get(name) for row in rows] for name in ("answers", "sampling")}
-            texts["box"] = [
-                meant_box(row) if kind == EXPRESSION and options.expressions == "locate" else None
-                for row, kind in zip(rows, kinds, strict=True)
-            ]
+            texts["box"] = [None] * len(rows)
+            if options.expressions == "locate":
+                pairs = zip(rows, kinds, strict=True)
+                texts["box"] = [meant_box(row) if kind == EXPRESSION else None for row, kind in pairs]
         return {**inputs.reported(), **identify(rows), **texts}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:

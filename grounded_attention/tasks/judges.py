@@ -96,8 +96,8 @@ def with_scores(judged: Sequence[Judged], items: Mapping[str, Sequence[Any]]) ->
     columns = [
         (items.get(f"{one.group}_accuracy", unknown), items.get(f"{one.group}_chance", unknown)) for one in judged[:1]
     ]
-    return [
-        replace(one, score=score, chance=one.chance if chance is None else chance)
-        for accuracy, chances in columns
-        for one, score, chance in zip(judged, accuracy, chances, strict=True)
-    ]
+    scored = []
+    for accuracy, chances in columns:
+        for one, score, chance in zip(judged, accuracy, chances, strict=True):
+            scored.append(replace(one, score=score, chance=one.chance if chance is None else chance))
+    return scored

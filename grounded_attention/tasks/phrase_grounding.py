@@ -179,10 +179,11 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
             return_tensors="pt",
             **region_arguments(regions),
         )
-        gold = [
-            [(np.asarray(p["boxes"], dtype=np.float32), tuple(p.get("types") or ())) for p in row["phrases"]]
-            for row in rows
-        ]
+        gold = []
+        for row in rows:
+            gold.append(
+                [(np.asarray(p["boxes"], dtype=np.float32), tuple(p.get("types") or ())) for p in row["phrases"]]
+            )
         return {**inputs.reported(), **identify(rows), "gold": gold}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:

@@ -65,10 +65,9 @@ def region_targets(
         "predicted_regions": [each.predicted for each in chosen],
         "masked_regions": [each.hidden for each in chosen],
     }
-    targets = {
-        name: place_regions(candidates, values, candidates.new_zeros(candidates.shape))
-        for name, values in masks.items()
-    }
+    targets = {}
+    for column, mask in masks.items():
+        targets[column] = place_regions(candidates, mask, candidates.new_zeros(candidates.shape))
     all_regions = wanted.normalizer is not None
     labelled = candidates if all_regions else targets["predicted_regions"]
     if wanted.classes and options.region_targets == "soft":
@@ -184,12 +183,13 @@ def _draw_other_feature(
 
 def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
     """Replaces captions, with probability 0.5, by captions of other images of the split."""
-    pairs = [
-        (row["text"], 1)
-        if rng.random() < 0.5
-        else (draw_other_row(row, examples.split or examples.rows, rng, "options.relationship")["text"], 0)
-        for row, rng in zip(examples.rows, generators, strict=True)
-    ]
+    pairs = []
+    for row, rng in zip(examples.rows, generators, strict=True):
+        pairs.append(
+            (row["text"], 1)
+            if rng.random() < 0.5
+            else (draw_other_row(row, examples.split or examples.rows, rng, "options.relationship")["text"], 0)
+        )
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
@@ -339,11 +339,10 @@ class Pretraining(MaskedTask):
         lines = [f"answers: {len(options.answers)}"]
         index = options.answer_index
         for name, rows in splits.items():
-            questions = [
-                any(plain_answer(each["answer"]) in index for each in answers)
-                for answers in _given_answers(rows)
-                if answers
-            ]
+            questions = []
+            for answers in _given_answers(rows):
+                if answers:
+                    questions.append(any(plain_answer(each["answer"]) in index for each in answers))
             lines.append(f"answers, {name}: {sum(questions)} of {len(questions)} questions have one in the list")
         return lines
 
@@ -370,12 +369,17 @@ class Pretraining(MaskedTask):
             )
         chosen = None
         if options.regions is not False and regions is not None:
-            chosen = [
-                choose_regions(
-                    len(record.boxes), rng, options.region_probability, options.regions_kept, options.regions_exchanged
+            chosen = []
+            for record, rng in zip(regions, generators, strict=True):
+                chosen.append(
+                    choose_regions(
+                        len(record.boxes),
+                        rng,
+                        options.region_probability,
+                        options.regions_kept,
+                        options.regions_exchanged,
+                    )
                 )
-                for record, rng in zip(regions, generators, strict=True)
-            ]
             if options.co_masking == "paper":
                 chosen = [hide_overlapping(record, each) for record, each in zip(regions, chosen, strict=True)]
         shown = regions

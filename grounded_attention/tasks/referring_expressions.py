@@ -116,10 +116,9 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         if regions is None:
             raise ValueError("referring expressions need regions: set data.regions to a region table")
         # Computed before the flip, which does not change overlaps.
-        right = [
-            _right_regions(row, record.boxes, options.label_convention)
-            for row, record in zip(rows, regions, strict=True)
-        ]
+        right = []
+        for one, record in zip(rows, regions, strict=True):
+            right.append(_right_regions(one, record.boxes, options.label_convention))
         texts = [row["text"] for row in rows]
         if images is not None and examples.training and options.flip_probability:
             generators = [examples.generator(row["example_id"]) for row in rows]

@@ -103,19 +103,20 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         metric = StatementScores("nlvr2", lambda outputs, batch: outputs, "nlvr2_accuracy")
         judged = [each == "True" for each in said]
         metric.update(Scored({"nlvr2_accuracy": right}, notes={"judged": judged}), identify(rows))
-        shown = [
-            Judged(
-                row["example_id"],
-                row["image_id"],
-                "nlvr2",
-                float(each == str(bool(row["label"]))),
-                0.0,
-                str(bool(row["label"])).lower(),
-                each.lower(),
-                texts=_texts(row),
+        shown = []
+        for row, each in zip(rows, said, strict=True):
+            shown.append(
+                Judged(
+                    row["example_id"],
+                    row["image_id"],
+                    "nlvr2",
+                    float(each == str(bool(row["label"]))),
+                    0.0,
+                    str(bool(row["label"])).lower(),
+                    each.lower(),
+                    texts=_texts(row),
+                )
             )
-            for row, each in zip(rows, said, strict=True)
-        ]
         return ScoredFile(metric.compute(metric.state()), shown, metric.items())
 
     def export(self, items: Mapping[str, list], path: Path) -> bool:

@@ -72,14 +72,10 @@ class VQA(AnsweringTask):
             "vqa_accuracy": accuracy,
             "vqa_soft_accuracy": _if_answered(answers, soft),
             "vqa_soft_upper_bound": _if_answered(answers, batch["labels"].amax(-1).tolist()),
-            **{
-                f"vqa_{kind}_accuracy": [
-                    each if own == kind else None for each, own in zip(accuracy, types, strict=True)
-                ]
-                for kind in dict.fromkeys(types)
-                if kind
-            },
         }
+        for kind in filter(None, dict.fromkeys(types)):
+            of_kind = [each if own == kind else None for each, own in zip(accuracy, types, strict=True)]
+            scores[f"vqa_{kind}_accuracy"] = of_kind
         if options.majority is not None:
             scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in answers]
         lost = sum(outside(humans, options.index) for humans in answers)
@@ -120,10 +116,9 @@ class VQA(AnsweringTask):
             kinds = {}
         predicted = [one.predicted for one in judged]
         numbers = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
-        named = {
-            f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k: v
-            for k, v in numbers.items()
-        }
+        named = {}
+        for k, v in numbers.items():
+            named[f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k] = v
         items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
         return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
 

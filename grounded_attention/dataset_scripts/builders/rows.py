@@ -183,17 +183,19 @@ class Rows(LocalBuilder):
                 expected="train",
                 hint="say which: data.splits={train: NAME, validation: NAME}",
             )
-        return [
-            datasets.SplitGenerator(
-                name=datasets.NamedSplit(name),
-                gen_kwargs={
-                    "rows": rows.of_split(split) if split else rows,
-                    "split": name,
-                    "key": split_name(split) or name,
-                },
+        generators = []
+        for name, split in names.items():
+            generators.append(
+                datasets.SplitGenerator(
+                    name=datasets.NamedSplit(name),
+                    gen_kwargs={
+                        "rows": rows.of_split(split) if split else rows,
+                        "split": name,
+                        "key": split_name(split) or name,
+                    },
+                )
             )
-            for name, split in names.items()
-        ]
+        return generators
 
     def _generate_rows(self, rows: GroundedRows, split: str, key: str, report: BuildReport) -> Iterator[Fields]:
         """Ids begin with `key`, the split in the source, so that they are the same under any name of it."""

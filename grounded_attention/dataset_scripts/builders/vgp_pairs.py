@@ -175,10 +175,9 @@ def join_pairs(
     tags = [tagged_mentions(caption) for caption in captions]
     tagged = _by_text(tags)
     for row in rows:
-        sides = [
-            tagged.get(phrase) or _untagged_places(captions, tags, phrase, row, report)
-            for phrase in (row.phrase1, row.phrase2)
-        ]
+        sides = []
+        for phrase in (row.phrase1, row.phrase2):
+            sides.append(tagged.get(phrase) or _untagged_places(captions, tags, phrase, row, report))
         same_chain = kind.labels[row.label] != "not_paraphrase"
         joined = False
         for first, second, label in ((0, 1, row.label), (1, 0, kind.swapped[row.label])):

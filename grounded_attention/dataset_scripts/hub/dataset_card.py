@@ -51,10 +51,9 @@ def data_card(
     )
     if infos:
         DatasetInfosDict(infos).to_dataset_card_data(data)
-    configs = {
-        name: {"data_files": [{"split": split, "path": pattern} for split, pattern in splits.items()]}
-        for name, splits in files.items()
-    }
+    configs = {}
+    for name, splits in files.items():
+        configs[name] = {"data_files": [{"split": split, "path": pattern} for split, pattern in splits.items()]}
     MetadataConfigs(configs).to_dataset_card_data(data)
     terms = "\n\n".join(dict.fromkeys(map(licence_text, licences)))
     path = str(MODEL_CARDS / f"{template}.md")

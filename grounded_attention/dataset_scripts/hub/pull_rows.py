@@ -77,10 +77,9 @@ def _read_record(name: str, config: str, revision: str | None) -> tuple[Fields, 
 
 def _check_options(place: str, record: Row, builder: type[LocalBuilder], options: Columns) -> None:
     """Raises `DataError` if the rows were built with other options."""
-    defaults = {
-        each.name: None if each.default is dataclasses.MISSING else each.default
-        for each in dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
-    }
+    defaults = {}
+    for each in dataclasses.fields(builder.BUILDER_CONFIG_CLASS):
+        defaults[each.name] = None if each.default is dataclasses.MISSING else each.default
     for option, wanted in options.items():
         built = record["options"].get(option, defaults.get(option))
         if option != "config_name" and without_folders(wanted) != built:

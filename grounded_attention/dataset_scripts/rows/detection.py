@@ -220,8 +220,7 @@ def _rows(record: Columns, objects: Sequence[Named], context: Context) -> Rows:
         for name in names:
             spans.append((end, end + len(name)))
             end += len(name) + len(". ")
-    phrases = [
-        RawPhrase(text[start:end], boxes, start, end, 0)
-        for boxes, (start, end) in zip(names.values(), spans, strict=True)
-    ]
+    phrases = []
+    for boxes, (start, end) in zip(names.values(), spans, strict=True):
+        phrases.append(RawPhrase(text[start:end], boxes, start, end, 0))
     yield make_row(record, {"text": text}, phrases)

@@ -135,11 +135,11 @@ def open_amber(folder: Path) -> Source:
 def amber_descriptions(folder: Path, images: str | None) -> list[Columns]:
     """AMBER's queries for a free description: a path, the question, and the objects of its `truth` and `hallu`."""
     pictures = Pictures(folder, images, is_foreign=False)
-    return [
-        {"file": pictures.find(query.get("image"), path), **query}
-        for path, _, query in _amber_queries(folder)
-        if isinstance(query.get("truth"), list) and isinstance(query.get("hallu"), list)
-    ]
+    asked: list[Columns] = []
+    for path, _, query in _amber_queries(folder):
+        if isinstance(query.get("truth"), list) and isinstance(query.get("hallu"), list):
+            asked.append({"file": pictures.find(query.get("image"), path), **query})
+    return asked
 
 
 def amber_words(folder: Path) -> tuple[Mapping[str, list[str]], list[str]]:

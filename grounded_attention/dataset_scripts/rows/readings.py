@@ -245,10 +245,10 @@ def count_holding(samples: Iterable[Sample], readings: Sequence[Reading]) -> dic
     shares of the picture and nothing else, if the picture has more than two pixels a side."""
     kept = list(samples)
     shares = all(max(map(abs, each.numbers)) <= 1 + MARGIN and min(each.size) > 2 for each in kept)
-    return {
-        reading: 0 if shares and reading.scale != 1.0 else sum(reading.holds(s.numbers, s.size) for s in kept)
-        for reading in readings
-    }
+    counts = {}
+    for reading in readings:
+        counts[reading] = 0 if shares and reading.scale != 1.0 else sum(reading.holds(s.numbers, s.size) for s in kept)
+    return counts
 
 
 def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: Mapping[str, object]) -> Decision:

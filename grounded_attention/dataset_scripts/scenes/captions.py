@@ -95,16 +95,16 @@ class Caption:
 
 def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]:
     """Finds all ways to assign referents to the mentions so that the caption is true of a scene."""
-    choices = [
-        [frozenset[int]()] if mention.entity is None else referents(scene, mention.meaning)
-        for mention in caption.mentions
-    ]
-    return [
-        way
-        for way in product(*choices)
-        if sum(map(len, way)) == len(frozenset().union(*way))
-        and all(fact_holds(scene, fact.relation, way[fact.subject], way[fact.target]) for fact in caption.facts)
-    ]
+    choices = []
+    for mention in caption.mentions:
+        choices.append([frozenset[int]()] if mention.entity is None else referents(scene, mention.meaning))
+    ways = []
+    for way in product(*choices):
+        if sum(map(len, way)) == len(frozenset().union(*way)) and all(
+            fact_holds(scene, fact.relation, way[fact.subject], way[fact.target]) for fact in caption.facts
+        ):
+            ways.append(way)
+    return ways
 
 
 def caption_holds(scene: Scene, caption: Caption) -> bool:

@@ -168,14 +168,13 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
             true.write(true_regions)
             everything.append(image)
     splits = {split: [everything[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
-    stated = {
-        split: statements.state_all(
+    stated = {}
+    for split, listed in splits.items():
+        stated[split] = statements.state_all(
             f"{seed}/statements/{split}",
             [(image.image_id, image.scene) for image in listed],
             split_combinations(split, held_out),
         )
-        for split, listed in splits.items()
-    }
     files = writers.files(everything, splits) | writers_refcoco.files(everything, splits)
     files |= writers_questions.vqa_files(splits) | writers_questions.gqa_files(splits)
     files |= writers_questions.nlvr2_files(stated)

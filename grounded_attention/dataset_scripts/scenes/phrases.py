@@ -36,10 +36,9 @@ def draw_habit(rng: random.Random) -> Habit:
 
 def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng: random.Random) -> str:
     """Writes a phrase that is true of one object, or of each of several objects."""
-    included = {
-        attribute: usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
-        for attribute, usual in habit.items()
-    }
+    included = {}
+    for attribute, usual in habit.items():
+        included[attribute] = usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
     if included["sizes"]:
         size = _word("sizes", _shared(items, "sizes"), rng)
     else:
@@ -107,11 +106,11 @@ def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random
 @cache
 def _broad_nouns(looks: tuple[tuple[str, ...], ...]) -> list[str]:
     """Returns the nouns that fit each of these looks under each of its names."""
-    return [
-        word
-        for word, allowed in NOUNS.items()
-        if len(allowed) > 1 and all(set(shapes) <= set(allowed) for shapes in looks)
-    ]
+    broad = []
+    for word, allowed in NOUNS.items():
+        if len(allowed) > 1 and all(set(shapes) <= set(allowed) for shapes in looks):
+            broad.append(word)
+    return broad
 
 
 @cache

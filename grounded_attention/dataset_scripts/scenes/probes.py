@@ -89,13 +89,10 @@ def foils(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
 
 
 def _other_colours(caption: Caption) -> Iterator[Caption]:
-    coloured = [
-        (number, word)
-        for number, mention in enumerate(caption.mentions)
-        if mention.members
-        for word in mention.text.split()
-        if word in COLOUR_WORDS
-    ]
+    coloured = []
+    for number, mention in enumerate(caption.mentions):
+        words = mention.text.split() if mention.members else []
+        coloured += [(number, word) for word in words if word in COLOUR_WORDS]
     for (first, one), (second, other) in permutations(coloured, 2):
         if first < second and COLOUR_WORDS[one] != COLOUR_WORDS[other]:
             mentions = list(caption.mentions)

@@ -156,12 +156,11 @@ def _objects(foreground: np.ndarray, paints: np.ndarray) -> Iterator[np.ndarray]
     """Yields a mask (H, W) bool for each object: a connected part, or each large patch of a multicoloured part."""
     for part in _components(foreground):
         size = max(MIN_PIXELS, MIN_PATCH_SHARE * part.sum())
-        patches = [
-            patch
-            for paint in np.unique(paints[part])
-            for patch in _components(part & (paints == paint))
-            if patch.sum() >= size
-        ]
+        patches = []
+        for paint in np.unique(paints[part]):
+            for patch in _components(part & (paints == paint)):
+                if patch.sum() >= size:
+                    patches.append(patch)
         yield from patches if len(patches) > 1 else [part]
 
 

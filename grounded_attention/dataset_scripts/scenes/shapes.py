@@ -19,16 +19,18 @@ def faces(item: SceneObject) -> list[Face]:
     """Returns the faces of an object in image pixels, from back to front."""
     cosine = math.cos(math.radians(item.tilt))
     sine = math.sin(math.radians(item.tilt))
-    return [
-        (
-            tuple(
-                (item.x + item.radius * (cosine * x - sine * y), item.y + item.radius * (sine * x + cosine * y))
-                for x, y in corners
-            ),
-            lightness,
+    drawn = []
+    for corners, lightness in unit_faces(item.shapes):
+        drawn.append(
+            (
+                tuple(
+                    (item.x + item.radius * (cosine * x - sine * y), item.y + item.radius * (sine * x + cosine * y))
+                    for x, y in corners
+                ),
+                lightness,
+            )
         )
-        for corners, lightness in unit_faces(item.shapes)
-    ]
+    return drawn
 
 
 @lru_cache(maxsize=1000)
@@ -80,13 +82,14 @@ def _frustum(top: float, bottom: float) -> list[Face]:
 
 def _heart() -> list[Face]:
     turns = [2 * math.pi * step / 48 for step in range(48)]
-    outline = [
-        (
-            math.sin(t) ** 3,
-            -(13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)) / 17 + 0.1,
+    outline = []
+    for t in turns:
+        outline.append(
+            (
+                math.sin(t) ** 3,
+                -(13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)) / 17 + 0.1,
+            )
         )
-        for t in turns
-    ]
     return [(tuple(outline), 1.0)]
 
 

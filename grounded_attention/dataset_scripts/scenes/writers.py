@@ -183,24 +183,25 @@ def related_texts(record: SceneRecord) -> list[str]:
 
 def listed_images(images: Iterable[DrawnImage]) -> list[Fields]:
     """Images as COCO's files of annotations list them."""
-    return [
-        {
-            "id": int(image.image_id),
-            "file_name": f"{image.image_id}.jpg",
-            "width": image.scene.width,
-            "height": image.scene.height,
-        }
-        for image in images
-    ]
+    listed = []
+    for image in images:
+        listed.append(
+            {
+                "id": int(image.image_id),
+                "file_name": f"{image.image_id}.jpg",
+                "width": image.scene.width,
+                "height": image.scene.height,
+            }
+        )
+    return listed
 
 
 def _captions_file(images: Sequence[DrawnImage]) -> Fields:
     """The content of annotations/captions_<split>2014.json."""
-    annotations = [
-        {"image_id": int(image.image_id), "id": caption_id, "caption": text}
-        for image in images
-        for caption_id, text in _numbered_captions(image)
-    ]
+    annotations = []
+    for image in images:
+        for caption_id, text in _numbered_captions(image):
+            annotations.append({"image_id": int(image.image_id), "id": caption_id, "caption": text})
     return {
         "info": {"description": "Drawn scenes", "year": 2014},
         "images": listed_images(images),
@@ -213,10 +214,11 @@ def _karpathy_images(splits: Splits) -> list[Fields]:
     listed = []
     for split, images in splits.items():
         for image in images:
-            sentences = [
-                {"tokens": text.lower().split()[:-1], "raw": text, "imgid": image.number, "sentid": caption_id}
-                for caption_id, text in _numbered_captions(image)
-            ]
+            sentences = []
+            for caption_id, text in _numbered_captions(image):
+                sentences.append(
+                    {"tokens": text.lower().split()[:-1], "raw": text, "imgid": image.number, "sentid": caption_id}
+                )
             listed.append(
                 {
                     "filepath": "flickr30k-images",

@@ -86,11 +86,11 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
         places.append((0, start, start + len(words), objects))
     places.append((1, 0, len(answer), question.evidence))
     boxes = [share_of(image.scene, box) for box in image.boxes]
-    phrases = [
-        {"message": side, "start": start, "end": end, "boxes": [boxes[each] for each in objects]}
-        for side, start, end, objects in places
-        if objects
-    ]
+    phrases = []
+    for side, start, end, objects in places:
+        if objects:
+            own = [boxes[number] for number in objects]
+            phrases.append({"message": side, "start": start, "end": end, "boxes": own})
     return question.text, answer, phrases
 
 

@@ -54,14 +54,14 @@ def vqa_files(splits: Splits) -> Files:
 
 
 def _answers(question: Question) -> Fields:
+    answers = []
+    for number, answer in enumerate(question.answers, start=1):
+        answers.append({"answer": answer, "answer_confidence": "yes", "answer_id": number})
     return {
         "question_type": question.question_type,
         "answer_type": question.answer_type,
         "multiple_choice_answer": usual_answer(question),
-        "answers": [
-            {"answer": answer, "answer_confidence": "yes", "answer_id": number}
-            for number, answer in enumerate(question.answers, start=1)
-        ],
+        "answers": answers,
     }
 
 
@@ -74,17 +74,18 @@ def nlvr2_files(statements: Mapping[str, Iterable[Statement]]) -> Files:
     written: Files = {}
     for split, listed in statements.items():
         name = NLVR2_NAMES[split]
-        lines = [
-            {
-                "sentence": statement.text,
-                "left_url": f"flickr30k-images/{left}.jpg",
-                "right_url": f"flickr30k-images/{right}.jpg",
-                "label": str(label),
-                "identifier": f"{name}-{number}-{place}-0",
-            }
-            for number, statement in enumerate(listed)
-            for place, ((left, right), label) in enumerate(statement.pairs)
-        ]
+        lines = []
+        for number, statement in enumerate(listed):
+            for place, ((left, right), label) in enumerate(statement.pairs):
+                lines.append(
+                    {
+                        "sentence": statement.text,
+                        "left_url": f"flickr30k-images/{left}.jpg",
+                        "right_url": f"flickr30k-images/{right}.jpg",
+                        "label": str(label),
+                        "identifier": f"{name}-{number}-{place}-0",
+                    }
+                )
         written[f"nlvr2/{name}.json"] = "".join(f"{json.dumps(line)}\n" for line in lines)
     return written
 
@@ -115,11 +116,11 @@ def gqa_files(splits: Splits) -> Files:
         if split in ("train", "val"):
             written[f"gqa/{split}_sceneGraphs.json"] = {image.image_id: _graph(image) for image in listed}
         if split in ("val", "testdev"):
-            written[f"gqa/{split}_choices.json"] = {
-                question_id: {"valid": list(question.valid), "plausible": list(question.plausible)}
-                for image in listed
-                for question_id, question, _ in _identified(image)
-            }
+            choices = {}
+            for image in listed:
+                for question_id, question, _ in _identified(image):
+                    choices[question_id] = {"valid": list(question.valid), "plausible": list(question.plausible)}
+            written[f"gqa/{split}_choices.json"] = choices
     return written
 
 
@@ -164,10 +165,9 @@ def _answered(question_id: str, question: composition.Question, ids: Mapping[str
 
 def _graph(image: DrawnImage) -> Fields:
     """The size of an image, and its objects by number."""
-    objects = {
-        str(number): {"x": x1, "y": y1, "w": x2 - x1, "h": y2 - y1}
-        for number, (x1, y1, x2, y2) in enumerate(image.boxes)
-    }
+    objects = {}
+    for number, (x1, y1, x2, y2) in enumerate(image.boxes):
+        objects[str(number)] = {"x": x1, "y": y1, "w": x2 - x1, "h": y2 - y1}
     return {"width": image.scene.width, "height": image.scene.height, "objects": objects}
 
 
@@ -190,10 +190,11 @@ def lxmert_files(train: Sequence[DrawnImage], val: Sequence[DrawnImage]) -> File
 def _lxmert_image(image: DrawnImage, source: str = "mscoco") -> Fields:
     asked = [each.text for each in image.questions]
     composed = [each.text for each in image.composed]
-    answers = [
-        {answer: min(1.0, round(SCORE_OF_ONE * count, 1)) for answer, count in Counter(each.answers).items()}
-        for each in image.questions
-    ]
+    answers = []
+    for each in image.questions:
+        answers.append(
+            {answer: min(1.0, round(SCORE_OF_ONE * count, 1)) for answer, count in Counter(each.answers).items()}
+        )
     return {
         "img_id": image.image_id,
         "sentf": {source: related_texts(image), "vqa": asked, "gqa": composed},

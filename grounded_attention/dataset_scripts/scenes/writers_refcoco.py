@@ -8,6 +8,7 @@ kind: in testA most of the objects are solids, in testB figures.
 import pickle
 import random
 from collections.abc import Sequence
+from itertools import product
 
 from grounded_attention.utils.named_types import Fields
 
@@ -75,10 +76,9 @@ def _references(splits: Splits) -> list[Fields]:
 
 def _reference(image: DrawnImage, place: int, split: str) -> Fields:
     first = SENTENCES_PER_IMAGE * image.number + 3 * place
-    sentences = [
-        {"sent_id": number, "tokens": text.split(), "raw": text, "sent": text}
-        for number, text in enumerate(image.expressions[place], start=first)
-    ]
+    sentences = []
+    for number, text in enumerate(image.expressions[place], start=first):
+        sentences.append({"sent_id": number, "tokens": text.split(), "raw": text, "sent": text})
     return {
         "ref_id": _annotation_id(image, place),
         "ann_id": _annotation_id(image, place),
@@ -134,12 +134,8 @@ def _related(
     scene: Scene, number: int, phrase: str, detail: float, rng: random.Random, combinations: Combinations
 ) -> str | None:
     """Adds a relation to another object."""
-    pairs = [
-        (relation, other)
-        for relation in RELATIONS
-        for other in range(len(scene.objects))
-        if other != number and relation_holds(scene, relation, number, other)
-    ]
+    others = [other for other in range(len(scene.objects)) if other != number]
+    pairs = [each for each in product(RELATIONS, others) if relation_holds(scene, each[0], number, each[1])]
     if not pairs:
         return None
     relation, other = rng.choice(pairs)

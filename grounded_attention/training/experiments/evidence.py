@@ -37,10 +37,9 @@ def evidence_metrics(
     """
     views = {view: np.asarray(right[view], dtype=float) for view in VIEWS}
     dependence = views[KEPT] - (views[MASKED] + views[REPLACED]) / 2
-    estimates = {
-        "accuracy" if view == WHOLE else f"accuracy, {view}": estimate_ratio(values, None, image_ids)
-        for view, values in views.items()
-    }
+    estimates = {}
+    for view, values in views.items():
+        estimates["accuracy" if view == WHOLE else f"accuracy, {view}"] = estimate_ratio(values, None, image_ids)
     estimates["dependence"] = estimate_ratio(dependence, None, image_ids)
     if heads is None or chance is None:
         return estimates

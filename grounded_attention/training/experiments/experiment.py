@@ -282,12 +282,11 @@ def _headline(numbers: Mapping[str, Fields]) -> Fields:
 def _gather(results: Mapping[str, Fields]) -> Fields:
     """Methods and baselines; baselines without training are equal for all methods, so those of the first are used."""
     numbers = reported(next(iter(results.values()))["figures"])
-    plain = {
-        kind: {
+    plain = {}
+    for kind in ("majority", "chance"):
+        plain[kind] = {
             k.replace(kind, "accuracy"): v for k, v in numbers.items() if k.endswith("_" + kind) and "_to_" not in k
         }
-        for kind in ("majority", "chance")
-    }
     trained = {TEXT_ONLY: results[TEXT_ONLY]} if TEXT_ONLY in results else {}
     methods = {name: result for name, result in results.items() if name != TEXT_ONLY}
     return {"methods": methods, "baselines": {**plain, **trained}}

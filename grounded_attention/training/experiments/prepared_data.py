@@ -169,10 +169,10 @@ def built_rows(recipe: Recipe, data: PreparedData) -> dict[str, datasets.Dataset
     """The rows of the images of each split as `data.source` has them, before they are those of the task."""
     built = _build(TASKS[recipe.task], recipe.data)
     # Images that are held out for validation have their rows in train.
-    return {
-        name: rows_of_images(built.get(name, built["train"]), rows.unique("image_id"))
-        for name, rows in data.splits.items()
-    }
+    chosen_rows = {}
+    for name, rows in data.splits.items():
+        chosen_rows[name] = rows_of_images(built.get(name, built["train"]), rows.unique("image_id"))
+    return chosen_rows
 
 
 def rows_of_images(rows: datasets.Dataset, images: Collection[str]) -> datasets.Dataset:

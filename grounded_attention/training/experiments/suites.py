@@ -309,10 +309,9 @@ def _descriptions(settings: Settings, probe: Probe) -> dict[str, Estimate]:
         for number, each in enumerate(asked)
     ]  # fmt: skip
     answers = _ask(settings, probe, datasets.Dataset.from_list(rows), DESCRIPTION)
-    described = [
-        Described(each["file"], nouns(answers[str(number)]["said"]), each["truth"], each["hallu"])
-        for number, each in enumerate(asked)
-    ]
+    described = []
+    for number, each in enumerate(asked):
+        described.append(Described(each["file"], nouns(answers[str(number)]["said"]), each["truth"], each["hallu"]))
     return description_metrics(described, related, safe, similar)
 
 
@@ -336,10 +335,9 @@ def _evidence(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate
                     questions.append({**about, "answers": [row["answer"]], "phrases": phrases})
             heads = views == (WHOLE,) and not settings.text_only
             answers |= _ask(settings, probe, datasets.Dataset.from_list(questions), LENGTH[EVIDENCE], heads)
-    right = {
-        view: [answers_alike(answers[f"{n}_{view}"]["said"], row["answer"]) for n, row in enumerate(listed)]
-        for view in VIEWS
-    }
+    right: dict[str, list[bool]] = {}
+    for kind in VIEWS:
+        right[kind] = [answers_alike(answers[f"{n}_{kind}"]["said"], row["answer"]) for n, row in enumerate(listed)]
     if settings.text_only:
         return evidence_metrics(right, rows["image_id"])
     looked = [answers[f"{n}_{WHOLE}"] for n in range(len(listed))]
@@ -396,7 +394,7 @@ def _score(
     prepared = PreparedData(splits, regions, images=probe.images if settings.reads_pixels else None, options=fitted)
     [scored] = score_splits(settings.checkpoint, recipe, prepared, heads)
     names = [key for key in scored.items if key != "example_id"]
-    return {
-        key: {each: scored.items[each][place] for each in names}
-        for place, key in enumerate(scored.items["example_id"])
-    }
+    items = {}
+    for place, key in enumerate(scored.items["example_id"]):
+        items[key] = {each: scored.items[each][place] for each in names}
+    return items

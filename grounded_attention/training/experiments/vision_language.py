@@ -131,12 +131,11 @@ def _token_fields(model_type: str, fields: Columns, processor: PatchGroundingPro
     known = VLM.config_class(model_type)().to_dict()
     ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in TOKENS}
     ids["image"] = tokenizer.convert_tokens_to_ids(processor.family.image_token(processor.processor))
-    token_fields: Fields = {
-        f"{name}_{end}": ids[name]
-        for name in TOKENS
-        for end in TOKEN_FIELDS
-        if f"{name}_{end}" in known and f"{name}_{end}" not in fields and ids[name] is not None
-    }
+    token_fields: Fields = {}
+    for name in TOKENS:
+        for end in TOKEN_FIELDS:
+            if f"{name}_{end}" in known and f"{name}_{end}" not in fields and ids[name] is not None:
+                token_fields[f"{name}_{end}"] = ids[name]
     text = dict(fields.get("text_config") or {})
     words = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     token_fields["text_config"] = {"vocab_size": len(tokenizer), **words, **text}

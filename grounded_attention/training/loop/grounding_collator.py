@@ -121,11 +121,12 @@ def _one_text_each(row: Row) -> list[Row]:
         return [row]
     related = row.get("related") or [True] * len(captions)
     phrases = [read_phrase(each, captions, "a phrase", grounded=True) for each in listed(row.get("phrases"))]
-    return [
-        {**row, "text": text, "phrases": [replace(each, sentence=0) for each in phrases if each.sentence == number]}
-        for number, text in enumerate(captions)
-        if related[number]
-    ]
+    of_each: list[Row] = []
+    for number, text in enumerate(captions):
+        if related[number]:
+            own = [replace(each, sentence=0) for each in phrases if each.sentence == number]
+            of_each.append({**row, "text": text, "phrases": own})
+    return of_each
 
 
 def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
@@ -151,10 +152,11 @@ def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
     for i, row in enumerate(rows):
         chat, pictures = _conversation(row, f"row {i} of the batch")
         before = int(first_of(row, (*MESSAGES, "prompt")) is None)  # the text "Describe the image."
-        read = [
-            read_phrase(each, _texts(chat)[before:], f"row {i} of the batch, phrase {number}", grounded=True)
-            for number, each in enumerate(listed(row.get("phrases")))
-        ]
+        read = []
+        for number, each in enumerate(listed(row.get("phrases"))):
+            read.append(
+                read_phrase(each, _texts(chat)[before:], f"row {i} of the batch, phrase {number}", grounded=True)
+            )
         read = [replace(each, sentence=each.sentence + before) for each in read]
         chat, read = _place_images(chat, read, len(pictures))
         images.append(pictures)

@@ -22,12 +22,12 @@ def join_labels(
     splits: Mapping[str, datasets.Dataset], trained: Sequence[str], labels: PseudoLabels
 ) -> dict[str, datasets.Dataset]:
     """Gives rows the labelled phrases of their captions: those of the trained splits, and those without phrases."""
-    return {
-        name: rows
-        if name not in trained and "phrases" in rows.column_names
-        else _joined(f"split {name}", rows, labels)
-        for name, rows in splits.items()
-    }
+    joined = {}
+    for name, rows in splits.items():
+        joined[name] = (
+            rows if name not in trained and "phrases" in rows.column_names else _joined(f"split {name}", rows, labels)
+        )
+    return joined
 
 
 def _joined(split: str, rows: datasets.Dataset, labels: PseudoLabels) -> datasets.Dataset:
@@ -119,11 +119,10 @@ def join_regions(records: Sequence[Regions]) -> Regions:
         )
     held = [record.arrays() for record in records]
     shared = [name for name in held[0] if all(name in arrays for arrays in held)]
-    joined = {
-        name: np.concatenate([arrays[name] for arrays in held])
-        for name in shared
-        if len({arrays[name].shape[1:] for arrays in held}) == 1
-    }
+    joined = {}
+    for name in shared:
+        if len({arrays[name].shape[1:] for arrays in held}) == 1:
+            joined[name] = np.concatenate([arrays[name] for arrays in held])
     return Regions(first.image_id, first.width, first.height, **joined)
 
 

@@ -52,10 +52,9 @@ class AttentionTeacher:
     @torch.no_grad()
     def __call__(self, rows: Sequence[Row], answers: Sequence[str], student: Columns) -> Tensor:
         """Where this model looks, when it reads these answers to the rows' prompts, over a student's image tokens."""
-        chats = [
-            {"images": row_images(row), "prompt": row["prompt"], "completion": answer}
-            for row, answer in zip(rows, answers, strict=True)
-        ]
+        chats = []
+        for row, answer in zip(rows, answers, strict=True):
+            chats.append({"images": row_images(row), "prompt": row["prompt"], "completion": answer})
         collate = GroundingCollator(self.processor)
         batch = {key: _moved(value, self.model.device) for key, value in collate.collate(chats).items()}
         read = response_batch(collate.processor, batch, rows, "image", most=None)

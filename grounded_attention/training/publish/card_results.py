@@ -114,12 +114,13 @@ def head_table(grounding: Columns) -> str:
 
 def eval_results(numbers: Numbers, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
     """The numbers for `model-index`; `None` if there are none."""
-    results = [
-        EvalResult(
-            task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
+    results = []
+    for split, name, value in headline_numbers(numbers):
+        results.append(
+            EvalResult(
+                task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
+            )
         )
-        for split, name, value in headline_numbers(numbers)
-    ]
     return results or None
 
 
@@ -127,8 +128,7 @@ def eval_entries(numbers: Numbers, dataset_id: str | None, commit: str | None = 
     """The numbers for `.eval_results`, which needs a Hub data set; empty without one."""
     if dataset_id is None:
         return []
-    entries = [
-        EvalResultEntry(dataset_id, f"{split}_{name}", round(value, 4), dataset_revision=commit)
-        for split, name, value in headline_numbers(numbers)
-    ]
+    entries = []
+    for split, name, value in headline_numbers(numbers):
+        entries.append(EvalResultEntry(dataset_id, f"{split}_{name}", round(value, 4), dataset_revision=commit))
     return eval_result_entries_to_yaml(entries)

@@ -199,11 +199,10 @@ def _notes(results: Columns, differences: Sequence[tuple[str, str, str, Columns]
         "square brackets; where single items are not saved, the lowest and the highest seed in round ones. "
         + "; ".join(sizes)
     )
-    claimed = [
-        f"{row} is {'better' if difference['mean'] > 0 else 'worse'} than {other} on {column}"
-        for row, column, other, difference in differences
-        if difference["claimed"]
-    ]
+    claimed = []
+    for row, column, other, difference in differences:
+        if difference["claimed"]:
+            claimed.append(f"{row} is {'better' if difference['mean'] > 0 else 'worse'} than {other} on {column}")
     if claimed:
         compared = sum(difference["interval"] for *_, difference in differences)
         yield (
