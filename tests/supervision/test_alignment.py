@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tokens and regions that phrases align, and the rows and columns that a method supervises."""
 
+import pytest
 import torch
 
 from grounded_attention.supervision import align, grounding_targets
@@ -18,13 +19,16 @@ def test_padded_tokens_and_regions_are_never_aligned():
     assert align(batch).tolist() == [first, second]
 
 
-def test_rows_are_the_aligned_tokens_or_regions_in_order():
+@pytest.mark.parametrize(
+    ("direction", "rows", "columns", "gold"),
+    [
+        ("text_to_region", [1, 3, 4, -1], [0, 1, 2], [[0, 2], [1, 2], [2, 2]]),
+        ("region_to_text", [2, -1], [0, 1, 2, 3, 4], [[0, 1], [0, 3], [0, 4]]),
+    ],
+)
+def test_rows_are_the_aligned_tokens_or_regions_in_order(direction, rows, columns, gold):
     batch = {"phrase_mask": torch.tensor([[[0, 1, 0, 1, 1]]]), "phrase_regions": torch.tensor([[[0, 0, 1]]])}
-    tokens = grounding_targets(align(batch), batch, "text_to_region")
-    assert tokens.rows.tolist() == [[1, 3, 4, -1]]
-    assert tokens.columns.tolist() == [[0, 1, 2]]
-    assert tokens.gold.nonzero().tolist() == [[0, 0, 2], [0, 1, 2], [0, 2, 2]]
-    regions = grounding_targets(align(batch), batch, "region_to_text")
-    assert regions.rows.tolist() == [[2, -1]]
-    assert regions.columns.tolist() == [[0, 1, 2, 3, 4]]
-    assert regions.gold.nonzero().tolist() == [[0, 0, 1], [0, 0, 3], [0, 0, 4]]
+    found = grounding_targets(align(batch), batch, direction)
+    assert found.rows.tolist() == [rows]
+    assert found.columns.tolist() == [columns]
+    assert found.gold[0].nonzero().tolist() == gold

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from torch.testing import assert_close
 
 from grounded_attention.modeling import VisualBERTForVGP, VLBertForVGP
 from grounded_attention.supervision import align, get_method
@@ -57,7 +58,7 @@ def test_targets_and_loss_equal_loops():
             expected = torch.zeros(4)
         else:
             total += (pred[row, token] - expected).square().sum().item()
-        torch.testing.assert_close(boxes[row, token], expected, atol=1e-6, rtol=0)
+        assert_close(boxes[row, token], expected, atol=1e-6, rtol=0)
     assert (batch["phrase_regions"].sum(-1) > 1).any()
     assert named.any()
     assert not named.all()
@@ -85,7 +86,7 @@ class TestHead:
         text = inputs["input_ids"].shape[1]
         states = model(**inputs, output_hidden_states=True).hidden_states[box_layer + 1][:, :text]
         expected = (states @ model.box_head.weight.T + model.box_head.bias).sigmoid()
-        torch.testing.assert_close(outputs.pred_boxes, expected)
+        assert_close(outputs.pred_boxes, expected)
 
     def test_all_else_stays_as_without_the_head(self, family, box_layer):
         model, inputs = tiny(family, box_layer=box_layer)
@@ -94,7 +95,7 @@ class TestHead:
         assert plain.box_head is None
         expected = plain(**inputs)
         assert expected.pred_boxes is None
-        torch.testing.assert_close(model(**inputs).identification_logits, expected.identification_logits)
+        assert_close(model(**inputs).identification_logits, expected.identification_logits)
 
     def test_layers_above_get_no_gradient(self, family, box_layer):
         model, inputs = tiny(family, box_layer=box_layer)
@@ -124,7 +125,7 @@ class TestHead:
             model(**inputs).pred_boxes.square().sum().backward()
             found.append({name: parameter.grad for name, parameter in model.named_parameters()})
         assert found[0]["box_head.weight"].any()
-        torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
+        assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -146,8 +147,8 @@ def test_the_weight_is_a_factor_and_attention_losses_stay(name):
     twice = losses_of(model, get_method(name, box_weight=2), batch)
     total, count = once.pop("boxes")
     assert count == once["text_to_region"][1] > 0
-    torch.testing.assert_close(once, plain)
-    torch.testing.assert_close(twice["boxes"][0], 2 * total)
+    assert_close(once, plain)
+    assert_close(twice["boxes"][0], 2 * total)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
@@ -24,11 +25,11 @@ from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 HEADS = [(1, 0), (1, 3)]
 
 
-def make_batch(model_type, padding_side="left", count=2):
-    processor = make_processor(model_type, padding_side)
+def make_batch(model_type, count=2):
+    """A model, its inputs, and the whole batch."""
+    processor = make_processor(model_type, "left")
     grounding = PatchGroundingProcessor(processor)
-    images = list(pictures(count).values())
-    batch = grounding(list(TEXTS[:count]), images=images)
+    batch = grounding(list(TEXTS[:count]), images=list(pictures(count).values()))
     return make_model(model_type, processor.tokenizer), grounding.model_inputs(batch), batch
 
 
@@ -39,14 +40,13 @@ def test_masked_heads_are_those_whose_weights_are_zero(model_type):
     plain = model(**inputs).logits
     with mask_heads(model, HEADS):
         masked = model(**inputs).logits
-    torch.testing.assert_close(model(**inputs).logits, plain, rtol=0, atol=0)
+    assert torch.equal(model(**inputs).logits, plain)
     module = attention_modules(model)[1]
     mixing = getattr(module, "o_proj", None) or module.out_proj
     weight = getattr(mixing, "linear", mixing).weight  # Inkling 2 has a gate beside it
-    width = weight.shape[1] // head_count(module, model.config.get_text_config())
-    for _, head in HEADS:
-        weight[:, head * width : (head + 1) * width] = 0
-    torch.testing.assert_close(masked, model(**inputs).logits, atol=1e-5, rtol=1e-4)
+    count = head_count(module, model.config.get_text_config())
+    weight.unflatten(1, (count, -1))[:, [0, 3]] = 0
+    assert_close(masked, model(**inputs).logits, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(masked, plain, atol=1e-3)
 
 
@@ -81,48 +81,44 @@ def test_masked_heads_of_region_models_are_those_whose_weights_are_zero(family):
     plain = model(**batch).text_hidden_state
     with mask_heads(model, [(1, 1)]):
         masked = model(**batch).text_hidden_state
-    torch.testing.assert_close(model(**batch).text_hidden_state, plain, rtol=0, atol=0)
+    assert torch.equal(model(**batch).text_hidden_state, plain)
     count = model.config.grounding_calls[-1].num_heads
     layers = [module for name, module in model.named_modules() if name.endswith(tuple(names))]
     assert len(layers) == len(names)
     for layer in layers:
         layer.weight.unflatten(1, (count, -1))[:, 1] = 0
-    torch.testing.assert_close(masked, model(**batch).text_hidden_state, atol=1e-5, rtol=1e-4)
+    assert_close(masked, model(**batch).text_hidden_state, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(masked, plain, atol=1e-3)
-    with pytest.raises(ValueError, match="layer 9, head 0"), mask_heads(model, [(9, 0)]):
-        pass
 
 
 @pytest.mark.parametrize("pair", [(2, 0), (0, 4), (-1, 0)])
 def test_a_head_that_does_not_exist_is_refused(pair):
-    model, _, _ = make_batch("llava")
-    with (
-        pytest.raises(ValueError, match="the model has the layers 0 to 1, with the heads 0 to 3"),
-        mask_heads(model, [pair]),
-    ):
+    model = small_llama()
+    with pytest.raises(ValueError, match="the layers 0 to 1, with the heads 0 to 3"), mask_heads(model, [pair]):
+        pass
+
+
+def test_a_head_that_a_region_model_lacks_is_refused():
+    model = make_vl_bert(FAMILIES["vl_bert"].base_model)
+    with pytest.raises(ValueError, match="layer 9, head 0"), mask_heads(model, [(9, 0)]):
         pass
 
 
 def register_by_hand(name, heads, target, strength):
-    """An attention function in loops over examples, heads and rows, which adds the number where it belongs."""
+    """An attention function in loops over examples and heads, which adds the number where it belongs."""
 
     def by_hand(module, query, key, value, attention_mask, scaling=None, **kwargs):
         groups = query.shape[1] // key.shape[1]
         output = torch.zeros_like(query)
-        for example in range(len(query)):
-            places = set(target.columns[example].tolist()) - {-1}
-            for head in range(query.shape[1]):
-                keys = key[example, head // groups]
-                values = value[example, head // groups]
-                chosen = head in heads.get(module.layer_idx, ())
-                for row in range(query.shape[2]):
-                    scores = scaling * keys @ query[example, head, row]
-                    if chosen and row >= target.first_row[example]:
-                        for place in places:
-                            scores[place] += strength
-                    hidden = attention_mask[example, 0, row] != 0  # eager's mask: 0 or the lowest number
-                    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).nan_to_num()
-                    output[example, head, row] = weights @ values
+        for example, places in enumerate(target.columns):
+            for head, rows in enumerate(query[example]):
+                scores = scaling * rows @ key[example, head // groups].T
+                if head in heads.get(module.layer_idx, ()):
+                    for place in set(places[places >= 0].tolist()):
+                        scores[target.first_row[example] :, place] += strength
+                hidden = attention_mask[example, 0] != 0  # eager's mask: 0 or the lowest number
+                weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).nan_to_num()
+                output[example, head] = weights @ value[example, head // groups]
         return output.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(name, by_hand)
@@ -140,15 +136,14 @@ def test_steered_heads_equal_loops_by_hand(model_type, back_end):
     plain = model(**inputs).logits
     with steer_heads(model, HEADS, target, 3.0):
         steered = model(**inputs).logits
-    torch.testing.assert_close(model(**inputs).logits, plain, rtol=0, atol=0)
+    assert torch.equal(model(**inputs).logits, plain)
     register_by_hand("by_hand", {1: [0, 3]}, target, 3.0)
     find_language_model(model).set_attn_implementation("by_hand")
     expected = model(**inputs).logits
-    torch.testing.assert_close(steered[words], expected[words], atol=1e-4, rtol=1e-3)
+    assert_close(steered[words], expected[words], atol=1e-4, rtol=1e-3)
     assert not torch.allclose(steered[words], plain[words], atol=1e-2)
-    for example, first in enumerate(target.first_row.tolist()):  # nothing before the words has changed
-        before = words[example] & (torch.arange(words.shape[1]) < first)
-        torch.testing.assert_close(steered[example][before], plain[example][before], atol=1e-5, rtol=1e-4)
+    before = words & (torch.arange(words.shape[1]) < target.first_row[:, None])  # of the words that were asked for
+    assert_close(steered[before], plain[before], atol=1e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -171,28 +166,28 @@ def test_generation_with_a_cache_equals_one_without(model_type, cache):
 def test_reported_rows_are_steered_too(model_type):
     """The steered head gives exp(strength) times the weight to a column, before normalisation."""
     model, inputs, batch = make_batch(model_type, count=1)
-    rows = batch["text_positions"]
     columns = batch["region_positions"]
     target = SteeredColumns(columns[:, :3], columns.amax(1) + 1)
     kinds = getattr(find_language_model(model).config, "layer_types", None) or ["full_attention"] * 9
     layers = head_layers(model)
     layer = max(one for one in layers if kinds[one] != "sliding_attention")
+    asked = {"attention_queries": ((batch["text_positions"], columns),), "output_attentions": True}
 
     def read():
-        reports = model(**inputs, attention_queries=((rows, columns),), output_attentions=True).attentions
-        return reports[layers.index(layer)].pairs[0]
+        reports = model(**inputs, **asked).attentions
+        log_alpha, log_share = reports[layers.index(layer)].pairs[0]
+        return (log_alpha + log_share[..., None]).exp()[0]
 
     with supervise(model):
-        before = read()
+        plain = read()
         with steer_heads(model, [(layer, 2)], target, 2.0):
-            after = read()
-    plain, steered = ((log_alpha + log_share[..., None]).exp()[0] for log_alpha, log_share in (before, after))
-    bias = torch.ones(plain.shape[-1])
-    bias[:3] = np.exp(2.0)
+            steered = read()
+    raised = plain.clone()
+    raised[..., :3] *= np.exp(2.0)
     rest = 1 - plain.sum(-1)
-    expected = plain * bias / ((plain * bias).sum(-1) + rest)[..., None]
-    torch.testing.assert_close(steered[2], expected[2], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(steered[[0, 1, 3]], plain[[0, 1, 3]], atol=1e-6, rtol=1e-5)
+    expected = raised / (raised.sum(-1) + rest)[..., None]
+    assert_close(steered[2], expected[2], atol=1e-5, rtol=1e-4)
+    assert_close(steered[[0, 1, 3]], plain[[0, 1, 3]], atol=1e-6, rtol=1e-5)
 
 
 def test_the_columns_of_boxes_are_the_tokens_in_them():
@@ -214,36 +209,55 @@ def test_boxes_that_do_not_fit_are_refused(boxes, message):
         box_columns(batch, boxes)
 
 
-def small_llama(**settings):
+def small_llama():
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=20, **sizes, **settings)).eval()
+    return LlamaForCausalLM(LlamaConfig(vocab_size=20, **sizes)).eval()
 
 
-def test_what_cannot_be_steered_is_refused():
-    columns = torch.tensor([[1, 2]])
-    sliding = make_batch("gemma3")[0]
-    flash = small_llama()
-    flash.config._attn_implementation_internal = "flash_attention_2"
-    cases = [
-        (sliding, [(0, 1)], columns, 1.0, r"layers \[0\] of Gemma3TextModel attend in a sliding window"),
-        (flash, HEADS, columns, 1.0, "'flash_attention_2' takes no bias for single heads"),
-        (small_llama(), HEADS, columns, float("inf"), "expected a finite number"),
-        (small_llama(), HEADS, columns.float(), 1.0, "expected .* int64"),
-        (small_llama(), [(7, 0)], columns, 1.0, "the model has the layers 0 to 1"),
-    ]
-    for model, heads, given, strength, message in cases:
-        with pytest.raises(ValueError, match=message), steer_heads(model, heads, given, strength):
-            pass
+COLUMNS = torch.tensor([[1, 2]])
+
+
+def flash_llama():
     model = small_llama()
-    with steer_heads(model, HEADS, columns, 1.0):
-        with pytest.raises(ValueError, match="steered already"), steer_heads(model, HEADS, columns, 1.0):
+    model.config._attn_implementation_internal = "flash_attention_2"
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "message"),
+    [
+        (lambda: make_batch("gemma3")[0], {"heads": [(0, 1)]}, r"layers \[0\] of Gemma3TextModel.*sliding window"),
+        (flash_llama, {}, "'flash_attention_2' takes no bias"),
+        (small_llama, {"strength": float("inf")}, "expected a finite number"),
+        (small_llama, {"columns": COLUMNS.float()}, "expected .* int64"),
+        (small_llama, {"heads": [(7, 0)]}, "the layers 0 to 1"),
+    ],
+)
+def test_what_cannot_be_steered_is_refused(make, change, message):
+    given = {"heads": HEADS, "columns": COLUMNS, "strength": 1.0, **change}
+    with pytest.raises(ValueError, match=message), steer_heads(make(), *given.values()):
+        pass
+
+
+def test_a_model_is_steered_once():
+    model = small_llama()
+    with steer_heads(model, HEADS, COLUMNS, 1.0):
+        with pytest.raises(ValueError, match="steered already"), steer_heads(model, HEADS, COLUMNS, 1.0):
             pass
-        with pytest.raises(ValueError, match="position 2 is outside of the sequence of 2 tokens"):
-            model(torch.tensor([[1, 2]]))
-    with steer_heads(model, HEADS, torch.tensor([[1, 2], [0, -1]]), 1.0):
-        with pytest.raises(ValueError, match="columns for 2 sequences, but the model reads 3"):
-            model(torch.ones(3, 6, dtype=torch.long))
     assert model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shape", "message"),
+    [
+        (COLUMNS, (1, 2), "position 2 is outside of the sequence of 2"),
+        (torch.tensor([[1, 2], [0, -1]]), (3, 6), "2 sequences, but the model reads 3"),
+    ],
+)
+def test_columns_of_other_sequences_are_refused(columns, shape, message):
+    model = small_llama()
+    with steer_heads(model, HEADS, columns, 1.0), pytest.raises(ValueError, match=message):
+        model(torch.ones(shape, dtype=torch.long))
 
 
 @torch.no_grad()
@@ -251,40 +265,39 @@ def test_what_cannot_be_steered_is_refused():
 @pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
 def test_steered_heads_of_region_models_look_at_the_boxes(family, unpad):
     """In every row the steered head gives exp(strength) times the weight to the regions, before normalisation."""
-    model = REGION_FAMILIES[family][0](attn_implementation="eager")
+    make = REGION_FAMILIES[family][0]
+    model = make(attn_implementation="eager")
     inputs = region_batch(model)
-    sequence = model(**inputs, output_attentions=True).attentions[0].shape[-1]
-    positions = torch.arange(sequence)[None].expand(2, -1)[:, 6:10]
-    batch = {**inputs, "region_positions": positions, "region_image": torch.zeros(2, 4, dtype=torch.long)}
-    batch["region_candidate_mask"] = inputs["region_attention_mask"].bool()
+    first = model(**inputs, output_attentions=True).attentions[0]
+    batch = {
+        **inputs,
+        "region_positions": torch.arange(6, 10).expand(2, -1),
+        "region_image": torch.zeros(2, 4, dtype=torch.long),
+        "region_candidate_mask": inputs["region_attention_mask"].bool(),
+    }
     columns = box_columns(batch, [inputs["region_boxes"][0, :1], inputs["region_boxes"][1, 2:3]], 0.999)
     assert not columns.first_row.any()
     assert 6 in columns.columns[0]
     assert 8 in columns.columns[1]
-    expected = list(model(**inputs, output_attentions=True).attentions)
-    model.config.unpad = unpad
+    expected = first.clone()
     for example, places in enumerate(columns.columns):
-        expected[0][example, 1, :, places[places >= 0]] *= np.exp(2.0)
-    expected[0][:, 1] /= expected[0][:, 1].sum(-1, keepdim=True)
+        expected[example, 1, :, places[places >= 0]] *= np.exp(2.0)
+    expected[:, 1] /= expected[:, 1].sum(-1, keepdim=True)
+    model.config.unpad = unpad
     with steer_heads(model, [(0, 1)], columns, 2.0):
         steered = model(**inputs, output_attentions=True)
     rows = inputs["attention_mask"].bool()
-    torch.testing.assert_close(
-        steered.attentions[0][:, :, :6].movedim(1, 2)[rows], expected[0][:, :, :6].movedim(1, 2)[rows]
-    )
-    other = REGION_FAMILIES[family][0](attn_implementation="sdpa")
+    found = steered.attentions[0].transpose(1, 2)[:, :6]
+    assert_close(found[rows], expected.transpose(1, 2)[:, :6][rows])
+    other = make(attn_implementation="sdpa")
     other.config.unpad = unpad
     with steer_heads(other, [(0, 1)], columns, 2.0):
-        torch.testing.assert_close(
-            other(**inputs).last_hidden_state[:, :6][rows],
-            steered.last_hidden_state[:, :6][rows],
-            atol=1e-5,
-            rtol=1e-4,
-        )
+        states = other(**inputs).last_hidden_state[:, :6]
+    assert_close(states[rows], steered.last_hidden_state[:, :6][rows], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["vilbert", "lxmert"])
 def test_heads_between_two_streams_cannot_be_steered(family):
     model = REGION_FAMILIES[family][0](FAMILIES[family].base_model)
-    with pytest.raises(ValueError, match="cross-attention"), steer_heads(model, [(1, 0)], torch.tensor([[0]]), 1.0):
+    with pytest.raises(ValueError, match="cross-attention"), steer_heads(model, [(1, 0)], COLUMNS, 1.0):
         pass

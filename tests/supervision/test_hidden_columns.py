@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import Gemma3TextConfig, Gemma3TextModel, MistralConfig, MistralModel
 
 from grounded_attention.supervision import get_method
@@ -38,24 +39,31 @@ def mistral(back_end):
     return MistralModel._from_config(MistralConfig(**SIZES, num_hidden_layers=3), attn_implementation=back_end)
 
 
+# Example, phrase, its words and its regions.
+PHRASES = [(0, 0, [0], [5]), (0, 1, [2, 3], [0, 5]), (0, 2, [5], [0, 1]), (1, 0, [1], [4]), (1, 1, [3], [2, 5])]
+
+
 def make_batch():
     """Six regions at 1 to 6 and six words at 8 to 13; the second row's last word is padded."""
-    phrases = [[([0], [5]), ([2, 3], [0, 5]), ([5], [0, 1])], [([1], [4]), ([3], [2, 5])]]
-    phrase_mask = torch.zeros(2, 3, 6, dtype=torch.bool)
-    phrase_regions = torch.zeros(2, 3, 6, dtype=torch.bool)
-    for example, found in enumerate(phrases):
-        for index, (words, regions) in enumerate(found):
-            phrase_mask[example, index, words] = True
-            phrase_regions[example, index, regions] = True
-    mask = torch.ones(2, LENGTH, dtype=torch.long)
-    mask[1, -1] = 0
-    return {
-        "phrase_mask": phrase_mask,
-        "phrase_regions": phrase_regions,
-        "attention_mask": mask,
+    batch = {
+        "phrase_mask": torch.zeros(2, 3, 6, dtype=torch.bool),
+        "phrase_regions": torch.zeros(2, 3, 6, dtype=torch.bool),
+        "attention_mask": torch.ones(2, LENGTH, dtype=torch.long),
         "text_positions": torch.arange(8, 14).repeat(2, 1),
         "region_positions": torch.arange(1, 7).repeat(2, 1),
     }
+    batch["attention_mask"][1, -1] = 0
+    for example, phrase, words, regions in PHRASES:
+        batch["phrase_mask"][example, phrase, words] = True
+        batch["phrase_regions"][example, phrase, regions] = True
+    return batch
+
+
+def read_losses(model, method, inputs, batch):
+    given = {"inputs_embeds": inputs, "attention_mask": batch["attention_mask"]}
+    outputs = model(**given, **method.forward_kwargs(batch))
+    (losses,) = method.losses(outputs, batch).values()
+    return losses
 
 
 def plain_loss(maps, kinds, batch, target):
@@ -93,31 +101,29 @@ def plain_loss(maps, kinds, batch, target):
 def test_hidden_gold_columns_are_dropped_and_the_count_follows(back_end, make, kinds, target):
     batch = make_batch()
     inputs = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    given = {"inputs_embeds": inputs, "attention_mask": batch["attention_mask"]}
-    method = get_method("direct", directions=["text_to_region"], target=target)
-    maps = make("eager")(**given, output_attentions=True).attentions
+    eager = make("eager")
+    maps = eager(inputs_embeds=inputs, attention_mask=batch["attention_mask"], output_attentions=True).attentions
     expected, number = plain_loss(maps, kinds, batch, target)
     model = make(back_end)
+    method = get_method("direct", directions=["text_to_region"], target=target)
     method.prepare(model)
-    total, count = method.losses(model(**given, **method.forward_kwargs(batch)), batch)["text_to_region"]
+    total, count = read_losses(model, method, inputs, batch)
     assert 0 < count == number <= 6
-    torch.testing.assert_close(total, expected, rtol=1e-4, atol=0)
+    assert_close(total, expected, rtol=1e-4, atol=0)
     for gradient in gradients(total, model, inputs):
         assert gradient.isfinite().all()
     from_maps = method.maps_losses(maps, batch)["text_to_region"]
-    torch.testing.assert_close(from_maps, (total, count), rtol=1e-4, atol=1e-4)
+    assert_close(from_maps, (total, count), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_a_direction_that_sees_nothing_has_no_loss(name):
     """In a causal model regions before the words see no word."""
     inputs = torch.randn(2, LENGTH, WIDTH, requires_grad=True)
-    batch = make_batch()
     model = mistral("sdpa")
     method = get_method(name, directions=["region_to_text"])
     method.prepare(model)
-    outputs = model(inputs_embeds=inputs, attention_mask=batch["attention_mask"], **method.forward_kwargs(batch))
-    total, count = method.losses(outputs, batch)["region_to_text"]
+    total, count = read_losses(model, method, inputs, make_batch())
     assert total == 0
     assert count == 0
     for gradient in gradients(total, model, inputs):
@@ -127,15 +133,17 @@ def test_a_direction_that_sees_nothing_has_no_loss(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_form_of_mask_hides(dtype):
     """An additive mask hides with its type's lowest number, in float16 a small one; a bias stays a bias."""
-    generator = torch.Generator().manual_seed(3)
-    query, key = torch.randn(2, 1, 2, 5, 8, generator=generator)
-    seen = torch.tensor([[1, 1, 0, 1, 0]]).bool()[:, None, None]
-    bias = torch.randn(1, 1, 1, 5, generator=generator).to(dtype).masked_fill(~seen, torch.finfo(dtype).min)
-    queries = ((torch.tensor([[0, 3]]), torch.tensor([[0, 2, 3, -1]])),)
-    ((log_alpha, _),) = attend_rows(query, key, queries, 0.3, bias, share=True)
-    scores = 0.3 * query[:, :, [0, 3]] @ key[:, :, [0, 3]].transpose(2, 3) + bias[..., [0, 3]].float()
-    torch.testing.assert_close(log_alpha[..., [0, 2]], scores.log_softmax(-1))
-    assert (log_alpha[..., [1, 3]] == -1e9).all()
+    torch.manual_seed(3)
+    query, key = torch.randn(2, 1, 2, 5, 8)
+    bias = torch.randn(1, 1, 1, 5).to(dtype)
+    bias[..., [2, 4]] = torch.finfo(dtype).min
+    rows = torch.tensor([[0, 3]])
+    columns = torch.tensor([[0, 2, 3, -1]])
+    ((log_alpha, _),) = attend_rows(query, key, [(rows, columns)], 0.3, bias, share=True)
+    scores = 0.3 * query @ key.transpose(2, 3) + bias.float()
+    visible = scores[:, :, [0, 3]][..., [0, 3]]
+    assert_close(log_alpha[..., [0, 2]], visible.log_softmax(-1))
+    assert log_alpha[..., [1, 3]].eq(-1e9).all()
 
 
 def test_a_mask_of_other_columns_than_the_phrases_is_refused():

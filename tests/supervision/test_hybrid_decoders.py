@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 from transformers.models.mllama.modeling_mllama import MllamaTextModel
@@ -163,7 +165,7 @@ def test_an_audit_has_the_scores_of_eager_maps_at_the_layers_of_the_model(model_
     expected = np.zeros((LAYERS, 4))
     for layer, attention in zip(layers, maps, strict=True):
         expected[layer] = attention[0][:, tokens][..., columns].sum(-1).mean(-1)
-    np.testing.assert_allclose(table.counts.mean_share, expected, atol=1e-5)
+    assert_allclose(table.counts.mean_share, expected, atol=1e-5)
     assert len(table.layers) == LAYERS
     assert table.headless
     assert shown.layers == tuple(map(str, layers))
@@ -271,7 +273,7 @@ def test_cross_attention_has_heads_to_remove():
     with mask_heads(model, [(1, 2)]):
         masked = model(**inputs).last_hidden_state
     model.layers[1].cross_attn.o_proj.weight[:, 16:24] = 0
-    torch.testing.assert_close(masked, model(**inputs).last_hidden_state)
+    assert_close(masked, model(**inputs).last_hidden_state)
 
 
 @torch.no_grad()

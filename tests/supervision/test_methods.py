@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 from grounded_attention.modeling.task_heads import AlignmentHead
 from grounded_attention.supervision import from_attention_maps, get_method, method_names, naive, row_states
@@ -90,49 +91,39 @@ PHRASES = {
 }
 
 
-def make_batch(grounded=True):
-    """Ragged text and regions."""
+def make_batch(grounded=True, padding=0):
+    """Ragged text and regions; `padding` adds columns of tokens and regions, phrases and boxes."""
     generator = torch.Generator().manual_seed(5)
-    words = torch.arange(TEXT) < torch.tensor([[9], [5], [7], [6]])
-    regions = torch.arange(REGIONS) < torch.tensor([[6], [3], [4], [6]])
-    phrase_mask = torch.zeros(4, 3, TEXT, dtype=torch.bool)
-    phrase_regions = torch.zeros(4, 3, REGIONS, dtype=torch.bool)
+    text = TEXT + padding
+    regions = REGIONS + padding
+    drawn = torch.randn(4, TEXT + REGIONS, WIDTH, generator=generator)
+    embeds = torch.full((4, text + regions, WIDTH), 3.0)
+    embeds[:, :TEXT] = drawn[:, :TEXT]
+    embeds[:, text : text + REGIONS] = drawn[:, TEXT:]
+    region_boxes = torch.full((4, regions, 4), 0.5)
+    region_boxes[:, :REGIONS] = corners(4, REGIONS, generator)
+    phrase_boxes = torch.full((4, 3 + padding, 2 + padding, 4), -1.0)
+    phrase_boxes[:, :3, :2] = corners(4, 6, generator).unflatten(1, (3, 2))
+    phrase_mask = torch.zeros(4, 3 + padding, text, dtype=torch.bool)
+    phrase_regions = torch.zeros(4, 3 + padding, regions, dtype=torch.bool)
     for example, phrases in PHRASES.items():
         for index, (tokens, gold) in enumerate(phrases):
             phrase_mask[example, index, tokens] = True
             phrase_regions[example, index, gold] = grounded
+    real = torch.arange(regions) < torch.tensor([[6], [3], [4], [6]])
+    places = torch.arange(text + regions).expand(4, -1)
     return {
-        "inputs_embeds": torch.randn(4, TEXT + REGIONS, WIDTH, generator=generator),
+        "inputs_embeds": embeds,
         "phrase_mask": phrase_mask,
         "phrase_regions": phrase_regions,
-        "attention_mask": words.long(),
-        "region_attention_mask": regions.long(),
-        "region_candidate_mask": regions & (torch.arange(REGIONS) > 0),
-        "region_boxes": corners(4, REGIONS, generator),
-        "phrase_boxes": corners(4, 6, generator).unflatten(1, (3, 2)),
-        "text_positions": torch.arange(TEXT).expand(4, -1),
-        "region_positions": torch.arange(TEXT, TEXT + REGIONS).expand(4, -1),
+        "attention_mask": (torch.arange(text) < torch.tensor([[9], [5], [7], [6]])).long(),
+        "region_attention_mask": real.long(),
+        "region_candidate_mask": real & (torch.arange(regions) > 0),
+        "region_boxes": region_boxes,
+        "phrase_boxes": phrase_boxes,
+        "text_positions": places[:, :text],
+        "region_positions": places[:, text:],
     }
-
-
-def pad(batch, text, regions):
-    """The same examples with more padded tokens, regions and phrases, filled with noise."""
-    grow = nn.functional.pad
-    words, patches = batch["inputs_embeds"].split([TEXT, REGIONS], 1)
-    noise = torch.randn(4, text + regions, WIDTH, generator=torch.Generator().manual_seed(6))
-    padded = {"inputs_embeds": torch.cat([words, noise[:, :text], patches, noise[:, text:]], 1)}
-    for name in ("attention_mask", "phrase_mask"):
-        padded[name] = grow(batch[name], (0, text))
-    for name in ("region_attention_mask", "region_candidate_mask", "phrase_regions"):
-        padded[name] = grow(batch[name], (0, regions))
-    for name in ("phrase_mask", "phrase_regions"):
-        padded[name] = grow(padded[name], (0, 0, 0, 2))
-    padded["region_boxes"] = grow(batch["region_boxes"], (0, 0, 0, regions), value=0.5)
-    padded["phrase_boxes"] = grow(batch["phrase_boxes"], (0, 0, 0, 1, 0, 2), value=-1.0)
-    places = torch.arange(TEXT + text + REGIONS + regions).expand(4, -1)
-    padded["text_positions"] = places[:, : TEXT + text]
-    padded["region_positions"] = places[:, TEXT + text :]
-    return padded
 
 
 def losses_of(model, method, batch):
@@ -210,14 +201,13 @@ class TestContract:
         first = losses_of(model, method, {key: tensor[:1] for key, tensor in batch.items()})
         rest = losses_of(model, method, {key: tensor[1:] for key, tensor in batch.items()})
         for key, (total, count) in losses_of(model, method, batch).items():
-            torch.testing.assert_close(first[key][0] + rest[key][0], total)
+            assert_close(first[key][0] + rest[key][0], total)
             assert first[key][1] + rest[key][1] == count
 
     def test_padding_changes_nothing(self, name, options):
         model, method = prepared(name, **options)
-        batch = make_batch()
-        padded = pad(batch, text=11, regions=5)
-        torch.testing.assert_close(losses_of(model, method, padded), losses_of(model, method, batch))
+        padded = losses_of(model, method, make_batch(padding=7))
+        assert_close(padded, losses_of(model, method, make_batch()))
 
     def test_a_step_lowers_the_loss(self, name, options):
         model, method = prepared(name, **options)
@@ -263,7 +253,7 @@ def test_paper_equals_a_plain_formulation(name, target):
     model, method = prepared(name, target=target)
     expected = plain_attention_losses(eager_maps(batch, name), batch, target)
     for direction, (total, count) in losses_of(model, method, batch).items():
-        torch.testing.assert_close(total / count, expected[direction], rtol=1e-4, atol=1e-6)
+        assert_close(total / count, expected[direction], rtol=1e-4, atol=1e-6)
 
 
 def test_indirect_equals_a_plain_formulation():
@@ -302,7 +292,7 @@ def test_layers_one_by_one_have_the_losses_of_all_at_once(options, monkeypatch):
     model, method = prepared("direct", **options)
     together = losses_of(model, method, batch)
     monkeypatch.setattr(row_states, "JOINED_NUMBERS", 0)  # layers report attention, not states
-    torch.testing.assert_close(losses_of(model, method, batch), together)
+    assert_close(losses_of(model, method, batch), together)
 
 
 # Direct supervision runs without maps
@@ -327,8 +317,8 @@ def test_loss_and_gradients_equal_eager_maps_without_building_any(name, checkpoi
         maps = plain_rollout(maps)
     expected = method.maps_losses(maps, batch)
     wanted = gradients(mean_loss(expected), eager.bert, inputs)
-    torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
+    assert_close(losses, expected, atol=1e-5, rtol=1e-5)
+    assert_close(found, wanted, atol=1e-4, rtol=1e-3)
 
 
 # Options
@@ -340,7 +330,7 @@ def test_layers_heads_directions_and_weights_select():
     model, method = prepared("direct", **options, weights={"region_to_text": 0.25})
     maps = [layer[:, [0, 3]] for layer in eager_maps(batch)[1:]]
     total, count = get_method("direct").maps_losses(maps, batch)["region_to_text"]
-    torch.testing.assert_close(losses_of(model, method, batch), {"region_to_text": (0.25 * total, count)})
+    assert_close(losses_of(model, method, batch), {"region_to_text": (0.25 * total, count)})
 
 
 def test_semi_direct_layers_and_heads_select():
@@ -349,7 +339,7 @@ def test_semi_direct_layers_and_heads_select():
     assert method.forward_kwargs(batch)["attention_layers"] == (0, 1)
     rollouts = plain_rollout([layer[:, [0, 3]] for layer in eager_maps(batch)])
     expected = get_method("semi_direct").maps_losses([rollouts[1]], batch)
-    torch.testing.assert_close(losses_of(model, method, batch), expected)
+    assert_close(losses_of(model, method, batch), expected)
 
 
 def test_maps_of_zeros_stay_finite():

@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.modeling import (
     VisualBERTForPhraseGrounding,
@@ -62,8 +63,8 @@ def test_direct_equals_eager_maps_and_builds_none(family, checkpointing):
     with forbid_maps(B, 4, maps[0].shape[-1]):
         loss = mean_loss(method.losses(model(**inputs, **method.forward_kwargs(batch)), batch))
         found = torch.autograd.grad(loss, encoder_weights(model))
-    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
+    assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    assert_close(found, wanted, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

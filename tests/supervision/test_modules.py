@@ -13,6 +13,7 @@ import json
 import pytest
 import torch
 from safetensors import safe_open
+from torch.testing import assert_close
 
 from grounded_attention.modeling import VLBertForVGP
 from tests.helpers.method_variants import make_method
@@ -115,9 +116,9 @@ def check_module(name, reference, back_end="sdpa"):
     outputs = check_vgp(model, {**batch, **method.forward_kwargs(batch)}, reference)
     losses = [total / count for total, count in method.losses(outputs, batch).values()]
     for loss, key in zip(losses, RECORDED[name], strict=True):
-        torch.testing.assert_close(loss, reference["outputs"][key].float(), **CLOSE)
+        assert_close(loss, reference["outputs"][key].float(), **CLOSE)
     loss = outputs.loss + sum(losses)
-    torch.testing.assert_close(loss, reference["loss"], **CLOSE)
+    assert_close(loss, reference["loss"], **CLOSE)
     loss.backward()
     parameters = dict(model.named_parameters())
     compared = 0

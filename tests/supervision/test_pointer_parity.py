@@ -4,6 +4,7 @@
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from torch.testing import assert_close
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from grounded_attention import get_method, grounding_loss
@@ -41,14 +42,15 @@ def make_model(theirs):
 
 def make_batch(theirs, method, labels):
     ids = theirs["input_ids"]
-    known = theirs["attention_mask"] > 0
-    images = [(row == theirs["token_ids"]["image"]).nonzero()[:, 0] for row in ids]
+    names = theirs["token_ids"]
+    images = [(row == names["image"]).nonzero()[:, 0] for row in ids]
     places = pad_sequence(images, batch_first=True, padding_value=-1)
+    gold = pad_sequence([label[0] for label in labels], batch_first=True)
     batch = {
-        "phrase_mask": (ids == theirs["token_ids"]["pointer_pad"])[:, None],
+        "phrase_mask": (ids == names["pointer_pad"])[:, None],
         "phrase_anchor": torch.ones(len(ids), 1, dtype=torch.bool),
-        "phrase_regions": pad_sequence([label[0] for label in labels], batch_first=True)[:, None].float(),
-        "text_positions": torch.arange(ids.shape[1]).expand(len(ids), -1).masked_fill(~known, -1),
+        "phrase_regions": gold[:, None].float(),
+        "text_positions": torch.arange(ids.shape[1]).where(theirs["attention_mask"] > 0, -1),
         "region_positions": places,
         "region_attention_mask": (places >= 0).long(),
     }
@@ -60,9 +62,9 @@ def assert_learns(model, method, batch, theirs, wanted):
     names = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "position_ids")
     inputs = {name: theirs[name] for name in names}
     outputs = model(**inputs, labels=theirs["language_labels"], **method.forward_kwargs(batch))
-    torch.testing.assert_close(outputs.loss, wanted["language_loss"], atol=1e-6, rtol=1e-6)
+    assert_close(outputs.loss, wanted["language_loss"], atol=1e-6, rtol=1e-6)
     loss = grounding_loss(method, outputs, batch)
-    torch.testing.assert_close(loss.reshape(()), wanted["pointer_loss"].reshape(()), atol=1e-6, rtol=0)
+    assert_close(loss.reshape(()), wanted["pointer_loss"].reshape(()), atol=1e-6, rtol=0)
     loss.backward()
     ours = dict(model.named_parameters())
     for name, gradient in wanted["gradients_of_pointer_loss"].items():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
+from torch.testing import assert_close
 
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
@@ -41,6 +42,11 @@ def answer_places(inputs, b):
     return (inputs["labels"][b] >= 0).nonzero()[:, 0].tolist()
 
 
+def read_losses(model, method, inputs, batch):
+    outputs = model(**inputs, **method.forward_kwargs(batch))
+    return method.losses(outputs, batch)["text_to_region"]
+
+
 def image_places(batch, b):
     places = batch["region_positions"][b]
     return places[places >= 0]
@@ -54,17 +60,17 @@ def both_ways(family, method, batch, inputs, loop):
     expected.backward()
     model = responses(family)[0]
     method.prepare(model)
-    total, count = method.losses(model(**inputs, **method.forward_kwargs(batch)), batch)["text_to_region"]
+    total, count = read_losses(model, method, inputs, batch)
     assert count == method.counts(batch)["text_to_region"] > 0
     loss = total / count
     loss.backward()
-    torch.testing.assert_close(loss.double(), expected.double(), atol=1e-6, rtol=1e-5)
+    assert_close(loss.double(), expected.double(), atol=1e-6, rtol=1e-5)
     largest = 0
     parameters = find_language_model(model).parameters()
     for ours, theirs in zip(parameters, find_language_model(eager).parameters(), strict=True):
         if theirs.grad is not None:
             found = torch.zeros_like(ours) if ours.grad is None else ours.grad
-            torch.testing.assert_close(found, theirs.grad, atol=1e-5, rtol=1e-4)
+            assert_close(found, theirs.grad, atol=1e-5, rtol=1e-4)
             largest = max(largest, theirs.grad.abs().max())
     assert largest > 1e-4
     return float(loss)
@@ -220,7 +226,7 @@ def test_distillation_from_other_image_tokens(family):
         old = teacher(**theirs, output_attentions=True).attentions
     lower = batch["region_candidate_mask"] & (batch["region_boxes"][..., 1] >= 0.5)  # a student that shows less
     part = reader.hand_over(outputs, read, {**batch, "region_candidate_mask": lower}).sum(-1)
-    torch.testing.assert_close(part, torch.ones_like(part))
+    assert_close(part, torch.ones_like(part))
 
     def mean_row(maps, b, layer, head, given, places):
         columns = image_places(given, b)
@@ -253,7 +259,7 @@ def test_a_teacher_that_saw_no_image_and_one_of_other_heads():
     few = AttentionDistillation(STUDENT_HEADS[:1])
     few.prepare(model)
     with pytest.raises(ValueError, match="2 heads"):
-        few.losses(model(**inputs, **few.forward_kwargs(batch)), batch)
+        read_losses(model, few, inputs, batch)
 
 
 def test_a_token_hands_its_attention_to_tokens_of_its_image():
@@ -270,7 +276,7 @@ def test_a_token_hands_its_attention_to_tokens_of_its_image():
         "region_candidate_mask": torch.tensor([[True, False]]),
     }
     expected = torch.tensor([[[0, 2 / 3, 1 / 3, 0], [0, 0, 0, 0]]])
-    torch.testing.assert_close(shared_areas(teacher, student), expected)
+    assert_close(shared_areas(teacher, student), expected)
 
 
 def test_long_responses_are_thinned_evenly():
@@ -303,6 +309,5 @@ def test_wrong_batches():
         AttentionMargin().counts({key: value[:3] for key, value in batch.items()})
     method = EarlierAttention()
     method.prepare(model)
-    outputs = model(**inputs, **method.forward_kwargs(batch))
     with pytest.raises(ValueError, match="advantages"):
-        method.losses(outputs, batch)
+        read_losses(model, method, inputs, batch)

@@ -14,6 +14,7 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 from safetensors import safe_open
 from torch.nn.functional import one_hot
+from torch.testing import assert_close
 
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
@@ -67,7 +68,7 @@ def test_labels_are_those_of_the_authors(parity, source):
             boxes = parity[f"labels.{name}.box"].double()
             tokens = grid(*parity[f"labels.{name}.grid"].tolist())
             ours = log_weights(boxes, tokens[None], *KINDS[source])[0].exp()
-            torch.testing.assert_close(ours, theirs.double(), atol=1e-6, rtol=1e-5)
+            assert_close(ours, theirs.double(), atol=1e-6, rtol=1e-5)
             compared += 1
     assert compared >= 11
 
@@ -122,7 +123,7 @@ def test_two_boxes_weigh_the_same_however_large_they_are():
         down = (top + bottom - y1 - y2) / 2 / (0.8 * (y2 - y1))
         label = share * torch.exp(-(across**2 + down**2) / 2)
         expected += label / label.sum() / 2
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    assert_close(found, expected, atol=1e-6, rtol=0)
 
 
 def test_tokens_of_other_images_and_dropped_phrases_have_no_target():
@@ -178,7 +179,7 @@ def test_losses_and_gradients_are_those_of_gui_aima(parity, case):
         hidden = [layer[sample, None] for layer in states]
         total, count = method.maps_losses(maps, batch, hidden_states=hidden)["text_to_region"]
         assert count == 1
-        torch.testing.assert_close(total, theirs["loss"], atol=1e-6, rtol=1e-6)
+        assert_close(total, theirs["loss"], atol=1e-6, rtol=1e-6)
         losses.append(total)
     torch.stack(losses).mean().backward()
     for sample in range(2):
@@ -246,7 +247,7 @@ def test_the_weights_of_an_anchor_do_not_depend_on_others(reduction):
         if chosen.start:
             batch[TARGETS][QUERIES]["rows"] = torch.tensor([[6, 7]])
         losses.append(method.maps_losses(maps, batch, hidden_states=states)["text_to_region"][0])
-    torch.testing.assert_close(losses[0], losses[1] + losses[2])
+    assert_close(losses[0], losses[1] + losses[2])
 
 
 # GUI-Actor's head
@@ -262,11 +263,11 @@ def test_the_head_is_that_of_gui_actor_and_v2p(parity, source, number):
     head.load_state_dict(below(theirs, "state."))
     everywhere = torch.ones(images.shape[:2]).bool()
     logs = head(images, everywhere, theirs["anchors"][None])
-    torch.testing.assert_close(logs[0].exp(), theirs["map"], atol=1e-6, rtol=0)
+    assert_close(logs[0].exp(), theirs["map"], atol=1e-6, rtol=0)
     method = get_method("actor", outside=float(source == "v2p"))
     losses, _ = method._compare(theirs["labels"].float()[None], logs)
     loss = losses.mean()
-    torch.testing.assert_close(loss, theirs["loss"], atol=1e-6, rtol=1e-6)
+    assert_close(loss, theirs["loss"], atol=1e-6, rtol=1e-6)
     loss.backward()
     assert_near(images.grad[0], theirs["grad_images"])
     gradients = below(theirs, "grad.")
@@ -346,7 +347,7 @@ def test_every_choice_equals_loops_over_eager_maps(family):
         total, count = method.losses(outputs, given)["text_to_region"]
         assert count == method.counts(given)["text_to_region"] > 4
         by_maps, _ = method.maps_losses(seen.attentions, given, hidden_states=seen.hidden_states)["text_to_region"]
-        torch.testing.assert_close(total, by_maps, atol=0, rtol=1e-4)
+        assert_close(total, by_maps, atol=0, rtol=1e-4)
         if not method.weighs_heads:
             assert float(total / count) == pytest.approx(plain_loss(method, given, seen.attentions), rel=1e-4)
 
