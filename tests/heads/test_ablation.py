@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What a model loses without some of its heads, against models whose weights are zero."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,14 +27,21 @@ SIZES = {
 
 
 @torch.no_grad()
-def log_likelihood_by_hand(model, processor, example, instruction):
-    """The log-probability of each token of the phrases in the answer."""
+def likelihoods_by_hand(model, processor):
+    """Of each answer the log-probability of the tokens of its phrases, and the number of these tokens."""
     grounding = PatchGroundingProcessor(processor)
-    phrases = [{"sentence": 1, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
-    batch = grounding(instruction, example.caption, images=pictures(COUNT)[example.image_id], phrases=phrases)
-    logits = model(**grounding.model_inputs(batch)).logits[0]
-    places = [int(batch["text_positions"][0, t]) for t in torch.nonzero(batch["phrase_mask"][0].any(0)).flatten()]
-    return [float(logits[place - 1].log_softmax(-1)[batch["input_ids"][0, place]]) for place in places]
+    sums = []
+    count = 0
+    for example in examples(COUNT):
+        phrases = [{"sentence": 1, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
+        image = pictures(COUNT)[example.image_id]
+        batch = grounding(QUESTION, example.caption, images=image, phrases=phrases)
+        logs = model(**grounding.model_inputs(batch)).logits[0].log_softmax(-1)
+        places = batch["text_positions"][0][batch["phrase_mask"][0].any(0)]
+        tokens = batch["input_ids"][0, places]
+        sums.append(float(logs[places - 1, tokens].sum()))
+        count += len(tokens)
+    return np.array(sums), count
 
 
 @torch.no_grad()
@@ -41,29 +49,21 @@ def log_likelihood_by_hand(model, processor, example, instruction):
 def test_ablation_equals_zeroed_weights(model_type):
     model, processor = make_pair(model_type)
     heads = [(1, 2), (0, 1)]
-    found = ablate_heads(
-        model,
-        PatchGroundingProcessor(processor),
-        examples(COUNT),
-        pictures(COUNT),
-        heads,
-        instruction=QUESTION,
-    )
-    plain = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
-    count = sum(map(len, plain))
+    given = PatchGroundingProcessor(processor), examples(COUNT), pictures(COUNT), heads
+    found = ablate_heads(model, *given, instruction=QUESTION)
+    plain, count = likelihoods_by_hand(model, processor)
     assert found.tokens == count
     assert found.images == COUNT
-    assert found.log_likelihood == pytest.approx(sum(map(sum, plain)) / count, abs=1e-4)
-    modules = attention_modules(model)
+    assert found.log_likelihood == pytest.approx(plain.sum() / count, abs=1e-4)
     for layer, head in heads:
-        width = modules[layer].head_dim
-        modules[layer].o_proj.weight[:, head * width : (head + 1) * width] = 0
-    without = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
-    assert found.together.change == pytest.approx((sum(map(sum, without)) - sum(map(sum, plain))) / count, abs=1e-3)
+        module = attention_modules(model)[layer]
+        module.o_proj.weight.unflatten(1, (-1, module.head_dim))[:, head] = 0
+    without, _ = likelihoods_by_hand(model, processor)
+    change = without - plain
+    assert found.together.change == pytest.approx(change.sum() / count, abs=1e-3)
+    assert found.together.size == pytest.approx(abs(change).sum() / count, abs=1e-3)
     low, high = found.together.interval
     assert low <= found.together.change <= high
-    moved = sum(abs(sum(after) - sum(before)) for after, before in zip(without, plain, strict=True))
-    assert found.together.size == pytest.approx(moved / count, abs=1e-3)
     assert [effect.heads for effect in found.single] == [[(1, 2)], [(0, 1)]]
     assert found.together.random is not None
 
@@ -107,50 +107,51 @@ def test_a_bidirectional_prefix_has_no_ablation():
     assert ranking.about["options"]["ablate"] == 0
 
 
+def slope_of_turning_down(parts, likelihoods):
+    """How far four hundredths of a head move the likelihoods, times 25."""
+    found = []
+    for scale in (0.98, 1.02):
+        plain = [part.clone() for part in parts]
+        for part in parts:
+            part.mul_(scale)
+        found.append(likelihoods())
+        for part, values in zip(parts, plain, strict=True):
+            part.copy_(values)
+    return 25 * abs(found[0] - found[1]).sum()
+
+
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "gemma3"])
 def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type):
-    """The estimate is linear: how far a hundredth of the head, in its weights, moves each text, times a hundred."""
     model, processor = make_pair(model_type)
     given = PatchGroundingProcessor(processor), examples(COUNT), pictures(COUNT), [(0, 1)]
     found = ablate_heads(model, *given, instruction=QUESTION, draws=0)
     assert all(weight.requires_grad for weight in model.parameters())
     for layer, module in attention_modules(model).items():
-        assert len(found.estimates[layer]) == module.config.num_attention_heads
-        for head, estimate in enumerate(found.estimates[layer]):
-            part = module.o_proj.weight[:, head * module.head_dim : (head + 1) * module.head_dim]
-            plain = part.detach().clone()
-            likelihoods = []
-            for scale in (0.98, 1.02):
-                with torch.no_grad():
-                    part.copy_(plain * scale)
-                by_hand = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
-                likelihoods.append([sum(tokens) for tokens in by_hand])
-            with torch.no_grad():
-                part.copy_(plain)
-            moved = sum(abs(low - high) for low, high in zip(*likelihoods, strict=True))
-            assert estimate == pytest.approx(25 * moved / found.tokens, abs=2e-3)
+        parts = module.o_proj.weight.detach().unflatten(1, (-1, module.head_dim)).unbind(1)
+        moved = [slope_of_turning_down([part], lambda: likelihoods_by_hand(model, processor)[0]) for part in parts]
+        assert found.estimates[layer] == pytest.approx(np.array(moved) / found.tokens, abs=2e-3)
 
 
 @torch.no_grad()
-def masked_likelihood_by_hand(model, regions, example):
-    """The log-probability of each token of the phrases with boxes, all of them hidden, one caption at a time."""
-    record = regions[example.image_id]
+def masked_likelihoods_by_hand(model, regions, texts):
+    """Of each caption the log-probability of the tokens of phrases with boxes, all hidden; and their number."""
     processor = processor_of(model)
-    spans = [{"sentence": 0, "start": p.start, "end": p.end} for p in example.phrases if len(p.boxes)]
-    batch = processor(
-        [example.caption],
-        region_boxes=[record.boxes],
-        region_features=[record.features],
-        phrases=[spans],
-        return_tensors="pt",
-    )
-    places = torch.nonzero(batch["phrase_mask"][0].any(0)).flatten()
-    ids = batch["input_ids"].clone()
-    ids[0, places] = VOCABULARY.index("[MASK]")
     names = ("attention_mask", "token_type_ids", "region_features", "region_boxes", "region_attention_mask")
-    inputs = {name: batch[name] for name in names if name in batch}
-    logits = model(input_ids=ids, **inputs).mlm_logits[0].log_softmax(-1)
-    return [float(logits[place, batch["input_ids"][0, place]]) for place in places]
+    sums = []
+    count = 0
+    for example in texts:
+        record = regions[example.image_id]
+        given = {"region_boxes": [record.boxes], "region_features": [record.features]}
+        spans = [{"sentence": 0, "start": p.start, "end": p.end} for p in example.phrases if len(p.boxes)]
+        batch = processor([example.caption], phrases=[spans], return_tensors="pt", **given)
+        hidden = batch["phrase_mask"].any(1)
+        ids = batch["input_ids"].masked_fill(hidden, VOCABULARY.index("[MASK]"))
+        inputs = {name: batch[name] for name in names if name in batch}
+        logs = model(input_ids=ids, **inputs).mlm_logits.log_softmax(-1)
+        tokens = batch["input_ids"][hidden]
+        sums.append(float(logs[hidden].gather(1, tokens[:, None]).sum()))
+        count += len(tokens)
+    return np.array(sums), count
 
 
 @pytest.mark.parametrize("unpad", [True, False])
@@ -159,17 +160,16 @@ def test_ablation_of_a_region_model_equals_zeroed_weights(unpad):
     regions = make_regions()
     texts = make_examples(regions)[:5]
     found = rank_heads(model, processor_of(model), texts, {}, regions=regions, count=1, ablate=len(texts)).ablation
-    plain = [masked_likelihood_by_hand(model, regions, one) for one in texts]
-    count = sum(map(len, plain))
+    plain, count = masked_likelihoods_by_hand(model, regions, texts)
     assert found.tokens == count
-    assert found.log_likelihood == pytest.approx(sum(map(sum, plain)) / count, abs=1e-4)
+    assert found.log_likelihood == pytest.approx(plain.sum() / count, abs=1e-4)
+    heads = model.config.num_attention_heads
     for layer, head in found.together.heads:
-        output = model.base_model.encoder.layer[layer].attention.output.dense
-        with torch.no_grad():
-            output.weight.unflatten(1, (model.config.num_attention_heads, -1))[:, head] = 0
-    without = [masked_likelihood_by_hand(model, regions, one) for one in texts]
-    assert found.together.change == pytest.approx((sum(map(sum, without)) - sum(map(sum, plain))) / count, abs=1e-4)
-    assert [len(layer) for layer in found.estimates] == [model.config.num_attention_heads] * len(found.estimates)
+        weight = model.base_model.encoder.layer[layer].attention.output.dense.weight.data
+        weight.unflatten(1, (heads, -1))[:, head] = 0
+    without, _ = masked_likelihoods_by_hand(model, regions, texts)
+    assert found.together.change == pytest.approx((without - plain).sum() / count, abs=1e-4)
+    assert {len(layer) for layer in found.estimates} == {heads}
 
 
 @pytest.mark.parametrize("family", ["vl_bert", "vilbert"])
@@ -180,18 +180,12 @@ def test_the_estimates_of_a_region_model_are_slopes(family):
     texts = make_examples(regions)[:3]
     found = rank_heads(model, processor_of(model), texts, {}, regions=regions, count=1, ablate=3).ablation
     for layer, estimates in enumerate(found.estimates):
-        weights = [module.weight for module in output_projections(model)[layer][0]]
-        for head, estimate in enumerate(estimates):
+        weights = [module.weight.detach() for module in output_projections(model)[layer][0]]
+        moved = []
+        for head in range(len(estimates)):
             parts = [weight.unflatten(1, (len(estimates), -1))[:, head] for weight in weights]
-            plain = [part.detach().clone() for part in parts]
-            likelihoods = []
-            for scale in (0.98, 1.02, 1.0):
-                with torch.no_grad():
-                    for part, values in zip(parts, plain, strict=True):
-                        part.copy_(values * scale)
-                likelihoods.append([sum(masked_likelihood_by_hand(model, regions, one)) for one in texts])
-            moved = sum(abs(low - high) for low, high in zip(*likelihoods[:2], strict=True))
-            assert estimate == pytest.approx(25 * moved / found.tokens, abs=2e-3)
+            moved.append(slope_of_turning_down(parts, lambda: masked_likelihoods_by_hand(model, regions, texts)[0]))
+        assert estimates == pytest.approx(np.array(moved) / found.tokens, abs=2e-3)
     assert model.config.unpad
 
 

@@ -2,10 +2,13 @@
 """The audit's counts against plain loops over full eager attention maps, on every kind of model; options, errors."""
 
 import contextlib
+import json
 
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from torch.testing import assert_close
 from transformers import (
     BertConfig,
     BertModel,
@@ -189,8 +192,8 @@ def assert_equal(result, expected):
                 assert counts.baseline[place] == baseline
                 assert counts.reachable[place] == reachable
                 assert counts.chance[place] == pytest.approx(chance)
-                np.testing.assert_array_equal(counts.correct[place], correct)
-                np.testing.assert_allclose(counts.share[place], share, atol=1e-5)
+                assert_array_equal(counts.correct[place], correct)
+                assert_allclose(counts.share[place], share, atol=1e-5)
                 compared += 1
     assert compared == len(expected)
 
@@ -241,8 +244,8 @@ def test_the_size_of_batches_does_not_matter_and_relations_are_counted_beside():
         for other in (one, many):
             beside = other.entities["text_to_region"][group]
             assert alone.image_ids == beside.image_ids
-            np.testing.assert_array_equal(alone.correct, beside.correct)
-            np.testing.assert_allclose(alone.share, beside.share, atol=1e-5)
+            assert_array_equal(alone.correct, beside.correct)
+            assert_allclose(alone.share, beside.share, atol=1e-5)
 
 
 def test_truncated_phrases_are_reported():
@@ -297,7 +300,7 @@ def test_a_model_on_the_interface_needs_positions_of_tokens_and_regions():
     for direction, row, start in (("text_to_region", 8, 0), ("region_to_text", 3, 5)):
         log_alpha, log_share = found[direction]
         attention = (log_alpha + log_share[..., None]).exp()
-        torch.testing.assert_close(attention[:, 1, :, 1, :3], maps[:, 1, :, row, start + columns])
+        assert_close(attention[:, 1, :, 1, :3], maps[:, 1, :, row, start + columns])
 
 
 VILT = {"num_hidden_layers": 1, "image_size": 32, "patch_size": 16}
@@ -344,16 +347,16 @@ def test_errors(options, message):
 
 
 BOX = [0.0, 0.0, 0.5, 0.5]
+ROW = """{"image_id": "7", "captions": ["a dog as it", "another"], "caption_ids": ["7#0", "7#1"],
+"related": [true, false], "phrases": [
+{"sentence": 0, "text": "a dog", "start": 0, "end": 5, "boxes": [[0, 0, 0.5, 0.5]], "entity": "1",
+ "types": ["animals"]},
+{"sentence": 0, "text": "it", "start": 9, "end": 11, "boxes": [], "entity": "0", "types": ["notvisual"]},
+{"sentence": 1, "text": "another", "start": 0, "end": 7, "boxes": [[0, 0, 0.5, 0.5]], "entity": "1", "types": []}]}"""
 
 
 def test_examples_of_rows_of_images():
-    phrases = [
-        {"text": "a dog", "start": 0, "end": 5, "sentence": 0, "boxes": [BOX], "entity": "1", "types": ["animals"]},
-        {"text": "it", "start": 9, "end": 11, "sentence": 0, "boxes": [], "entity": "0", "types": ["notvisual"]},
-        {"text": "another", "start": 0, "end": 7, "sentence": 1, "boxes": [BOX], "entity": "1", "types": []},
-    ]
-    row = {"image_id": "7", "captions": ["a dog as it", "another"], "caption_ids": ["7#0", "7#1"]}
-    (example,) = grounded_examples([{**row, "related": [True, False], "phrases": phrases}])
+    (example,) = grounded_examples([json.loads(ROW)])
     assert (example.image_id, example.caption) == ("7", "a dog as it")
     dog, it = example.phrases
     assert (dog.start, dog.end, dog.boxes.tolist(), dog.types) == (0, 5, [BOX], ("animals",))
@@ -375,16 +378,10 @@ def test_rows_without_phrases_are_refused():
 def test_the_counts_keep_no_arrays_of_a_batch():
     items = 400
     one = torch.arange(5)[None]
-    asked = Items(
-        one,
-        one,
-        np.zeros(items, dtype=np.int64),
-        np.zeros((items, 1), dtype=np.int64),
-        np.ones((items, 5), dtype=bool),
-        np.ones(items, dtype=bool),
-        [(f"group {number}",) for number in range(items)],
-        [np.zeros((1, 4))] * items,
-    )
+    first = np.zeros((items, 1), dtype=np.int64)
+    words = np.ones((items, 5), dtype=bool)
+    groups = [(f"group {number}",) for number in range(items)]
+    asked = Items(one, one, first[:, 0], first, words, words[:, 0], groups, [np.zeros((1, 4))] * items)
     pair = torch.zeros(2, 1, 6, 5, 5).log_softmax(-1), torch.zeros(2, 1, 6, 5)
     sums = item_sums(pool(pair, asked), asked)
     tally = Tally()
@@ -405,7 +402,7 @@ def test_heads_of_a_model_that_reads_regions_are_ranked(make, tmp_path):
     processor = processor_of(model)
     ranking = rank_heads(model, processor, given, {}, regions=regions, count=2, words="last", ablate=0)
     counts = audit(model, processor, given, regions, directions=["text_to_region"], progress=False).counts
-    np.testing.assert_allclose(ranking.reported_on.counts.accuracy, counts.accuracy)
+    assert_allclose(ranking.reported_on.counts.accuracy, counts.accuracy)
     best = counts.accuracy.max()
     assert counts.accuracy[ranking.heads[0]] == best
     by_name = {score.name: score for score in ranking.boxes}
@@ -413,7 +410,7 @@ def test_heads_of_a_model_that_reads_regions_are_ranked(make, tmp_path):
     chosen = ChosenHeads.from_file(ranking.save(tmp_path))
     assert chosen.heads == ranking.heads
     table = HeadTable.load(tmp_path)
-    np.testing.assert_array_equal(table.counts.correct, ranking.reported_on.counts.correct)
+    assert_array_equal(table.counts.correct, ranking.reported_on.counts.correct)
     if make is vl_bert:
         chosen.check(model)
     with pytest.raises(ValueError, match="for image tokens only"):

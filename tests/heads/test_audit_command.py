@@ -6,6 +6,7 @@ import json
 import datasets
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertConfig, VisualBertForPreTraining
 
 from grounded_attention.commands import heads as command
@@ -59,82 +60,88 @@ def call(places, monkeypatch, capsys):
     monkeypatch.chdir(places)
 
     def run(*options, **changes):
-        given = {"model": "after", "data": "flickr30k_entities", "data-dir": "scenes", "regions": "scenes/regions"}
-        given |= {"split": "test", **{key.replace("_", "-"): value for key, value in changes.items()}}
-        pairs = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
-        status = command.main([*pairs, *options, "--device", "cpu"])
+        given = {"model": "after", "data": "flickr30k_entities", "data_dir": "scenes", "regions": "scenes/regions"}
+        arguments = [*options, "--device", "cpu"]
+        for key, value in {**given, "split": "test", **changes}.items():
+            if value is not None:
+                arguments += [f"--{key.replace('_', '-')}", str(value)]
+        status = command.main(arguments)
         return status, *capsys.readouterr()
 
     return run
 
 
-def conllu(places):
+def read_scenes(folder):
+    """The test split of the scenes."""
+    builder = BUILDERS["flickr30k_entities"](data_dir=str(folder / "scenes"), cache_dir=str(folder / "cache"))
+    builder.download_and_prepare()
+    return builder.as_dataset()
+
+
+@pytest.fixture
+def parses(places):
     """Parses of all captions: every word hangs on the one before it, by the relation `next`."""
-    rows = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), cache_dir=str(places / "cache"))
-    rows.download_and_prepare()
-    path = places / "parses.conllu"
     lines = []
-    for split in rows.as_dataset().values():
+    for split in read_scenes(places).values():
         for example in grounded_examples(split):
             lines += [f"# image_id = {example.image_id}", f"# text = {example.caption}"]
-            for number, word in enumerate(example.caption.split(), 1):
-                relation = "root" if number == 1 else "next"
-                lines.append("\t".join([str(number), word, *"____", str(number - 1), relation, "_", "_"]))
+            for number, word in enumerate(example.caption.split()):
+                relation = "next" if number else "root"
+                lines.append(f"{number + 1}\t{word}\t_\t_\t_\t_\t{number}\t{relation}\t_\t_")
             lines.append("")
+    path = places / "parses.conllu"
     path.write_text("\n".join(lines) + "\n")
     return path
 
 
-def test_before_and_after_with_relations_and_the_page(call, places):
-    status, out, err = call(
-        "--explore", "1", against="before", choose_on="val", images="scenes/flickr30k-images", output="audit",
-        relations=conllu(places),
-    )  # fmt: skip
+def test_before_and_after_with_relations_and_the_page(call, places, parses):
+    options = {"against": "before", "choose_on": "val", "images": "scenes/flickr30k-images", "explore": 1}
+    status, out, err = call(output="audit", relations=parses, **options)
     assert status == 0, err
     assert "Heads were chosen on validation" in out
     assert "heads changed" in out
-    written = {path.name for path in (places / "audit").iterdir()}
-    figures = {f"{name}.png" for name in ("text_to_region", "relations", "changes_text_to_region")}
-    assert written >= {"heads.json", "heads.md", "heads.csv", "changes.json", "heads.html", "against"} | figures
-    result = HeadTable.load(places / "audit")
+    folder = places / "audit"
+    written = {path.name for path in folder.iterdir()}
+    assert written >= {"heads.json", "heads.md", "heads.csv", "changes.json", "heads.html", "against"}
+    assert written >= {"text_to_region.png", "relations.png", "changes_text_to_region.png"}
+    result = HeadTable.load(folder)
     assert result.choice.split == "validation"
     assert result.about["split"] == "test"
     assert set(result.relations) == {"next"}
-    text = (places / "audit/heads.md").read_text()
-    assert "chosen on validation" in text
-    assert "## " in text
-    assert "against" in text
-    assert "| relation, next |" in text
-    before = HeadTable.load(places / "audit/against")
+    text = (folder / "heads.md").read_text()
+    for words in ("chosen on validation", "## ", "against", "| relation, next |"):
+        assert words in text
+    before = HeadTable.load(folder / "against")
     assert before.about["model"].endswith("before")
-    changes = json.loads((places / "audit/changes.json").read_text())
-    difference = result.entities["text_to_region"]["all"].accuracy - before.entities["text_to_region"]["all"].accuracy
-    torch.testing.assert_close(torch.tensor(changes["text_to_region"]["difference"]), torch.tensor(difference).float())
+    changes = json.loads((folder / "changes.json").read_text())
+    difference = result.counts.accuracy - before.counts.accuracy
+    assert_allclose(changes["text_to_region"]["difference"], difference, atol=1e-6)
 
 
-def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_with_the_data(call, places):
-    status, out, err = call(regions=None, split="val", limit=2, output="plain")
+@pytest.mark.parametrize(
+    ("options", "choice", "reported"),
+    [
+        ({"regions": None, "split": "val"}, "chosen on test", "split validation"),  # regions lie with the data
+        ({}, "chosen on validation", "split test"),
+        ({"choose_on": "same_split"}, "chosen on the same items", "split test"),
+    ],
+)
+def test_heads_are_chosen_on_another_split_unless_asked_otherwise(call, options, choice, reported):
+    status, out, err = call(limit=2, output="plain", **options)
     assert status == 0, err
-    assert "Heads were chosen on test" in out
-    assert "split validation" in out
-    status, out, err = call(limit=2, output="plain")
-    assert status == 0 and "chosen on validation" in out and "split test" in out, err
-    status, out, err = call(limit=2, output="plain", choose_on="same_split")
-    assert status == 0 and "chosen on the same items" in out and "split test" in out, err
+    assert choice in out
+    assert reported in out
 
 
 def test_the_command_counts_what_the_python_call_counts(call, places):
-    status, out, err = call("--json", output="counted", word="mean", limit="2")
+    status, out, err = call("--json", output="counted", word="mean", limit=2)
     assert status == 0, err
-    found = HeadTable.load(places / "counted").entities["text_to_region"]["all"]
-    builder = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), splits=["test"])
-    builder.download_and_prepare()
-    rows = builder.as_dataset("test").select(range(2))
+    found = HeadTable.load(places / "counted").counts
+    rows = read_scenes(places)["test"].select(range(2))
     model = VLBertForVGP.from_pretrained("after")
     processor = VLBertProcessor.from_pretrained("after")
     regions = RegionTable.open("scenes/regions")
-    options = {"word": "mean", "progress": False}
-    counts = audit(model, processor, grounded_examples(rows), regions, **options).entities["text_to_region"]["all"]
+    counts = audit(model, processor, grounded_examples(rows), regions, word="mean", progress=False).counts
     assert counts.image_ids == found.image_ids
     assert (counts.correct == found.correct).all()
     best = json.loads(out)["best"][0]
@@ -142,13 +149,16 @@ def test_the_command_counts_what_the_python_call_counts(call, places):
     assert best["accuracy"] == found.accuracy[int(best["layer"]), best["head"]]
 
 
-@pytest.mark.parametrize(("model", "options"), [("visual_bert", {"tokenizer": "tokenizer"}), ("lxmert", {})])
-def test_checkpoints_of_transformers(call, places, model, options):
+@pytest.mark.parametrize(
+    ("model", "options", "layers"),
+    [("visual_bert", {"tokenizer": "tokenizer"}, ("0", "1")), ("lxmert", {}, ("cross 0", "cross 1"))],
+)
+def test_checkpoints_of_transformers(call, places, model, options, layers):
     status, out, err = call(model=model, output=model, limit=2, **options)
     assert status == 0, err
     result = HeadTable.load(places / model)
-    assert result.layers == (("0", "1") if model == "visual_bert" else ("cross 0", "cross 1"))
-    assert result.entities["text_to_region"]["all"].total > 10
+    assert result.layers == layers
+    assert result.counts.total > 10
     assert "region → text" in out
 
 
@@ -163,25 +173,26 @@ def test_heads_of_a_pretrained_region_model_are_removed(call, places):
 
 def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, places):
     card = places / "after" / "README.md"
-    around = ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
-    card.write_text(SECTION.place.join(around))
-    for limit in (2, 4):
-        assert call(output=f"card{limit}", limit=limit, card="after")[0] == 0
+    start = "# A model\n\nText.\n\n"
+    end = "\n\n## Licence\n\nNone.\n"
+    card.write_text(f"{start}{SECTION.place}{end}")
+    for limit, name in ((2, "after"), (4, "after"), (4, card)):
+        status, _, err = call(output="card", limit=limit, card=name)
+        assert status == 0, err
+        section = heads_section(read_json(places / "card" / "heads.json"))
         text = card.read_text()
-        section = heads_section(read_json(places / f"card{limit}" / "heads.json"))
-        start = f"{SECTION.place}\n\n{section}".join([around[0], ""])
-        end = f"\n{SECTION.end}{around[1]}"
-        assert text.startswith(start)
-        assert text.endswith(end)
+        assert text.startswith(f"{start}{SECTION.place}\n\n{section}")
+        assert text.endswith(f"\n{SECTION.end}{end}")
         assert text.count("## Where its heads look") == 1
-    assert call(output="card4", limit=4, card=card)[0] == 0
-    assert card.read_text() == text
 
 
 def test_rows_of_caption_pairs(call, places):
     status, _, err = call(data="vgp", output="pairs", limit=4)
     assert status == 0, err
     assert HeadTable.load(places / "pairs").entities["text_to_region"].keys() == {"all"}
+
+
+CAPTIONS = {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"}
 
 
 @pytest.mark.parametrize(
@@ -192,11 +203,8 @@ def test_rows_of_caption_pairs(call, places):
         ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert"),
         ({"model": "visual_bert", "tokenizer": "larger"}, "the tokenizer larger has"),
         ({"data": "flickr"}, "flickr: no such file or folder"),
-        ({"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"}, "'test', expected train or validation"),
-        (
-            {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
-            "have no phrases with boxes",
-        ),
+        (CAPTIONS, "'test', expected train or validation"),
+        ({**CAPTIONS, "choose_on": "train"}, "have no phrases with boxes"),
         ({"data_dir": "nowhere"}, "nowhere"),
         ({"regions": "nowhere"}, "nowhere"),
         ({"split": "dev"}, "no such split: found 'dev'"),
@@ -207,10 +215,11 @@ def test_rows_of_caption_pairs(call, places):
         ({"explore": "2"}, "--explore 2 shows images"),
         ({"ablate": "2"}, "--model after: VLBertForVGP predicts no masked words"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
-        ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
+        ({"against": "lxmert"}, "the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
     ],
 )
 def test_user_errors_are_one_line(call, options, message):
-    status, _, err = call(output="mistake", limit=options.pop("limit", 2), **options)
-    lines = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert status == 2 and len(lines) == 1 and message in lines[0], err
+    status, _, err = call(output="mistake", limit=2, **options)
+    (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert status == 2
+    assert message in line

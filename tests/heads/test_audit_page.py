@@ -27,23 +27,26 @@ HEADS = 3
 IMAGES = 40
 
 
-def counts(seed, lift=0.0):
+def counts(seed, lift=0.0, layers=LAYERS):
     items = np.random.default_rng(7).integers(1, 5, IMAGES)
     rng = np.random.default_rng(seed)
-    chances = np.clip(0.3 * rng.random((LAYERS, HEADS)) + lift, 0, 1)
-    correct = rng.binomial(items[:, None, None], chances, (IMAGES, LAYERS, HEADS))
-    share = np.full((LAYERS, HEADS), 0.3) * items[:, None, None]
-    ids = tuple(map(str, range(IMAGES)))
-    return HeadCounts(ids, items, correct, share, items // 2, items * 0.1, items)
+    chances = np.clip(0.3 * rng.random((layers, HEADS)) + lift, 0, 1)
+    by_head = items[:, None, None]
+    correct = rng.binomial(by_head, chances, (IMAGES, layers, HEADS))
+    share = np.full((layers, HEADS), 0.3) * by_head
+    return HeadCounts(tuple(map(str, range(IMAGES))), items, correct, share, items // 2, items * 0.1, items)
 
 
 def result(seed, lift=0.0):
     entities = {"text_to_region": {"all": counts(seed, lift), HOSTILE: counts(seed + 1)}}
-    relations = {f"rel{n}" if n else "amod": counts(seed + n).take(range(IMAGES - n)) for n in range(12)}
+    relations = {"amod": counts(seed)}
+    for n in range(1, 12):
+        relations[f"rel{n}"] = counts(seed + n).take(range(IMAGES - n))
     return HeadTable(("0", "1"), HEADS, entities, relations, {"data": "x"})
 
 
 RESULTS = {"start": result(1), HOSTILE: result(1, 0.4)}
+START, BEST = (table.counts for table in RESULTS.values())
 
 
 def example():
@@ -63,27 +66,30 @@ class Reader(HTMLParser):
         super().__init__()
         self.rows = []
         self.tags = []
-        self.text = []
-        self._in = []
+        self.text = ""
+        self._inside = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        self._in.append(tag)
+        self._inside.append(tag)
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
-        while self._in and self._in.pop() != tag:
+        while self._inside and self._inside.pop() != tag:
             pass
 
     def handle_data(self, data):
-        if {"script", "style"}.isdisjoint(self._in):
-            self.text.append(data)
-        if self._in and self._in[-1] in ("td", "th"):
+        if not {"script", "style"} & {*self._inside}:
+            self.text += data
+        if {"td", "th"} & {*self._inside[-1:]}:
             self.rows[-1][-1] += data
+
+    def attributes(self, tag):
+        return [attributes for name, attributes in self.tags if name == tag]
 
 
 @pytest.fixture(scope="module")
@@ -92,34 +98,40 @@ def written():
     return heads_page(RESULTS, f"Audit {HOSTILE}", about=[("data", HOSTILE)], examples=EXAMPLES, extra=extra)
 
 
-def test_the_tables_hold_every_models_best_head(written):
-    rows = Reader(written).rows
-    for name, found in RESULTS.items():
-        total = found.entities["text_to_region"]["all"]
-        layer, head = np.unravel_index(total.accuracy.argmax(), (LAYERS, HEADS))
-        (row,) = [row for row in rows if row[:2] == ["text → region", name]]
-        accuracy, _, interval = row[3].rstrip(")").partition(" (")
-        assert (row[2], accuracy) == (f"{layer}-{head}", f"{total.accuracy.max():.1%}")
-        low, high = (float(part.rstrip("%")) / 100 for part in interval.split(" to "))
-        assert low < total.accuracy.max() < high
-        counted = f"{total.total} in {IMAGES} images"
-        assert row[4:] == ["30%", f"{total.baseline_accuracy:.1%}", "10.0%", "100.0%", counted]
+@pytest.fixture(scope="module")
+def reader(written):
+    return Reader(written)
 
 
-def test_the_ten_most_common_relations_are_shown(written):
-    shown = [row[0] for row in Reader(written).rows if row[0].startswith("relation, ") and row[1] == "start"]
+def best_head(table):
+    return np.unravel_index(table.accuracy.argmax(), (LAYERS, HEADS))
+
+
+@pytest.mark.parametrize(("name", "table"), [("start", START), (HOSTILE, BEST)], ids=["start", "hostile"])
+def test_the_tables_hold_every_models_best_head(reader, name, table):
+    (row,) = [row for row in reader.rows if row[:2] == ["text → region", name]]
+    layer, head = best_head(table)
+    accuracy, low, high = re.fullmatch(r"(.+) \((.+)% to (.+)%\)", row[3]).groups()
+    assert row[2] == f"{layer}-{head}"
+    assert accuracy == f"{table.accuracy.max():.1%}"
+    assert float(low) < 100 * table.accuracy.max() < float(high)
+    baseline = f"{table.baseline_accuracy:.1%}"
+    assert row[4:] == ["30%", baseline, "10.0%", "100.0%", f"{table.total} in {IMAGES} images"]
+
+
+def test_the_ten_most_common_relations_are_shown(reader):
+    shown = [row[0] for row in reader.rows if row[0].startswith("relation, ") and row[1] == "start"]
     expected = ["relation, amod (adjective of a noun)", *(f"relation, rel{n}" for n in range(1, 10))]
     assert shown == expected, "the two rarest are left out"
 
 
-def test_changes_are_those_of_the_corrected_test(written):
-    before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
-    comparison = permutation_test(before, after)
-    up = int(((holm(comparison.p) < 0.05) & (comparison.difference > 0)).sum())
-    assert up > 0
-    text = "".join(Reader(written).text)
-    assert f"{up} of {LAYERS * HEADS} heads are significantly more accurate than in start, 0 less" in text
-    assert "(Holm)" in text
+def test_changes_are_those_of_the_corrected_test(reader):
+    comparison = permutation_test(START, BEST)
+    better = (holm(comparison.p) < 0.05) & (comparison.difference > 0)
+    assert better.any()
+    words = f"{better.sum()} of {LAYERS * HEADS} heads are significantly more accurate than in start, 0 less"
+    assert words in reader.text
+    assert "(Holm)" in reader.text
 
 
 @pytest.fixture
@@ -129,32 +141,29 @@ def white(monkeypatch):
     monkeypatch.setattr(Figure, "findobj", no_objects)
 
 
-def test_text_of_the_data_stays_text(written):
-    reader = Reader(written)
-    assert not {"b"} & {tag for tag, _ in reader.tags}
-    scripts = [attrs for tag, attrs in reader.tags if tag == "script"]
-    assert len(scripts) == 2
-    assert scripts[0]["type"] == "application/json"
-    assert "src" not in scripts[1]
-    assert "".join(reader.text).count(HOSTILE) >= 6
-    images = [attrs for tag, attrs in reader.tags if tag == "img"]
+def test_text_of_the_data_stays_text(reader):
+    assert not reader.attributes("b")
+    data, script = reader.attributes("script")
+    assert data["type"] == "application/json"
+    assert "src" not in script
+    assert reader.text.count(HOSTILE) >= 6
+    images = reader.attributes("img")
     assert images
-    assert all(attrs["src"].startswith("data:image/") and attrs["alt"] for attrs in images)
+    for image in images:
+        assert image["src"].startswith("data:image/")
+        assert image["alt"]
 
 
 def test_the_first_sentence_and_the_explorer_name_the_best_head_of_all(written):
-    tables = {name: found.entities["text_to_region"]["all"] for name, found in RESULTS.items()}
-    best = {name: np.unravel_index(table.accuracy.argmax(), (LAYERS, HEADS)) for name, table in tables.items()}
-    assert tables[HOSTILE].accuracy.max() > tables["start"].accuracy.max()
-    reader, (layer, head) = Reader(written), best[HOSTILE]
+    layer, head = best_head(BEST)
+    best, start = BEST.accuracy.max(), START.accuracy.max()
+    assert best > start
     (lead,) = re.findall(r'<p class="lead">(.*?)</p>', written)
-    for said in (f"head {layer}-{head} ", f"{tables[HOSTILE].accuracy.max():.1%}", "chance 10.0%"):
-        assert said in lead
-    assert f"{tables['start'].accuracy.max():.1%}" in lead
+    for words in (f"head {layer}-{head} ", f"{best:.1%}", "chance 10.0%", f"{start:.1%}"):
+        assert words in lead
     headings = re.findall(r"<h2 [^>]*>(.*?)</h2>", written)
     assert headings[0] == "Explorer"
     assert headings[-1] == "All numbers"
-    assert len({attrs["id"] for tag, attrs in reader.tags if tag == "h2"}) == len(headings)
     data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', written)[1])
     assert data["explorers"][0]["best"] == [1, layer, head]
 
@@ -168,23 +177,16 @@ def test_no_two_elements_have_one_id(written):
 
 def test_one_model_has_no_changes_and_no_script_without_examples(white):
     page = heads_page({"start": RESULTS["start"]})
-    assert "What changed" not in page
-    assert "<script" not in page
-    assert "script-src" not in page
+    for words in ("What changed", "<script", "script-src"):
+        assert words not in page
     with pytest.raises(ValueError, match="results is empty"):
         heads_page({})
 
 
 def test_models_of_other_sizes_are_shown_but_not_compared(white):
-    wide = HeadTable(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
-    text = "".join(Reader(heads_page({"start": RESULTS["start"], "wide": wide})).text)
+    wide = HeadTable(("0", "1", "2"), HEADS, {"text_to_region": {"all": counts(3, layers=3)}})
+    text = Reader(heads_page({"start": RESULTS["start"], "wide": wide})).text
     assert "wide is not compared, because it has other layers or heads than start" in text
-
-
-def _wider():
-    one = counts(3)
-    tall = [np.concatenate([values, values[:, :1]], 1) for values in (one.correct, one.share)]
-    return HeadCounts(one.image_ids, one.items, *tall, one.baseline, one.chance)
 
 
 # Words of one text in a cell that are on two lines.
@@ -198,9 +200,10 @@ SPLIT_WORDS = """[...document.querySelectorAll('td, th')].filter((cell) => cell.
 
 
 def test_a_browser_shows_every_figure_and_the_explorer(written, tmp_path):
-    (tmp_path / "audit.html").write_text(written, encoding="utf-8")
+    file = tmp_path / "audit.html"
+    file.write_text(written, encoding="utf-8")
     with open_browser(tmp_path / "profile") as page:
-        page.open(tmp_path / "audit.html", 360, 740)
+        page.open(file, 360, 740)
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 100)")
         assert page.evaluate("document.querySelector('.explorers').dataset.ready") == "true"
         assert page.evaluate("document.querySelectorAll('.pane').length") == 2
@@ -208,7 +211,7 @@ def test_a_browser_shows_every_figure_and_the_explorer(written, tmp_path):
         assert page.evaluate(SPLIT_WORDS) == []
         assert page.evaluate("[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))")
         page.click('[data-pane="0"] [data-region="1"]')
-        said = page.evaluate("document.querySelector('.said').textContent")
-        assert said.startswith("“"), "no region → word attention was captured: a click on a region changes nothing"
+        heading = page.evaluate("document.querySelector('.said').textContent")
+        assert heading.startswith("“"), "no region → word attention was captured: a click on a region changes nothing"
         assert page.problems == []
-        assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
+        assert all(url.startswith(("file:", "data:")) for url in page.requests)

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
 from grounded_attention.heads.example_attention import capture_examples
@@ -25,15 +26,17 @@ LAST = 3
 
 @pytest.fixture(scope="module")
 def pixels():
-    """Pictures and boxes without features; the model, its processor, examples with one phrase each."""
+    """Boxes without features; pictures, the model, its processor, examples with one phrase each."""
     rng = np.random.default_rng(0)
     table = tiny_table(6)
+    pictures = {}
+    examples = []
     for name, regions in table.items():
         table[name] = TinyRegions(None, regions.boxes, regions.classes)
-    pictures = {name: Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)) for name in table}
+        pictures[name] = Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8))
+        examples.append(AuditExample(name, CAPTION, (Phrase("", *PHRASE, boxes=regions.boxes[:1]),)))
     image_processor = FastRCNNImageProcessor(size={"shortest_edge": 32, "longest_edge": 48})
     processor = VLBertProcessor(tiny_processor().tokenizer, image_processor)
-    examples = [AuditExample(name, CAPTION, (Phrase("", *PHRASE, boxes=table[name].boxes[:1]),)) for name in table]
     return tiny_model(vision_config=VISION, initializer_range=0.5).eval(), processor, table, pictures, examples
 
 
@@ -57,14 +60,14 @@ def test_what_reads_pixels(pixels):
 
 def test_audit_from_pixels(pixels):
     model, processor, table, pictures, examples = pixels
-    counts = audit(model, processor, examples, table, images=pictures.__getitem__, progress=False)
-    counts = counts.entities["text_to_region"]["all"]
-    rows = {name: row for row, name in enumerate(counts.image_ids)}
+    counts = audit(model, processor, examples, table, images=pictures.__getitem__, progress=False).counts
     for name, (maps, regions) in zip(table, full_maps(pixels), strict=True):
+        row = counts.image_ids.index(name)
         given = maps[:, :, LAST][..., regions]  # (L, H, R)
-        hits = box_iou(table[name].boxes, table[name].boxes[:1])[:, 0] >= 0.5
-        np.testing.assert_array_equal(counts.correct[rows[name]], hits[given.argmax(-1)])
-        np.testing.assert_allclose(counts.share[rows[name]], given.sum(-1), atol=1e-5)
+        boxes = table[name].boxes
+        hits = box_iou(boxes, boxes[:1])[:, 0] >= 0.5
+        assert_array_equal(counts.correct[row], hits[given.argmax(-1)])
+        assert_allclose(counts.share[row], given.sum(-1), atol=1e-5)
 
 
 def test_captured_from_pixels(pixels):
@@ -72,5 +75,5 @@ def test_captured_from_pixels(pixels):
     found = capture_examples(get_observer(model), processor, examples, table, pictures.__getitem__)
     for example, (maps, regions) in zip(found, full_maps(pixels), strict=True):
         words = np.arange(1, 5)
-        np.testing.assert_allclose(example.attention, maps[:, :, words][..., regions], atol=1e-5)
-        np.testing.assert_allclose(example.back, maps[:, :, regions][..., words], atol=1e-5)
+        assert_allclose(example.attention, maps[:, :, words][..., regions], atol=1e-5)
+        assert_allclose(example.back, maps[:, :, regions][..., words], atol=1e-5)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal, assert_equal
 
 from grounded_attention.heads import SAME_SPLIT, figures
 from grounded_attention.heads.changes import compare
@@ -100,7 +101,7 @@ def assert_same(one, other):
     for kind, groups in one.counted.items():
         assert list(groups) == list(other.counted[kind])
         for group, counts in groups.items():
-            np.testing.assert_equal(vars(counts), vars(other.counted[kind][group]))
+            assert_equal(vars(counts), vars(other.counted[kind][group]))
 
 
 def test_saved_results_load_as_they_were_and_a_second_one_replaces_the_first(tmp_path):
@@ -216,8 +217,8 @@ def test_every_figure_frames_the_head_that_the_table_names(tmp_path, monkeypatch
     assert framed == named
     everything, chance, *_ = drawn[0]
     counted = found.counts
-    np.testing.assert_array_equal(everything[f"all ({counted.total} items)"], counted.accuracy)
-    np.testing.assert_array_equal(everything["attention on all candidates"], counted.mean_share)
+    assert_array_equal(everything[f"all ({counted.total} items)"], counted.accuracy)
+    assert_array_equal(everything["attention on all candidates"], counted.mean_share)
     assert chance == counted.chance_accuracy
 
 
@@ -274,7 +275,7 @@ def test_the_figure_of_changes_has_both_models_and_frames_what_changed(two_model
     figure = compare(*two_models).figure("text_to_region", tmp_path / "a.png")
     maps = [axes for axes in figure.axes if axes.images]
     for axes, table in zip(maps, two_models, strict=True):
-        np.testing.assert_array_equal(axes.images[0].get_array(), table.counts.accuracy)
+        assert_array_equal(axes.images[0].get_array(), table.counts.accuracy)
     [frame] = maps[1].patches
     x, y, width, height = frame.get_bbox().bounds
     assert (x + width / 2, y + height / 2) == pytest.approx((1, 1))

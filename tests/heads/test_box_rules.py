@@ -16,27 +16,30 @@ BACKGROUNDS = (0.0, 0.3, 0.7)
 
 def planted(generator, size, background):
     """A map with one object, and the box of the object."""
-    height, width = (max(1, round(size * generator.uniform(0.7, 1.4))) for _ in range(2))
+    height, width = np.maximum(1, np.round(size * generator.uniform(0.7, 1.4, 2))).astype(int)
     top = generator.integers(0, CELLS - height + 1)
     left = generator.integers(0, CELLS - width + 1)
     noise = generator.gamma(1.0, size=(CELLS, CELLS))
     inside = generator.gamma(2.0, size=(height, width))
-    made = noise / noise.sum() * background
-    made[top : top + height, left : left + width] += inside / inside.sum() * (1 - background)
+    cells = noise / noise.sum() * background
+    cells[top : top + height, left : left + width] += inside / inside.sum() * (1 - background)
     box = np.array([left, top, left + width, top + height]) / CELLS
-    return torch.tensor(made, dtype=torch.float32), box
+    return torch.tensor(cells).float(), box
+
+
+def square_grid(side):
+    cells = torch.arange(side * side)
+    return TokenGrid(cells, cells, torch.ones(side * side), side, side, (0.0, 0.0, 1.0, 1.0))
 
 
 def accuracy(rule, size, background):
     generator = np.random.default_rng(size)
+    grid = square_grid(CELLS)
     right = 0
-    edges = torch.arange(CELLS) / CELLS
-    y, x = torch.meshgrid(edges, edges, indexing="ij")
-    boxes = torch.stack([x, y, x + 1 / CELLS, y + 1 / CELLS], -1).view(-1, 4)
-    grid = TokenGrid.of_tokens(boxes, torch.ones(len(boxes), dtype=torch.bool))
     for _ in range(TRIALS):
         attention, box = planted(generator, size, background)
-        right += box_iou([grid.box(*attended_cells(attention, [rule]))], [box])[0, 0] >= IOU_THRESHOLD
+        found = grid.box(*attended_cells(attention, [rule]))
+        right += box_iou([found], [box])[0, 0] >= IOU_THRESHOLD
     return right / TRIALS
 
 
@@ -56,18 +59,17 @@ def test_boxes_end_inside_tokens():
     """Boxes of 8 x 8 tokens, whose attention is the part of a token that the object covers."""
     generator = np.random.default_rng(0)
     edges = np.arange(9) / 8
-    grid = TokenGrid(torch.arange(64), torch.arange(64), torch.ones(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
+    grid = square_grid(8)
     right = dict.fromkeys(BOX_RULES, 0)
     for _ in range(100):
-        size = generator.uniform(0.1, 0.3, 2)
+        size = generator.uniform(0.1, 0.3, (2, 1))
         start = generator.uniform(0, 1 - size)
-        covered = [
-            (np.minimum(edges[1:], start[axis] + size[axis]) - np.maximum(edges[:-1], start[axis])).clip(0)
-            for axis in (0, 1)
-        ]
-        cells = torch.tensor(np.outer(covered[1], covered[0]), dtype=torch.float32)
+        end = start + size
+        across, down = np.clip(edges[1:], start, end) - np.clip(edges[:-1], start, end)
+        cells = torch.tensor(np.outer(down, across)).float()
         for rule in BOX_RULES:
-            right[rule] += box_iou([grid.attended(cells, rule)[0]], [[*start, *(start + size)]])[0, 0] >= IOU_THRESHOLD
+            box, _ = grid.attended(cells, rule)
+            right[rule] += box_iou([box], [np.ravel([start, end])])[0, 0] >= IOU_THRESHOLD
     assert right["max-0.6"] >= 90
     assert right["max-0.6"] >= 2 * right[BOX_RULE]
 
@@ -77,12 +79,12 @@ def test_the_part_in_the_box_is_that_of_the_attention(rule):
     cells = torch.zeros(8, 8)
     cells[2:4, 3:6] = 1.0
     cells[7, 0] = 0.5  # another place
-    grid = TokenGrid(torch.arange(64), torch.arange(64), torch.ones(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
-    (x1, y1, x2, y2), share = grid.attended(cells, rule)
+    (x1, y1, x2, y2), share = square_grid(8).attended(cells, rule)
     assert x1 <= 4 / 8 <= x2
     assert y1 <= 3 / 8 <= y2
-    covered = (min(x2, 0.75) - max(x1, 0.375)) * (min(y2, 0.5) - max(y1, 0.25)) * 64
-    assert share <= covered / 6.5 + 1e-5
+    width = min(x2, 6 / 8) - max(x1, 3 / 8)
+    height = min(y2, 4 / 8) - max(y1, 2 / 8)
+    assert share <= 64 * width * height / 6.5 + 1e-5
 
 
 def test_a_rule_that_nobody_knows_is_refused():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 from transformers import BertTokenizer
 
@@ -35,12 +36,14 @@ def table():
 
 @pytest.fixture(scope="module")
 def captured(table):
-    gold = table["1"].boxes[:1]
-    example = AuditExample("1", CAPTION, (Phrase("", 2, 5, boxes=gold),))
-    observer = get_observer(tiny_model().eval())
+    example = AuditExample("1", CAPTION, (Phrase("", 2, 5, boxes=table["1"].boxes[:1]),))
+    return capture(tiny_model(), tiny_processor(), example, Regions({"1": table["1"]}))
+
+
+def capture(model, processor, example, regions):
+    observer = get_observer(model.eval())
     picture = Image.new("RGB", (40, 30))
-    regions = Regions({"1": table["1"]})
-    (found,) = capture_examples(observer, tiny_processor(), [example], regions, {"1": picture}.__getitem__)
+    (found,) = capture_examples(observer, processor, [example], regions, lambda image: picture)
     return found
 
 
@@ -59,9 +62,8 @@ def test_captured_attention_is_that_of_full_maps(captured, table):
     maps, regions = full_maps(table, CAPTION, tiny_processor(), tiny_model().eval())
     words = np.arange(1, 6)  # after [CLS]
     assert [captured.text(word) for word in range(5)] == ["a", "b", "c", ",", "d"]
-    assert np.allclose(captured.attention, maps[:, :, words][..., regions], atol=1e-6)
-    assert captured.back is not None
-    assert np.allclose(captured.back, maps[:, :, regions][..., words], atol=1e-6)
+    assert_allclose(captured.attention, maps[:, :, words][..., regions], atol=1e-6)
+    assert_allclose(captured.back, maps[:, :, regions][..., words], atol=1e-6)
     assert captured.layers == ("0", "1")
     assert captured.heads == 2
 
@@ -72,14 +74,12 @@ def test_sub_words_are_averaged_as_rows_and_summed_as_columns(table):
     processor = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)
     assert tokenizer.tokenize("c ab d") == ["c", "a", "##b", "d"]
     model = tiny_model(vocab_size=len(words)).eval()
-    picture = Image.new("RGB", (4, 3))
-    examples = [AuditExample("1", "c ab d", ())]
-    (found,) = capture_examples(get_observer(model), processor, examples, table, lambda _: picture)
+    found = capture(model, processor, AuditExample("1", "c ab d", ()), table)
     maps, regions = full_maps(table, "c ab d", processor, model)
     assert found.text(1) == "ab"
     assert found.labels == ()
-    assert np.allclose(found.attention[:, :, 1], maps[:, :, [2, 3]][..., regions].mean(2), atol=1e-6)
-    assert np.allclose(found.back[..., 1], maps[:, :, regions][..., [2, 3]].sum(-1), atol=1e-6)
+    assert_allclose(found.attention[:, :, 1], maps[:, :, 2:4][..., regions].mean(2), atol=1e-6)
+    assert_allclose(found.back[..., 1], maps[:, :, regions][..., 2:4].sum(-1), atol=1e-6)
 
 
 def test_words_of_a_phrase_know_their_gold_regions(captured, table):
@@ -90,26 +90,24 @@ def test_words_of_a_phrase_know_their_gold_regions(captured, table):
 
 
 def test_of_many_regions_the_first_stay_as_in_the_audit(table):
-    boxes = table["1"].boxes
-    count = len(table["1"].boxes)
-    ascending = SimpleNamespace(**vars(table["1"]), scores=np.linspace(0, 1, count, dtype=np.float32))
-    processor = tiny_processor()
-    picture = Image.new("RGB", (4, 3))
-    processor.max_regions = 1
-    examples = [AuditExample("1", CAPTION, ())]
-    observer = get_observer(tiny_model().eval())
-    (found,) = capture_examples(observer, processor, examples, Regions({"1": ascending}), lambda _: picture)
+    record = table["1"]
+    count = len(record.boxes)
     assert count > 1
-    assert np.allclose(found.boxes, boxes[:1])
-    assert found.labels == tuple(NAMES[number] for number in table["1"].classes[:1])
+    ascending = SimpleNamespace(**vars(record), scores=np.linspace(0, 1, count, dtype=np.float32))
+    processor = tiny_processor()
+    processor.max_regions = 1
+    found = capture(tiny_model(), processor, AuditExample("1", CAPTION, ()), Regions({"1": ascending}))
+    assert_allclose(found.boxes, record.boxes[:1])
+    assert found.labels == (NAMES[record.classes[0]],)
 
 
 def test_shares_come_apart_into_spread_and_sum(captured):
     weights, share = captured.over_regions(1, 0, 1)
-    assert np.allclose(weights * share, captured.attention[0, 1, 1])
-    assert np.isclose(weights.sum(), 1)
+    assert_allclose(weights * share, captured.attention[0, 1, 1], rtol=1e-5)
+    assert weights.sum() == pytest.approx(1)
     mean, _ = captured.over_regions(1, 0)
-    assert np.allclose(mean, captured.attention[0, :, 1].mean(0) / captured.attention[0, :, 1].mean(0).sum())
+    expected = captured.attention[0, :, 1].mean(0)
+    assert_allclose(mean, expected / expected.sum(), rtol=1e-5)
 
 
 def test_words_to_show_are_those_that_name_something(captured):

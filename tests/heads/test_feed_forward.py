@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.heads.reading import TOKENS_AT_ONCE, feed_forward_in_parts
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
@@ -26,7 +27,7 @@ def test_parts_give_what_the_whole_gives(monkeypatch, unpad):
         whole = seen.pop()
         with feed_forward_in_parts(model):
             found = model(**inputs).identification_logits
-    torch.testing.assert_close(found, expected)
+    assert_close(found, expected)
     assert {shape[0] for shape in seen[:-1]} == {3}
     assert seen[-1][0] <= 3
     assert sum(shape[0] for shape in seen) == torch.tensor(whole[:-1]).prod()
