@@ -1,8 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Grounded generation: rows of every builder as chats, the language loss, scores of answers and boxes."""
 
+import json
 import math
-from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -64,32 +65,32 @@ def test_phrases_stand_in_the_chat(rows):
     name, split, made = rows
     assert len(made) >= len(split)
     assert len({*map(row_key, made)}) == len(made)
+    assert any(row.get("phrases") for row in made) == (name in ("flickr30k_entities", "gqa", "vgp", "refcoco"))
     for row in made:
         chat = make_chat(row, OPTIONS)
-        grounded = [each for each in row.get("phrases") or () if each["boxes"]]
-        assert [spoken(chat, phrase) for phrase in chat.phrases] == [each["text"] for each in grounded]
-        assert [phrase["boxes"] for phrase in chat.phrases] == [each["boxes"] for each in grounded]
+        grounded = [phrase for phrase in row.get("phrases") or () if phrase["boxes"]]
         assert chat.answer
-    assert any(row.get("phrases") for row in made) == (name in ("flickr30k_entities", "gqa", "vgp", "refcoco"))
+        for phrase, expected in zip(chat.phrases, grounded, strict=True):
+            assert spoken(chat, phrase) == expected["text"]
+            assert phrase["boxes"] == expected["boxes"]
 
 
-def test_what_is_said(rows):
+def test_prompt_and_answer(rows):
     name, split, made = rows
     chat = make_chat(made[0], OPTIONS)
     row = split[0]
     if name == "refcoco":
+        box = np.array(row["phrases"][0]["boxes"][0]) * 1000
         assert chat.prompt == f"Where is {row['text']}?"
-        assert [int(part) for part in chat.answer.strip("[]").split(", ")] == [
-            round(x * 1000) for x in row["phrases"][0]["boxes"][0]
-        ]
+        assert json.loads(chat.answer) == box.round().tolist()
         described = make_chat(made[0], GroundedGenerationOptions(expressions="describe"))
         assert (described.prompt, described.answer) == (f"What is at {chat.answer}?", row["text"])
-    elif row.keys() & {"answer", "answers"}:
-        usual = max(row["answers"], key=row["answers"].count) if "answers" in row else row["answer"]
-        assert (chat.prompt, chat.answer) == (row["text"], usual)
-    else:
+    elif "captions" in row:
         assert chat.prompt == "Describe the image."
         assert chat.answer in row["captions"]
+    else:
+        answers = row.get("answers") or [row["answer"]]
+        assert (chat.prompt, chat.answer) == (row["text"], max(answers, key=answers.count))
 
 
 def test_rows_without_texts_are_refused():
@@ -97,112 +98,112 @@ def test_rows_without_texts_are_refused():
         TASK.to_rows(Dataset.from_list([{"image_id": "1"}]))
 
 
-def chat_rows():
-    phrase = {"text": "a dog", "start": 0, "end": 5, "boxes": [[0.2, 0.1, 0.9, 0.8]]}
-    common = {"image_id": "7", "phrases": [phrase]}
-    long = {**common, "caption_id": "1", "text": "a dog runs after the small cat ."}
-    short = {**common, "example_id": "2", "text": "a dog ?", "answer": "two"}
-    return [long, short]
+PHRASE = {"text": "a dog", "start": 0, "end": 5, "boxes": [[0.2, 0.1, 0.9, 0.8]]}
+CAPTION = {"image_id": "7", "caption_id": "1", "text": "a dog runs after the small cat .", "phrases": [PHRASE]}
+QUESTION = {"image_id": "7", "example_id": "2", "text": "a dog ?", "answer": "two", "phrases": [PHRASE]}
+
+
+def collate(grounding, rows, pictures, **options):
+    return TASK.configure(OPTIONS).collate(Examples(rows, None, None, images=pictures, **options), grounding)
 
 
 @pytest.fixture(scope="module")
 def trained():
     """A tiny LLaVA, its processor, and a batch of a caption and a question."""
     processor = make_processor("llava")
-    pictures = [Image.fromarray(np.full((40, 30 + 9 * i, 3), 60 * i, dtype=np.uint8)) for i in range(2)]
+    pictures = [Image.new("RGB", (30, 40)), Image.new("RGB", (39, 40), (60, 60, 60))]
     grounding = PatchGroundingProcessor(processor)
-    batch = TASK.configure(OPTIONS).collate(Examples(chat_rows(), None, None, images=pictures), grounding)
+    batch = collate(grounding, [CAPTION, QUESTION], pictures)
     return make_model("llava", processor.tokenizer), grounding, batch, pictures
 
 
 @torch.no_grad()
 def test_the_language_loss_by_a_loop(trained):
     model, _, batch, _ = trained
-    outputs = model(**{name: batch[name] for name in TASKS["grounded_generation"].model_inputs if name in batch})
+    outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
     total = 0.0
-    tokens = 0
-    right = 0
-    exact = []
+    right = []
     for row in range(2):
-        same = []
-        for place in range(1, batch["labels"].shape[1]):
-            label = int(batch["labels"][row, place])
+        hits = []
+        for place, label in enumerate(batch["labels"][row].tolist()):
             if label >= 0:
                 shares = outputs.logits[row, place - 1].double().softmax(-1)
                 total -= math.log(shares[label])
-                same.append(int(shares.argmax()) == label)
-        tokens = tokens + len(same)
-        right = right + sum(same)
-        exact.append(float(all(same)))
-    (loss,) = TASKS["grounded_generation"].losses
+                hits.append(int(shares.argmax()) == label)
+        right.append(hits)
+    (loss,) = TASK.losses
+    tokens = len(right[0]) + len(right[1])
     assert int(loss.count(batch)) == tokens == 10 + 3
     assert language_loss(outputs, batch).item() == pytest.approx(total, rel=1e-5)
     metric = AnswerLikelihood()
-    for _ in range(2):
-        metric.update(outputs, batch)
+    metric.update(outputs, batch)
+    metric.update(outputs, batch)
     figures = metric.compute(metric.state())
     assert figures["answer_perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
-    assert figures["answer_token_accuracy"] == right / tokens
+    assert figures["answer_token_accuracy"] == sum(right[0] + right[1]) / tokens
     assert figures["answer_tokens"] == 2 * tokens
-    assert score(outputs, batch).scores["answers_accuracy"] == exact
+    assert score(outputs, batch).scores["answers_accuracy"] == [float(all(hits)) for hits in right]
 
 
 def test_phrases_of_the_answer_are_supervised_where_the_answer_stands(trained):
     _, grounding, batch, _ = trained
-    for row, words in ((0, ["a", "dog"]), (1, ["a", "dog"])):
+    for row in range(2):
         positions = batch["text_positions"][row][batch["phrase_mask"][row, 0]]
-        assert grounding.tokenizer.convert_ids_to_tokens(batch["input_ids"][row][positions]) == words
+        ids = batch["input_ids"][row][positions]
+        assert grounding.tokenizer.convert_ids_to_tokens(ids) == ["a", "dog"]
         learned = batch["labels"][row][positions] >= 0
-        assert learned.all() if row == 0 else not learned.any()  # the caption is the answer; the question is not
+        assert learned.tolist() == [row == 0] * 2  # the caption is the answer; the question is not
 
 
 def test_answers_are_generated_as_one_by_one(trained):
     """Greedy decoding by a loop without cache and padding gives the same words as a batch padded on the left."""
     model, grounding, batch, pictures = trained
     prompts = batch["prompt"]
+    tokenizer = grounding.tokenizer
     given = {**batch, "prompt_inputs": prompt_inputs(grounding, prompts, pictures)}
-    found = generate_answers(model, grounding.tokenizer, given, 5)["generated"]
-    assert grounding.tokenizer.padding_side == "right"
+    found = generate_answers(model, tokenizer, given, 5)["generated"]
+    assert tokenizer.padding_side == "right"
     for prompt, picture, answer in zip(prompts, pictures, found, strict=True):
         inputs = dict(grounding.model_inputs(grounding([prompt], images=[picture])))
-        made = []
+        length = inputs["input_ids"].shape[1]
         for _ in range(5):
-            token = model(**inputs).logits[0, -1].argmax()
-            if int(token) == grounding.tokenizer.eos_token_id:
+            token = model(**inputs).logits[:, -1:].argmax(-1)
+            if token == tokenizer.eos_token_id:
                 break
-            made.append(int(token))
-            inputs["input_ids"] = torch.cat([inputs["input_ids"], token[None, None]], dim=1)
+            inputs["input_ids"] = torch.cat([inputs["input_ids"], token], dim=1)
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        assert answer == grounding.tokenizer.decode(made, skip_special_tokens=True).strip()
+        assert answer == tokenizer.decode(inputs["input_ids"][0, length:], skip_special_tokens=True).strip()
 
 
 def test_a_learned_answer_ends_where_its_labels_end(trained):
     """The token that ends answers in the labels ends generated ones, whatever the tokenizer calls its end."""
     _, grounding, batch, _ = trained
-    asked = {}
-
-    def generate(**arguments):
-        asked.update(arguments)
-        return batch["input_ids"]
-
+    tokenizer = grounding.tokenizer
+    end, dog = tokenizer.convert_tokens_to_ids(["<end_of_utterance>", "dog"])
     labels = torch.full_like(batch["labels"], -100)
-    labels[0, -1] = grounding.tokenizer.convert_tokens_to_ids("<end_of_utterance>")
-    labels[1, -1] = grounding.tokenizer.convert_tokens_to_ids("dog")  # not a special token
+    labels[:, -1] = torch.tensor([end, dog])  # the second is not a special token
+    model = mock.Mock()
+    model.generate.return_value = batch["input_ids"]
     given = {**batch, "labels": labels, "prompt_inputs": {"input_ids": batch["input_ids"]}}
-    generate_answers(SimpleNamespace(generate=generate), grounding.tokenizer, given, 5)
-    assert asked["eos_token_id"] == sorted([int(labels[0, -1]), grounding.tokenizer.eos_token_id])
+    generate_answers(model, tokenizer, given, 5)
+    assert model.generate.call_args.kwargs["eos_token_id"] == sorted([end, tokenizer.eos_token_id])
+
+
+GENERATED = [
+    {"kind": "question", "answer": "2", "answers": ["2"] * 3 + ["3"] * 7, "generated": "two"},
+    {"kind": "question", "answer": "red", "answers": ["red"], "generated": "A Red."},
+    {"kind": "question", "answer": "", "generated": "red"},
+    {"kind": "expression", "answer": "[..]", "box": [0.1, 0.1, 0.5, 0.5], "generated": "[10, 10, 50, 50]"},
+    {"kind": "expression", "answer": "[..]", "box": [0.1, 0.1, 0.5, 0.5], "generated": "[10, 10, 50, 29]"},
+    {"kind": "expression", "answer": "[..]", "box": [0.1, 0.1, 0.5, 0.5], "generated": "no box 1 2 3"},
+    {"kind": "caption", "answer": "a dog", "generated": "a dog"},
+]
 
 
 def test_scores_of_generated_answers():
-    box = [0.1, 0.1, 0.5, 0.5]
-    batch = {
-        "kind": ["question", "question", "question", "expression", "expression", "expression", "caption"],
-        "answer": ["2", "red", "", "[..]", "[..]", "[..]", "a dog"],
-        "answers": [["2"] * 3 + ["3"] * 7, ["red"], None, None, None, None, None],
-        "box": [None, None, None, box, box, box, None],
-        "generated": ["two", "A Red.", "red", "[10, 10, 50, 50]", "[10, 10, 50, 29]", "no box 1 2 3", "a dog"],
-        "box_dialect": [BOX_DIALECTS["plain_100"]] * 7,
-    }
+    batch = {"box_dialect": [BOX_DIALECTS["plain_100"]] * 7}
+    for key in ("kind", "answer", "answers", "box", "generated"):
+        batch[key] = [row.get(key) for row in GENERATED]
     scores = score_generated(batch).scores
     assert scores["vqa_accuracy"] == [pytest.approx(0.9), *[None] * 6]
     assert scores["question_accuracy"] == [None, 1.0, *[None] * 5]
@@ -212,10 +213,7 @@ def test_scores_of_generated_answers():
     batch["generated"][3:5] = ["[10, 10, 50, 101]", "10, 10, 50, 29"]
     scored = score_generated(batch)
     assert scored.scores["box_accuracy"][3] == 0.0
-    assert scored.totals == {
-        "boxes_off_scale": 1,
-        "boxes_of_other_form": 1,
-    }
+    assert scored.totals == {"boxes_off_scale": 1, "boxes_of_other_form": 1}
     assert scored.notes["other_form"] == [False] * 4 + [True, False, False]
     assert "101" in scored.notes["off_scale"][3]
     assert scored.notes["off_scale"][4:] == [None] * 3
@@ -223,8 +221,7 @@ def test_scores_of_generated_answers():
 
 def test_a_training_row_needs_an_answer(trained):
     _, grounding, _, pictures = trained
-    row = {**chat_rows()[1], "answer": ""}
+    rows = [{**QUESTION, "answer": ""}]
     with pytest.raises(ValueError, match="example 2 has no answer to learn"):
-        TASK.configure(OPTIONS).collate(Examples([row], None, None, images=pictures[:1], training=True), grounding)
-    batch = TASK.configure(OPTIONS).collate(Examples([row], None, None, images=pictures[:1]), grounding)
-    assert (batch["labels"] < 0).all()
+        collate(grounding, rows, pictures[:1], training=True)
+    assert (collate(grounding, rows, pictures[:1])["labels"] < 0).all()

@@ -8,15 +8,17 @@ import pytest
 import torch
 from PIL import Image
 from torch.nn import functional as F
+from transformers import BertTokenizer
 
 from grounded_attention.dataset_scripts.builders.local_builder import whole_text
 from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.modeling import VLBertForReferringExpression
 from grounded_attention.processing import FastRCNNImageProcessor, VisualBERTProcessor, VLBertProcessor
 from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.flipping import flip_boxes
 from grounded_attention.tasks.referring_expressions import is_right, score
 from grounded_attention.training.loop.data import Collator
-from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
+from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model, tiny_processor
 
 TASK = TASKS["referring_expressions"]
 WIDTH = 100
@@ -42,8 +44,8 @@ def row(number=0, image_id="1", text="a b left"):
     return {**names, "phrases": [whole_text(text, box)]}
 
 
-def collated(boxes=BOXES, **options):
-    return Collator(TASK, tiny_processor(), {"1": record(boxes)}, options=options)([row()])
+def collated(boxes=BOXES, example=None, **options):
+    return Collator(TASK, tiny_processor(), {"1": record(boxes)}, options=options)([example or row()])
 
 
 def outputs(*logits):
@@ -59,35 +61,36 @@ def test_positives_overlap_by_more_than_half():
 
 
 def test_the_predicted_box_is_the_best_region_in_pixels():
-    scored = score(outputs(0.0, 1.0, 3.0, 2.0), collated(), "vl_bert")
+    best = outputs(0.0, 1.0, 3.0, 2.0)
+    scored = score(best, collated(), "vl_bert")
     assert scored.notes["box"] == [[10.0, 10.0, 50.0, 24.5]]
     assert scored.scores["expressions_accuracy"] == [True]  # from an overlap of half on
     assert scored.scores["expressions_chance"] == [0.5]
     assert scored.scores["expressions_upper_bound"] == [True]
     for convention in ("vl_bert_label", "continuous"):
-        assert score(outputs(0.0, 1.0, 3.0, 2.0), collated(), convention).scores["expressions_accuracy"] == [False]
+        assert score(best, collated(), convention).scores["expressions_accuracy"] == [False]
 
 
-def test_the_whole_image_is_chosen_only_where_it_is_a_candidate():
-    logits = (9.0, 1.0, 0.0, 0.0)
-    assert score(outputs(*logits), collated(), "vl_bert").notes["box"] == [[0.0, 0.0, 100.0, 50.0]]
-    assert score(outputs(*logits), collated(whole_image=False), "vl_bert").notes["box"] == [[10.0, 10.0, 50.0, 40.0]]
+@pytest.mark.parametrize(("whole_image", "box"), {True: [0, 0, 100, 50], False: GOLD}.items())
+def test_the_whole_image_is_chosen_only_where_it_is_a_candidate(whole_image, box):
+    scored = score(outputs(9.0, 1.0, 0.0, 0.0), collated(whole_image=whole_image), "vl_bert")
+    assert scored.notes["box"] == [box]
 
 
 def test_pixels_come_back_as_the_files_have_them():
     """Boxes with two decimals, in images of any size, through float32 shares of the size."""
     rng = np.random.default_rng(1)
     for _ in range(50):
-        width, height = (int(side) for side in rng.integers(50, 641, 2))
-        corners = np.sort(rng.uniform(0, [[width], [height]], (2, 2)), axis=1)
-        gold = [round(float(value), 2) for value in corners.T.flatten()]
-        share = (np.array(gold) / [width, height, width, height]).astype(np.float32)
-        one = {**row(), "width": width, "height": height, "phrases": [whole_text("a b left", share.tolist())]}
+        size = rng.integers(50, 641, 2)
+        width, height = size.tolist()
+        gold = np.sort(rng.uniform(0, size, (2, 2)), axis=0).round(2).flatten()
+        share = (gold / [*size, *size]).astype(np.float32)
+        example = {**row(), "width": width, "height": height, "phrases": [whole_text("a b left", share.tolist())]}
         found = Regions("1", width, height, share[None], np.zeros((1, FEATURE_SIZE), np.float16))
-        batch = Collator(TASK, tiny_processor(), {"1": found})([one])
-        assert batch["gold_boxes"] == [gold]
-        assert score(outputs(0.0, 1.0), batch, "vl_bert").notes["box"] == [gold]
-        assert is_right(gold, gold)
+        batch = Collator(TASK, tiny_processor(), {"1": found})([example])
+        assert batch["gold_boxes"] == [gold.tolist()]
+        assert score(outputs(0.0, 1.0), batch, "vl_bert").notes["box"] == [gold.tolist()]
+        assert is_right(gold.tolist(), gold.tolist())
 
 
 def test_an_image_without_detections_is_a_miss():
@@ -134,19 +137,18 @@ def test_pictures_are_mirrored_with_boxes_and_words_in_training_alone(tmp_path):
     left = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
     left[:, : WIDTH // 2] = 255
     Image.fromarray(left).save(tmp_path / "1.png")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "left", "right"]
-    tokenizer = type(tiny_processor().tokenizer)(vocab={word: number for number, word in enumerate(words)})
+    tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate([*WORDS, "left", "right"])})
     pixels = FastRCNNImageProcessor(size={"shortest_edge": 50, "longest_edge": 100})
     processor = VLBertProcessor(tokenizer, image_processor=pixels, region_feature_size=FEATURE_SIZE)
-    one = {**row(), "file_name": "1.png"}
+    example = {**row(), "file_name": "1.png"}
     options = {"flip_probability": 1.0}
     collator = Collator(TASK, processor, {"1": record(BOXES)}, images=tmp_path, options=options)
-    flipped = collator([one])
-    plain = collator.evaluating([one])([one])
-    assert processor.tokenizer.decode(flipped["input_ids"][0]) == "[CLS] a b right [SEP]"
-    assert processor.tokenizer.decode(plain["input_ids"][0]) == "[CLS] a b left [SEP]"
-    mirrored = plain["region_boxes"][0, :, [2, 1, 0, 3]] * torch.tensor([-1, 1, -1, 1]) + torch.tensor([1, 0, 1, 0])
-    assert torch.allclose(flipped["region_boxes"][0], mirrored, atol=1e-6)
+    flipped = collator([example])
+    plain = collator.evaluating([example])([example])
+    assert tokenizer.decode(flipped["input_ids"][0]) == "[CLS] a b right [SEP]"
+    assert tokenizer.decode(plain["input_ids"][0]) == "[CLS] a b left [SEP]"
+    mirrored = flip_boxes(plain["region_boxes"][0].numpy())
+    np.testing.assert_allclose(flipped["region_boxes"][0], mirrored, atol=1e-6)
     assert torch.equal(flipped["region_targets"], plain["region_targets"])
     assert torch.allclose(flipped["pixel_values"], plain["pixel_values"].flip(-1), atol=1e-5)
 
