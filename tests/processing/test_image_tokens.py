@@ -106,31 +106,28 @@ def embeddings(model, processor, examples, settings):
 
 def choose_areas(tokens, sizes, generator):
     """(image, (x1, y1, x2, y2) in pixels): the whole pixels inside boxes of tokens, whole images, others."""
-    scales = np.array([[*size, *size] for size in sizes])
-    placed = np.flatnonzero(tokens.has_box)
-    some = {placed[0], placed[-1], *generator.choice(placed, min(6, len(placed)), replace=False)}
     areas = []
-    for token in some:
-        box = tokens.boxes[token].astype(np.float64) * scales[tokens.images[token]]
-        inside = np.concatenate([np.ceil(box[:2] - 1e-4), np.floor(box[2:] + 1e-4)]).astype(int)
-        areas.append((int(tokens.images[token]), inside))
-    for image, (width, height) in enumerate(sizes):
-        areas.append((image, np.array([0, 0, width, height])))
+    placed = np.flatnonzero(tokens.has_box)
+    for token in {placed[0], placed[-1], *generator.choice(placed, min(6, len(placed)), replace=False)}:
+        image = int(tokens.images[token])
+        corners = tokens.boxes[token].astype(np.float64).reshape(2, 2) * sizes[image]
+        areas.append((image, np.concatenate([np.ceil(corners[0] - 1e-4), np.floor(corners[1] + 1e-4)]).astype(int)))
+    for image, size in enumerate(sizes):
+        areas.append((image, np.array([0, 0, *size])))
         for _ in range(2):
-            x = np.sort(generator.integers(0, width + 1, 2))
-            y = np.sort(generator.integers(0, height + 1, 2))
-            areas.append((image, np.array([x[0], y[0], x[1], y[1]])))
+            corners = np.sort(generator.integers(0, np.array(size) + 1, (2, 2)), axis=0)
+            areas.append((image, corners.flatten()))
     return [(image, area) for image, area in areas if (area[:2] < area[2:]).all()]
 
 
 def overlap_of(tokens, image, area, size):
     """Pixels that the area shares with each token's box, the smaller of both axes (N,), and the pixels of a sample."""
-    scale = np.array([*size, *size])
-    boxes = np.where((tokens.images == image)[:, None] & tokens.has_box[:, None], tokens.boxes * scale, -9.0)
+    here = (tokens.images == image) & tokens.has_box
+    boxes = np.where(here[:, None], tokens.boxes * [*size, *size], -9.0)
     shared = np.minimum(boxes[:, 2:], area[2:]) - np.maximum(boxes[:, :2], area[:2])
     step = np.zeros_like(shared)
     for view in np.unique(tokens.views[tokens.images == image]):
-        chosen = (tokens.images == image) & (tokens.views == view) & tokens.has_box
+        chosen = here & (tokens.views == view)
         # A patch has at least PATCH pixels on each side; boxes at the border may be cut.
         step[chosen] = (boxes[chosen, 2:] - boxes[chosen, :2]).max(axis=0, initial=0) / PATCH
     return shared, step
@@ -192,35 +189,37 @@ def test_every_type_of_transformers_is_known_or_refused_by_a_reason():
 def test_tokens_of_padding_have_no_box():
     """A wide image in a square: above and below it there is nothing."""
     processor = make_processor("llava_padded")
-    ids = torch.full((1, 36), processor.image_token_id)
-    (tokens,) = locate_image_tokens(processor, ids, [[(60, 20)]])
-    assert tokens.has_box.reshape(6, 6).tolist() == [[row in (2, 3)] * 6 for row in range(6)]
+    (tokens,) = locate_image_tokens(processor, [[processor.image_token_id] * 36], [[(60, 20)]])
+    assert tokens.has_box.nonzero()[0].tolist() == [*range(12, 24)]
     assert np.isnan(tokens.boxes[~tokens.has_box]).all()
     np.testing.assert_allclose(tokens.boxes[13], [1 / 6, 0, 2 / 6, 0.5], atol=1e-6)
 
 
 def test_positions_are_those_of_a_padded_batch():
     processor = make_processor("gemma3", padding_side="left")
-    pictures = [[Image.new("RGB", (20, 30))], [Image.new("RGB", (20, 30))] * 2]
+    picture = Image.new("RGB", (20, 30))
     image = placeholder(processor)
     prompts = [f"a {image}", f"{image} a dog {image} runs"]
-    ids = processor(text=prompts, images=pictures, padding=True, return_tensors="pt")["input_ids"]
+    pictures = [[picture], [picture, picture]]
+    ids = processor(text=prompts, images=pictures, padding=True, return_tensors="np")["input_ids"]
     found = locate_image_tokens(processor, ids, [[(20, 30)], [(20, 30)] * 2])
-    for tokens, row in zip(found, ids.tolist(), strict=True):
-        token_id = processor.tokenizer.image_token_id
-        assert tokens.positions.tolist() == [index for index, each in enumerate(row) if each == token_id]
+    for tokens, row in zip(found, ids, strict=True):
+        assert np.array_equal(tokens.positions, np.flatnonzero(row == processor.tokenizer.image_token_id))
     assert found[1].images.tolist() == [0] * 4 + [1] * 4
 
 
-def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="model type bert: its image tokens are not known"):
-        locate_image_tokens(make_processor("llava"), [[1]], [[]], model_type="bert")
-    with pytest.raises(ValueError, match="model type blip-2: its image tokens are learned queries"):
-        get_image_token_family(None, "blip-2")
-    with pytest.raises(ValueError, match=r"not known; closest known types: qwen3_vl, [^;]+; docs/vlm_families.md"):
-        get_image_token_family(None, "qwen3vl")
-    with pytest.raises(ValueError, match="str: the image tokens of this processor are not known"):
-        locate_image_tokens("processor", [[1]], [[]])
+UNKNOWN = {
+    "bert": "model type bert: its image tokens are not known",
+    "blip-2": "model type blip-2: its image tokens are learned queries",
+    "qwen3vl": r"not known; closest known types: qwen3_vl, [^;]+; docs/vlm_families.md",
+    None: "str: the image tokens of this processor are not known",
+}
+
+
+@pytest.mark.parametrize(("model_type", "message"), UNKNOWN.items())
+def test_a_model_that_is_not_known_is_refused(model_type, message):
+    with pytest.raises(ValueError, match=message):
+        locate_image_tokens("processor", [[1]], [[]], model_type=model_type)
 
 
 @pytest.mark.parametrize("model_type", ["qwen2_vl", "llama4", "minicpmv4_6", "cohere2_vision", "mistral3", "gemma4"])
@@ -240,14 +239,18 @@ def test_an_older_transformers_is_named_where_its_processor_differs(monkeypatch)
             locate_image_tokens(processor, [[1]], [[(20, 30)]])
 
 
-def test_another_number_of_tokens_is_refused():
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ([[(16, 16)]], "Example 0: 3 image tokens in the sequence"),
+        ([[(0, 16)]], r"image 0: size \(0, 16\)"),
+        ([[], []], "image_sizes has 2 entries"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_tokens_are_refused(sizes, message):
     processor = make_processor("qwen2_vl")
-    with pytest.raises(ValueError, match="Example 0: 3 image tokens in the sequence"):
-        locate_image_tokens(processor, [[processor.image_token_id] * 3], [[(16, 16)]])
-    with pytest.raises(ValueError, match=r"image 0: size \(0, 16\)"):
-        locate_image_tokens(processor, [[processor.image_token_id] * 3], [[(0, 16)]])
-    with pytest.raises(ValueError, match="image_sizes has 2 entries"):
-        locate_image_tokens(processor, [[processor.image_token_id] * 3], [[], []])
+    with pytest.raises(ValueError, match=message):
+        locate_image_tokens(processor, [[processor.image_token_id] * 3], sizes)
 
 
 def test_the_docstring_example_runs():

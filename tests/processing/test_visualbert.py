@@ -2,8 +2,6 @@
 """VisualBERT's inputs: text, then regions of one image or two, without a region for the whole image."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,22 +11,10 @@ from transformers import AutoProcessor
 from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer, span
-from tests.helpers.warm_python import run_python, without_project
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = "a man and a dog"
 PAIR = "the umbrella, the ball"
 BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 1.0, 0.5], [0.0, 0.5, 0.5, 1.0], [0.5, 0.5, 1.0, 1.0]]
-
-FRESH_PROCESS = """
-import sys
-sys.modules["grounded_attention"] = None  # as where it is not installed
-import numpy as np
-from transformers import AutoProcessor
-processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
-inputs = processor("a man", region_features=np.ones((1, 6)), region_boxes=[[0, 0, 1, 1]], layout="question_mask")
-print(type(processor).__name__, processor.model_feature_size, inputs["answer_positions"].tolist())
-"""
 
 
 def make_processor(**options):
@@ -200,11 +186,3 @@ def test_saves_and_loads_with_the_project(tmp_path):
     processor = AutoProcessor.from_pretrained(tmp_path)
     assert type(processor) is VisualBERTProcessor is FAMILIES["visualbert"].processor_class
     assert settings.items() <= vars(processor).items()
-
-
-def test_loads_in_a_fresh_process_from_the_copied_files(tmp_path):
-    make_processor(spatial_features=True).save_pretrained(tmp_path / "checkpoint")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project()), "HF_HOME": str(tmp_path / "home")}
-    result = run_python(FRESH_PROCESS, [tmp_path / "checkpoint"], cwd=tmp_path, env=environment)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-1] == f"VisualBERTProcessor {FEATURE_SIZE + 6} [4]"

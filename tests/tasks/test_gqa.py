@@ -18,7 +18,7 @@ from tests.helpers.tiny_vgp import tiny_processor, tiny_table
 TASK = TASKS["gqa"]
 ANSWERS = ["yes", "light blue", "e"]
 GIVEN = ["yes", "light blue", "the unknown"]
-LOGITS = torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, 1.0], [0.0, 3.0, 1.0]])
+OUTPUTS = SimpleNamespace(logits=torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, 1.0], [0.0, 3.0, 1.0]]))
 
 
 class Rows(list):
@@ -30,24 +30,22 @@ class Rows(list):
         return super().__getitem__(place)
 
 
-def rows(given=GIVEN, balanced=(True, True, False)):
-    return Rows(
-        {
-            "example_id": f"0{number}",
-            "image_id": str(number),
-            "text": "a b c",
-            "answer": answer,
-            "is_balanced": balanced[number],
-            "structural_type": ("verify", "query", "query")[number],
-            "semantic_type": "attr",
-            "detailed_type": "",
-            "global_group": "color",
-            "entailed": ["00", "02"],
-            "valid": ["yes"],
-            "plausible": [],
-        }
-        for number, answer in enumerate(given)
-    )
+def rows(given=GIVEN):
+    columns = {
+        "is_balanced": [True, True, False],
+        "structural_type": ["verify", "query", "query"],
+        "semantic_type": ["attr"] * 3,
+        "detailed_type": [""] * 3,
+        "global_group": ["color"] * 3,
+        "entailed": [["00", "02"]] * 3,
+        "valid": [["yes"]] * 3,
+        "plausible": [[]] * 3,
+        "example_id": ["00", "01", "02"],
+        "image_id": ["0", "1", "2"],
+        "text": ["a b c"] * 3,
+        "answer": given,
+    }
+    return Rows(dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
 
 
 def options(**given):
@@ -58,10 +56,10 @@ def collated(given=GIVEN):
     return Collator(TASK, tiny_processor(), tiny_table(3), options=options())(list(rows(given)))
 
 
-def measured(given=GIVEN):
-    """The figures of the task's metric for LOGITS."""
+def metric_of(given=GIVEN):
+    """The figures of the task's metric."""
     (metric,) = TASK.configure(options(), SimpleNamespace(vqa_loss="cross_entropy")).metrics()
-    metric.update(SimpleNamespace(logits=LOGITS), collated(given))
+    metric.update(OUTPUTS, collated(given))
     return metric.compute(metric.state())
 
 
@@ -74,30 +72,23 @@ def test_targets_are_one_for_the_right_answer():
 
 
 def test_figures_are_those_of_the_metric_with_baselines():
-    figures = measured()
-    said = {"00": "yes", "01": "yes", "02": "light blue"}
-    expected = {f"gqa_{name}": value for name, value in gqa_scores(said, rows()).items()}
+    answers = {"00": "yes", "01": "yes", "02": "light blue"}
+    expected = {f"gqa_{name}": value for name, value in gqa_scores(answers, rows()).items()}
     assert expected["gqa_consistency"] == 0.0, "00 is right, 02, which it entails, is wrong"
-    assert expected.items() <= figures.items()
-    others = {name: value for name, value in figures.items() if name not in expected}
-    assert others == {
-        "gqa_upper_bound": 1.0,
-        "gqa_majority": 0.5,
-        "gqa_answers_outside_the_list": 1,
-        "gqa_count": 3,
-    }
+    expected |= {"gqa_upper_bound": 1.0, "gqa_majority": 0.5, "gqa_answers_outside_the_list": 1, "gqa_count": 3}
+    assert metric_of() == expected
 
 
 def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
     batch = collated(["", "", ""])
-    scored = TASK.configure(options()).score(SimpleNamespace(logits=LOGITS), batch)
+    scored = TASK.configure(options()).score(OUTPUTS, batch)
     assert not scored.scores
     assert not scored.totals
     items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
     TASK.export(items, tmp_path / "predictions_test")
     found = TASK.read_predictions(tmp_path / "predictions_test.json")
     assert found == {"00": "yes", "01": "yes", "02": "light blue"}
-    assert measured(["", "", ""]) == {"gqa_count": 3}
+    assert metric_of(["", "", ""]) == {"gqa_count": 3}
 
 
 def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
@@ -106,53 +97,58 @@ def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
     answers = TASK.read_predictions(path)
     assert TASK.prediction_options(answers) == {"answers": ["light blue", "no", "yes"]}
     scored = TASK.score_predictions(path, answers, "validation", rows())
-    assert scored.numbers.items() <= measured().items()
+    assert scored.numbers.items() <= metric_of().items()
     assert [one.score for one in scored.judged] == [1.0, 0.0, None]
-    assert scored.items == {
-        "example_id": ["00", "01", "02"],
-        "image_id": ["0", "1", "2"],
-        "answer": ["yes", "yes", "light blue"],
-    }
+    names = {"example_id": ["00", "01", "02"], "image_id": ["0", "1", "2"]}
+    assert scored.items == {**names, "answer": ["yes", "yes", "light blue"]}
     with pytest.raises(ValueError, match=r"answers\.json: no predictions for 1 of .* questions, such as 01"):
         TASK.score_predictions(path, {"00": "yes"}, "validation", rows())
     with pytest.raises(ValueError, match="the answers of the split test are not published"):
         TASK.score_predictions(path, answers, "test", rows(["", "", ""]))
 
 
+GRID = [[0.0, 0.0], [0.2, 0.6]]  # the first index is that of x
+REGIONS = [[0, 0, 0.5, 1, 0.1], [0.5, 0.25, 1, 0.75, 0.8]]
+
+
+def grounding(path, first, second=REGIONS, objects=((0.5, 0.5, 1, 1),)):
+    """The grounding score of a file with the attention of two questions; the third is not balanced."""
+    annotated = rows()
+    for row in annotated:
+        row["annotations"] = [{"part": "question", "tokens": "0", "object": "1", "box": [*box]} for box in objects]
+    entries = []
+    for number, attention in enumerate((first, second, None)):
+        entry = {"questionId": f"0{number}", "prediction": "yes", "attention": attention}
+        entries.append({key: value for key, value in entry.items() if value is not None})
+    path.write_text(json.dumps(entries))
+    return TASK.score_predictions(path, TASK.read_predictions(path), "validation", annotated).numbers.get(
+        "gqa_grounding"
+    )
+
+
 def test_a_file_with_attention_has_a_grounding_score(tmp_path):
-    """By hand. Of a grid the first index is that of x: all of the right half, in whose lower half the object is. Of
-    regions one is half in the object. Questions that are not balanced need none."""
-    told = rows()
-    for row in told:
-        row["annotations"] = [{"part": "question", "tokens": "0", "object": "1", "box": [0.5, 0.5, 1, 1]}]
-    entries = [{"questionId": f"0{number}", "prediction": "yes"} for number in range(3)]
-    entries[0]["attention"] = [[0.0, 0.0], [0.2, 0.6]]
-    entries[1]["attention"] = [[0, 0, 0.5, 1, 0.1], [0.5, 0.25, 1, 0.75, 0.8]]
+    """By hand. The grid has all of the right half, in whose lower half the object is; a region is half in it."""
     path = tmp_path / "answers.json"
+    assert grounding(path, GRID) == pytest.approx((0.6 + 0.8 * 0.5) / 2)
+    assert grounding(path, None, None) is None
 
-    def scored(**change):
-        path.write_text(json.dumps([{**entries[0], **change}, *entries[1:]]))
-        return TASK.score_predictions(path, TASK.read_predictions(path), "validation", told).numbers
 
-    assert scored()["gqa_grounding"] == pytest.approx((0.6 + 0.8 * 0.5) / 2)
-    for change in ([[0.0], [1.0, 2.0]], [[1, 0, 0, 1, 0.5]], [["a"]], []):
-        with pytest.raises(ValueError, match=r"answers\.json"):
-            scored(attention=change)
-    del entries[1]["attention"]
+@pytest.mark.parametrize("attention", [[[0.0], [1.0, 2.0]], [[1, 0, 0, 1, 0.5]], [["a"]], []])
+def test_attention_of_another_form_is_refused(tmp_path, attention):
+    with pytest.raises(ValueError, match=r"answers\.json"):
+        grounding(tmp_path / "answers.json", attention)
+
+
+def test_attention_of_some_questions_or_without_objects_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"no attention for 1 of .* questions, such as 01"):
-        scored()
-    del entries[0]["attention"]
-    assert "gqa_grounding" not in scored()
-    entries[0]["attention"] = entries[1]["attention"] = [[1.0]]
-    for row in told:
-        row["annotations"] = []
+        grounding(tmp_path / "answers.json", GRID, None)
     with pytest.raises(ValueError, match="scene graphs"):
-        scored()
+        grounding(tmp_path / "answers.json", [[1.0]], [[1.0]], objects=())
 
 
 def test_judged_answers_are_beside_the_right_ones():
     context = JudgeContext(SimpleNamespace(vqa_loss="binary_cross_entropy", answers=ANSWERS), None)
-    judged = list(TASK.judge(SimpleNamespace(logits=LOGITS), {}, rows(), context))
+    judged = list(TASK.judge(OUTPUTS, {}, rows(), context))
     assert [(one.predicted, one.gold, one.score) for one in judged] == [
         ("yes", "yes", 1.0),
         ("yes", "light blue", 0.0),
@@ -164,28 +160,26 @@ def test_judged_answers_are_beside_the_right_ones():
 
 def test_the_explained_decision_is_scored_by_question():
     batch = collated()
-    found = TASK.configure(options()).example_scores(SimpleNamespace(logits=LOGITS), batch)
+    found = TASK.configure(options()).example_scores(OUTPUTS, batch)
     assert found == [1.0, 0.0, None]
 
 
 def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
     train = Rows({"answer": answer} for answer in ["two", "a dog", "two", "a dog", "no,", "two", ""])
-    fitted = TASK.configure(GQAOptions()).fit_options({"train": train})
+    splits = {"train": train, "test": Rows([{"answer": ""}])}
+    fitted = TASK.configure(GQAOptions()).fit_options(splits)
     assert list(fitted.index) == ["two", "a dog", "no,"]
     assert fitted.majority == "two"
-    assert list(TASK.configure(GQAOptions(answers={"fewest": 2})).fit_options({"train": train}).index) == [
-        "two",
-        "a dog",
-    ]
+    frequent = TASK.configure(GQAOptions(answers={"fewest": 2})).fit_options(splits)
+    assert list(frequent.index) == ["two", "a dog"]
     path = tmp_path / "answers.json"
-    path.write_text(json.dumps(["e", "a dog"]))
+    path.write_text('["e", "a dog"]')
+    task = TASK.configure(GQAOptions(answers=str(path)))
     with pytest.raises(ValueError, match="the list has not been read yet, call fit_options first"):
-        TASK.configure(GQAOptions(answers=str(path))).model_config()
-    listed = TASK.configure(GQAOptions(answers=str(path))).fit_options(
-        {"train": train, "test": Rows([{"answer": ""}])}
-    )
-    assert TASK.configure(listed).model_config() == {"answers": ["e", "a dog"]}
-    assert TASK.configure(listed).remarks({"train": train, "test": Rows([{"answer": ""}])}) == [
+        task.model_config()
+    task = TASK.configure(task.options.fit(splits) if hasattr(task.options, "fit") else task.fit_options(splits))
+    assert task.model_config() == {"answers": ["e", "a dog"]}
+    assert task.remarks(splits) == [
         "answers: 2",
         "answers, train: 4 of 6 answers are outside the list; 4 of 6 questions have none in it",
     ]

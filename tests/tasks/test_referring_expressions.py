@@ -94,11 +94,8 @@ def test_pixels_come_back_as_the_files_have_them():
 
 
 def test_an_image_without_detections_is_a_miss():
-    whole = normalised([[0, 0, WIDTH, HEIGHT]])[0].tolist()
-    batch = Collator(TASK, tiny_processor(), {"1": record([])})(
-        [{**row(), "phrases": [whole_text("a b left", whole)]}]
-    )
-    scored = score(outputs(5.0), batch, "vl_bert")
+    whole = whole_text("a b left", [0.0, 0.0, 1.0, 1.0])
+    scored = score(outputs(5.0), collated([], {**row(), "phrases": [whole]}), "vl_bert")
     assert scored.notes["box"] == [None]
     assert scored.totals == {"expressions_without_detections": 1}
     assert list(scored.scores.values()) == [[False], [0.0], [False]]
@@ -107,18 +104,18 @@ def test_an_image_without_detections_is_a_miss():
 def test_a_batch_with_and_without_detections():
     regions = {"1": record(BOXES), "2": record([], "2")}
     batch = Collator(TASK, tiny_processor(), regions)([row(), row(1, "2")])
-    assert batch["region_targets"].tolist() == [[0, 1, 0, 0], [0, -100, -100, -100]]
+    targets = batch["region_targets"]
+    assert targets.tolist() == [[0, 1, 0, 0], [0, -100, -100, -100]]
     model = VLBertForReferringExpression(tiny_model().config).eval()
     inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
-    found = model(**inputs, region_targets=batch["region_targets"])
+    found = model(**inputs, region_targets=targets)
     (component,) = TASK.losses
-    mean = component.total(found, batch) / component.count(batch)
-    assert mean.item() == pytest.approx(found.loss.item(), abs=1e-6)
+    mean = (component.total(found, batch) / component.count(batch)).item()
+    assert mean == pytest.approx(found.loss.item(), abs=1e-6)
     assert component.count(batch) == 5
-    right = torch.tensor([0.0, 1, 0, 0, 0])
-    valid = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
-    logits = torch.stack([found.logits[place] for place in valid])
-    assert mean.item() == pytest.approx(F.binary_cross_entropy_with_logits(logits, right).item(), abs=1e-6)
+    valid = targets >= 0
+    by_hand = F.binary_cross_entropy_with_logits(found.logits[valid], targets[valid].float())
+    assert mean == pytest.approx(by_hand.item(), abs=1e-6)
     assert score(found, batch, "vl_bert").notes["box"][1] is None
 
 
