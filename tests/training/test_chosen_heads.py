@@ -228,9 +228,11 @@ def test_a_run_records_what_it_chose_and_keeps_it(scenes, tmp_path, monkeypatch,
     assert record["rows"] == 16
     assert record["tokens"] > 0
     assert 0 < record["chance"] < 1
+    accuracy = np.array(record["accuracy"])
     chosen = [(head["layer"], head["head"]) for head in record["heads"]]
-    assert chosen == HeadChoice("best", 2).pick(np.array(record["accuracy"]))
-    assert [head["accuracy"] for head in record["heads"]] == [record["accuracy"][x][y] for x, y in chosen]
+    assert chosen == HeadChoice("best", 2).pick(accuracy)
+    for head in record["heads"]:
+        assert head["accuracy"] == accuracy[head["layer"], head["head"]]
     # A second measurement would fail.
     monkeypatch.setattr("grounded_attention.training.experiments.experiment.measure_heads", None)
     (tmp_path / "run/direct/results.json").unlink()
