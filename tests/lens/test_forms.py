@@ -36,9 +36,8 @@ def test_heads_without_labels_are_those_of_vl_saliency(reference):
     attention = reference["localization_heads"]["attention"].view(20, 5, 4, 8, 8)
     for sample in reference["vl_saliency"]["localization"]:
         maps = attention[sample["sample"]]
-        torch.testing.assert_close(
-            spatial_entropy(maps.flatten(0, 1), 2.0, 1e-3).double(), sample["spatial_entropy"], atol=1e-6, rtol=0
-        )
+        entropy = spatial_entropy(maps.flatten(0, 1), 2.0, 1e-3).double()
+        torch.testing.assert_close(entropy, sample["spatial_entropy"], atol=1e-6, rtol=0)
         assert elbow(maps.sum((2, 3)).numpy()) == pytest.approx(sample["elbow_value"], abs=1e-6)
         assert localization_heads(maps) == pairs(sample["default"])
         assert localization_heads(maps, most=3) == pairs(sample["max_3"])
@@ -47,17 +46,18 @@ def test_heads_without_labels_are_those_of_vl_saliency(reference):
         assert localization_heads(maps, most=0, least=6) == pairs(sample["min_keep_6"])
 
 
+def mean_attention(case, name):
+    """Of the answers of a prompt to the tokens of the image."""
+    rows, columns = case["grid"]
+    first = case[f"first_image_position_{name}"]
+    return case[f"attention_{name}"][:, first : first + rows * columns].mean(0)
+
+
 @recorded
 def test_relative_attention_and_crops_are_those_of_their_authors(reference):
     for case in reference["mllms_know"]["relative"]:
-        rows, columns = case["grid"]
-        question, neutral = (
-            case[f"attention_{name}"][:, case[f"first_image_position_{name}"] :][:, : rows * columns].mean(0)
-            for name in ("question", "neutral")
-        )
-        torch.testing.assert_close(
-            relative(question, neutral).view(rows, columns), case["relative"], atol=1e-6, rtol=0
-        )
+        found = relative(mean_attention(case, "question"), mean_attention(case, "neutral"))
+        torch.testing.assert_close(found.view(*case["grid"]), case["relative"], atol=1e-6, rtol=0)
     for case in reference["mllms_know"]["crop"]:
         assert crop_box(case["map"].numpy(), tuple(case["image_size"]), case["base"]) == tuple(case["box"].tolist())
 
@@ -110,8 +110,8 @@ def test_sinks_draw_from_every_word():
 
 
 def test_rollout_is_the_product_of_the_mixed_maps():
-    maps = [torch.rand(5, 5, generator=torch.Generator().manual_seed(n)).softmax(-1) for n in range(3)]
+    maps = torch.rand(3, 5, 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
     product = torch.eye(5)
-    for each in maps:
-        product = (0.5 * torch.eye(5) + 0.5 * each) @ product
+    for attention in maps:
+        product = (0.5 * torch.eye(5) + 0.5 * attention) @ product
     torch.testing.assert_close(rollout_rows(maps, torch.tensor([4, 1])), product[[4, 1]])
