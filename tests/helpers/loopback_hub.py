@@ -19,7 +19,7 @@ import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from grounded_attention.commands.command_line import make_parser, run
@@ -58,8 +58,12 @@ class LoopbackHub:
 
     def environment(self, home, token=TOKEN):
         """Returns the environment for a process that uses this Hub; its caches are in `home`."""
-        kept = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}
-        mine = {
+        environment = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}
+        environment.pop("HF_TOKEN", None)
+        if token is not None:
+            environment["HF_TOKEN"] = token
+        return {
+            **environment,
             "HF_ENDPOINT": self.endpoint,
             "HF_HOME": str(home),
             "HF_HUB_DISABLE_XET": "1",  # there is no Xet server here, and the client does not return to LFS
@@ -67,8 +71,6 @@ class LoopbackHub:
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         }
-        kept.pop("HF_TOKEN", None)
-        return {**kept, **mine, **({} if token is None else {"HF_TOKEN": token})}
 
     def inject(
         self,
@@ -125,6 +127,12 @@ class LoopbackHub:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.state.content(file), target)
         return Path(folder)
+
+
+def _places(commit):
+    """The files and folders of a commit."""
+    folders = {str(folder) for path in commit["files"] for folder in PurePosixPath(path).parents}
+    return {*commit["files"], *folders} - {"."}
 
 
 class _Dropped(Exception):
@@ -227,7 +235,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _answer_error(self, error):
-        headers = {"X-Error-Message": error.message, **({"X-Error-Code": error.code} if error.code else {})}
+        headers = {"X-Error-Message": error.message}
+        if error.code:
+            headers["X-Error-Code"] = error.code
         if error.code == "EntryNotFound" and getattr(self, "revision", None):
             headers["X-Repo-Commit"] = self.revision["id"]
         headers |= error.headers
@@ -271,15 +281,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"errors": [], "warnings": []})
 
     def refs(self):
-        found = self.state.refs(self.kind, self.name)
-        listed = {
-            kind: [
-                {"name": ref.partition("/")[2], "ref": f"refs/{ref}", "targetCommit": commit}
-                for ref, commit in found.items()
-                if ref.startswith(kind)
-            ]
-            for kind in ("heads", "tags")
-        }
+        listed = {"heads": [], "tags": []}
+        for ref, commit in self.state.refs(self.kind, self.name).items():
+            kind, _, name = ref.partition("/")
+            listed[kind].append({"name": name, "ref": f"refs/{ref}", "targetCommit": commit})
         self._answer({"branches": listed["heads"], "tags": listed["tags"], "converts": [], "pullRequests": []})
 
     def create_branch(self, branch):
@@ -302,31 +307,28 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({**about, "siblings": [sibling(path, file) for path, file in commit["files"].items()]})
 
     def commits(self, revision):
-        self._answer(
-            [
-                {"id": c["id"], "title": c["title"], "message": c["description"], "date": c["date"], "authors": []}
-                for c in self.state.history(self.kind, self.name, revision)
-            ]
-        )
+        listed = []
+        for commit in self.state.history(self.kind, self.name, revision):
+            about = {name: commit[name] for name in ("id", "title", "date")}
+            listed.append({**about, "message": commit["description"], "authors": []})
+        self._answer(listed)
 
     def tree(self, revision, path=""):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         below = path.strip("/") + "/" if path.strip("/") else ""
-        inside = [p for p in commit["files"] if p.startswith(below)]
+        inside = [place for place in _places(commit) if place.startswith(below)]
         if below and not inside:
             raise HubError(404, "EntryNotFound", f"{path} does not exist on {revision}")
-        folders = {"/".join(p.split("/")[: i + 1]) for p in inside for i in range(below.count("/"), p.count("/"))}
         if self.query.get("recursive", ["false"])[0].lower() not in ("true", "1"):
-            inside = [p for p in inside if "/" not in p[len(below) :]]
-            folders = {p for p in folders if "/" not in p[len(below) :]}
-        self._answer([tree_entry(commit, p) for p in sorted({*inside, *folders})])
+            inside = [place for place in inside if "/" not in place[len(below) :]]
+        self._answer([tree_entry(commit, place) for place in sorted(inside)])
 
     def paths_info(self, revision):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         is_json = "json" in self.headers.get("Content-Type", "")
         content = json.loads(self.body) if is_json else parse_qs(self.body.decode())
-        folders = {"/".join(p.split("/")[:i]) for p in commit["files"] for i in range(1, p.count("/") + 1)}
-        self._answer([tree_entry(commit, p) for p in content.get("paths", []) if p in commit["files"] or p in folders])
+        there = _places(commit)
+        self._answer([tree_entry(commit, path) for path in content.get("paths", []) if path in there])
 
     def resolve(self, revision, path):
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)

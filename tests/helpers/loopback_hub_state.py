@@ -229,10 +229,14 @@ def tree_entry(commit, path):
         name = hashlib.sha1(path.encode()).hexdigest()
         return {"type": "directory", "path": path, "oid": name, "size": 0, "lastCommit": last}
     entry = {"type": "file", "path": path, "oid": file["oid"], "size": file["size"], "lastCommit": last}
-    return entry | ({"lfs": {"oid": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {})
+    if file["lfs"]:
+        entry["lfs"] = {"oid": file["lfs"], "size": file["size"], "pointerSize": 130}
+    return entry
 
 
 def sibling(path, file):
     """Describes a file in the information about a repository."""
-    large = {"lfs": {"sha256": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {}
-    return {"rfilename": path, "size": file["size"], "blobId": file["oid"], **large}
+    entry = {"rfilename": path, "size": file["size"], "blobId": file["oid"]}
+    if file["lfs"]:
+        entry["lfs"] = {"sha256": file["lfs"], "size": file["size"], "pointerSize": 130}
+    return entry
