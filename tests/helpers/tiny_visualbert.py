@@ -4,16 +4,13 @@
 import torch
 
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTModel
+from tests.helpers import tiny_vl_bert
+from tests.helpers.tiny_vl_bert import B, D, F, R, T
 
-B = 3
-T = 7
-R = 4
 P = 2
-K = 2
-F = 10
-D = 24
 H = 2
 A = 2
+make_inputs = tiny_vl_bert.make_inputs
 ANSWERS = ["yes", "no", "red"]
 SIZES = {
     "vocab_size": 40,
@@ -29,23 +26,6 @@ def make_model(cls=VisualBERTModel, **overrides):
     torch.manual_seed(0)
     fields = {**SIZES, "visual_embedding_dim": F, "initializer_range": 0.2}
     return cls(VisualBERTConfig(**{**fields, **overrides})).eval()
-
-
-def make_inputs():
-    generator = torch.Generator().manual_seed(0)
-    text_mask = torch.ones(B, T, dtype=torch.long)
-    region_mask = torch.ones(B, R, dtype=torch.long)
-    text_mask[1, 5:] = 0
-    text_mask[2, 3:] = 0
-    region_mask[0, 2:] = 0
-    return {
-        "input_ids": torch.randint(1, 40, (B, T), generator=generator),
-        "attention_mask": text_mask,
-        "token_type_ids": torch.zeros(B, T, dtype=torch.long),
-        "region_features": torch.rand(B, R, F, generator=generator),
-        "region_boxes": torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
-        "region_attention_mask": region_mask,
-    }
 
 
 def make_grounding():
