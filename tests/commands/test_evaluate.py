@@ -4,55 +4,41 @@
 import json
 import shutil
 
-import datasets
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import BertConfig, set_seed
+from transformers import BertConfig
 
 from grounded_attention.commands.evaluate import main
 from grounded_attention.commands.evaluate_work import find_picture
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import VLBertConfig, VLBertForVGP
+from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import training_arguments
-from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
-from grounded_attention.training.recipes.recipe import Data, Model, Recipe
-from tests.helpers.tiny_scenes import tiny_scenes
-
-ANSWERS = ["yes", "no", "1", "2", "red"]
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
+from grounded_attention.training.recipes.recipe import Data, Recipe
+from tests.commands.untrained_models import ANSWERS, untrained_models
+from tests.helpers.commands import read_error, read_result
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Scenes, an untrained model of each task, and a BERT."""
     folder = tmp_path_factory.mktemp("run")
-    cache = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = folder / "cache"
-    scenes = tiny_scenes(folder / "scenes")
-    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
-    more = {"vqa": {"answers": ANSWERS}, "pretraining": {"relationship_head": True}}
-    for name in ("vgp", "vqa", "referring_expressions", "pretraining"):
-        set_seed(0)
-        config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES, **more.get(name, {}))
-        FAMILIES["vl_bert"].heads[TASKS[name].head](config).save_pretrained(folder / name)
-        processor.save_pretrained(folder / name)
-    BertConfig(architectures=["BertModel"]).save_pretrained(folder / "bert")
-    shutil.copytree(folder / "vgp", folder / "damaged")
-    (folder / "damaged" / "checkpoint_manifest.json").write_text('{"model.safetensors": {"size": 1}}')
-    table = RegionTable.open(scenes / "regions")
-    with RegionTableWriter(folder / "few", {}) as writer:
-        writer.write(table[table.ids[0]])
-    yield folder
-    datasets.config.HF_DATASETS_CACHE = cache
+    tasks = ("vgp", "vqa", "referring_expressions", "pretraining")
+    with untrained_models(folder, tasks) as scenes:
+        BertConfig(architectures=["BertModel"]).save_pretrained(folder / "bert")
+        shutil.copytree(folder / "vgp", folder / "damaged")
+        (folder / "damaged" / "checkpoint_manifest.json").write_text('{"model.safetensors": {"size": 1}}')
+        table = RegionTable.open(scenes / "regions")
+        with RegionTableWriter(folder / "few", {}) as writer:
+            writer.write(table[table.ids[0]])
+        yield folder
 
 
 def run(files, checkpoint, *arguments, task=None):
@@ -67,7 +53,7 @@ def measure(files, tmp_path, capsys):
 
     def figures(checkpoint, *arguments, folder="out", task=None):
         assert run(files, checkpoint, *arguments, "--output", tmp_path / folder, "--json", task=task) == 0
-        return json.loads(capsys.readouterr().out)["validation"]
+        return read_result(capsys)["validation"]
 
     return figures
 
@@ -162,19 +148,10 @@ def test_wrong_files_of_answers_are_refused(files, tmp_path, capsys, change, pro
     (tmp_path / "answers.json").write_text(json.dumps(change(rows)))
     arguments = ["--predictions", tmp_path / "answers.json", "--output", tmp_path / "out"]
     assert run(files, None, *arguments, task="vqa") == 2
-    line = error(capsys)
+    line = read_error(capsys)
     assert problem in line
     assert "answers.json" in line
     assert not (tmp_path / "out").exists()
-
-
-def error(capsys):
-    """The one line of a mistake, behind bars."""
-    printed = capsys.readouterr()
-    [line] = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-    assert printed.out == ""
-    assert printed.err.endswith(line + "\n")
-    return line
 
 
 TABLE = "--regions scenes/regions "
@@ -205,7 +182,7 @@ def test_user_errors_are_one_line_and_status_2(
 ):
     monkeypatch.chdir(files)
     assert run(files, checkpoint, *arguments.split(), "--output", tmp_path / "out", task=task) == 2
-    assert problem in error(capsys)
+    assert problem in read_error(capsys)
     assert not (tmp_path / "out").exists()
 
 
@@ -215,7 +192,7 @@ def test_missing_weights_are_refused_before_anything_is_scored(files, tmp_path, 
     shutil.copytree(files / "vgp", tmp_path / "cut")
     model.save_pretrained(tmp_path / "cut", state_dict=kept)
     assert run(files, tmp_path / "cut", "--regions", files / "scenes" / "regions", task="vgp") == 2
-    assert "lacks weights, such as identification" in error(capsys)
+    assert "lacks weights, such as identification" in read_error(capsys)
 
 
 def test_images_are_found_by_file_name_id_or_as_coco_names_them(tmp_path):

@@ -7,7 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import yaml
@@ -23,19 +22,12 @@ from grounded_attention.dataset_scripts.scenes.captions import caption_holds
 from grounded_attention.dataset_scripts.scenes.probes import evidence, foils, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import scene_record
 from grounded_attention.dataset_scripts.scenes.shapes import paint
-from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import VLBertConfig
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments import suites
 from grounded_attention.training.experiments.evidence import draw_others, picture_views, write_regions
-from grounded_attention.training.experiments.models import make_processor
-from grounded_attention.training.recipes.recipe import Model
 from grounded_attention.utils.boxes import box_iou
-from tests.helpers.tiny_scenes import tiny_scenes
+from tests.commands.untrained_models import untrained_models
 from tests.helpers.tiny_vlm_recipes import save_llava
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
 SHIPPED = Path(suites.__file__).parents[2] / "space" / "models" / "vlm" / "direct"
 HEADS = {
     "grounding": "referring_expressions",
@@ -53,20 +45,10 @@ def write_lines(path, rows):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("suites")
-    cache = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = folder / "cache"
-    scenes = tiny_scenes(folder / "scenes")
-    set_seed(0)
-    save_llava(scenes / "vocab.txt", folder / "vlm")
-    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
-    more = {"vqa": {"answers": ["yes", "no", "red"]}, "pretraining": {"relationship_head": True}}
-    for name in HEADS.values():
+    with untrained_models(folder, HEADS.values()) as scenes:
         set_seed(0)
-        config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES, **more.get(name, {}))
-        FAMILIES["vl_bert"].heads[TASKS[name].head](config).save_pretrained(folder / name)
-        processor.save_pretrained(folder / name)
-    yield folder
-    datasets.config.HF_DATASETS_CACHE = cache
+        save_llava(scenes / "vocab.txt", folder / "vlm")
+        yield folder
 
 
 @pytest.fixture

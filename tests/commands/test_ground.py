@@ -18,6 +18,7 @@ from grounded_attention.modeling.caption_phrases import content_words, find_phra
 from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
+from tests.helpers.commands import read_error, read_result
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
@@ -68,7 +69,7 @@ def grounded(files, capsys):
 
     def result(*arguments, **options):
         assert run(files, *arguments, "--json", **options) == 0
-        return json.loads(capsys.readouterr().out)
+        return read_result(capsys)
 
     return result
 
@@ -224,11 +225,7 @@ def test_user_errors_are_one_line_and_status_2(files, monkeypatch, capsys, model
 def assert_refused(files, monkeypatch, capsys, arguments, problem, **change):
     monkeypatch.chdir(files)
     assert run(files, *arguments.split(), **change) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("error: ")
-    assert printed.err.count("\n") == 1
-    assert problem in printed.err
+    assert problem in read_error(capsys)
 
 
 # Phrases and layers

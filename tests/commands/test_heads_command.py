@@ -24,7 +24,7 @@ from grounded_attention.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
-from tests.helpers.project_files import ROOT
+from tests.helpers.commands import ROOT, read_error, read_result
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vgp import tiny_model
 from tests.helpers.tiny_vlm_files import save_llava
@@ -68,14 +68,6 @@ def box_of(row):
     return list(row["box"].values())
 
 
-def error(capsys):
-    printed = capsys.readouterr()
-    (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-    assert printed.out == ""
-    assert "Traceback" not in printed.err
-    return line
-
-
 def test_the_folder_has_the_ranking(files):
     content = read_json(files / "ranked" / "heads.json")
     about = content["about"]
@@ -115,7 +107,7 @@ def test_the_page_shows_the_attention_of_words(files):
 def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, capsys):
     options = ("--split", "testA", "--words", "prompt", "--rank", "localization", "--ablate", 0, "--json")
     assert run(files, *options, "--output", tmp_path, "--config", "refcoco+", data="refcoco") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = read_result(capsys)
     assert len(printed["chosen"]) == 2
     assert printed["folder"] == str(tmp_path)
     content = read_json(tmp_path / "heads.json")
@@ -157,7 +149,7 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
 )
 def test_mistakes_are_one_line(files, tmp_path, capsys, options, message):
     assert run(files, "--output", tmp_path / "out", *options.split(), data="refcoco") == 2
-    assert message in error(capsys)
+    assert message in read_error(capsys)
     assert not (tmp_path / "out").exists()
 
 
@@ -165,15 +157,15 @@ def test_missing_pictures_and_other_models_are_refused(files, tmp_path, capsys):
     (tmp_path / "few").mkdir()
     shutil.copy(picture(files), tmp_path / "few")
     assert run(files, "--images", tmp_path / "few") == 2
-    assert "images are missing, the first is" in error(capsys)
+    assert "images are missing, the first is" in read_error(capsys)
     BertConfig().save_pretrained(tmp_path / "bert")
     assert run(files, model=tmp_path / "bert") == 2
-    assert "model type bert: its image tokens are not known" in error(capsys)
+    assert "model type bert: its image tokens are not known" in read_error(capsys)
     words = AutoProcessor.from_pretrained(files / "llava").tokenizer
     shutil.copytree(files / "llava", tmp_path / "words", ignore=shutil.ignore_patterns("processor*"))
     words.save_pretrained(tmp_path / "words")
     assert run(files, model=tmp_path / "words") == 2
-    assert "words: " in error(capsys)
+    assert "words: " in read_error(capsys)
 
 
 # Grounding
@@ -298,26 +290,26 @@ def test_the_command_grounds_and_draws(files, tmp_path, capsys):
     arguments = [str(picture(files)), "a red ball near the cube", "--model", str(files / "llava")]
     given = ["--heads", str(files / "ranked" / "heads.json"), "--phrases", "the cube,a red ball"]
     assert ground.main([*arguments, *given, "--output", str(tmp_path / "ball.png"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = read_result(capsys)
     expected = boxes_by_hand(files, Image.open(picture(files)), "a red ball near the cube", [(0, 10), (16, 24)])
     np.testing.assert_allclose([box_of(row) for row in found["grounding"]], expected, atol=0.06)
     assert Image.open(tmp_path / "ball.png").size[0] > 300
     assert ground.main([*arguments, *given]) == 0
     assert "attention of L" in capsys.readouterr().out
     assert ground.main([*arguments, *given, "--queries", "x"]) == 2
-    assert "--queries: --model" in error(capsys)
+    assert "--queries: --model" in read_error(capsys)
     assert ground.main(arguments) == 2
-    assert "has no heads.json" in error(capsys)
+    assert "has no heads.json" in read_error(capsys)
 
 
 def test_chosen_heads_go_into_a_card(files, tmp_path, capsys):
     card = tmp_path / "README.md"
     options = ["--card", tmp_path, "--output", tmp_path / "out", "--ablate", 0, "--split", "test"]
     assert run(files, *options) == 2
-    assert f"{card}: no model card found" in error(capsys)
+    assert f"{card}: no model card found" in read_error(capsys)
     card.write_text("# A model\n")
     assert run(files, *options) == 2
-    assert f"{card}: no place for the heads; add this line" in error(capsys)
+    assert f"{card}: no place for the heads; add this line" in read_error(capsys)
     assert not (tmp_path / "out").exists()
     card.write_text(f"# A model\n\n{HEADS.place}\n\n## Licence\n")
     for _ in range(2):  # a second section replaces the first
@@ -351,7 +343,7 @@ def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
     pipe = VisualGroundingPipeline(model, processor=processor, heads=[(1, 3)], task="visual-grounding")
     [expected] = pipe(image, "a red ball")
     assert ground.main([str(picture(files)), "a red ball", "--model", str(adapter), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = read_result(capsys)
     assert printed["heads"] == [[1, 3]]
     assert printed["heads_of"] == f"{adapter}/heads.json"
     with pytest.raises(ValueError, match=r"base has an adapter here, .*also give heads"):
@@ -366,14 +358,14 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
     tiny_model().save_pretrained(tmp_path / "ours")
     arguments = [str(picture(files)), "a ball", "--model", str(tmp_path / "ours")]
     assert ground.main(arguments) == 2
-    assert "reads regions: give --detector, --boxes or --regions" in error(capsys)
+    assert "reads regions: give --detector, --boxes or --regions" in read_error(capsys)
     assert ground.main([*arguments, "--regions", "x", "--dtype", "bfloat16"]) == 2
-    assert "--dtype: only for vision-language models" in error(capsys)
+    assert "--dtype: only for vision-language models" in read_error(capsys)
     for kind, reason in (("bert", "its image tokens are not known"), ("mllama", "cross-attention")):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(f'{{"model_type": "{kind}"}}')
         assert ground.main([*arguments[:3], str(tmp_path / kind)]) == 2
-        line = error(capsys)
+        line = read_error(capsys)
         assert f"model type {kind}: " in line
         assert reason in line
         assert "docs/vlm_families.md" in line
@@ -392,9 +384,9 @@ def test_rows_as_people_have_them(files, tmp_path, capsys):
     assert content["scores_on_choice"]["images"] + reported == len(paths)
     capsys.readouterr()
     assert heads.main([*map(str, given), "--split", "testA"]) == 2
-    assert "testA" in error(capsys)
+    assert "testA" in read_error(capsys)
     assert heads.main([*map(str, given), "--images", str(tmp_path)]) == 2
-    assert paths[0].name in error(capsys)
+    assert paths[0].name in read_error(capsys)
 
 
 def test_pictures_of_one_row_are_on_one_side(tmp_path):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from grounded_attention.commands.main import main
 from grounded_attention.modeling.finite_numbers import NotFiniteError, finite_scores
 from grounded_attention.training.experiments.experiment import model_named
+from tests.helpers.commands import read_error
 from tests.helpers.project_files import PACKAGE, ROOT
 from tests.helpers.tiny_trainer import make_trainer
 
@@ -52,9 +53,7 @@ def test_commands_say_it_in_one_line_and_write_nothing(tmp_path, capsys, kind):
     for number, words in enumerate(calls):
         output = made / f"{number}{'.html' if words[0] == 'look' else '.png'}"
         assert main([*map(str, words), "--output", str(output)]) == 2, words
-        printed = capsys.readouterr()
-        said = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-        assert not printed.out and len(said) == 1 and "NaN or infinite" in said[0], words
+        assert "NaN or infinite" in read_error(capsys)
     assert not [*made.iterdir()]
 
 

@@ -3,20 +3,13 @@
 
 import json
 
-import datasets
+import numpy as np
 import pytest
-from transformers import set_seed
 
 from grounded_attention.commands.evaluate import main
-from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import VLBertConfig
-from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.models import make_processor
-from grounded_attention.training.recipes.recipe import Model
-from tests.helpers.tiny_scenes import tiny_scenes
+from tests.commands.untrained_models import untrained_models
+from tests.helpers.commands import read_error, read_result
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-SIZES |= {"max_position_embeddings": 128, "region_classes": 80, "initializer_range": 0.3}
 FIGURES = {"vgp": "identification_accuracy", "vqa": "vqa_accuracy", "referring_expressions": "expressions_accuracy"}
 
 
@@ -24,18 +17,8 @@ FIGURES = {"vgp": "identification_accuracy", "vqa": "vqa_accuracy", "referring_e
 def files(tmp_path_factory):
     """Scenes, and an untrained model of each task."""
     folder = tmp_path_factory.mktemp("perturbation")
-    cache = datasets.config.HF_DATASETS_CACHE
-    datasets.config.HF_DATASETS_CACHE = folder / "cache"
-    scenes = tiny_scenes(folder / "scenes")
-    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
-    for name in FIGURES:
-        set_seed(0)
-        more = {"answers": ["yes", "no", "1", "2"]} if name == "vqa" else {}
-        config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES, **more)
-        FAMILIES["vl_bert"].heads[TASKS[name].head](config).save_pretrained(folder / name)
-        processor.save_pretrained(folder / name)
-    yield folder
-    datasets.config.HF_DATASETS_CACHE = cache
+    with untrained_models(folder, FIGURES, initializer_range=0.3):
+        yield folder
 
 
 def arguments(files, task, *more):
@@ -47,18 +30,20 @@ def arguments(files, task, *more):
 @pytest.mark.parametrize("task", FIGURES)
 def test_each_task_starts_at_the_accuracy_that_evaluation_finds(files, task, tmp_path, capsys):
     common = ("--limit", 8, "--seed", 3, "--json", "--output", tmp_path)
-    more = ("--set", "data.options.config_name=refcoco+") if task == "referring_expressions" else ()
-    assert main(arguments(files, task, *common, *more)) == 0
-    expected = json.loads(capsys.readouterr().out)["validation"][FIGURES[task]]
-    assert main(arguments(files, task, *common, *more, "--perturb", "all", "--batch-size", 5, "--split", "val")) == 0
-    printed = json.loads(capsys.readouterr().out)
+    if task == "referring_expressions":
+        common += ("--set", "data.options.config_name=refcoco+")
+    assert main(arguments(files, task, *common)) == 0
+    expected = read_result(capsys)["validation"][FIGURES[task]]
+    assert main(arguments(files, task, *common, "--perturb", "all", "--batch-size", 5, "--split", "val")) == 0
+    printed = read_result(capsys)
     assert printed["accuracy"] == pytest.approx(expected)
     written = json.loads((tmp_path / "perturbation.json").read_text())
     assert written["areas"] == printed["areas"]
     assert written["examples"] == 8
     assert {curve["map"] for curve in written["curves"]} == {"raw_last", "raw_mean", "rollout", "relevancy", "random"}
-    starts, ends = ({curve["accuracy"][place] for curve in written["curves"]} for place in (0, -1))
-    assert len(starts) == len(ends) == 1, "all curves begin with all regions and end with none"
+    curves = np.array([curve["accuracy"] for curve in written["curves"]])
+    for ends in (curves[:, 0], curves[:, -1]):
+        assert np.ptp(ends) == 0, "all curves begin with all regions and end with none"
     assert (tmp_path / "perturbation.png").stat().st_size > 5000
 
 
@@ -82,9 +67,4 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
 )
 def test_user_errors_are_one_line_and_status_2(files, task, more, problem, capsys):
     assert main(arguments(files, task, "--perturb", "all", *more)) == 2
-    printed = capsys.readouterr()
-    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
-    assert printed.out == ""
-    assert len(errors) == 1
-    assert printed.err.endswith(errors[0] + "\n")
-    assert problem in errors[0]
+    assert problem in read_error(capsys)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.commands.point import main
+from tests.helpers.commands import read_error, read_result
 from tests.helpers.tiny_vlm_files import save_llava
 
 
@@ -27,51 +28,49 @@ def folder(tmp_path_factory):
     return made
 
 
-def run_point(capsys, *arguments):
-    status = main([str(each) for each in arguments])
-    printed = capsys.readouterr()
-    return status, printed.out, printed.err
+def run_point(*arguments):
+    return main([*map(str, arguments)])
 
 
 def test_an_image(folder, tmp_path, capsys):
     picture = tmp_path / "point.png"
     given = [folder / "0.png", "open the cart", "--model", folder / "llava", "--zoom", 1, "--output", picture]
-    status, printed, _ = run_point(capsys, *given, "--json")
-    found = json.loads(printed)
-    assert status == 0
+    assert run_point(*given, "--json") == 0
+    found = read_result(capsys)
     assert len(found["crops"]) == 1
     assert len(found["points"]) <= 3
     assert found["point"] == found["points"][0]
     assert Image.open(picture).size == (240, 120)
-    status, printed, _ = run_point(capsys, *given)
-    x, y = (float(each) for each in printed.split(" pixels")[0].split(", "))
-    assert (x, y) == pytest.approx((240 * found["point"][0], 120 * found["point"][1]), abs=0.6)
+    assert run_point(*given) == 0
+    x, y = capsys.readouterr().out.partition(" pixels")[0].split(", ")
+    assert float(x) == pytest.approx(240 * found["point"][0], abs=0.6)
+    assert float(y) == pytest.approx(120 * found["point"][1], abs=0.6)
 
 
 def test_rows_are_measured_by_the_groups_of_screenspot(folder, capsys):
     given = ["--data", folder, "--model", folder / "llava", "--boxes", "xyxy 0..1"]
-    status, printed, _ = run_point(capsys, *given, "--json")
-    scores = json.loads(printed)
-    assert status == 0
+    assert run_point(*given, "--json") == 0
+    scores = read_result(capsys)
     assert set(scores) == {"all", "desktop icon", "mobile text", "web text", "mean of groups"}
     assert scores["mobile text"] == {"hit": 1.0, "overlap": 1.0, "top": 1.0}  # the whole screen
     assert scores["all"]["hit"] == pytest.approx((2 + scores["desktop icon"]["hit"]) / 3)
-    status, printed, _ = run_point(capsys, *given, "--max-rows", 1)
+    assert run_point(*given, "--max-rows", 1) == 0
+    printed = capsys.readouterr().out
     assert "desktop icon" in printed
     assert "web text" not in printed
 
 
-def test_what_is_refused(folder, capsys):
-    one = [folder / "0.png", "open"]
-    for given, named in [
-        ([], "--data"),
-        (one[:1], "--data"),
-        ([*one, "--data", folder], "--data"),
-        (["--data", folder, "--output", "a.png"], "--output"),
-        ([*one, "--output", "a.xyz"], "a.xyz"),
-        ([*one, "--output", folder / "none" / "a.png"], "none"),
-    ]:
-        status, _, said = run_point(capsys, *given, "--model", folder / "llava")
-        assert status == 2
-        assert named in said
-        assert said.rstrip("\n").count("\n") == 0
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ("", "--data"),
+        ("{}/0.png", "--data"),
+        ("{0}/0.png open --data {0}", "--data"),
+        ("--data {} --output a.png", "--output"),
+        ("{}/0.png open --output a.xyz", "a.xyz"),
+        ("{0}/0.png open --output {0}/none/a.png", "none"),
+    ],
+)
+def test_what_is_refused(folder, capsys, arguments, word):
+    assert run_point(*arguments.format(folder).split(), "--model", folder / "llava") == 2
+    assert word in read_error(capsys)
