@@ -93,8 +93,7 @@ def test_what_is_written_is_read_again(model_type, size):
         assert dialect.read_point(dialect.write(boxes, "dog")) == pytest.approx([0.485, 0.5625], abs=1e-3)
         return
     error = 1 / min(dialect.bounds) if dialect.bounds != (1, 1) else 2e-3
-    read = dialect.read_all(dialect.write(boxes, 'dog 2 "Rex"'))
-    assert np.allclose(read, boxes, atol=error)
+    assert np.allclose(dialect.read_all(dialect.write(boxes, 'dog 2 "Rex"')), boxes, atol=error)
     assert dialect.read(dialect.write([[-1.0, 0.0, 1.0, 2.0]])) == pytest.approx([0, 0, 1, 1], abs=1e-3)
 
 
@@ -142,15 +141,15 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_perfect_answer_of_every_family_is_read(name):
+    answer = ANSWERS[name]
     dialect = fit_dialect(BOX_DIALECTS[name], None)
-    assert dialect.read(ANSWERS[name]) == pytest.approx(BOX, abs=1 / 32 if name == "kosmos2" else 2e-3)
-    assert dialect.read_all(ANSWERS[name], own=True) == dialect.read_all(ANSWERS[name])
-    assert dialect.read_all(dialect.write([BOX], "dog"), own=True) == [
-        pytest.approx(BOX, abs=1 / 32 if name == "kosmos2" else 2e-3)
-    ]
+    expected = pytest.approx(BOX, abs=1 / 32 if name == "kosmos2" else 2e-3)
+    assert dialect.read(answer) == expected
+    assert dialect.read_all(answer, own=True) == dialect.read_all(answer)
+    assert dialect.read_all(dialect.write([BOX], "dog"), own=True) == [expected]
     third = "480" if name == "gemma4" else "232"
-    if third in ANSWERS[name]:  # cut within the numbers
-        assert dialect.read(ANSWERS[name].split(third)[0] + third) is None
+    if third in answer:  # cut within the numbers
+        assert dialect.read(answer.split(third)[0] + third) is None
 
 
 BARE = [
@@ -169,8 +168,9 @@ def test_numbers_alone_are_in_no_form_of_a_family(text):
 def test_the_form_is_that_of_the_family():
     bracket = "[105, 301, 232, 480]"
     key = '{"bbox_2d": [105, 301, 232, 480]}'
-    assert BOX_DIALECTS["qwen3_vl"].read_all(bracket, own=True) == []
-    assert BOX_DIALECTS["qwen3_vl"].read_all(f"{bracket} {key}", own=True) == BOX_DIALECTS["qwen3_vl"].read_all(key)
+    qwen = BOX_DIALECTS["qwen3_vl"]
+    assert qwen.read_all(bracket, own=True) == []
+    assert qwen.read_all(f"{bracket} {key}", own=True) == qwen.read_all(key)
     assert BOX_DIALECTS["minicpm"].read_all(bracket, own=True) == []
     assert len(BOX_DIALECTS["plain"].read_all(f"The bus {bracket}.", own=True)) == 1
 
@@ -189,15 +189,17 @@ def test_points_of_molmo2_are_numbered():
     assert written == '<points coords="1 1 200 300 2 600 700">dogs</points>'
 
 
-def test_the_truth_of_florence_and_kosmos():
+@pytest.mark.parametrize(
+    ("name", "answer", "box"),
+    [
+        ("florence2", "dog<loc_105><loc_301><loc_232><loc_480>", [0.1055, 0.3015, 0.2325, 0.4805]),
+        ("kosmos2", "<patch_index_0044><patch_index_0863>", [0.390625, 0.046875, 0.984375, 0.828125]),
+        ("kosmos2", "<patch_index_0044><patch_index_0046>", [0.375, 0.03125, 0.46875, 0.0625]),
+    ],
+)
+def test_the_truth_of_florence_and_kosmos(name, answer, box):
     """Equal to `post_process_generation` of transformers: middles of bins, and of cells that are not in one row."""
-    florence = BOX_DIALECTS["florence2"]
-    kosmos = BOX_DIALECTS["kosmos2"]
-    assert florence.read("dog<loc_105><loc_301><loc_232><loc_480>") == pytest.approx([0.1055, 0.3015, 0.2325, 0.4805])
-    assert kosmos.read("<patch_index_0044><patch_index_0863>") == pytest.approx(
-        [12.5 / 32, 1.5 / 32, 31.5 / 32, 26.5 / 32]
-    )
-    assert kosmos.read("<patch_index_0044><patch_index_0046>") == pytest.approx([12 / 32, 1 / 32, 15 / 32, 2 / 32])
+    assert BOX_DIALECTS[name].read(answer) == pytest.approx(box)
 
 
 SEVERAL = {
@@ -275,17 +277,27 @@ def test_every_family_has_a_dialect():
     assert {family.boxes for family in IMAGE_TOKEN_FAMILIES.values()} <= set(BOX_DIALECTS)
 
 
-def test_scales_of_families():
-    image = Image.new("RGB", (60, 40))
-    box = [0.25, 0.5, 0.75, 1.0]
-    written = {
-        name: PatchGroundingProcessor(make_processor(name, byte_pairs=True)).box_dialect(image).write_box(box)
-        for name in PROCESSORS
-    }
-    for name in ("qwen3_vl", "internvl", "idefics3"):
-        assert written[name] == "[250, 500, 750, 1000]"
-    assert written["qwen2_vl"] == "<|box_start|>(250,500),(750,1000)<|box_end|>"
-    assert written["llava"] == written["llava_next"] == "[0.25, 0.5, 0.75, 1.0]"
-    assert written["paligemma"] == "<loc0512><loc0256><loc1023><loc0768>"
-    # The square has a margin of a sixth above and below the picture.
-    assert np.allclose(json.loads(written["llava_padded"]), [0.25, 0.5, 0.75, 5 / 6], atol=1e-3)
+WRITTEN = {
+    "qwen3_vl": "[250, 500, 750, 1000]",
+    "internvl": "[250, 500, 750, 1000]",
+    "idefics3": "[250, 500, 750, 1000]",
+    "qwen2_vl": "<|box_start|>(250,500),(750,1000)<|box_end|>",
+    "llava": "[0.25, 0.5, 0.75, 1.0]",
+    "llava_next": "[0.25, 0.5, 0.75, 1.0]",
+    "paligemma": "<loc0512><loc0256><loc1023><loc0768>",
+}
+
+
+def write_box(name):
+    processor = PatchGroundingProcessor(make_processor(name, byte_pairs=True))
+    return processor.box_dialect(Image.new("RGB", (60, 40))).write_box([0.25, 0.5, 0.75, 1.0])
+
+
+@pytest.mark.parametrize(("name", "written"), WRITTEN.items())
+def test_scales_of_families(name, written):
+    assert write_box(name) == written
+
+
+def test_the_scale_of_a_padded_picture():
+    """The square has a margin of a sixth above and below the picture."""
+    assert np.allclose(json.loads(write_box("llava_padded")), [0.25, 0.5, 0.75, 5 / 6], atol=1e-3)

@@ -82,14 +82,19 @@ def test_a_batch_without_any_image_still_has_every_key():
 def test_a_detector_with_features_fills_in_what_was_given_by_hand(with_pixels):
     processor = (pixel_processor if with_pixels else make_processor)(max_regions=2)
     detector = Detector()
-    images = [picture(30, 20), None, picture(10, 20)]
-    found = processor(["a", "a man", "a dog"], images=images, detector=detector)
-    rows = [detector._regions(3), None, detector._regions(1)]
-    given = {"region_features": "features", "region_boxes": "boxes", "region_scores": "scores"}
-    given = {key: [row and getattr(row, name) for row in rows] for key, name in given.items()}
-    expected = processor(["a", "a man", "a dog"], **given)
+    texts = ["a man", "a man", "a dog"]
+    found = processor(texts, images=[picture(30, 20), None, picture(10, 20)], detector=detector)
+    first = detector._regions(3)
+    last = detector._regions(1)
+    expected = processor(
+        texts,
+        region_features=[first.features, None, last.features],
+        region_boxes=[first.boxes, None, last.boxes],
+        region_scores=[first.scores, None, last.scores],
+    )
     assert list(found) == list(expected)
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    for key in expected:
+        assert torch.equal(found[key], expected[key])
     assert [image.size for image in detector.seen] == [(30, 20), (10, 20)]
     assert {image.mode for image in detector.seen} == {"RGB"}
 
@@ -106,40 +111,35 @@ def test_a_detector_without_features_gives_boxes_to_the_pixel_path():
 IMAGE = picture(30, 20)
 
 
+TWO = [IMAGE, IMAGE]
+PAIR = [BOXES, BOXES]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("images", "boxes", "rest", "message"),
     [
-        ({"images": [IMAGE] * 2}, "images are given without region_boxes and without a detector"),
-        ({"images": [IMAGE], "region_boxes": [BOXES] * 2}, "images has 1 entries, but `text` has 2"),
-        ({"images": IMAGE, "region_boxes": [BOXES] * 2}, "images: .*, expected a list with an entry for each of 2"),
-        ({"images": "a.jpg", "region_boxes": [BOXES] * 2}, "images: 'a.jpg', expected a list"),
-        ({"images": [IMAGE, "none.jpg"], "region_boxes": [BOXES] * 2}, r"Example 1 \(none.jpg\): no such file"),
-        ({"images": [IMAGE, None], "region_boxes": [BOXES] * 2}, "Example 1: region_boxes without an image"),
-        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, None]}, "Example 1: an image without region_boxes"),
-        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, BOXES[:, :3]]}, r"Example 1: boxes of shape \(3, 3\)"),
-        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, 5]}, r"Example 1: boxes of shape \(\)"),
-        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, "box"]}, "Example 1: region_boxes: values of type <U3"),
-        (
-            {"images": [IMAGE] * 2, "region_boxes": [BOXES * 20] * 2, "image_sizes": [(30, 20), (20, 30)]},
-            r"Example 1: image_sizes is \[20, 30\]",
-        ),
-        ({"images": [IMAGE] * 2, "region_features": [1, 2]}, "region_features given together with images"),
-        (
-            {"images": [IMAGE] * 2, "region_boxes": [1, 2], "detector": Detector()},
-            "region_boxes given together with a detector",
-        ),
-        ({"images": [IMAGE] * 2, "detector": "detr"}, r"detector: str has no method extract\(images\)"),
-        ({"images": [IMAGE] * 2, "detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
-        (
-            {"images": [IMAGE] * 2, "detector": Detector(feature_size=5)},
-            r"Example 0: region features of shape \(3, 5\)",
-        ),
-        ({"detector": Detector()}, "detector is given without images"),
+        (TWO, None, {}, "images are given without region_boxes and without a detector"),
+        ([IMAGE], PAIR, {}, "images has 1 entries, but `text` has 2"),
+        (IMAGE, PAIR, {}, "images: .*, expected a list with an entry for each of 2"),
+        ("a.jpg", PAIR, {}, "images: 'a.jpg', expected a list"),
+        ([IMAGE, "none.jpg"], PAIR, {}, r"Example 1 \(none.jpg\): no such file"),
+        ([IMAGE, None], PAIR, {}, "Example 1: region_boxes without an image"),
+        (TWO, [BOXES, None], {}, "Example 1: an image without region_boxes"),
+        (TWO, [BOXES, BOXES[:, :3]], {}, r"Example 1: boxes of shape \(3, 3\)"),
+        (TWO, [BOXES, 5], {}, r"Example 1: boxes of shape \(\)"),
+        (TWO, [BOXES, "box"], {}, "Example 1: region_boxes: values of type <U3"),
+        (TWO, [BOXES * 20] * 2, {"image_sizes": [(30, 20), (20, 30)]}, r"Example 1: image_sizes is \[20, 30\]"),
+        (TWO, None, {"region_features": [1, 2]}, "region_features given together with images"),
+        (TWO, [1, 2], {"detector": Detector()}, "region_boxes given together with a detector"),
+        (TWO, None, {"detector": "detr"}, r"detector: str has no method extract\(images\)"),
+        (TWO, None, {"detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
+        (TWO, None, {"detector": Detector(feature_size=5)}, r"Example 0: region features of shape \(3, 5\)"),
+        (None, None, {"detector": Detector()}, "detector is given without images"),
     ],
 )
-def test_conflicting_arguments(arguments, message):
+def test_conflicting_arguments(images, boxes, rest, message):
     with pytest.raises(ValueError, match=message):
-        pixel_processor()(["a", "a"], **arguments)
+        pixel_processor()(["a", "a"], images=images, region_boxes=boxes, **rest)
 
 
 def test_boxes_of_images_need_an_image_processor():
