@@ -98,30 +98,30 @@ def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("text", "options", "message"),
     [
-        ((["a", "a man"],), {"padding": False}, r"padding=False, but the examples have \[3, 4\] tokens"),
-        ((["a"],), {"padding": "left"}, "Unknown padding 'left'"),
-        ((["a"],), {"padding": "max_length"}, "needs max_length"),
-        ((["a"],), {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
-        ((["a"],), {"max_length": 1}, "max_length=1 is too small"),
-        ((["a"],), {"layout": "answer"}, "Unknown sequence layout 'answer'"),
-        ((["a", "a"],), {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
-        ((["a", "a"],), {"layout": ["caption", "plane"]}, "Example 1: Unknown sequence layout 'plane'"),
-        ((["a", "a"], ["a", None]), {"layout": "caption_pair"}, r"Example 1: Layout 'caption_pair' takes 2 text\(s\)"),
-        ((["a"],), {"phrases": 7}, "phrases: 7, expected a list with an entry for each of 1 texts"),
-        ((["a"],), {"layout": "caption_pair"}, r"takes 2 text\(s\) an example, found 1"),
-        ((["a"], ["a", "a"]), {}, "text_pair has 2 entries, but `text` has 1"),
-        ((["a"], "a"), {}, "text_pair must be a str, or a list of str"),
-        ((["a", None],), {}, "text must be a str"),
-        (([],), {}, "batch is empty"),
-        ((["a"],), {"phrase_pairs": [[(0, 0)]]}, "phrase_pairs are given without phrases"),
-        ((["a"],), {"image_sizes": [(1, 1)]}, "image_sizes given without region_features"),
+        (["a", "a man"], {"padding": False}, r"padding=False, but the examples have \[3, 4\] tokens"),
+        ("a", {"padding": "left"}, "Unknown padding 'left'"),
+        ("a", {"padding": "max_length"}, "needs max_length"),
+        ("a", {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
+        ("a", {"max_length": 1}, "max_length=1 is too small"),
+        ("a", {"layout": "answer"}, "Unknown sequence layout 'answer'"),
+        (["a", "a"], {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
+        (["a", "a"], {"layout": ["caption", "plane"]}, "Example 1: Unknown sequence layout 'plane'"),
+        (["a", "a"], {"text_pair": ["a", None], "layout": "caption_pair"}, "Example 1: Layout 'caption_pair' takes 2"),
+        (["a"], {"phrases": 7}, "phrases: 7, expected a list with an entry for each of 1 texts"),
+        ("a", {"layout": "caption_pair"}, r"takes 2 text\(s\) an example, found 1"),
+        (["a"], {"text_pair": ["a", "a"]}, "text_pair has 2 entries, but `text` has 1"),
+        (["a"], {"text_pair": "a"}, "text_pair must be a str, or a list of str"),
+        (["a", None], {}, "text must be a str"),
+        ([], {}, "batch is empty"),
+        (["a"], {"phrase_pairs": [[(0, 0)]]}, "phrase_pairs are given without phrases"),
+        (["a"], {"image_sizes": [(1, 1)]}, "image_sizes given without region_features"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, options, message):
+def test_wrong_arguments_are_named(text, options, message):
     with pytest.raises(ValueError, match=message):
-        make_processor()(*arguments, **options)
+        make_processor()(text, **options)
 
 
 def test_unknown_argument_is_refused():
@@ -179,18 +179,17 @@ def test_layouts_may_differ_within_a_batch():
     """Each row equals that of a batch with this row only."""
     texts = ["a man", "two dogs on a shirt", "a dog"]
     pairs = [None, None, "the ball"]
-    inputs = make_processor()(texts, pairs, layout=["caption", "plain", "caption_pair"])
+    layouts = ["caption", "plain", "caption_pair"]
+    inputs = make_processor()(texts, pairs, layout=layouts)
     assert inputs["input_ids"].shape == (3, 7)
-    for row, (text, pair, layout) in enumerate(zip(texts, pairs, ["caption", "plain", "caption_pair"], strict=True)):
-        alone = make_processor()(text, pair, layout=layout)
+    for row, text in enumerate(texts):
+        alone = make_processor()(text, pairs[row], layout=layouts[row])
         length = alone["input_ids"].shape[1]
         for key, value in alone.items():
-            padding = -1 if key == "text_positions" else 0
             assert torch.equal(inputs[key][row, :length], value[0])
-            assert (inputs[key][row, length:] == padding).all()
-    assert (
-        make_tokenizer().decode(inputs["input_ids"][1][: inputs["attention_mask"][1].sum()]) == "two dogs on a shirt"
-    )
+            assert (inputs[key][row, length:] == (-1 if key == "text_positions" else 0)).all()
+    plain = inputs["input_ids"][1, inputs["attention_mask"][1].bool()]
+    assert make_tokenizer().decode(plain) == "two dogs on a shirt"
     found = make_processor()(texts, pairs)["token_type_ids"].tolist()
     assert found == [[0] * 8, [0] * 8, [0, 0, 0, 0, 1, 1, 1, 0]]
 
