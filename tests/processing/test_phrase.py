@@ -65,37 +65,36 @@ OF_REGIONS = "region_boxes region_attention_mask region_candidate_mask region_im
 def test_one_row_for_a_region_model_and_for_a_decoder():
     """The same phrases by the same call: batches that are equal key by key; tokens are compared by their words."""
     decoder = PatchGroundingProcessor(make_decoder_processor("qwen2_5_vl", byte_pairs=True))
+    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
     image = Image.new("RGB", (48, 32))
     text = "a man in a red shirt"
     (patches,) = decoder(text, images=image)["region_boxes"].numpy()
-    phrases = [
-        {"text": "a man", "boxes": patches[[1]]},
-        {"text": "shirt", "boxes": patches[[0, 3]], "entity": "7"},
-        {"text": "red", "boxes": []},
-    ]
+    of_man = {"text": "a man", "boxes": patches[[1]]}
+    of_shirt = {"text": "shirt", "boxes": patches[[0, 3]], "entity": "7"}
+    phrases = [of_man, of_shirt, {"text": "red", "boxes": []}]
     features = np.ones((len(patches), FEATURE_SIZE), np.float16)
-    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
-    of_tokens = decoder(text, images=image, phrases=phrases, phrase_pairs=[[0, 1]])
-    of_regions = processor(
-        text, region_boxes=patches, region_features=features, phrases=phrases, phrase_pairs=[[0, 1]]
-    )
-    for key in OF_REGIONS:
-        assert of_tokens[key].dtype == of_regions[key].dtype and torch.equal(of_tokens[key], of_regions[key]), key
+    given = {"phrases": phrases, "phrase_pairs": [[0, 1]]}
+    of_tokens = decoder(text, images=image, **given)
+    of_regions = processor(text, region_boxes=patches, region_features=features, **given)
+    for key in [*OF_REGIONS, "phrase_pairs"]:
+        assert of_tokens[key].dtype == of_regions[key].dtype, key
+        assert torch.equal(of_tokens[key], of_regions[key]), key
     assert of_tokens["phrase_regions"][0].nonzero().tolist() == [[0, 1], [1, 0], [1, 3]]
-    assert torch.equal(of_tokens["phrase_pairs"], of_regions["phrase_pairs"])
     assert of_tokens.dropped_phrases == of_regions.dropped_phrases == [[]]
     for batch, tokenizer in ((of_tokens, decoder.tokenizer), (of_regions, processor.tokenizer)):
-        text_places = batch["text_positions"]
+        words = batch["text_positions"]
         places = batch["region_positions"]
-        assert text_places.dtype == places.dtype == torch.int64
-        assert batch["phrase_mask"].dtype == torch.bool
-        assert text_places.shape == batch["phrase_mask"][:, 0].shape
+        masks = batch["phrase_mask"]
+        assert words.dtype == places.dtype == torch.int64
+        assert masks.dtype == torch.bool
+        assert words.shape == masks[:, 0].shape
         assert places.shape == batch["region_image"].shape
-        positions = torch.cat([text_places, places], dim=1)[0]
-        assert len(set(positions[positions >= 0].tolist())) == (positions >= 0).sum()  # of one sequence
-        for phrase, given in enumerate(phrases):
-            words = tokenizer.decode(batch["input_ids"][0][text_places[0][batch["phrase_mask"][0, phrase]]])
-            assert re.sub(r"\W", "", words) == given["text"].replace(" ", "")
+        positions = torch.cat([words, places], dim=1)[0]
+        positions = positions[positions >= 0]
+        assert len(positions.unique()) == len(positions)  # of one sequence
+        for mask, phrase in zip(masks[0], phrases, strict=True):
+            spelled = tokenizer.decode(batch["input_ids"][0][words[0][mask]])
+            assert re.sub(r"\W", "", spelled) == phrase["text"].replace(" ", "")
 
 
 def test_a_phrase_names_the_image_of_its_boxes():
