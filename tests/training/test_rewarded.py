@@ -14,8 +14,10 @@ from grounded_attention.supervision.distillation import AttentionDistillation
 from grounded_attention.supervision.earlier import EarlierAttention
 from grounded_attention.supervision.margin import AttentionMargin
 from grounded_attention.training.loop.rewarded import AttentionTeacher, GroundedDPOTrainer, GroundedGRPOTrainer
+from tests.helpers.tiny_trainer import weights
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
+from tests.training.runs import changed_names
 
 FIXED = {
     "max_steps": 2,
@@ -93,7 +95,7 @@ def make_teacher():
 
 
 def logs(trainer, *names):
-    return [[each[name] for name in names] for each in trainer.state.log_history if "loss" in each]
+    return [[entry[name] for name in names] for entry in trainer.state.log_history if "loss" in entry]
 
 
 def options_of(term):
@@ -193,9 +195,9 @@ def test_an_adapter_and_an_evaluation(tmp_path):
     config = LoraConfig(r=2, target_modules=r".*language_model.*\.(q_proj|k_proj)")
     for kind, term in (("grpo", "ease"), ("dpo", "margin")):
         trainer = make_trainer(kind, tmp_path, TERMS[term][1](), peft_config=config)
-        before = {name: each.detach().clone() for name, each in trainer.model.named_parameters()}
+        before = weights(trainer.model)
         trainer.train()
-        changed = {name for name, each in trainer.model.named_parameters() if not torch.equal(each, before[name])}
+        changed = changed_names(weights(trainer.model), before)
         assert changed
         assert all("lora_" in name for name in changed)
         assert "eval_loss" in trainer.evaluate(trainer.train_dataset)
