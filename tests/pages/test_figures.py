@@ -216,7 +216,6 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
         head, layer = text.get_position()
         numbers[layer, head] = text.get_text()
     assert numbers.tolist() == [["0.20", "0.30", "0.40"], ["0.50", "–", "0.99"]]
-    assert [text.get_text() for text in none.get_yticklabels()] == ["0", "1"]
     assert "chance 0.14" in figure.get_suptitle()
     assert direct.get_title() == "direct, best 0.99"
 
@@ -242,10 +241,14 @@ def test_the_frame_is_around_the_head_of_the_table_and_the_title_has_its_accurac
 
 
 def test_layers_with_names_show_them(tmp_path):
+    accuracy = {"none": np.full((2, 3), 0.5)}
     names = ["cross 0", "cross 1"]
-    [axes] = heat_maps(heads_figure({"none": np.full((2, 3), 0.5)}, 0.1, tmp_path / "a.png", names))
+    [axes] = heat_maps(heads_figure(accuracy, 0.1, tmp_path / "a.png", names))
     assert [text.get_text() for text in axes.get_yticklabels()] == names
     assert list(axes.get_yticks()) == [0, 1]
+    heads_figure(accuracy, 0.1, tmp_path / "c.png", ["0", "1"])
+    heads_figure(accuracy, 0.1, tmp_path / "d.png")
+    assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
 
 
 def history(scale):
