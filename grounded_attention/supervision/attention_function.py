@@ -199,18 +199,13 @@ def eager_function(module: nn.Module) -> Callable:
     raise ValueError(f"the file of {type(module).__name__} has no eager_attention_forward; use the sdpa back end")
 
 
-def _needs_packed_keys(module: Any, mask: Any) -> bool:
-    """Whether FlashAttention would apply the mask (B, K) of the keys' stream to the queries of the other stream."""
-    return getattr(module, "is_cross_attention", False) and isinstance(mask, Tensor) and mask.dim() == 2
-
-
 def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -> Tensor:
     if implementation == "eager":
         return eager_function(module)(module, *args, **kwargs)[0]
     if implementation not in _MASKED:
         # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = ConfigView(module, config=ConfigView(module.config, _attn_implementation=implementation))
-        if _needs_packed_keys(module, args[3]):
+        if getattr(module, "is_cross_attention", False) and isinstance(args[3], Tensor) and args[3].dim() == 2:
             return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
     if implementation == "flex_attention" and not torch.compiler.is_compiling():
         # Warns of gradients that were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends").

@@ -67,7 +67,7 @@ def control_labels(
             if donated is None:
                 chosen = _random(right[phrase], rng)
             else:
-                chosen = _shuffled(donated, len(columns), rng)
+                chosen = np.minimum(donated[int(rng.integers(len(donated)))], len(columns) - 1)
             drawn[example, phrase, columns[chosen]] = True
     return drawn
 
@@ -83,8 +83,3 @@ def _random(gold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draws as many regions as there are gold regions (C,), from those that are not gold."""
     order = np.argsort(np.where(gold, np.inf, rng.random(len(gold))), kind="stable")
     return order[: min(gold.sum(), (~gold).sum())]
-
-
-def _shuffled(targets: Sequence[np.ndarray], count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws one of the targets of the donor, limited to `count` regions."""
-    return np.minimum(targets[int(rng.integers(len(targets)))], count - 1)

@@ -77,7 +77,8 @@ def score_generated(batch: Batch, scale: int = 1000) -> Scored:
                 off_scale[number] = str(error)
                 logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")
             boxes[number] = None if read is None else list(read)
-            scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= IOU_THRESHOLD)
+            is_right = read is not None and box_iou([read], [box])[0, 0] >= IOU_THRESHOLD
+            scores["box_accuracy"][number] = float(is_right)
             scores["point_accuracy"][number] = float(point is not None and in_box(point, box))
     totals = {}
     if any(box is not None for box in columns[3]):
@@ -89,7 +90,3 @@ def score_generated(batch: Batch, scale: int = 1000) -> Scored:
 def in_box(point: Sequence[float], box: Sequence[float]) -> bool:
     """Whether a point x, y is in a box x1, y1, x2, y2, its edges included."""
     return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
-
-
-def _overlap(box: Sequence[float], gold: Sequence[float]) -> float:
-    return float(box_iou([box], [gold])[0, 0])

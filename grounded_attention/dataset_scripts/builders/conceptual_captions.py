@@ -170,9 +170,26 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, F
             line = "\t".join([*line.split("\t")[1::-1], *line.split("\t")[2:]])
         where = f"line {number}"
         if kind == JSON_LINES:
-            row = _parse_json(line, path, where)
+            with data_file(path, "one record a line"):
+                values = parse_json(line, f"{path}, {where}")
+            record = Record(values, path, where)
+            tokens = record.items("caption")
+            if not all(isinstance(token, str) for token in tokens):
+                raise record.error("bad caption", found=tokens, expected="a list of words")
+            image = record.non_empty_text("image")
+            text = Record({"caption": " ".join(tokens)}, path, where).text("caption").strip()
+            row = {"image_id": PurePosixPath(image).stem, "text": text, "image": image}
         else:
-            row = _parse_columns(line, path, where, kind)
+            # Quotes are literal in these files, so a CSV reader would change them.
+            columns = line.split("\t")
+            names = COLUMNS[kind]
+            if len(columns) != len(names) or not _ADDRESS.match(columns[1]):
+                expected = f"{len(names)} columns separated by tabs: {', '.join(names)}; the url begins with http"
+                found = f"{len(columns)} columns: {line}"
+                raise DataError(
+                    "wrong columns", file=path, where=where, found=found, expected=expected, hint=WHERE_TO_GET
+                )
+            row = {"text": columns[0].strip(), "url": columns[1]}
         number = number - 1 - header
         if id_format == "row":
             row["image_id"] = f"{number:08d}"
@@ -189,26 +206,3 @@ def _read_order(line: str) -> tuple[bool, bool]:
         if _ADDRESS_NAME.fullmatch(names[address]) and _CAPTION_NAME.fullmatch(names[other]):
             return True, address == 0
     return False, bool(_ADDRESS.match(first)) and not _ADDRESS.match(second)
-
-
-def _parse_columns(line: str, path: Path, where: str, kind: str) -> Fields:
-    # Quotes are literal in these files, so a CSV reader would change them.
-    columns = line.split("\t")
-    names = COLUMNS[kind]
-    if len(columns) != len(names) or not _ADDRESS.match(columns[1]):
-        expected = f"{len(names)} columns separated by tabs: {', '.join(names)}; the url begins with http"
-        found = f"{len(columns)} columns: {line}"
-        raise DataError("wrong columns", file=path, where=where, found=found, expected=expected, hint=WHERE_TO_GET)
-    return {"text": columns[0].strip(), "url": columns[1]}
-
-
-def _parse_json(line: str, path: Path, where: str) -> Fields:
-    with data_file(path, "one record a line"):
-        values = parse_json(line, f"{path}, {where}")
-    record = Record(values, path, where)
-    tokens = record.items("caption")
-    if not all(isinstance(token, str) for token in tokens):
-        raise record.error("bad caption", found=tokens, expected="a list of words")
-    image = record.non_empty_text("image")
-    text = Record({"caption": " ".join(tokens)}, path, where).text("caption").strip()
-    return {"image_id": PurePosixPath(image).stem, "text": text, "image": image}

@@ -42,10 +42,6 @@ def load_pickle(path: str | os.PathLike[str]) -> Any:
     return loads(read_data(Path(path), MAX_BYTES), file=path)
 
 
-def _what(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
     """Loads the data of a pickle in memory."""
     try:
@@ -55,7 +51,8 @@ def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str
     except Exception as error:  # damaged instructions can raise any error
         expected = "a whole file of pickle.dump"
         problem = "a damaged or forged pickle"
-        raise DataError(problem, file=file, where=where, found=_what(error), expected=expected, hint=AGAIN) from error
+        found = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(problem, file=file, where=where, found=found, expected=expected, hint=AGAIN) from error
 
 
 # Without a type: typeshed has the one in C under both names.

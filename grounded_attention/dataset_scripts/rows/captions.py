@@ -88,25 +88,22 @@ def read_entities(record: Columns, context: Context) -> Rows:
     """Captions with the marks of Flickr30K Entities; entities have boxes."""
     name = first_of(record, ("entities", "boxes", "bboxes"))
     if name:
-        boxes = _entity_boxes(structured(record[name], name), name)
+        # The boxes of each id: a mapping, or entries with an id and boxes.
+        value = structured(record[name], name)
+        if not isinstance(value, Mapping):
+            by_id = {}
+            for each in items(value, name):
+                key = first_of(each, ("entity_id", "id", "phrase_id"))
+                if key is None:
+                    raise RowError(f"{name}: no id", found=each, expected="an id and boxes")
+                by_id[each[key]] = each.get(first_of(each, BOX_NAMES) or "")
+            value = by_id
+        boxes = {str(key): read_boxes(each, name) for key, each in value.items()}
     else:
         boxes = {}
     for caption in _captions(record):
         text, phrases = _unmarked(caption, boxes)
         yield make_row(record, {"text": text}, phrases)
-
-
-def _entity_boxes(value: Any, name: str) -> dict[str, Boxes]:
-    """The boxes of each id: a mapping, or entries with an id and boxes."""
-    if not isinstance(value, Mapping):
-        by_id = {}
-        for each in items(value, name):
-            key = first_of(each, ("entity_id", "id", "phrase_id"))
-            if key is None:
-                raise RowError(f"{name}: no id", found=each, expected="an id and boxes")
-            by_id[each[key]] = each.get(first_of(each, BOX_NAMES) or "")
-        value = by_id
-    return {str(key): read_boxes(each, name) for key, each in value.items()}
 
 
 def _unmarked(caption: str, boxes: Mapping[str, Boxes]) -> tuple[str, Phrases]:

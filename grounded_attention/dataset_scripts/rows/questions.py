@@ -55,10 +55,7 @@ def evidence_of(record: Columns, readings: Readings) -> Boxes:
     name = first_of(record, WORD_NAMES)
     if name is None:
         return boxes
-    return _words_of_answer(structured(record[name], name), boxes, record)
-
-
-def _words_of_answer(words: Any, boxes: Boxes, record: Columns) -> Boxes:
+    words = structured(record[name], name)
     if not isinstance(words, list) or len(words) != len(boxes):
         raise RowError("words and their boxes", found=len(boxes), expected="a box for each word")
     given = structured(record.get("answers"), "answers") or [record.get("answer", record.get("label"))]

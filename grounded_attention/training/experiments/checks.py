@@ -4,7 +4,7 @@
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.supervision.registry import METHODS
-from grounded_attention.tasks import TASKS, Task
+from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.chosen_heads import check_heads
 from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import is_vision_language
@@ -36,13 +36,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         raise RecipeError(f"{prefix}data.regions is null, but the task {recipe.task!r} needs regions")
     if recipe.text_only_baseline and task.needs_regions:
         raise RecipeError(f"{prefix}text_only_baseline is true, but the task {recipe.task!r} chooses among regions")
-    _check_grounded(recipe, task, prefix)
-    check_heads(recipe)
-    check_preserve(recipe)
-
-
-def _check_grounded(recipe: Recipe, task: Task, prefix: str) -> None:
-    """Checks that rows of a method that needs grounding have phrases and regions, or image tokens."""
+    # Checks that rows of a method that needs grounding have phrases and regions, or image tokens.
     methods = [recipe_method(recipe, name, f"{prefix}supervision.options.") for name in recipe.methods]
     grounded = [method.name for method in methods if method.needs_grounding]
     seen = recipe.data.images or recipe.data.source if task.image_tokens else recipe.data.regions
@@ -57,6 +51,8 @@ def _check_grounded(recipe: Recipe, task: Task, prefix: str) -> None:
             f"method {grounded[0]!r} supervises the grounding in regions, but {key} is null: give it, or use method "
             "'none'"
         )
+    check_heads(recipe)
+    check_preserve(recipe)
 
 
 def check_preserve(recipe: Recipe) -> None:

@@ -53,7 +53,22 @@ def check_output(recipe: Recipe) -> None:
     if not _is_recipe(before):
         _check_free(output, recipe)
     elif not recipe.overwrite:
-        _check_same(output, before, _wanted(recipe), recipe.resume)
+        other, longer = _differences(before, _wanted(recipe))
+        if other:
+            raise RecipeError(
+                f"{output} contains a run of another recipe ({other}): give another output_dir, or overwrite=true to "
+                "delete it"
+            )
+        if not recipe.resume:
+            raise RecipeError(
+                f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
+            )
+        for folder in _finished(output, before) if longer else ():
+            if last_complete_checkpoint(folder) is None:
+                raise RecipeError(
+                    f"{folder} has no checkpoint, so it cannot be trained longer ({longer}): give another output_dir, "
+                    "or overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
+                )
 
 
 def _names(recipe: Recipe) -> set[str]:
@@ -124,25 +139,6 @@ def _check_free(output: Path, recipe: Recipe) -> None:
 def _has_checkpoint(folder: Path) -> bool:
     """Whether a folder is a complete checkpoint, or has one, such as a checkpoint that was fetched from the Hub."""
     return any(folder.glob(MANIFEST)) or any(folder.glob(f"checkpoint-*/{MANIFEST}"))
-
-
-def _check_same(output: Path, before: Fields, wanted: Fields, resume: bool) -> None:
-    other, longer = _differences(before, wanted)
-    if other:
-        raise RecipeError(
-            f"{output} contains a run of another recipe ({other}): give another output_dir, or overwrite=true to "
-            "delete it"
-        )
-    if not resume:
-        raise RecipeError(
-            f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
-        )
-    for folder in _finished(output, before) if longer else ():
-        if last_complete_checkpoint(folder) is None:
-            raise RecipeError(
-                f"{folder} has no checkpoint, so it cannot be trained longer ({longer}): give another output_dir, or "
-                "overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
-            )
 
 
 def check_rows(output: Path, split: Columns) -> None:

@@ -106,7 +106,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     table = _table(results)
     print(table)
     write_text(output / "table.md", table + "\n")
-    histories = {name: _history(output / name) for name in results["methods"]}
+    histories = {name: read_json(output / name / "history.json") for name in results["methods"]}
     logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
     if logged:  # a run shorter than logging_steps has no entries
         loss_curves_figure(logged, output / "loss_curves.png")
@@ -131,10 +131,6 @@ def _table(results: Fields) -> str:
         for split, measured in scored_splits(splits).items():
             shown[", ".join(filter(None, (name, split)))] = measured
     return accuracy_table(shown)
-
-
-def _history(directory: Path) -> list[Fields]:
-    return read_json(directory / "history.json")
 
 
 def _heads(results: Fields, output: Path) -> None:
