@@ -17,6 +17,7 @@ from grounded_attention.metrics.item_scores import StreamingMetric
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs
+from grounded_attention.supervision.alignment import gather_rows
 from grounded_attention.supervision.attention_function import layer_numbers
 from grounded_attention.supervision.method import RowGenerators, fixed_generator, observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
@@ -114,7 +115,7 @@ class AttentionGrounding(StreamingMetric):
                 block = after[SEQUENCE, SEQUENCE]
             else:
                 block = after[TEXT, REGIONS]
-            scores = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
+            scores = gather_rows(block, rows)
             scores = scores.gather(2, columns.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1))
             hits.append(is_right(scores.masked_fill((columns < 0)[:, None], -1.0), targets.gold).double())
         return torch.stack(hits)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from grounded_attention.utils.named_types import Batch, Columns, Fields
 from grounded_attention.utils.schema import Share, Weight
 
-from .alignment import sequence_pairs
+from .alignment import gather_rows, sequence_pairs
 from .method import VisibleRows
 from .score_masks import LOWEST_SCORE
 from .soft_attention import ROWS, Divergence, Rows, SoftAttention
@@ -146,16 +146,15 @@ class Actor(SoftAttention):
                 "method 'actor' reads hidden states with its head: call method.prepare(model), and give "
                 "output_hidden_states=True; a Trainer that drops outputs cannot train it"
             )
-        losses, seen = self._compare(self.targets(batch)[ROWS].gold, self.head_map(self._head, states, batch))
-        return {ROWS: (losses.sum(), seen.sum())}
+        gold = self.targets(batch)[ROWS].gold
+        losses, counted = self._compare(gold, self.head_map(self._head, states, batch))
+        return {ROWS: (losses.sum(), counted.sum())}
 
     def head_map(self, head: ActorHead, hidden_states: Any, batch: Batch) -> Tensor:
         """(B, Q, K): the log-probabilities of the image tokens for each row."""
         rows, columns = sequence_pairs(self.targets(batch), batch)[ROWS]
-        images, anchors = (
-            states.gather(1, places.clamp(min=0)[..., None].expand(-1, -1, states.shape[2]))
-            for states, places in ((hidden_states[0], columns), (hidden_states[-1], rows))
-        )
+        images = gather_rows(hidden_states[0], columns)
+        anchors = gather_rows(hidden_states[-1], rows)
         return head(images, columns >= 0, anchors)
 
 

@@ -80,6 +80,12 @@ def _valid(batch: Batch, mask_name: str, positions_name: str, length: int) -> Te
     return mask.bool() & (positions >= 0)
 
 
+def gather_rows(states: Tensor, places: Tensor) -> Tensor:
+    """The rows (B, Q, D) of (B, L, D) at places (B, Q); row 0 for padding (-1)."""
+    index = places.clamp(min=0)[..., None]
+    return states.gather(1, index.expand(-1, -1, states.shape[2]))
+
+
 def grounding_targets(aligned: Tensor, batch: Batch, direction: str) -> GroundingTargets:
     """Finds the rows, columns and targets of one direction."""
     valid = region_mask(batch)
@@ -87,7 +93,7 @@ def grounding_targets(aligned: Tensor, batch: Batch, direction: str) -> Groundin
         aligned = aligned.transpose(1, 2)
         valid = token_mask(batch)
     rows = row_indices(aligned.any(-1))
-    gold = aligned.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, aligned.shape[2]))
+    gold = gather_rows(aligned, rows)
     columns = torch.arange(aligned.shape[2], device=aligned.device).expand(len(aligned), -1)
     if valid is not None:
         columns = columns.masked_fill(~valid, -1)

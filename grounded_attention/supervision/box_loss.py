@@ -81,7 +81,8 @@ def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
     low = boxes[:, None, :, :2].masked_fill(without, torch.inf).amin(2)
     high = boxes[:, None, :, 2:].masked_fill(without, -torch.inf).amax(2)
     named = aligned.any(-1)
-    return torch.cat([(low + high) / 2, high - low], -1).masked_fill(~named[..., None], 0.0), named
+    boxes = torch.cat([(low + high) / 2, high - low], -1)
+    return boxes.masked_fill(~named[..., None], 0.0), named
 
 
 def box_loss(pred_boxes: Tensor, boxes: Tensor, named: Tensor) -> Tensor:

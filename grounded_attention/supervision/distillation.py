@@ -113,7 +113,7 @@ def shared_areas(teacher: Batch, student: Batch) -> Tensor:
     (ours, known, images), (theirs, visible, others) = parts
     low = torch.maximum(ours[:, :, None, :2], theirs[:, None, :, :2])
     high = torch.minimum(ours[:, :, None, 2:], theirs[:, None, :, 2:])
-    areas = (high - low).clamp(min=0).prod(-1)
-    areas = areas * (known[..., None] & visible[:, None] & (images[..., None] == others[:, None]))
+    same_image = images[..., None] == others[:, None]
+    areas = (high - low).clamp(min=0).prod(-1) * (known[..., None] & visible[:, None] & same_image)
     total = areas.sum(-1, keepdim=True)
     return (areas / torch.where(total > 0, total, 1.0)).float()

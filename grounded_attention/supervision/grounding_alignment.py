@@ -83,19 +83,23 @@ def _token_columns(tokens: Tensor) -> Tensor:
 
 def draw_pairs(matrix: AlignmentMatrix, generators: RowGenerators) -> dict[str, Tensor]:
     """Draws as many matching pairs as other pairs of each example, without repetition."""
-    arrays = (matrix.matches.cpu().numpy(), matrix.allowed.cpu().numpy())
-    drawn = [
-        _draw_example(matches & allowed, allowed & ~matches, generators, row)
-        for row, (matches, allowed) in enumerate(zip(*arrays, strict=True))
-    ]
-    width = -(-max(1, *(len(pairs) for pairs, _ in drawn)) // _PAIR_MULTIPLE) * _PAIR_MULTIPLE
+    matches = matrix.matches.cpu().numpy()
+    allowed = matrix.allowed.cpu().numpy()
+    matching_pairs = matches & allowed
+    other_pairs = allowed & ~matches
+    drawn = []
+    for row in range(len(matches)):
+        drawn.append(_draw_example(matching_pairs[row], other_pairs[row], generators, row))
+    longest = max(1, *(len(pairs) for pairs, _ in drawn))
+    width = -(-longest // _PAIR_MULTIPLE) * _PAIR_MULTIPLE
     pairs = torch.full((len(drawn), width, 2), -1)
     labels = torch.zeros(len(drawn), width)
     weights = torch.zeros(len(drawn), width)
     for row, (drawn_pairs, matching) in enumerate(drawn):
         pairs[row, : len(drawn_pairs)] = torch.from_numpy(drawn_pairs)
         labels[row, :matching] = 1.0
-        weights[row, : len(drawn_pairs)] = matrix.weights[row].cpu()[drawn_pairs[:, 0], drawn_pairs[:, 1]]
+        of_row = matrix.weights[row].cpu()
+        weights[row, : len(drawn_pairs)] = of_row[drawn_pairs[:, 0], drawn_pairs[:, 1]]
     device = matrix.matches.device
     return {"pairs": pairs.to(device), "labels": labels.to(device), "weights": weights.to(device)}
 

@@ -25,11 +25,13 @@ def sum_layers(
     for group in _group_layers(reports):
         log_alpha, columns = _stack(group)
         visible = gold.to(columns.device) & columns
-        number = log_alpha.shape[2]
-        losses.append(number * rows_loss(log_alpha, visible).sum(0).to(gold.device))
-        heads.append(number * len(group) // len(columns) * visible.any(-1).sum(0).to(gold.device))
-    seen = reduce(torch.add, heads)  # (B, Q)
-    return (reduce(torch.add, losses) / seen.clamp(min=1)).sum(), (seen > 0).sum()
+        num_heads = log_alpha.shape[2]
+        losses.append(num_heads * rows_loss(log_alpha, visible).sum(0).to(gold.device))
+        num_layers = visible.any(-1).sum(0).to(gold.device)
+        heads.append(num_heads * len(group) // len(columns) * num_layers)
+    num_heads_of_rows = reduce(torch.add, heads)  # (B, Q)
+    means = reduce(torch.add, losses) / num_heads_of_rows.clamp(min=1)
+    return means.sum(), (num_heads_of_rows > 0).sum()
 
 
 def read_pairs(reports: Sequence[LayerReport]) -> list[AttentionPair]:

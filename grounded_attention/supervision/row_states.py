@@ -74,9 +74,11 @@ class RowStates(NamedTuple):
     def select_rows(self, start: int, end: int) -> "RowStates":
         """Returns the states of some of the rows of one layer."""
         number = self.rows.shape[2]
-        mask = (
-            None if part is None else part[:, :, start:end] if part.shape[2] == number else part for part in self.mask
-        )
+        mask = []
+        for part in self.mask:
+            if part is not None and part.shape[2] == number:
+                part = part[:, :, start:end]
+            mask.append(part)
         if self.sinks is None or self.sinks.dim() == 2:
             sinks = self.sinks
         else:

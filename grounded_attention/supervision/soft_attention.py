@@ -16,7 +16,7 @@ from grounded_attention.supervision.method import from_attention_maps
 from grounded_attention.utils.named_types import Batch, Fields
 from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
 
-from .alignment import row_indices, sequence_pairs, token_mask
+from .alignment import gather_rows, row_indices, sequence_pairs, token_mask
 from .direct import DirectSupervision
 from .divergences import DIVERGENCES
 from .method import TARGETS, GroundingTargets, RowGenerators, fixed_generator, observed_layers
@@ -116,9 +116,7 @@ class SoftAttention(DirectSupervision):
         total = targets.sum(-1, keepdim=True)
         rows = row_indices(total[..., 0] > 0)
         targets = targets / torch.where(total > 0, total, 1.0)
-        gold = (
-            targets.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, targets.shape[2])) * (rows >= 0)[..., None]
-        )
+        gold = gather_rows(targets, rows) * (rows >= 0)[..., None]
         valid = batch.get("region_attention_mask")
         columns = torch.arange(targets.shape[2], device=rows.device).expand(len(rows), -1)
         if valid is not None and valid.shape[1] == columns.shape[1]:
@@ -285,9 +283,13 @@ def asked_before(queries: Tensor, rows: Tensor) -> Tensor:
     They are those after the row before it; rows that follow each other without a gap share theirs.
     """
     runs = rows - torch.arange(rows.shape[1], device=rows.device)
-    earlier = rows[:, None].masked_fill(runs[:, None] >= runs[..., None], -1).amax(-1, keepdim=True)
-    first = rows[:, None].masked_fill(runs[:, None] != runs[..., None], torch.iinfo(rows.dtype).max)
-    return (queries[:, None] > earlier) & (queries[:, None] < first.amin(-1, keepdim=True)) & (rows >= 0)[..., None]
+    run = runs[..., None]
+    other = runs[:, None]
+    others = rows[:, None]  # (B, 1, Q)
+    last_before = others.masked_fill(other >= run, -1).amax(-1, keepdim=True)
+    first_of_run = others.masked_fill(other != run, torch.iinfo(rows.dtype).max).amin(-1, keepdim=True)
+    asked = queries[:, None]
+    return (asked > last_before) & (asked < first_of_run) & (rows >= 0)[..., None]
 
 
 def query_nearness(hidden_states: Sequence[Tensor], rows: Tensor, columns: Tensor) -> Tensor:
@@ -295,10 +297,8 @@ def query_nearness(hidden_states: Sequence[Tensor], rows: Tensor, columns: Tenso
     total: Any = 0.0
     for states in hidden_states[1:]:
         states = F.normalize(states.float(), dim=-1, eps=1e-8)
-        width = states.shape[-1]
-        of_rows = states.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, width))
-        images = states.gather(1, columns.clamp(min=0)[..., None].expand(-1, -1, width)) * (columns >= 0)[..., None]
-        total = total + of_rows @ images.sum(1, keepdim=True).transpose(1, 2)
+        of_images = gather_rows(states, columns) * (columns >= 0)[..., None]
+        total = total + gather_rows(states, rows) @ of_images.sum(1, keepdim=True).transpose(1, 2)
     return total[..., 0]
 
 
@@ -317,9 +317,10 @@ def head_weights(shares: Tensor, nearness: Tensor, known: Tensor, count: int, fo
         )
         chosen = torch.zeros_like(known).scatter(-1, order, True) & known
         return (chosen.to(shares) @ shares.exp().transpose(1, 2)).log_softmax(-1)
-    pattern = nearness.masked_fill(~known, LOWEST_SCORE).log_softmax(-1)
-    looks = shares.exp()[:, None].masked_fill(hidden, LOWEST_SCORE).softmax(-1).clamp(min=_FLOOR).log()
-    divergence = (pattern.exp()[:, :, None] * (pattern[:, :, None] - looks)).masked_fill(hidden, 0.0).sum(-1)
+    pattern = nearness.masked_fill(~known, LOWEST_SCORE).log_softmax(-1)[:, :, None]
+    of_heads = shares.exp()[:, None].masked_fill(hidden, LOWEST_SCORE).softmax(-1)
+    terms = pattern.exp() * (pattern - of_heads.clamp(min=_FLOOR).log())
+    divergence = terms.masked_fill(hidden, 0.0).sum(-1)
     return (-divergence).log_softmax(-1)
 
 

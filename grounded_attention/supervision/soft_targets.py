@@ -66,22 +66,25 @@ def log_weights(boxes: Tensor, regions: Tensor, target: Target, spread: float) -
 
     -inf for a region outside the box (not of a `mixture`), and for a box outside the image (padding).
     """
-    outside = ~((boxes[..., :2] < 1) & (boxes[..., 2:] > 0) & (boxes[..., :2] <= boxes[..., 2:])).all(-1)
-    boxes = boxes.clamp(0, 1)
-    low = boxes[..., :2].clamp(max=1 - SMALLEST_BOX)
-    high = torch.maximum(boxes[..., 2:], low + SMALLEST_BOX)
+    starts = boxes[..., :2]
+    ends = boxes[..., 2:]
+    outside = ~((starts < 1) & (ends > 0) & (starts <= ends)).all(-1)
+    low = starts.clamp(0, 1 - SMALLEST_BOX)
+    high = torch.maximum(ends.clamp(0, 1), low + SMALLEST_BOX)
     middle = ((low + high) / 2)[..., None, :]
     side = (high - low)[..., None, :]
     begin = torch.maximum(low[..., None, :], regions[..., :2])
     end = torch.minimum(high[..., None, :], regions[..., 2:])
     sides = regions[..., 2:] - regions[..., :2]
-    inside = (end - begin > (ROUNDING * sides).clamp(max=SMALLEST_BOX / 2)).all(-1) & (sides > 0).all(-1)
+    smallest = (ROUNDING * sides).clamp(max=SMALLEST_BOX / 2)
+    inside = (end - begin > smallest).all(-1) & (sides > 0).all(-1)
     shared = torch.where(inside[..., None], end - begin, 1.0)
     if target in ("touched", "mixture"):
         logs = torch.zeros_like(shared[..., 0])
     elif target == "fitts":
-        scaled = [(edge - middle) / (side * spread) for edge in (begin, end)]
-        lower, upper = (torch.erf(each / math.sqrt(2)) for each in scaled)
+        deviation = side * spread
+        lower = torch.erf((begin - middle) / deviation / math.sqrt(2))
+        upper = torch.erf((end - middle) / deviation / math.sqrt(2))
         logs = torch.where(inside[..., None], (upper - lower) / 2, 1.0).log().sum(-1)
     else:
         logs = (shared / torch.where(inside[..., None], sides, 1.0)).log().sum(-1)

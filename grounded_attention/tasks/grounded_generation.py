@@ -26,6 +26,7 @@ from grounded_attention.pages.overlay import MEANT, Box
 from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.processing.phrase import known_values
+from grounded_attention.supervision.alignment import gather_rows
 from grounded_attention.tasks import caption_rows
 from grounded_attention.utils.named_types import Batch, Columns, Fields, Row
 from grounded_attention.utils.schema import Index, Section, Weight, check_names
@@ -103,10 +104,7 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
         states = states.mean(2)
     used = _grounded(batch)
     gold = _gold(batch).to(states)
-    # The states at positions (B, L), of which -1 is padding.
-    region_states = states.gather(
-        1, batch["region_positions"].clamp(min=0)[..., None].expand(-1, -1, states.shape[-1])
-    )
+    region_states = gather_rows(states, batch["region_positions"])
     regions = (gold @ region_states)[used] / gold.sum(-1, keepdim=True)[used]
     phrase, token = batch["phrase_mask"][used].nonzero(as_tuple=True)  # of each word of all phrases
     example = used.nonzero()[phrase, 0]
