@@ -28,10 +28,10 @@ COLUMNS = 10
 ROOT = -1
 # Numbers have a bound, since Python reads none of thousands of digits.
 _NUMBER = "[1-9][0-9]{0,8}"
-_WORD, _RANGE, _EMPTY, _HEAD = (
-    re.compile(pattern)
-    for pattern in (_NUMBER, f"({_NUMBER})-({_NUMBER})", rf"(?:0|{_NUMBER})\.{_NUMBER}", f"0|{_NUMBER}")
-)
+_WORD = re.compile(_NUMBER)
+_RANGE = re.compile(f"({_NUMBER})-({_NUMBER})")
+_EMPTY = re.compile(rf"(?:0|{_NUMBER})\.{_NUMBER}")
+_HEAD = re.compile(f"0|{_NUMBER}")
 _COMMENT = re.compile(r"#\s*(text|image_id|caption_id)\s*=\s*(.*)")
 # Penn Treebank's brackets.
 ESCAPES = ("-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-")

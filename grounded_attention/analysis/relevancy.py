@@ -121,11 +121,8 @@ def attention_relevancy(
     state: Blocks = {}
     for a in sizes:
         for b in sizes:
-            state[(a, b)] = (
-                (torch.eye(sizes[a]) if a == b else torch.zeros(sizes[a], sizes[b]))
-                .to(like.device)
-                .expand(len(like), -1, -1)
-            )
+            block = torch.eye(sizes[a]) if a == b else torch.zeros(sizes[a], sizes[b])
+            state[a, b] = block.to(like.device).expand(len(like), -1, -1)
     before = state
     name = None
     for call, attention, gradient in zip(calls, attentions, gradients, strict=True):

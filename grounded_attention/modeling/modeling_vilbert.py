@@ -161,10 +161,8 @@ class ViLBertRegionAttention(StreamAttention):
         if mean_text is None:
             return super().forward(states, others, mask, **kwargs)
         packing = kwargs.get("query_packing")
-        query, key = (
-            layer(states) * _spread(1 + gate(mean_text).sigmoid(), packing)
-            for layer, gate in ((self.query, self.dyLinear_q), (self.key, self.dyLinear_k))
-        )
+        query = self.query(states) * _spread(1 + self.dyLinear_q(mean_text).sigmoid(), packing)
+        key = self.key(states) * _spread(1 + self.dyLinear_k(mean_text).sigmoid(), packing)
         return attend(self, query, key, self.value(states), mask, self.config.attention_probs_dropout_prob, **kwargs)
 
 
@@ -216,17 +214,12 @@ class ViLBertCrossProjections(nn.Module):
         reports = []
         for call, request in requests.items():
             queries, keys = call
-            contexts[queries], report = attend(
-                self,
-                getattr(self, f"query{numbers[queries]}")(states[queries]),
-                getattr(self, f"key{numbers[keys]}")(states[keys]),
-                getattr(self, f"value{numbers[keys]}")(states[keys]),
-                masks[call],
-                dropout[queries],
-                packing[queries],
-                packing[keys],
-                **request,
-            )
+            query = getattr(self, f"query{numbers[queries]}")(states[queries])
+            key = getattr(self, f"key{numbers[keys]}")(states[keys])
+            value = getattr(self, f"value{numbers[keys]}")(states[keys])
+            packings = (packing[queries], packing[keys])
+            context, report = attend(self, query, key, value, masks[call], dropout[queries], *packings, **request)
+            contexts[queries] = context
             reports.append(report)
         return contexts[TEXT], contexts[REGIONS], reports
 

@@ -138,10 +138,8 @@ class VisualBERTPhraseScorer(nn.Module):
 
     def forward(self, phrase_states: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         """Log of the mean weight of phrases (B, P, D) on the columns (B, N, D) of `mask` (B, N): (B, P, N)."""
-        query, key = (
-            layer(inputs).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for layer, inputs in ((self.query, phrase_states), (self.key, states))
-        )  # (B, H, P or N, d)
+        query = self.query(phrase_states).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        key = self.key(states).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, P or N, d)
         scores = (query @ key.transpose(2, 3)).float() * query.shape[-1] ** -0.5
         scores = scores.masked_fill(~mask[:, None, None], NO_CANDIDATE).log_softmax(dim=-1)
         return scores.exp().mean(dim=1).clamp(min=torch.finfo(torch.float32).tiny).log()

@@ -77,10 +77,8 @@ def roi_align_torch(
     with torch.no_grad():
         start, end = (boxes * spatial_scale).split(2, dim=1)  # (K, 2): x, y
         size = (end - start).clamp(min=1.0)
-        columns, rows = (
-            _interpolation(start[:, axis], size[:, axis], cells, output_size, sampling_ratio)
-            for axis, cells in enumerate((width, height))
-        )  # (K, S, w), (K, S, h)
+        columns = _interpolation(start[:, 0], size[:, 0], width, output_size, sampling_ratio)  # (K, S, w)
+        rows = _interpolation(start[:, 1], size[:, 1], height, output_size, sampling_ratio)  # (K, S, h)
     chunk = max(1, _CHUNK_NUMBERS // (output_size * features.shape[1] * width))
     output = features.new_zeros(len(boxes), features.shape[1], output_size, output_size)
     for image in range(len(features)):

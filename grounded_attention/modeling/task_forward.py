@@ -496,10 +496,12 @@ class GroundingTask(Task, AlignmentScorer):
         columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
         last = torch.where(phrase_mask.bool(), columns, 0).amax(dim=2)  # (B, P)
         phrase_states = text_states.gather(1, last[..., None].expand(-1, -1, text_states.shape[-1]))
-        text_mask, region_mask = (
-            torch.ones_like(states[..., 0], dtype=torch.bool) if mask is None else mask.bool()
-            for states, mask in ((text_states, attention_mask), (region_states, region_attention_mask))
-        )
+        text_mask = torch.ones_like(text_states[..., 0], dtype=torch.bool)
+        if attention_mask is not None:
+            text_mask = attention_mask.bool()
+        region_mask = torch.ones_like(region_states[..., 0], dtype=torch.bool)
+        if region_attention_mask is not None:
+            region_mask = region_attention_mask.bool()
         logits = self._score_pairs(phrase_states, outputs, text_mask, region_mask)
         logits = logits.masked_fill(~region_mask[:, None], NO_CANDIDATE)
         check_shape("phrase_regions", phrase_regions, logits.shape)

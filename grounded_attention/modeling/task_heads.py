@@ -160,11 +160,8 @@ class AlignmentHead(nn.Module):
         """Scores the pairs, (B, N), before a sigmoid; without meaning for padded pairs."""
         phrases = self.text_dense(self._read_phrases(text_states, alignment_phrases)).relu()  # (B, P, S)
         regions = self.region_dense(region_states).relu()  # (B, R, S)
-        # A row of zeros before both; padding (-1) selects it.
-        phrase, region = (
-            nn.functional.pad(states, (0, 0, 1, 0)).gather(1, places[..., None].expand(-1, -1, states.shape[-1]))
-            for states, places in ((phrases, alignment_pairs[..., 0] + 1), (regions, alignment_pairs[..., 1] + 1))
-        )
+        phrase = _of_pairs(phrases, alignment_pairs[..., 0])
+        region = _of_pairs(regions, alignment_pairs[..., 1])
         return self.classifier(phrase * region).squeeze(-1)
 
     def _read_phrases(self, text_states: Tensor, alignment_phrases: Tensor) -> Tensor:
@@ -176,6 +173,13 @@ class AlignmentHead(nn.Module):
             return states[:, :, 0]
         encoded = self.phrase_encoder(states.flatten(0, 1), (alignment_phrases >= 0).flatten(0, 1))
         return encoded.unflatten(0, alignment_phrases.shape[:2])
+
+
+def _of_pairs(states: Tensor, places: Tensor) -> Tensor:
+    """The states (B, N, S) at places (B, N) of (B, P, S); zeros for padding (-1)."""
+    padded = nn.functional.pad(states, (0, 0, 1, 0))  # a row of zeros before them
+    index = (places + 1)[..., None]
+    return padded.gather(1, index.expand(-1, -1, states.shape[-1]))
 
 
 class AlignmentScorer:
@@ -319,11 +323,8 @@ class VGPHeads(PhraseHeads):
             phrase_states = pool_phrases(text_states, phrase_mask)
             if phrase_pairs is not None:
                 # (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded.
-                # A row of zeros before the phrases; padding (-1) selects it.
-                states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
-                index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
-                first = states.gather(1, index[:, :, 0])
-                second = states.gather(1, index[:, :, 1])
+                first = _of_pairs(phrase_states, phrase_pairs[..., 0])
+                second = _of_pairs(phrase_states, phrase_pairs[..., 1])
                 features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
                 vgp_logits = self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
 

@@ -253,7 +253,8 @@ def take_region_inputs(
     """The checked region inputs. Without regions there is one column of zeros, which the mask hides."""
     if region_features is None or region_boxes is None or region_features.shape[1] == 0:
         batch_size = len(inputs_embeds)
-        features, boxes = (inputs_embeds.new_zeros(batch_size, 1, size) for size in (width, 4))
+        features = inputs_embeds.new_zeros(batch_size, 1, width)
+        boxes = inputs_embeds.new_zeros(batch_size, 1, 4)
         return RegionInputs(features, boxes, torch.zeros_like(features[..., 0], dtype=torch.bool))
     mask = torch.ones_like(region_features[..., 0], dtype=torch.bool)
     if region_attention_mask is not None:

@@ -155,7 +155,8 @@ def attend_packed_keys(
     batch_size, _, length, _ = query.shape
     lengths = {} if "cu_seq_lens_k" in kwargs else packed_lengths(mask, length)
     packed_query = query.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)  # (1, H, B * Q, d)
-    packed_key, packed_value = (states.transpose(1, 2)[mask.bool()][None].transpose(1, 2) for states in (key, value))
+    packed_key = key.transpose(1, 2)[mask.bool()][None].transpose(1, 2)
+    packed_value = value.transpose(1, 2)[mask.bool()][None].transpose(1, 2)
     context = function(module, packed_query, packed_key, packed_value, None, **lengths, **kwargs)[0]
     return context.view(batch_size, length, *context.shape[-2:]), None
 

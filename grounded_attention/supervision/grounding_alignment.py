@@ -35,7 +35,9 @@ class AlignmentMatrix:
 
 def alignment_matrix(batch: Batch, level: str) -> AlignmentMatrix:
     """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens."""
-    tokens, matches = (each.bool() for each in grounded_phrases(batch))
+    phrase_mask, phrase_regions = grounded_phrases(batch)
+    tokens = phrase_mask.bool()
+    matches = phrase_regions.bool()
     valid = token_mask(batch)
     regions = region_mask(batch)
     if valid is not None:

@@ -25,7 +25,8 @@ def attention_modules(model: Any) -> dict[int, Any]:
     known = numbered_attention(language_model)
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
     modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
-    own, other = ([each for each in modules if reads_other_sequence(each) is kind] for kind in (False, True))
+    own = [each for each in modules if not reads_other_sequence(each)]
+    other = [each for each in modules if reads_other_sequence(each)]
     by_layer = {module.layer_idx: module for module in (*other, *own)}
     complete = len({module.layer_idx for module in own}) == len(own) and set(by_layer) <= set(range(layers))
     if not by_layer or not complete or (not known and len(by_layer) < layers):

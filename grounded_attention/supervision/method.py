@@ -490,5 +490,6 @@ def _sorted_indices(indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
     """Sorts indices and removes duplicates; names of layers come last, because only a model has their numbers."""
     if indices is None:
         return None
-    numbers, names = ([i for i in indices if isinstance(i, str) is named] for named in (False, True))
+    numbers = [index for index in indices if not isinstance(index, str)]
+    names = [index for index in indices if isinstance(index, str)]
     return (*sorted(set(numbers)), *dict.fromkeys(names))

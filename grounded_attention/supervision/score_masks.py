@@ -96,7 +96,9 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     `causal` is True if a row sees the keys up to its own position, or how many of these it sees at most.
     """
     if isinstance(mask, BiasedMask):
-        seen, bias = (mask_of_rows(part, rows, key_length, causal) for part in mask)
+        seen, bias = mask
+        seen = mask_of_rows(seen, rows, key_length, causal)
+        bias = mask_of_rows(bias, rows, key_length, causal)
         assert bias is not None
         if seen is not None and seen.dtype == torch.bool:
             return bias.masked_fill(~seen, torch.finfo(bias.dtype).min)

@@ -200,7 +200,8 @@ class SoftAttention(DirectSupervision):
         prepared = {**batch, **self._prepared(batch)}
         rows, columns = sequence_pairs(self.targets(prepared), prepared)[ROWS]
         asked = prepared[TARGETS].get(QUERIES, {"rows": rows})["rows"]
-        pairs, queries = ([from_attention_maps(layer, each, columns) for layer in maps] for each in (rows, asked))
+        pairs = [from_attention_maps(layer, rows, columns) for layer in maps]
+        queries = [from_attention_maps(layer, asked, columns) for layer in maps]
         return {ROWS: self.distribution_loss(pairs, queries, hidden_states, prepared)}
 
     def distribution_loss(
