@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from datasets import Dataset
 
 from grounded_attention.metrics.gqa_scores import gqa_scores
 from grounded_attention.tasks import TASKS
@@ -19,15 +20,6 @@ TASK = TASKS["gqa"]
 ANSWERS = ["yes", "light blue", "e"]
 GIVEN = ["yes", "light blue", "the unknown"]
 OUTPUTS = SimpleNamespace(logits=torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, 1.0], [0.0, 3.0, 1.0]]))
-
-
-class Rows(list):
-    """Rows whose columns can be read as those of a data set."""
-
-    def __getitem__(self, place):
-        if isinstance(place, str):
-            return [row[place] for row in self]
-        return super().__getitem__(place)
 
 
 def rows(given=GIVEN):
@@ -45,7 +37,7 @@ def rows(given=GIVEN):
         "text": ["a b c"] * 3,
         "answer": given,
     }
-    return Rows(dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return Dataset.from_dict(columns)
 
 
 def options(**given):
@@ -113,17 +105,16 @@ REGIONS = [[0, 0, 0.5, 1, 0.1], [0.5, 0.25, 1, 0.75, 0.8]]
 
 def grounding(path, first, second=REGIONS, objects=((0.5, 0.5, 1, 1),)):
     """The grounding score of a file with the attention of two questions; the third is not balanced."""
-    annotated = rows()
-    for row in annotated:
-        row["annotations"] = [{"part": "question", "tokens": "0", "object": "1", "box": [*box]} for box in objects]
+    annotations = [{"part": "question", "tokens": "0", "object": "1", "box": box} for box in objects]
+    annotated = rows().add_column("annotations", [annotations] * 3)
     entries = []
     for number, attention in enumerate((first, second, None)):
-        entry = {"questionId": f"0{number}", "prediction": "yes", "attention": attention}
-        entries.append({key: value for key, value in entry.items() if value is not None})
+        entries.append({"questionId": f"0{number}", "prediction": "yes"})
+        if attention is not None:
+            entries[-1]["attention"] = attention
     path.write_text(json.dumps(entries))
-    return TASK.score_predictions(path, TASK.read_predictions(path), "validation", annotated).numbers.get(
-        "gqa_grounding"
-    )
+    scored = TASK.score_predictions(path, TASK.read_predictions(path), "validation", annotated)
+    return scored.numbers.get("gqa_grounding")
 
 
 def test_a_file_with_attention_has_a_grounding_score(tmp_path):
@@ -159,14 +150,12 @@ def test_judged_answers_are_beside_the_right_ones():
 
 
 def test_the_explained_decision_is_scored_by_question():
-    batch = collated()
-    found = TASK.configure(options()).example_scores(OUTPUTS, batch)
-    assert found == [1.0, 0.0, None]
+    assert TASK.configure(options()).example_scores(OUTPUTS, collated()) == [1.0, 0.0, None]
 
 
 def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
-    train = Rows({"answer": answer} for answer in ["two", "a dog", "two", "a dog", "no,", "two", ""])
-    splits = {"train": train, "test": Rows([{"answer": ""}])}
+    train = Dataset.from_dict({"answer": ["two", "a dog", "two", "a dog", "no,", "two", ""]})
+    splits = {"train": train, "test": Dataset.from_dict({"answer": [""]})}
     fitted = TASK.configure(GQAOptions()).fit_options(splits)
     assert list(fitted.index) == ["two", "a dog", "no,"]
     assert fitted.majority == "two"
@@ -177,7 +166,7 @@ def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
     task = TASK.configure(GQAOptions(answers=str(path)))
     with pytest.raises(ValueError, match="the list has not been read yet, call fit_options first"):
         task.model_config()
-    task = TASK.configure(task.options.fit(splits) if hasattr(task.options, "fit") else task.fit_options(splits))
+    task = TASK.configure(task.fit_options(splits))
     assert task.model_config() == {"answers": ["e", "a dog"]}
     assert task.remarks(splits) == [
         "answers: 2",

@@ -24,6 +24,7 @@ from grounded_attention.tasks.grounded_generation import (
     score,
 )
 from grounded_attention.tasks.task import Examples, row_key
+from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
@@ -120,7 +121,7 @@ def trained():
 @torch.no_grad()
 def test_the_language_loss_by_a_loop(trained):
     model, _, batch, _ = trained
-    outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
+    outputs = model(**task_inputs(TASK, batch))
     total = 0.0
     right = []
     for row in range(2):

@@ -19,6 +19,7 @@ from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
 
 TASK = TASKS["pretraining"]
@@ -183,7 +184,7 @@ def find(parts, name):
 
 def test_loss_and_accuracy_of_answers(predicted):
     task, model, batch = predicted
-    outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
+    outputs = model(**task_inputs(TASK, batch))
     term = find(task.losses, "answers")
     labels = batch["answer_labels"]
     logits = outputs.answer_logits

@@ -16,6 +16,7 @@ from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.flipping import flip_some
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable
 
 IMAGES = 6
@@ -81,14 +82,6 @@ def collator(family, task="pretraining", method=None, texts=None, **options):
     return Collator(task.configure(options, config), processor(family), REGIONS, seed=3, **arguments)
 
 
-def overlap(one, other):
-    width = max(min(one[2], other[2]) - max(one[0], other[0]), 0)
-    height = max(min(one[3], other[3]) - max(one[1], other[1]), 0)
-    area = (one[2] - one[0]) * (one[3] - one[1])
-    other_area = (other[2] - other[0]) * (other[3] - other[1])
-    return width * height / (area + other_area - width * height)
-
-
 def check_phrases(batch, row, phrases, first=0, shift=1):
     """Compares the phrases of a row, from number `first` on, with loops; returns how many are there. A word is one
     token of one letter; the first is in column `shift`."""
@@ -109,7 +102,7 @@ def check_phrases(batch, row, phrases, first=0, shift=1):
             score = max(phrase["scores"])
             if batch["region_candidate_mask"][row, column]:
                 pairs = zip(phrase["boxes"], phrase["scores"], strict=True)
-                near = [of_box for gold_box, of_box in pairs if overlap(gold_box, box) >= 0.5]
+                near = [of_box for gold_box, of_box in pairs if plain_iou(gold_box, box) >= 0.5]
                 if near:
                     gold.append(column)
                     score = max(near)

@@ -18,6 +18,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.flipping import flip_boxes
 from grounded_attention.tasks.referring_expressions import is_right, score
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model, tiny_processor
 
 TASK = TASKS["referring_expressions"]
@@ -107,8 +108,7 @@ def test_a_batch_with_and_without_detections():
     targets = batch["region_targets"]
     assert targets.tolist() == [[0, 1, 0, 0], [0, -100, -100, -100]]
     model = VLBertForReferringExpression(tiny_model().config).eval()
-    inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
-    found = model(**inputs, region_targets=targets)
+    found = model(**task_inputs(TASK, batch, "region_targets"))
     (component,) = TASK.losses
     mean = (component.total(found, batch) / component.count(batch)).item()
     assert mean == pytest.approx(found.loss.item(), abs=1e-6)

@@ -21,6 +21,7 @@ from grounded_attention.tasks.grounded_generation import (
 )
 from grounded_attention.tasks.task import Examples
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -82,7 +83,7 @@ def test_the_loss_by_loops_and_its_gradients(model_type):
     processor = PatchGroundingProcessor(make_processor(model_type))
     model = make_model(model_type, processor.tokenizer).eval()
     batch = make_batch(processor)
-    outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
+    outputs = model(**task_inputs(TASK, batch))
     loss = region_word_loss(outputs, batch)
     count = count_region_words(batch)
     states = outputs.hidden_states[0].detach()

@@ -10,6 +10,7 @@ from grounded_attention.modeling import VLBertConfig, VLBertForMultipleChoice
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.vcr import VCROptions, join_runs, score
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor
 from tests.tasks.vcr_rows import regions, row
 
@@ -49,10 +50,9 @@ def test_the_losses_are_the_models_own(form):
     vcr = model(choice_loss=form)
     batch = collated(row(), row(1, label=-1), row(2, label=0))
     task = TASK.configure(VCROptions(), vcr.config)
-    inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
     for name, targets in (("choices", "labels"), ("region_classes", "region_class_labels")):
-        found = vcr(**inputs, **{targets: batch[targets]})
-        (component,) = [each for each in task.losses if each.name == name]
+        found = vcr(**task_inputs(TASK, batch, targets))
+        (component,) = [loss for loss in task.losses if loss.name == name]
         mean = component.total(found, batch) / component.count(batch)
         assert mean.item() == pytest.approx(found.loss.item(), rel=1e-5), name
 
@@ -108,6 +108,6 @@ def test_regions_that_are_not_the_objects(rows, table, message):
 def test_more_classes_than_the_model_has():
     vcr = model(choice_region_classes=5)
     batch = collated(row())
-    found = vcr(**{name: batch[name] for name in TASK.model_inputs if name in batch})
+    found = vcr(**task_inputs(TASK, batch))
     with pytest.raises(ValueError, match="choice_region_classes is 5"):
         TASK.losses[1].total(found, batch)

@@ -14,6 +14,7 @@ from grounded_attention.tasks.answer_lists import frequent_answers, read_answers
 from grounded_attention.tasks.answering import answer_targets
 from grounded_attention.tasks.vqa import VQAOptions
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.task_inputs import task_inputs
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
 
 TASK = TASKS["vqa"]
@@ -83,12 +84,10 @@ def test_the_loss_is_the_models_own(form):
     vqa = model(vqa_loss=form)
     task = TASK.configure(options(), vqa.config)
     batch = collated()
-    inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
-    found = vqa(**inputs, labels=batch["labels"])
+    found = vqa(**task_inputs(TASK, batch, "labels"))
     (component,) = task.losses
-    assert (component.total(found, batch) / component.count(batch)).item() == pytest.approx(
-        found.loss.item(), rel=1e-5
-    )
+    mean = component.total(found, batch) / component.count(batch)
+    assert mean.item() == pytest.approx(found.loss.item(), rel=1e-5)
     assert component.count(batch) == (3 if form == "binary_cross_entropy" else 2)
 
 
