@@ -1,8 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tensors that differ only in how a machine adds up float32."""
+"""Tensors, and mappings of tensors, that are equal or differ only in how a machine adds up float32."""
 
 from functools import partial
 
 import torch
 
+assert_same = partial(torch.testing.assert_close, rtol=0, atol=0)
 assert_close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)

@@ -8,7 +8,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
+from torch.testing import assert_close
 from transformers import AutoImageProcessor, ResNetConfig
 
 from grounded_attention.modeling.region_feature_models import load_region_features
@@ -22,6 +24,7 @@ from grounded_attention.processing.region_extraction import (
     select_regions,
     suppress,
 )
+from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import BUILDERS, ZERO_SHOT, save_detector
 
@@ -48,18 +51,9 @@ IMAGES = [picture(80, 60, 1), picture(60, 90, 2), picture(80, 60, 3)]
 def brute_force(boxes, scores, threshold):
     kept = []
     for index in sorted(range(len(boxes)), key=lambda i: (-scores[i], i)):
-        if all(overlap(boxes[index], boxes[other]) <= threshold for other in kept):
+        if all(plain_iou(boxes[index], boxes[other]) <= threshold for other in kept):
             kept.append(index)
     return kept
-
-
-def overlap(first, second):
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    shared = max(0.0, width) * max(0.0, height)
-    area = (first[2] - first[0]) * (first[3] - first[1])
-    other = (second[2] - second[0]) * (second[3] - second[1])
-    return shared / (area + other - shared)
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
@@ -148,8 +142,8 @@ def test_softmax_detectors_give_their_distribution_with_no_object_first(detector
     shares = found.class_probs
     best, classes = shares[:, 1:].max(-1)
     assert shares.shape == (len(found), 4)
-    torch.testing.assert_close(shares.sum(-1), torch.ones(len(found)))
-    torch.testing.assert_close(best, found.scores)
+    assert_close(shares.sum(-1), torch.ones(len(found)))
+    assert_close(best, found.scores)
     assert torch.equal(classes, found.classes)
 
 
@@ -184,7 +178,7 @@ def test_an_image_does_not_depend_on_the_others_of_its_batch(detectors):
     extractor = RegionExtractor(detectors("rt_detr"), batch_size=2)
     for image, together in zip(IMAGES, extractor.extract(IMAGES), strict=True):
         (alone,) = extractor.extract([image])
-        np.testing.assert_allclose(alone.boxes, together.boxes, atol=1e-5)
+        assert_allclose(alone.boxes, together.boxes, atol=1e-5)
     assert extractor.extract([]) == []
 
 
@@ -236,7 +230,7 @@ def test_given_boxes_stay_as_they_are():
     labels = ["dog", "cat", "dog"]
     regions = extract_given({"boxes": boxes, "labels": labels})
     boxes[2][2] = 80
-    np.testing.assert_allclose(regions.boxes * [80, 60, 80, 60], boxes)
+    assert_allclose(regions.boxes * [80, 60, 80, 60], boxes)
     assert [*map(regions.label, range(3))] == labels
     assert regions.scores.tolist() == [1, 1, 1]
 
@@ -251,7 +245,7 @@ def test_given_boxes_below_a_pixel_keep_their_places(feature_model, count, tmp_p
         name = save_backbone(tmp_path)
         options = {"features": load_region_features(name), "feature_processor": load_feature_processor(name)}
     regions = extract_given({"boxes": boxes[:count]}, **options)
-    np.testing.assert_allclose(regions.boxes * [80, 60, 80, 60], expected[:count], atol=1e-4)
+    assert_allclose(regions.boxes * [80, 60, 80, 60], expected[:count], atol=1e-4)
 
 
 def test_the_best_of_too_many_given_boxes_stay_in_order():
@@ -335,7 +329,7 @@ def test_features_are_those_of_each_image_and_box_alone(tmp_path):
             pixels = torch.from_numpy(box) * scale
             with torch.no_grad():
                 alone = features(inputs["pixel_values"], pixels[None, None])
-            np.testing.assert_allclose(feature, alone.region_features[0, 0], rtol=1e-4, atol=1e-5)
+            assert_allclose(feature, alone.region_features[0, 0], rtol=1e-4, atol=1e-5)
 
 
 def test_backbone_pixels_are_normalised_as_its_processor_does_and_never_cropped(tmp_path):
@@ -343,7 +337,7 @@ def test_backbone_pixels_are_normalised_as_its_processor_does_and_never_cropped(
     image = picture(64, 64)
     ours = BackbonePixels.from_image_processor(processor)
     expected = processor(image, return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(ours(image)["pixel_values"], expected, atol=1e-5, rtol=1e-5)
+    assert_close(ours(image)["pixel_values"], expected, atol=1e-5, rtol=1e-5)
     assert ours(picture(40, 20))["image_sizes"].tolist() == [[107, 53]]
     assert ours([picture(80, 64), picture(64, 80)])["pixel_values"].shape == (2, 3, 80, 80)
 

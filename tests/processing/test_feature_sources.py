@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from PIL import Image
 from transformers import AutoProcessor
 
@@ -203,7 +204,7 @@ def test_shapes_are_found_and_named_by_colour_at_any_size(scale):
     picture, boxes = scene(scale)
     found = ShapeDetector().detect([picture])[0]
     assert [ShapeDetector.label_names[index] for index in found.classes] == ["red", "green", "blue"]
-    np.testing.assert_allclose(found.boxes.numpy(), boxes[[0, 2, 1]], atol=4 * scale)
+    assert_allclose(found.boxes.numpy(), boxes[[0, 2, 1]], atol=4 * scale)
     assert len(ShapeDetector().detect([Image.new("RGB", (50, 40), "white")])[0].boxes) == 0
 
 
@@ -214,7 +215,7 @@ def test_features_are_those_of_the_scenes_region_table(tmp_path):
         record = regions[image]
         picture = Image.open(scenes / "flickr30k-images" / f"{image}.jpg")
         found = extract(picture, record.boxes * np.tile(picture.size, 2))
-        np.testing.assert_allclose(found, record.features.astype(np.float32), atol=0.02)
+        assert_allclose(found, record.features.astype(np.float32), atol=0.02)
 
 
 def test_features_of_a_large_picture_are_near_those_of_the_same_scene():

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from grounded_attention.processing.number_arrays import copy_as_float32
 
@@ -18,7 +19,7 @@ def test_every_half_precision_number_is_converted_exactly(read_only, steps):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         copy_as_float32(target, every)
-    np.testing.assert_array_equal(target, every.astype(np.float32))
+    assert_array_equal(target, every.astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
@@ -26,4 +27,4 @@ def test_other_numbers_are_copied(kind):
     source = np.arange(6).reshape(2, 3).astype(kind)
     target = np.zeros((2, 3), dtype=np.float32)
     copy_as_float32(target, source)
-    np.testing.assert_array_equal(target, [[0, 1, 2], [3, 4, 5]])
+    assert_array_equal(target, [[0, 1, 2], [3, 4, 5]])

@@ -46,10 +46,8 @@ CASES = [
     ("idefics3", [(53, 37), (30, 60)], {"do_image_splitting": False}),
     ("idefics3", [(53, 37)], {"size": {"longest_edge": 16}}),
     *(("perception_lm", [size], {"vision_input_type": "thumb+tile"}) for size in ((17, 90), (121, 33), (40, 40))),
-    *(
-        ("unlimited_ocr", [(53, 37), (30, 60)], {"crop_to_patches": False, "maximum_pad_value": most})
-        for most in (9, 64)
-    ),
+    ("unlimited_ocr", [(53, 37), (30, 60)], {"crop_to_patches": False, "maximum_pad_value": 9}),
+    ("unlimited_ocr", [(53, 37), (30, 60)], {"crop_to_patches": False, "maximum_pad_value": 64}),
     ("got_ocr2", [(53, 37), (30, 60)], {"crop_to_patches": True}),
     ("internvl", [(53, 37), (30, 60)], {"crop_to_patches": False}),
     ("llava_onevision", [(64, 64)], {}),
@@ -169,8 +167,8 @@ def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, 
         blur = max(sizes[image]) / 48 if model_type in RESIZED_TWICE and sizes != [(48, 32)] else 0.0
         required = (shared > step + 2 * blur + 1e-3).all(axis=1)
         allowed = (shared > -blur + 1e-3).all(axis=1)
-        assert not (required & ~row).any(), (image, area, np.flatnonzero(required & ~row))
-        assert not (row & ~allowed).any(), (image, area, np.flatnonzero(row & ~allowed))
+        assert row[required].all(), (image, area)
+        assert allowed[row].all(), (image, area)
         required_count += required.sum()
     assert required_count >= tokens.has_box.sum()
 

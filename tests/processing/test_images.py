@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import EpsImagePlugin, Image, ImageColor, ImageOps
 from transformers import AutoImageProcessor
 
@@ -72,7 +73,7 @@ def test_pixels_are_bgr_minus_mean_and_padded_with_zeros():
         resized = np.asarray(image.resize(size, Image.BILINEAR), dtype=np.float32)
         expected = np.zeros((40, 32, 3))
         expected[: size[1], : size[0]] = resized[..., ::-1] - MEAN
-        np.testing.assert_allclose(row.transpose(1, 2, 0), expected, atol=1e-5)
+        assert_allclose(row.transpose(1, 2, 0), expected, atol=1e-5)
 
 
 def test_mean_and_spread_can_be_set():
@@ -87,14 +88,15 @@ def test_all_kinds_of_images_give_the_same_pixels(tmp_path):
     first = array.transpose(2, 0, 1)
     kinds = [path, str(path), image, array, first, torch.tensor(array), torch.tensor(first), torch.tensor(first) / 255]
     kinds += [array.astype(np.int64), np.asarray(image.convert("RGBA")), Image.open(path)]
-    expected = small()(image)["pixel_values"]
+    processor = small()
+    expected = processor(image)["pixel_values"]
     for kind in kinds:
-        assert torch.equal(small()(kind)["pixel_values"], expected), type(kind)
-    assert torch.equal(small()(np.stack([first] * 3))["pixel_values"][2:], expected)
-    grey = small()(array[..., 0])["pixel_values"]
+        assert torch.equal(processor(kind)["pixel_values"], expected), type(kind)
+    assert torch.equal(processor(np.stack([first] * 3))["pixel_values"][2:], expected)
+    grey = processor(array[..., 0])["pixel_values"]
     assert grey.shape == expected.shape
-    assert torch.equal(small()(array[..., :1])["pixel_values"], grey)
-    assert isinstance(small()(image, "np")["image_sizes"], np.ndarray)
+    assert torch.equal(processor(array[..., :1])["pixel_values"], grey)
+    assert isinstance(processor(image, "np")["image_sizes"], np.ndarray)
 
 
 def save(path, image, **options):
@@ -182,12 +184,12 @@ def test_a_large_picture_is_opened_at_a_third(tmp_path, mode, kind):
     path = save(tmp_path / "a", picture(46, 31).convert(mode), exif=exif, format=kind)
     pixels = 46 * 31
     whole = open_image(path)
-    squares = np.asarray(whole, float)[:30, -30:].reshape(10, 3, 10, 3, 3)
+    reduced = Image.open(path).convert("RGB").reduce(3).transpose(Image.Transpose.ROTATE_270)
     for form in in_forms(path):
         assert np.array_equal(open_image(form, least=pixels), whole)
         found = open_image(form, least=pixels // 9)
         assert found.size == (11, 16)  # rounded up, so that no pixel is lost
-        np.testing.assert_allclose(np.asarray(found, float)[:10, -10:], squares.mean((1, 3)), atol=1)
+        assert_allclose(np.asarray(found, float), reduced, atol=1)
 
 
 def test_damaged_metadata_do_not_matter(tmp_path):
@@ -207,7 +209,7 @@ def test_transparent_pixels_are_drawn_over_white_in_strips(monkeypatch, mode):
         picture = picture.convert(mode)
     whole = picture.convert("RGBA")
     white = Image.new("RGBA", whole.size, "white")
-    np.testing.assert_array_equal(open_image(picture), Image.alpha_composite(white, whole).convert("RGB"))
+    assert_array_equal(open_image(picture), Image.alpha_composite(white, whole).convert("RGB"))
 
 
 DAMAGED = {
@@ -262,7 +264,7 @@ def test_the_formats_of_photographs_are_opened_whatever_their_name(tmp_path, kin
     image = Image.linear_gradient("L").convert("RGB")
     path = save(tmp_path / "a.eps", image, format=kind)
     for given in (path, io.BytesIO(path.read_bytes())):
-        np.testing.assert_allclose(np.asarray(open_image(given), float), image, atol=16)
+        assert_allclose(np.asarray(open_image(given), float), image, atol=16)
 
 
 def test_the_first_picture_of_a_process_is_opened(tmp_path):
@@ -279,20 +281,26 @@ def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
         with pytest.raises(ValueError, match=rf"bomb.png\): .*more than {limit} pixels"):
             open_images(path)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 600)
-    assert open_image(path).size == (30, 20)
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert open_image(path).size == (30, 20)
+    for limit in (600, None):
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        assert open_image(path).size == (30, 20)
+
+
+PHOTOGRAPHS = {
+    "JPEG": ((16_320, 12_240), {}),  # 200 megapixels
+    "TIFF": ((16_320, 12_240), {"compression": "tiff_deflate"}),
+    # As large as one of a photograph: its decoder needs 1.7 GB, more than a small file has.
+    "WEBP": ((12_000, 9000), {"method": 0, "exif": bytes(2**24)}),
+    "AVIF": ((8064, 6048), {"speed": 10}),
+}
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("name", "options"), [("phone.jpg", {}), ("scan.tiff", {"compression": "tiff_deflate"})])
-def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, name, options):
-    # 200 megapixels
-    path = tmp_path / name
+@pytest.mark.parametrize("kind", PHOTOGRAPHS)
+def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, kind):
+    size, options = PHOTOGRAPHS[kind]
     before = Image.MAX_IMAGE_PIXELS
-    size = (16_320, 12_240)
-    Image.new("L", size, 77).save(path, **options)
+    path = save(tmp_path / "a", Image.new("L", size, 77), format=kind, **options)
     assert open_image(path).size == size
     assert Image.MAX_IMAGE_PIXELS == before
 
@@ -338,8 +346,7 @@ def tiff_of_shared_parts(path, size, kind, part, content, times):
     entries = b""
     for tag, value in tags.items():
         entries += struct.pack("<HHII", tag, 4, 1, value)
-    entries += struct.pack("<HHII", 324, 4, times, tables_at)
-    entries += struct.pack("<HHII", 325, 4, times, tables_at + 4 * times)
+    entries += struct.pack("<HHIIHHII", 324, 4, times, tables_at, 325, 4, times, tables_at + 4 * times)
     directory_at = struct.pack("<I", tables_at + len(tables))
     path.write_bytes(b"II*\0" + directory_at + content + tables + struct.pack("<H", 10) + entries + bytes(4))
     return path
@@ -358,16 +365,6 @@ def test_a_tiff_file_whose_parts_take_far_more_than_its_picture_is_refused(tmp_p
     content = zlib.compress(bytes([GREY]) * 1024)
     allowed = tiff_of_shared_parts(tmp_path / "c.tif", (40, 64), 8, (32, 32), content, 4)
     assert np.array_equal(open_image(allowed), Image.new("RGB", (40, 64), "#787878"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "size"), [("JPEG", (12_000, 9000)), ("WEBP", (12_000, 9000)), ("AVIF", (8064, 6048))]
-)
-def test_photographs_of_48_and_108_megapixels_are_opened(tmp_path, kind, size):
-    """The WebP file is as large as one of a photograph: its decoder needs 1.7 GB, more than a small file has."""
-    options = {"WEBP": {"method": 0, "exif": bytes(2**24)}, "AVIF": {"speed": 10}}
-    path = save(tmp_path / "a", Image.new("RGB", size, RED), format=kind, **options.get(kind, {}))
-    assert open_image(path).size == size
 
 
 def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):

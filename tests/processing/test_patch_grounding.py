@@ -8,14 +8,16 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from PIL import Image, ImageFilter
 
 from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
 from grounded_attention.processing import patch_grounding
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, Token, locate_image_tokens
-from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
+from tests.helpers.closeness import assert_same
 from tests.helpers.processing_helpers import span
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder, type_of
 
@@ -23,6 +25,7 @@ FIRST = "a dog runs after the small cat ."
 SECOND = "two red balls"
 TEXTS = [FIRST, SECOND]
 BOX = [0.1, 0.1, 0.2, 0.2]
+COVERAGE = 0.59
 SIZES = [[(53, 37)], [(31, 64), (90, 20)]]
 
 
@@ -40,7 +43,7 @@ def words_of(processor, batch, example, row):
     return processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][example][positions])
 
 
-def gold_by_hand(tokens, boxes, image, threshold):
+def gold_by_hand(tokens, boxes, image):
     marks = np.zeros(len(tokens.positions), dtype=bool)
     left, top, right, bottom = tokens.boxes.T
     for x1, y1, x2, y2 in boxes:
@@ -48,7 +51,7 @@ def gold_by_hand(tokens, boxes, image, threshold):
         height = np.minimum(bottom, y2) - np.maximum(top, y1)
         shares = width * height / ((right - left) * (bottom - top))
         shares[~tokens.has_box | (tokens.images != image) | (width < 0) | (height < 0)] = 0
-        enough = shares >= threshold
+        enough = shares >= COVERAGE
         if not enough.any() and shares.any():
             enough[shares.argmax()] = True
         marks |= enough
@@ -64,7 +67,7 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
     balls = [[0.1, 0.2, 0.6, 0.9]]
     of_first = [{"text": "a dog", "boxes": dog}, {"text": "small cat", "boxes": cat}, {"text": "runs"}]
     of_second = [{"text": "red balls", "boxes": balls, "image": 1}, {"text": "two", "regions": [0, 3]}]
-    grounding = PatchGroundingProcessor(processor, coverage_threshold=0.59)
+    grounding = PatchGroundingProcessor(processor, coverage_threshold=COVERAGE)
     batch = grounding(TEXTS, images=IMAGES, phrases=[of_first, of_second], phrase_pairs=[[[0, 2]], None])
     for example, phrases in enumerate((of_first, of_second)):
         for row, phrase in enumerate(phrases):
@@ -72,9 +75,9 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
     first, second = locate_image_tokens(processor, batch["input_ids"], SIZES)
     of_dog, of_cat, of_runs = batch["phrase_regions"][0, :, : len(first.positions)]
     of_balls, of_two, _ = batch["phrase_regions"][1, :, : len(second.positions)]
-    np.testing.assert_array_equal(of_dog, gold_by_hand(first, dog, 0, 0.59))
-    np.testing.assert_array_equal(of_cat, gold_by_hand(first, cat, 0, 0.59))
-    np.testing.assert_array_equal(of_balls, gold_by_hand(second, balls, 1, 0.59))
+    assert_array_equal(of_dog, gold_by_hand(first, dog, 0))
+    assert_array_equal(of_cat, gold_by_hand(first, cat, 0))
+    assert_array_equal(of_balls, gold_by_hand(second, balls, 1))
     assert of_dog.any()
     assert of_cat.any()
     assert not of_runs.any()
@@ -83,13 +86,13 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
         count = len(tokens.positions)
         positions = batch["region_positions"][example]
         candidates = batch["region_candidate_mask"][example]
-        np.testing.assert_array_equal(positions[:count], tokens.positions)
+        assert_array_equal(positions[:count], tokens.positions)
         assert (positions[count:] == -1).all()
         assert batch["region_attention_mask"][example].sum() == count
-        np.testing.assert_array_equal(candidates[:count], tokens.has_box)
+        assert_array_equal(candidates[:count], tokens.has_box)
         assert not candidates[count:].any()
-        np.testing.assert_array_equal(batch["region_boxes"][example, :count], np.nan_to_num(tokens.boxes))
-        np.testing.assert_array_equal(batch["region_image"][example, :count], tokens.images)
+        assert_array_equal(batch["region_boxes"][example, :count], np.nan_to_num(tokens.boxes))
+        assert_array_equal(batch["region_image"][example, :count], tokens.images)
         # The text columns are all words of the texts, in order, wherever the template and the padding put them.
         places = batch["text_positions"][example]
         ids = batch["input_ids"][example][places[places >= 0]]
@@ -137,8 +140,7 @@ def test_conversations_and_answers(model_type):
     asked = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]}
     answered = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
     same = grounding([asked, answered], images=IMAGES[0], phrases=phrases)
-    for key in batch.keys() & {"input_ids", *GROUNDING_KEYS}:
-        assert torch.equal(batch[key], same[key])
+    assert_same(batch, same)
     assert torch.equal(batch["phrase_regions"][0, 1], batch["region_candidate_mask"][0])
 
 

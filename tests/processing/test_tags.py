@@ -21,9 +21,14 @@ def regions(*counts):
     }
 
 
-def token_regions(tags, count, text=TEXT, processor=None, **options):
-    processor = processor or make_processor()
-    return processor([text], tags=[tags], **regions(count), **options)["token_regions"].tolist()
+def tagged(inputs):
+    """The columns of the first example's tokens that see a region, each with the region's column."""
+    (columns,) = (inputs["token_regions"][0] >= 0).nonzero(as_tuple=True)
+    return dict(zip(columns.tolist(), inputs["token_regions"][0, columns].tolist(), strict=True))
+
+
+def read_tags(tags, count, text=TEXT, **options):
+    return tagged(make_processor()([text], tags=[tags], **regions(count), **options))
 
 
 def test_tokens_see_their_region_and_the_rest_the_whole_image():
@@ -34,49 +39,39 @@ def test_tokens_see_their_region_and_the_rest_the_whole_image():
     inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=tags, **regions(3, 1))
     # [CLS] a man and a dog [SEP] the umbrella , the ball [SEP]; column 0 is the whole image.
     assert inputs["token_regions"].dtype == torch.int64
-    assert inputs["token_regions"].tolist() == [[-1, -1, 1, -1, -1, 3, -1, -1, 2, -1, -1, -1, -1], [-1] * 13]
+    assert tagged(inputs) == {2: 1, 5: 3, 8: 2}
+    assert inputs["token_regions"][1].tolist() == [-1] * 13
 
 
 def test_every_piece_of_a_word_is_tagged():
     # [CLS] dog ##s run ##ning [SEP]
     tags = [span("dogs running", "dogs", regions=[0])]
-    assert token_regions(tags, 1, text="dogs running") == [[-1, 1, 1, -1, -1, -1]]
+    assert read_tags(tags, 1, text="dogs running") == {1: 1, 2: 1}
 
 
 def test_the_first_of_two_tags_counts():
     tags = [span(TEXT, "man and", regions=[1]), span(TEXT, "and a dog", regions=[0])]
-    assert token_regions(tags, 2) == [[-1, -1, 2, 2, 1, 1, -1]]
+    assert read_tags(tags, 2) == {2: 2, 3: 2, 4: 1, 5: 1}
 
 
 def test_tags_follow_truncation():
     tags = [span(TEXT, "man", regions=[0]), span(TEXT, "a dog", regions=[1])]
-    assert token_regions(tags, 2, max_length=6) == [[-1, -1, 1, -1, 2, -1]]
+    assert read_tags(tags, 2, max_length=6) == {2: 1, 4: 2}
 
 
 def test_tags_follow_regions_that_move_or_are_dropped():
     tags = [span(TEXT, "man", regions=[0]), span(TEXT, "dog", regions=[2])]
-    found = token_regions(tags, 3, processor=make_processor(max_regions=2), region_scores=[[0.1, 0.5, 0.9]])
-    assert found == [[-1, -1, -1, -1, -1, 2, -1]]
-
-
-def test_region_features_are_in_their_columns():
-    """The features at the columns are those of the tagged regions."""
-    features = np.arange(4 * FEATURE_SIZE, dtype=np.float32).reshape(4, FEATURE_SIZE)
-    tags = [span(TEXT, "man", regions=[3]), span(TEXT, "and", regions=[1]), span(TEXT, "dog", regions=[0])]
-    inputs = make_processor()(TEXT, region_features=features, region_boxes=[[0, 0, 1, 1]] * 4, tags=tags)
-    columns = inputs["token_regions"][0, [2, 3, 5]]
-    assert np.array_equal(inputs["region_features"][0, columns], features[[3, 1, 0]])
+    inputs = make_processor(max_regions=2)([TEXT], tags=[tags], region_scores=[[0.1, 0.5, 0.9]], **regions(3))
+    assert tagged(inputs) == {5: 2}
 
 
 def test_pixels_and_an_empty_list_of_tags():
     images = FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40})
     processor = VLBertProcessor(make_processor().tokenizer, images)
-    image = np.zeros((30, 40, 3), dtype=np.uint8)
-    boxes = [[0, 0, 1, 1]]
-    inputs = processor(TEXT, images=image, region_boxes=boxes, tags=[span(TEXT, "dog", regions=[0])])
-    assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 1, -1]]
-    assert (processor(TEXT, images=image, region_boxes=boxes, tags=[])["token_regions"] == -1).all()
-    assert "token_regions" not in processor(TEXT, images=image, region_boxes=boxes)
+    given = {"images": np.zeros((30, 40, 3), dtype=np.uint8), "region_boxes": [[0, 0, 1, 1]]}
+    assert tagged(processor(TEXT, **given, tags=[span(TEXT, "dog", regions=[0])])) == {5: 1}
+    assert tagged(processor(TEXT, **given, tags=[])) == {}
+    assert "token_regions" not in processor(TEXT, **given)
 
 
 WRONG = {
@@ -95,7 +90,7 @@ WRONG = {
 @pytest.mark.parametrize(("tag", "message"), WRONG.items())
 def test_wrong_tags_are_named(tag, message):
     with pytest.raises(ValueError, match=message):
-        token_regions([json.loads(tag)], 2)
+        read_tags([json.loads(tag)], 2)
 
 
 def test_tags_need_regions():

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import AutoProcessor
 
 from grounded_attention.families import FAMILIES
@@ -40,7 +41,7 @@ def test_regions_are_in_order_without_a_whole_image():
     assert inputs["region_features"][..., 0].tolist() == [[0, 1, 0], [0, 1, 2], [0, 0, 0]]
     assert inputs["region_attention_mask"].tolist() == [[1, 1, 0], [1, 1, 1], [0, 0, 0]]
     assert torch.equal(inputs["region_candidate_mask"], inputs["region_attention_mask"].bool())
-    torch.testing.assert_close(inputs["region_boxes"][1], torch.tensor(BOXES[:3]))
+    assert_close(inputs["region_boxes"][1], torch.tensor(BOXES[:3]))
     assert not {"region_token_type_ids", "image_text_alignment", "token_regions"} & set(inputs)
 
 
@@ -68,11 +69,6 @@ def test_a_question_ends_in_one_question_mark_and_a_mask(question):
     assert inputs["token_type_ids"].sum() == 0
     # The public code reads the answer at the number of tokens less two.
     assert inputs["answer_positions"].tolist() == (inputs["attention_mask"].sum(1) - 2).tolist()
-
-
-def test_the_other_layouts_add_no_question_mark():
-    processor = make_processor()
-    assert pieces(processor, processor("what is this")["input_ids"][0]) == "[CLS] what is this [SEP]"
 
 
 def test_tags_align_regions_with_the_columns_of_their_words():
@@ -122,8 +118,8 @@ def test_spatial_features_are_box_and_size_and_zero_for_padding():
     found = processor([TEXT, TEXT], image_sizes=[(200, 100), (20, 40)], **given)["region_features"]
     assert processor.model_feature_size == FEATURE_SIZE + 6 == found.shape[-1]
     expected = [[[0.05, 0.2, 0.15, 0.6, 0.1, 0.4], [0, 0, 1, 1, 1, 1]], [[0, 0, 1, 0.25, 1, 0.25], [0] * 6]]
-    torch.testing.assert_close(found[..., FEATURE_SIZE:], torch.tensor(expected))
-    torch.testing.assert_close(found[..., :FEATURE_SIZE], plain)
+    assert_close(found[..., FEATURE_SIZE:], torch.tensor(expected))
+    assert_close(found[..., :FEATURE_SIZE], plain)
 
 
 @pytest.mark.parametrize(
