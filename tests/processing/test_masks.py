@@ -12,7 +12,7 @@ from grounded_attention import GroundingCollator, PatchGroundingProcessor, get_m
 from grounded_attention.dataset_scripts.builders.row_forms import own_features, own_row
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.tasks.flipping import flip_boxes, flip_phrases
-from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask, run_lengths
+from grounded_attention.utils.masks import mask_shares, read_mask, run_lengths
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -85,9 +85,11 @@ def test_rows_with_a_mask_in_each_form(form, more):
 
 
 def test_objects_of_one_name_are_one_mask_and_a_box_without_one_leaves_boxes():
-    objects = []
-    for runs in FORMS["two parts"]:
-        objects.append({"bbox": mask_corners(read_mask(runs, "")), "category": "boot", "segmentation": runs})
+    boxes = ([8, 4, 24, 36], [24, 18, 48, 36])
+    objects = [
+        {"bbox": box, "category": "boot", "segmentation": runs}
+        for box, runs in zip(boxes, FORMS["two parts"], strict=True)
+    ]
     (phrase,) = read_phrases(None, objects=objects)
     assert len(phrase["boxes"]) == 2
     assert phrase["mask"] == RUNS

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from grounded_attention.processing import FastRCNNImageProcessor
+from tests.helpers.closeness import assert_same
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
 from tests.helpers.tiny_pictures import picture
 
@@ -65,11 +66,11 @@ def test_one_image_with_one_text_in_any_form(tmp_path):
     expected = pixel_processor()("a", images=image, region_boxes=BOXES)
     for images in ([image], path, str(path), np.asarray(image), [path]):
         found = pixel_processor()("a", images=images, region_boxes=BOXES)
-        assert all(torch.equal(found[key], expected[key]) for key in expected)
+        assert_same(found, expected)
     pixels = pixel_processor()("a", images=image, region_boxes=BOXES * [30, 24, 30, 24], image_sizes=(30, 24))
     torch.testing.assert_close(pixels["region_boxes"], expected["region_boxes"])
     lists = pixel_processor()(["a"], images=[image], region_boxes=[BOXES], return_tensors=None)
-    assert np.array_equal(lists["pixel_values"][0], expected["pixel_values"][0])
+    assert np.array_equal(lists["pixel_values"], expected["pixel_values"])
 
 
 def test_a_batch_without_any_image_still_has_every_key():
@@ -92,9 +93,7 @@ def test_a_detector_with_features_fills_in_what_was_given_by_hand(with_pixels):
         region_boxes=[first.boxes, None, last.boxes],
         region_scores=[first.scores, None, last.scores],
     )
-    assert list(found) == list(expected)
-    for key in expected:
-        assert torch.equal(found[key], expected[key])
+    assert_same(found, expected)
     assert [image.size for image in detector.seen] == [(30, 20), (10, 20)]
     assert {image.mode for image in detector.seen} == {"RGB"}
 
@@ -102,8 +101,7 @@ def test_a_detector_with_features_fills_in_what_was_given_by_hand(with_pixels):
 def test_a_detector_without_features_gives_boxes_to_the_pixel_path():
     found = pixel_processor()("a", images=picture(30, 20), detector=Detector(features=False))
     expected = pixel_processor()("a", images=picture(30, 20), region_boxes=BOXES)
-    assert list(found) == list(expected)
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    assert_same(found, expected)
     with pytest.raises(ValueError, match="boxes without features, and this processor has no image_processor"):
         make_processor()("a", images=picture(30, 20), detector=Detector(features=False))
 

@@ -2,7 +2,9 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
+from tests.helpers.closeness import assert_same
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor
 
 BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4]], dtype=np.float32)
@@ -21,9 +23,9 @@ def test_whole_image_comes_first_and_padding_is_masked():
     assert found.dtype == boxes.dtype == torch.float32
     for example, array in enumerate(given):
         count = len(array)
-        np.testing.assert_allclose(found[example, 0], array.astype(float).mean(0), rtol=1e-6)
-        np.testing.assert_array_equal(found[example, 1 : 1 + count], array)
-        np.testing.assert_array_equal(boxes[example, 1 : 1 + count], BOXES[:count])
+        assert_allclose(found[example, 0], array.astype(float).mean(0), rtol=1e-6)
+        assert_array_equal(found[example, 1 : 1 + count], array)
+        assert_array_equal(boxes[example, 1 : 1 + count], BOXES[:count])
         assert boxes[example, 0].tolist() == [0, 0, 1, 1]
     assert inputs["region_attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert inputs["region_candidate_mask"].tolist() == [[False, True, True, False], [False, True, True, True]]
@@ -36,8 +38,8 @@ def test_given_image_features_replace_the_mean():
     whole = np.arange(FEATURE_SIZE, dtype=np.float32)
     batch = {"region_features": [features(2), features(2)], "region_boxes": [BOXES[:2]] * 2}
     inputs = make_processor()(["a", "a"], **batch, image_features=[whole, None])
-    np.testing.assert_array_equal(inputs["region_features"][0, 0], whole)
-    np.testing.assert_allclose(inputs["region_features"][1, 0], features(2).mean(axis=0, dtype=np.float32), rtol=1e-5)
+    assert_array_equal(inputs["region_features"][0, 0], whole)
+    assert_allclose(inputs["region_features"][1, 0], features(2).mean(axis=0, dtype=np.float32), rtol=1e-5)
 
 
 @pytest.mark.parametrize("convert", [torch.tensor, lambda array: torch.tensor(array).bfloat16(), np.ndarray.tolist])
@@ -46,8 +48,7 @@ def test_kinds_of_arrays(convert):
     boxes = np.stack([BOXES, BOXES])
     expected = make_processor()(["a", "a"], region_features=list(array), region_boxes=list(boxes))
     found = make_processor()(["a", "a"], region_features=convert(array), region_boxes=torch.tensor(boxes))
-    for key in expected:
-        assert torch.equal(found[key], expected[key]), key
+    assert_same(found, expected)
 
 
 def test_pixel_boxes_are_divided_by_their_own_image_size():
@@ -55,13 +56,13 @@ def test_pixel_boxes_are_divided_by_their_own_image_size():
     pixels = BOXES * np.tile(sizes, 2)[:, None]
     inputs = make_processor()(["a", "a"], region_features=[features(3)] * 2, region_boxes=pixels, image_sizes=sizes)
     for boxes in inputs["region_boxes"]:
-        np.testing.assert_allclose(boxes[1:], BOXES, atol=1e-6)
+        assert_allclose(boxes[1:], BOXES, atol=1e-6)
 
 
 def test_small_overshoot_is_clipped():
     boxes = [[-0.0005, 0.1, 1.0005, 0.9]]
     inputs = make_processor()("a", region_features=features(1), region_boxes=boxes)
-    np.testing.assert_allclose(inputs["region_boxes"][0, 1], [0, 0.1, 1, 0.9], atol=1e-7)
+    assert_allclose(inputs["region_boxes"][0, 1], [0, 0.1, 1, 0.9], atol=1e-7)
 
 
 def test_max_regions_keeps_the_first_or_the_best_in_their_order():
@@ -70,10 +71,10 @@ def test_max_regions_keeps_the_first_or_the_best_in_their_order():
     batch = {"region_features": given, "region_boxes": BOXES}
     first = processor("a", **batch)["region_features"][0]
     best = processor("a", **batch, region_scores=[0.2, 0.1, 0.9])["region_features"][0]
-    np.testing.assert_array_equal(first[1:], given[[0, 1]])
-    np.testing.assert_array_equal(best[1:], given[[0, 2]])
+    assert_array_equal(first[1:], given[[0, 1]])
+    assert_array_equal(best[1:], given[[0, 2]])
     # The image's own feature does not depend on how many regions are kept.
-    np.testing.assert_allclose(first[0], given.mean(axis=0, dtype=np.float32), rtol=1e-5)
+    assert_allclose(first[0], given.mean(axis=0, dtype=np.float32), rtol=1e-5)
 
 
 def test_examples_without_image_or_without_regions():
@@ -95,12 +96,8 @@ def broken(array, index, value):
     ("name", "value", "message"),
     [
         ("region_features", np.zeros((3, 5)), r"region features of shape \(3, 5\)"),
-        ("region_features", np.zeros(6), r"region features of shape \(6,\)"),
-        ("region_features", broken(features(3), (2, 4), np.nan), "NaN or infinity .* region 2"),
-        ("region_features", broken(features(3), (0, 0), np.inf), "NaN or infinity .* region 0"),
-        ("region_features", [[1.0] * 6, [1.0] * 5], "region_features: .* in rows of equal length"),
+        ("region_features", broken(features(3), (2, 4), np.inf), "NaN or infinity .* region 2"),
         ("region_features", np.full((3, 6), True), "region_features: values of type bool"),
-        ("region_features", "abc", "region_features: values of type <U3"),
         ("region_features", [[None] * 6] * 3, "region_features: values of type object"),
         ("region_boxes", BOXES[:2], r"boxes of shape \(2, 4\) for 3 regions"),
         ("region_boxes", broken(BOXES, (1, 2), np.nan), "region 1: .* NaN"),

@@ -9,6 +9,7 @@ import pytest
 from transformers import AutoProcessor
 
 from grounded_attention.processing import OLDEST_TRANSFORMERS, FastRCNNImageProcessor, VLBertProcessor
+from tests.helpers.closeness import assert_same
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
 from tests.helpers.project_files import ROOT
 from tests.helpers.warm_python import run_python, without_project
@@ -62,8 +63,7 @@ def test_loads_where_the_package_is_imported(saved, loader):
     assert {name: getattr(processor, name) for name in SETTINGS} == SETTINGS
     expected = make_processor(**SETTINGS)(TEXT, phrases=[span(TEXT, "red shirt")])
     found = processor(TEXT, phrases=[span(TEXT, "red shirt")])
-    for key in expected:
-        assert np.array_equal(found[key], expected[key])
+    assert_same(found, expected)
 
 
 def test_loads_in_a_fresh_process_from_the_copied_files(saved, tmp_path):
@@ -125,9 +125,10 @@ def test_an_id_of_two_tokens_is_refused(tmp_path, value):
     path = tmp_path / "tokenizer.json"
     content = json.loads(path.read_text())
     ids = content["model"]["vocab"]
-    token, other = (next(name for name, number in ids.items() if number == wanted) for wanted in (2, int(value)))
-    ids[token] = value  # true becomes 1
-    content["added_tokens"] = [each for each in content["added_tokens"] if each["content"] not in (token, other)]
+    tokens = [*ids]  # in the order of their ids
+    ids[tokens[2]] = value  # true becomes 1
+    renamed = (tokens[2], tokens[value])
+    content["added_tokens"] = [added for added in content["added_tokens"] if added["content"] not in renamed]
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="gives one id to several tokens"):
         AutoProcessor.from_pretrained(tmp_path)
