@@ -10,6 +10,7 @@ from grounded_attention.processing import LXMERTProcessor
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.masking import ChosenRegions, hide_overlapping, mean_of_visible
 from grounded_attention.training.loop.data import Collator
+from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
 
 IMAGES = 8
@@ -34,10 +35,9 @@ def table():
 
 @pytest.fixture
 def rows():
-    texts = (f"{WORDS[5 + image]} {WORDS[6 + image]}" for image in range(IMAGES))
-    return Dataset.from_list(
-        [{"image_id": str(i), "caption_id": f"{i}", "text": text} for i, text in enumerate(texts)]
-    )
+    names = [str(image) for image in range(IMAGES)]
+    texts = [f"{WORDS[5 + image]} {WORDS[6 + image]}" for image in range(IMAGES)]
+    return Dataset.from_dict({"image_id": names, "caption_id": names, "text": texts})
 
 
 def make_batch(table, rows, **options):
@@ -45,21 +45,19 @@ def make_batch(table, rows, **options):
 
 
 def overlap(record, one, other):
-    """The overlap of two regions; the last pixel of a box is part of it."""
-    (a, b, c, d), (e, f, g, h) = (
-        [float(edge) * size for edge, size in zip(record.boxes[n], [record.width, record.height] * 2, strict=True)]
-        for n in (one, other)
-    )
-    both = max(min(c, g) - max(a, e) + 1, 0) * max(min(d, h) - max(b, f) + 1, 0)
-    return both / ((c - a + 1) * (d - b + 1) + (g - e + 1) * (h - f + 1) - both)
+    """The overlap of two regions in pixels; the last pixel of a box is part of it."""
+    last_pixel = np.array([0, 0, 1, 1])
+    boxes = record.boxes[[one, other]] * np.tile(SIZE, 2) + last_pixel
+    return plain_iou(*boxes.tolist())
 
 
 def test_overlapping_regions_by_hand(table, rows):
     found = {name: make_batch(table, rows, co_masking=name) for name in ("none", "paper", "released")}
-    more = fewer = 0
+    more = 0
+    fewer = 0
     for row, example in enumerate(rows):
         record = table[example["image_id"]]
-        numbers = range(len(table[example["image_id"]]))
+        numbers = range(len(record))
         near = [{n for n in numbers if overlap(record, n, m) > 0.4} for m in numbers]
 
         def columns(name, field, row=row, numbers=numbers):
@@ -67,19 +65,18 @@ def test_overlapping_regions_by_hand(table, rows):
 
         predicted = columns("none", "predicted_regions")
         hidden = columns("none", "masked_regions")
-        also_hidden = {n for m in hidden for n in near[m]}
-        uncounted = {n for m in predicted for n in near[m]}
-        for name, expected, count in (
-            ("none", hidden, len(numbers) - len(hidden)),
-            ("paper", also_hidden, len(numbers) - len(also_hidden)),
-            ("released", hidden, len(numbers) - len(uncounted)),
+        also_hidden = set().union(*(near[m] for m in hidden))
+        uncounted = set().union(*(near[m] for m in predicted))
+        for name, expected, missing in (
+            ("none", hidden, hidden),
+            ("paper", also_hidden, also_hidden),
+            ("released", hidden, uncounted),
         ):
             assert columns(name, "predicted_regions") == predicted
             assert columns(name, "masked_regions") == expected
-            total = np.zeros(FEATURE_SIZE)
-            for n in numbers:
-                total += 0 if n in expected else record.features[n].astype(np.float64)
-            assert np.allclose(found[name]["region_features"][row, 0], total / max(count, 1), atol=1e-5), name
+            total = record.features[sorted({*numbers} - expected)].sum(0, dtype=np.float64)
+            mean = total / max(len(record) - len(missing), 1)
+            assert np.allclose(found[name]["region_features"][row, 0], mean, atol=1e-5), name
         more += len(also_hidden) > len(hidden)
         fewer += len(uncounted) > len(hidden)
     # the three differ

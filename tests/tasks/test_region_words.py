@@ -52,29 +52,25 @@ def by_loops(states, batch):
     """Sum and count of the loss, one phrase and word at a time."""
     phrases = []
     words = {}
-    for example in range(len(states)):
-        state = dict(enumerate(states[example].double()))
-        for tokens, regions in zip(
-            batch["phrase_mask"][example], batch["phrase_regions"][example].bool(), strict=True
-        ):
-            if not tokens.any() or not regions.any():
-                continue
-            places = batch["region_positions"][example][regions].tolist()
-            mean = sum(state[place] for place in places) / len(places)
-            positions = batch["text_positions"][example][tokens].tolist()
-            ids = [int(batch["input_ids"][example, place]) for place in positions]
-            phrases.append((mean, ids))
-            for number, place in zip(ids, positions, strict=True):
-                words.setdefault(number, state[place])
+    states = states.double()
+    for example, number in np.ndindex(*batch["phrase_mask"].shape[:2]):
+        tokens = batch["phrase_mask"][example, number]
+        regions = batch["phrase_regions"][example, number].bool()
+        if not tokens.any() or not regions.any():
+            continue
+        mean = states[example, batch["region_positions"][example, regions]].mean(0)
+        positions = batch["text_positions"][example, tokens]
+        ids = batch["input_ids"][example, positions].tolist()
+        phrases.append((mean, ids))
+        for word, place in zip(ids, positions, strict=True):
+            words.setdefault(word, states[example, place])
     cosine = torch.nn.CosineSimilarity(dim=0)
-    total = 0.0
-    count = 0
+    losses = []
     for mean, ids in phrases:
-        shares = {word: math.exp(SCALE * float(cosine(mean, state))) for word, state in words.items()}
-        for number in ids:
-            total = total - math.log(shares[number] / sum(shares.values()))
-            count = count + 1
-    return total, count
+        shares = {word: math.exp(SCALE * cosine(mean, state)) for word, state in words.items()}
+        for word in ids:
+            losses.append(math.log(sum(shares.values()) / shares[word]))
+    return sum(losses), len(losses)
 
 
 # The task needs a chat template, which PaliGemma has not.
@@ -108,9 +104,8 @@ def test_phrases_without_image_tokens_or_words_do_not_count():
     states = SimpleNamespace(hidden_states=[torch.randn(*batch["input_ids"].shape, 8, requires_grad=True)])
     batch["phrase_regions"][1] = False
     assert int(count_region_words(batch)) == 2
-    assert region_word_loss(states, batch).item() == pytest.approx(
-        by_loops(states.hidden_states[0].detach(), batch)[0]
-    )
+    expected, _ = by_loops(states.hidden_states[0].detach(), batch)
+    assert region_word_loss(states, batch).item() == pytest.approx(expected)
     batch["phrase_mask"][0] = False
     assert int(count_region_words(batch)) == 0
     loss = region_word_loss(states, batch)
