@@ -134,13 +134,13 @@ def perturb(
     curves = (*((name, order) for name in maps for order in (MOST, LEAST)), (RANDOM, RANDOM))
     sums: dict[str, np.ndarray] = {}
     items: dict[str, int] = {}
-    seen = 0
+    first = 0
     for batch, image_ids in batches:
         model_inputs = dict(inputs(batch))
         candidates = batch["region_candidate_mask"].bool()
-        ranks = _ranks(region_maps(model, model_inputs, read_out, maps), candidates, seed, seen)
+        ranks = _ranks(region_maps(model, model_inputs, read_out, maps), candidates, seed, first)
         measured = _measure(model, model_inputs, batch, candidates, ranks, fractions, scores)  # (B, C, F)
-        seen += len(image_ids)
+        first += len(image_ids)
         for image, values in zip(image_ids, measured, strict=True):
             if not np.isnan(values).any():
                 sums[image] = sums.get(image, 0.0) + values
@@ -151,13 +151,13 @@ def perturb(
     return PerturbationCurves(curves, fractions, tuple(sums), counted, np.stack([*sums.values()]), dict(about or {}))
 
 
-def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, seen: int) -> list[Tensor]:
+def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, first: int) -> list[Tensor]:
     """The removal order of each curve: (B, R) int64 ranks by decreasing value, undefined outside the candidates.
 
     Ties keep the order of the region table (by confidence). Each example has one random draw, whatever its batch.
     """
     rows, regions = candidates.shape
-    drawn = [torch.from_numpy(np.random.default_rng((seed, seen + row)).random(regions)) for row in range(rows)]
+    drawn = [torch.from_numpy(np.random.default_rng((seed, first + row)).random(regions)) for row in range(rows)]
     wanted = [sign * relevance for relevance in maps.values() for sign in (1, -1)]
     ranks = []
     for values in (*wanted, torch.stack(drawn).to(candidates.device)):

@@ -56,12 +56,12 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
             hits[name].append((row.image_id, float(right)))
         if row.pair:
             pictured[row.pair][row.group] = bool(right)
-    for objects, seen in pictured.items():
+    for objects, verdicts in pictured.items():
         for opposites in OPPOSITES:
-            if {*opposites} <= seen.keys():
-                hits["pair"].append((objects, float(all(seen[each] for each in opposites))))
-        if len(seen) == 4:
-            hits["set"].append((objects, float(all(seen.values()))))
+            if {*opposites} <= verdicts.keys():
+                hits["pair"].append((objects, float(all(verdicts[each] for each in opposites))))
+        if len(verdicts) == 4:
+            hits["set"].append((objects, float(all(verdicts.values()))))
     for pair, both in pairs.items():
         if len(both) != 2:
             raise ValueError(f"pair {pair}: {len(both)} rows, expected 2")
@@ -85,15 +85,15 @@ def verdict_metrics(
     """`accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE; no for AMBER, which looks for
     the hallucination; `yes_share`, the share of the answer yes.
     """
-    said = np.array([each == positive for each in predicted], dtype=float)
+    positives = np.array([each == positive for each in predicted], dtype=float)
     true = np.array([each == positive for each in gold], dtype=float)
-    hit = said * true
+    hit = positives * true
     parts = {
-        "accuracy": (1.0 * (said == true), None),
-        "precision": (hit, said),
+        "accuracy": (1.0 * (positives == true), None),
+        "precision": (hit, positives),
         "recall": (hit, true),
-        "f1": (2 * hit, said + true),
-        "yes_share": (said if positive == YES else 1 - said, None),
+        "f1": (2 * hit, positives + true),
+        "yes_share": (positives if positive == YES else 1 - positives, None),
     }
     return {name: estimate_ratio(*pair, image_ids) for name, pair in parts.items()}
 

@@ -642,8 +642,8 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
             "image_sizes": image_sizes,
         }
         if masked_regions is not None:
-            seen = [value for value in (region_features, pixel_values) if value is not None]
-            self.vl_bert.check_regions(**regions, batch_size=len(seen[0] if seen else masked_regions))
+            given = [value for value in (region_features, pixel_values) if value is not None]
+            self.vl_bert.check_regions(**regions, batch_size=len(given[0] if given else masked_regions))
             regions = self._mask_regions(masked_regions, **regions)
         texts: Any = {
             "attention_mask": attention_mask,

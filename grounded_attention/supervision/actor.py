@@ -42,17 +42,17 @@ class ActorHead(nn.Module):
         self.layer_norm = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, images: Tensor, seen: Tensor, anchors: Tensor) -> Tensor:
+    def forward(self, images: Tensor, visible: Tensor, anchors: Tensor) -> Tensor:
         """(B, K, d), (B, K) bool, (B, Q, d) -> (B, Q, K): log-probabilities of the image tokens that are seen."""
         kind = self.layer_norm.weight.dtype
         images = images.to(kind)
         anchors = anchors.to(kind)
-        hidden = ~seen & seen.any(1, keepdim=True)  # no row of the softmax is empty
+        hidden = ~visible & visible.any(1, keepdim=True)  # no row of the softmax is empty
         mixed = self.self_attention(images, images, images, key_padding_mask=hidden, need_weights=False)[0]
         encoded = self.projection_enc(self.layer_norm(images + self.dropout(mixed)))
         scores = self.projection_dec(anchors) @ encoded.transpose(1, 2) / images.shape[-1] ** 0.5
-        logs = scores.float().masked_fill(~seen[:, None], LOWEST_SCORE).log_softmax(-1)
-        return logs.masked_fill(~seen[:, None], LOWEST_SCORE)
+        logs = scores.float().masked_fill(~visible[:, None], LOWEST_SCORE).log_softmax(-1)
+        return logs.masked_fill(~visible[:, None], LOWEST_SCORE)
 
 
 class Actor(SoftAttention):

@@ -253,7 +253,7 @@ def _supervised(implementation: str) -> Callable:
         sinks = kwargs.get("s_aux", kwargs.get("sinks"))
         bias = kwargs.get("position_bias")
         rule = (kwargs.get("softcap"), sinks)
-        seen = attention_mask if bias is None else BiasedMask(attention_mask, bias)
+        key_mask = attention_mask if bias is None else BiasedMask(attention_mask, bias)
 
         def hides_later() -> bool | int:
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
@@ -267,13 +267,13 @@ def _supervised(implementation: str) -> Callable:
             return causal
 
         if reader is not None and not reads_other_sequence(module):
-            sees_all = seen is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
+            sees_all = key_mask is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
             reader.keep(
                 module.layer_idx,
                 query,
                 key,
                 (factor, *rule) if sees_all else (),
-                lambda asked, plans: read_rows(query, key, asked, factor, seen, hides_later(), plans, True, *rule),
+                lambda asked, plans: read_rows(query, key, asked, factor, key_mask, hides_later(), plans, True, *rule),
             )
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.
@@ -284,7 +284,7 @@ def _supervised(implementation: str) -> Callable:
             if isinstance(attention_queries, Mapping):
                 attention_queries = tuple(attention_queries.values())
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-            report = _observe(query, key, seen, factor, causal, *request, attention_states, *rule)
+            report = _observe(query, key, key_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
         output = _run_back_end(

@@ -63,9 +63,9 @@ class AttentionDistillation(SoftAttention):
             `Tensor`: (B, P, H, R), 1 in sum, or 0 where the teacher does not see the image; without a graph.
         """
         prepared = {**batch, **self._prepared(batch)}
-        looks = self._looks(self._pairs(outputs)[0], prepared).detach()
+        attention = self._looks(self._pairs(outputs)[0], prepared).detach()
         shares = shared_areas(batch, student)
-        looked = (looks.flatten(1, 2) @ shares).unflatten(1, looks.shape[1:3])
+        looked = (attention.flatten(1, 2) @ shares).unflatten(1, attention.shape[1:3])
         total = looked.sum(-1, keepdim=True)
         return looked / torch.where(total > 0, total, 1.0)
 

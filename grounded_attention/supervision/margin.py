@@ -61,16 +61,16 @@ class AttentionMargin(SoftAttention):
     ) -> tuple[Tensor, Tensor]:
         gold = self.targets(batch)[ROWS].gold > 0
         evidence = gold.new_zeros(len(gold), dtype=torch.float32)
-        seen = gold.new_zeros(len(gold), dtype=torch.float32)
+        counts = gold.new_zeros(len(gold), dtype=torch.float32)
         for alpha, _ in pairs:
             logs = alpha.logsumexp(1) - torch.tensor(float(alpha.shape[1])).log()
             visible = gold & ~is_hidden(logs)
             rows = visible.any(-1)
             of_rows = logs.masked_fill(~visible, LOWEST_SCORE).logsumexp(-1)
             evidence = evidence + torch.where(rows, of_rows, 0.0).sum(1)
-            seen = seen + rows.sum(1)
-        chosen, rejected = (evidence / seen.clamp(min=1)).chunk(2)
-        known = _both(seen > 0)
+            counts = counts + rows.sum(1)
+        chosen, rejected = (evidence / counts.clamp(min=1)).chunk(2)
+        known = _both(counts > 0)
         return torch.where(known, -F.logsigmoid(self.beta * (chosen - rejected)), 0.0).sum(), known.sum()
 
 

@@ -109,9 +109,9 @@ class VisibleRows:
         self, losses: Mapping[str, tuple[Tensor, Tensor]], counts: Callable[[], Mapping[str, Tensor | int]]
     ) -> None:
         """Checks the losses of one batch: component -> (sum, number of rows that see a gold column)."""
-        for name, (_, seen) in losses.items() if torch.is_grad_enabled() else ():
+        for name, (_, count) in losses.items() if torch.is_grad_enabled() else ():
             waited = self._waited.setdefault(name, {HIDDEN: 0, self._empty: 0})
-            if waited and int(seen):
+            if waited and int(count):
                 waited.clear()
             if not waited:
                 continue
@@ -340,8 +340,8 @@ class AttentionMethod(SupervisionMethod):
     def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> Fields:
         aligned = align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
-        made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
-        return {**made, **(self.boxes.prepare_batch(aligned, batch) if self.boxes.weight else {})}
+        prepared = {TARGETS: {name: vars(target) for name, target in targets.items()}}
+        return {**prepared, **(self.boxes.prepare_batch(aligned, batch) if self.boxes.weight else {})}
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         """Returns direction -> the rows, columns and gold columns of the batch (`dict[str, GroundingTargets]`)."""

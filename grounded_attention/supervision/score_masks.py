@@ -63,8 +63,8 @@ def mask_columns(
 
     Columns are int64, from 0 on; those that are `padded` (B, 1, 1, K) are hidden too.
     """
-    seen = mask_of_rows(mask, rows, key_length, causal)
-    hidden, bias = _split_mask(None if seen is None else gather_columns(seen, columns))
+    of_rows = mask_of_rows(mask, rows, key_length, causal)
+    hidden, bias = _split_mask(None if of_rows is None else gather_columns(of_rows, columns))
     return ScoreMask(padded if hidden is None else padded | hidden, bias)
 
 
@@ -96,15 +96,15 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     `causal` is True if a row sees the keys up to its own position, or how many of these it sees at most.
     """
     if isinstance(mask, BiasedMask):
-        seen, bias = mask
-        seen = mask_of_rows(seen, rows, key_length, causal)
+        visible, bias = mask
+        visible = mask_of_rows(visible, rows, key_length, causal)
         bias = mask_of_rows(bias, rows, key_length, causal)
         assert bias is not None
-        if seen is not None and seen.dtype == torch.bool:
-            return bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-        if seen is None:
+        if visible is not None and visible.dtype == torch.bool:
+            return bias.masked_fill(~visible, torch.finfo(bias.dtype).min)
+        if visible is None:
             return bias
-        return bias + seen
+        return bias + visible
     if isinstance(mask, Tensor) and mask.dim() == 4:
         mask = mask[..., :key_length]
         if mask.shape[2] == 1:

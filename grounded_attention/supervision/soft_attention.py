@@ -121,12 +121,12 @@ class SoftAttention(DirectSupervision):
         columns = torch.arange(targets.shape[2], device=rows.device).expand(len(rows), -1)
         if valid is not None and valid.shape[1] == columns.shape[1]:
             columns = columns.masked_fill(valid == 0, -1)
-        made = {ROWS: {"rows": rows, "columns": columns, "gold": gold}}
+        prepared = {ROWS: {"rows": rows, "columns": columns, "gold": gold}}
         if self.weighs_heads:
             asked = GroundingTargets(rows, columns, gold)
             first = sequence_pairs({ROWS: asked}, batch)[ROWS][0]
-            made[QUERIES] = {"rows": query_rows(batch, first)}
-        return {TARGETS: made}
+            prepared[QUERIES] = {"rows": query_rows(batch, first)}
+        return {TARGETS: prepared}
 
     def _tokens(self, batch: Batch) -> Tensor:
         """(B, P, T) bool, the tokens whose attention the target of each phrase is for."""
@@ -217,7 +217,7 @@ class SoftAttention(DirectSupervision):
         else:
             maps = [alpha.transpose(1, 2) for alpha, _ in pairs]
         losses = target.new_zeros(target.shape[:2])
-        seen = target.new_zeros(target.shape[:2])
+        num_heads = target.new_zeros(target.shape[:2])
         for logs in maps:
             if logs.dim() == 4:
                 wanted = target[:, :, None]
@@ -226,21 +226,21 @@ class SoftAttention(DirectSupervision):
             loss, visible = self._compare(wanted, logs)
             loss, visible = (loss.mean(-1), visible.any(-1)) if logs.dim() == 4 else (loss, visible)
             losses = losses + loss
-            seen = seen + visible
-        return (losses / seen.clamp(min=1)).sum(), (seen > 0).sum()
+            num_heads = num_heads + visible
+        return (losses / num_heads.clamp(min=1)).sum(), (num_heads > 0).sum()
 
     def _compare(self, target: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and visibility of rows: a target that the mask hides in part is normalised over the rest."""
         visible = ~is_hidden(logs)
         target = target * visible
         total = target.sum(-1, keepdim=True)
-        seen = total[..., 0] > 0
+        has_gold = total[..., 0] > 0
         target = target / torch.where(total > 0, total, 1.0)
         outside = (logs.exp() * (target == 0) * visible).sum(-1)
         if share := self.options["background"]:
             target = (1 - share) * target + share * visible / visible.sum(-1, keepdim=True).clamp(min=1)
         loss = DIVERGENCES[self.options["divergence"]](target, logs.masked_fill(~visible, LOWEST_SCORE))
-        return torch.where(seen, loss + self.options["outside"] * outside, 0.0), seen
+        return torch.where(has_gold, loss + self.options["outside"] * outside, 0.0), has_gold
 
     def weighted_map(
         self, pairs: Sequence[Any], queries: Sequence[Any], hidden_states: Sequence[Tensor] | None, batch: Batch

@@ -35,11 +35,11 @@ def soft_targets(batch: Batch, target: Target, spread: float) -> Tensor:
     marks = batch["phrase_regions"]
     valid = region_mask(batch)
     if valid is None:
-        seen = torch.ones_like(marks, dtype=torch.bool)
+        visible = torch.ones_like(marks, dtype=torch.bool)
     else:
-        seen = valid[:, None].expand_as(marks)
+        visible = valid[:, None].expand_as(marks)
     if target in ("indicator", "given"):
-        weights = (marks.bool() if target == "indicator" else marks).double() * seen
+        weights = (marks.bool() if target == "indicator" else marks).double() * visible
         if (weights < 0).any():
             raise ValueError("phrase_regions has numbers below 0, which no target of attention can be")
         return _normalised(weights).float()
@@ -51,11 +51,11 @@ def soft_targets(batch: Batch, target: Target, spread: float) -> Tensor:
     boxes = batch["phrase_boxes"].double()
     regions = batch["region_boxes"].double()
     if batch.get("region_candidate_mask") is not None:
-        seen = seen & batch["region_candidate_mask"].bool()[:, None]
+        visible = visible & batch["region_candidate_mask"].bool()[:, None]
     if batch.get("phrase_image") is not None:
-        seen = seen & (batch["region_image"][:, None] == batch["phrase_image"][..., None])
+        visible = visible & (batch["region_image"][:, None] == batch["phrase_image"][..., None])
     logs = log_weights(boxes, regions[:, None, None], target, spread)
-    logs = logs.masked_fill(~seen[:, :, None], -torch.inf)
+    logs = logs.masked_fill(~visible[:, :, None], -torch.inf)
     known = logs.isfinite().any(-1, keepdim=True) & marks.any(-1)[..., None, None]
     of_boxes = torch.where(known, logs, 0.0).softmax(-1) * known
     return _normalised(of_boxes.sum(2)).float()

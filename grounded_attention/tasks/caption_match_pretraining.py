@@ -101,12 +101,12 @@ class CaptionMatchPretraining(MaskedTask):
         elif "second" in rows[0]:
             texts["text_pair"] = [row["second"] for row in rows]
         several = "image_ids" in rows[0]
-        seen = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
-        if "tags" in rows[0] and seen:
-            seen["tags"] = [row["tags"] for row in rows]
+        visual = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
+        if "tags" in rows[0] and visual:
+            visual["tags"] = [row["tags"] for row in rows]
         if phrases is not None:
-            seen["phrases"] = phrases
-        batch = processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen).reported()
+            visual["phrases"] = phrases
+        batch = processor(**texts, max_length=options.max_text_length, return_tensors="pt", **visual).reported()
         if max(match) >= 0:
             batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
         mask_words(batch, word_masker(processor.tokenizer, options.word_probability), generators)

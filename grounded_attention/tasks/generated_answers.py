@@ -41,10 +41,10 @@ def generate_answers(model: Any, tokenizer: Any, batch: Batch, length: int) -> d
     ends = {int(row[row >= 0][-1]) for row in batch["labels"].cpu() if (row >= 0).any()} & {*tokenizer.all_special_ids}
     stops = sorted(ends | ({tokenizer.eos_token_id} - {None}))
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    made = model.generate(
+    generated = model.generate(
         **inputs, max_new_tokens=length, do_sample=False, num_beams=1, eos_token_id=stops or None, pad_token_id=pad
     )
-    texts = tokenizer.batch_decode(made[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    texts = tokenizer.batch_decode(generated[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     return {"generated": [text.strip() for text in texts]}
 
 

@@ -47,9 +47,9 @@ class ImageTextMatch(MaskedTask):
     def collate(self, examples: Examples, processor: Any) -> Fields:
         if examples.training:
             raise ValueError("image_text_match is measured alone: the pre-training tasks train the match")
-        seen = seen_arguments(examples.images, examples.regions)
+        visual = seen_arguments(examples.images, examples.regions)
         texts = [row["text"] for row in examples.rows]
-        batch = processor(text=texts, return_tensors="pt", max_length=self.options.max_text_length, **seen)
+        batch = processor(text=texts, return_tensors="pt", max_length=self.options.max_text_length, **visual)
         return {**batch.reported(), **identify(examples.rows)}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:

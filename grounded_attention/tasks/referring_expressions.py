@@ -123,8 +123,8 @@ print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
         if images is not None and examples.training and options.flip_probability:
             generators = [examples.generator(row["example_id"]) for row in rows]
             texts, regions, images, _ = flip_some(texts, regions, images, generators, options.flip_probability)
-        seen = seen_arguments(images, regions)
-        batch = processor(text=texts, layout="caption", return_tensors="pt", **seen).reported()
+        visual = seen_arguments(images, regions)
+        batch = processor(text=texts, layout="caption", return_tensors="pt", **visual).reported()
         targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
         # In a family without a region for the whole image, the first region is a detection, or padding.
         whole_image = (batch["region_attention_mask"].bool() & ~batch["region_candidate_mask"].bool())[:, :1].any(1)

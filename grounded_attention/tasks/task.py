@@ -157,16 +157,16 @@ class Task(ABC):
         Raises:
             ValueError: if an option has a wrong value, or the model cannot do what the options ask for.
         """
-        made = copy(self)
+        task = copy(self)
         chosen = self.options if options is None else options
         if isinstance(chosen, self.Options):
-            made.options = chosen
+            task.options = chosen
         else:
-            made.options = validate(self.Options, chosen, "options")
+            task.options = validate(self.Options, chosen, "options")
         if config is not None:
-            made.config = config
-            made.check_config()
-        return made
+            task.config = config
+            task.check_config()
+        return task
 
     def check_config(self) -> None:  # noqa: B027 - few tasks need it
         """Raises ValueError if a model with this configuration cannot do what the options ask for."""

@@ -97,8 +97,8 @@ for answer, share in zip(answers, shares):
         cut = {"cut_tokens": texts.pop("cut_tokens")} if "cut_tokens" in texts else {}
         batch = cut | {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
         if tagged:
-            seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
-            inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **seen)
+            visual = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
+            inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **visual)
             batch |= {name: values for name, values in inputs.items() if name not in batch}
             if self.options.region_classes:
                 batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
@@ -136,18 +136,18 @@ class _Boxes:
 
 def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: bool) -> dict[str, Tensor]:
     """The text inputs of each question with each choice; tags need only the boxes of regions, so features are 0."""
-    seen: Fields = {}
+    visual: Fields = {}
     if tagged:
         boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
-        seen["region_boxes"] = boxes
-        seen["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
-        seen["tags"] = [pair_tags(row, number) for row, number in pairs]
+        visual["region_boxes"] = boxes
+        visual["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
+        visual["tags"] = [pair_tags(row, number) for row, number in pairs]
     inputs = processor(
         text=[row["text"] for row, _ in pairs],
         text_pair=[row["choices"][number] for row, number in pairs],
         max_length=None if length is None else length + SPECIALS,
         return_tensors="pt",
-        **seen,
+        **visual,
     ).reported()
     names = ("cut_tokens", "input_ids", "attention_mask", "token_type_ids", "token_regions", "image_text_alignment")
     return {name: inputs[name] for name in names if name in inputs}

@@ -78,8 +78,8 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         """The regions of the left image come before those of the right image; `region_token_type_ids` (B, R)
         distinguishes them."""
         rows = examples.rows
-        seen = joined_arguments(examples.regions)
-        inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **seen)
+        visual = joined_arguments(examples.regions)
+        inputs = processor(text=[row["text"] for row in rows], return_tensors="pt", **visual)
         labels = [row["label"] if row["label"] >= 0 else UNLABELLED for row in rows]
         return {**inputs.reported(), **identify(rows), "labels": torch.tensor(labels)}
 
@@ -98,13 +98,13 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         if missing:
             examples = ", ".join(missing[:3])
             raise ValueError(f"{path}: no predictions for {len(missing)} statements of {split}, such as {examples}")
-        said = [predictions[name] for name in rows["example_id"]]
-        right = [LABELS[each.lower()] == label for each, label in zip(said, rows["label"], strict=True)]
+        answers = [predictions[name] for name in rows["example_id"]]
+        right = [LABELS[each.lower()] == label for each, label in zip(answers, rows["label"], strict=True)]
         metric = StatementScores("nlvr2", lambda outputs, batch: outputs, "nlvr2_accuracy")
-        judged = [each == "True" for each in said]
+        judged = [each == "True" for each in answers]
         metric.update(Scored({"nlvr2_accuracy": right}, notes={"judged": judged}), identify(rows))
         shown = []
-        for row, each in zip(rows, said, strict=True):
+        for row, each in zip(rows, answers, strict=True):
             shown.append(
                 Judged(
                     row["example_id"],
