@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A tiny tokenizer and processor for the tests of `processing`."""
 
-from pathlib import Path
-
 from transformers import BertTokenizer
 
 from grounded_attention.processing import VLBertProcessor
@@ -20,10 +18,6 @@ def make_tokenizer(vocabulary: list[str] = VOCABULARY) -> BertTokenizer:
 
 def make_processor(**options) -> VLBertProcessor:
     return VLBertProcessor(make_tokenizer(), **{"region_feature_size": FEATURE_SIZE, **options})
-
-
-def read_vocabulary(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
 
 
 def span(text: str, words: str, of: int = 0, **grounding) -> dict:

@@ -8,7 +8,6 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from tests.helpers.fake_torchvision import install
 
@@ -33,7 +32,7 @@ def save_as_on_hub(model_type, folder):
     token = {"gemma3": "<boi>"}.get(model_type, "<image>")
     if model_type.startswith("qwen"):
         token = f"<|vision_start|>{token}<|vision_end|>"
-    files: dict[str, Any] = {
+    files = {
         "preprocessor_config.json": image,
         "processor_config.json": {"processor_class": name, **own},
         "chat_template.json": {"chat_template": CHAT_TEMPLATE.replace("IMAGE", token)},
@@ -65,7 +64,7 @@ def load(model_type, folder, backend):
 
 
 def main():
-    found: dict[str, Any] = {"kind": KIND}
+    found = {"kind": KIND}
     for model_type in (name for name in PROCESSORS if not name.endswith("_padded") and name not in RELATIVES):
         folder = Path(sys.argv[1], model_type)
         folder.mkdir()

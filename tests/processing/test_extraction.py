@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from PIL import Image
 from torch.testing import assert_close
 from transformers import AutoImageProcessor, ResNetConfig
 
@@ -27,13 +26,9 @@ from grounded_attention.processing.region_extraction import (
 from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import BUILDERS, ZERO_SHOT, save_detector
+from tests.helpers.tiny_pictures import picture
 
 QUERIES = ["a cat", "dog", "red ball"]
-
-
-def picture(width, height, seed=0):
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(pixels)
 
 
 def random_boxes(count, seed=0):
@@ -183,10 +178,9 @@ def test_an_image_does_not_depend_on_the_others_of_its_batch(detectors):
 
 
 def test_provenance_depends_on_weights_and_options_but_not_on_paths(tmp_path):
-    first, moved, other = (
-        load_detector(str(save_detector("yolos", tmp_path / folder / "yolos", seed)))
-        for folder, seed in {"a": 0, "b": 0, "c": 1}.items()
-    )
+    first = load_detector(str(save_detector("yolos", tmp_path / "a" / "yolos")))
+    moved = load_detector(str(save_detector("yolos", tmp_path / "b" / "yolos")))
+    other = load_detector(str(save_detector("yolos", tmp_path / "c" / "yolos", 1)))
     provenance = RegionExtractor(first).provenance
     assert provenance == RegionExtractor(moved).provenance
     assert first.provenance.pop("weights") != other.provenance.pop("weights")

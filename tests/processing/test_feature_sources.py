@@ -23,7 +23,7 @@ from grounded_attention.training.loop.joins import JoinedRegions
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_pictures import picture
 from tests.helpers.tiny_pipeline import BOXES, PHRASES, example, features, load
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 
 CAPTION = "a b d e c"
@@ -101,10 +101,9 @@ def test_a_processor_stores_the_source_and_older_ones_lack_it(family, tmp_path):
 
 
 def test_training_stores_the_source_of_its_tables(tmp_path):
-    scenes, other, imported = (
-        table(tmp_path / name, provenance)
-        for name, provenance in (("a", {"source": "scenes"}), ("b", {"features": OTHER}), ("c", {"detector": None}))
-    )
+    scenes = table(tmp_path / "a", {"source": "scenes"})
+    other = table(tmp_path / "b", {"features": OTHER})
+    imported = table(tmp_path / "c", {"detector": None})
     for regions, kept in (
         (scenes, SCENES),
         (JoinedRegions([scenes, scenes]), SCENES),
@@ -115,9 +114,8 @@ def test_training_stores_the_source_of_its_tables(tmp_path):
         processor = tiny_processor()
         assert record_features(processor, regions) is None
         assert processor.region_feature_source == kept
-    assert "'scenes', but the model was trained on those of 'microsoft/resnet-50'" in record_features(
-        load_processor(OTHER), scenes
-    )
+    remark = record_features(load_processor(OTHER), scenes)
+    assert "'scenes', but the model was trained on those of 'microsoft/resnet-50'" in remark
 
 
 def load_processor(source):
@@ -126,8 +124,7 @@ def load_processor(source):
     return processor
 
 
-def test_a_checkpoint_of_training_knows_its_features(tmp_path, monkeypatch):
-    scenes = tiny_scenes(tmp_path / "data")
+def test_a_checkpoint_of_training_knows_its_features(scenes, tmp_path, monkeypatch):
     recipe = tiny_recipe(scenes, tmp_path / "run", training={"max_steps": 1, "save_strategy": "no", "use_cpu": True})
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     assert AutoProcessor.from_pretrained(tmp_path / "run" / "direct").region_feature_source == SCENES
@@ -208,8 +205,7 @@ def test_shapes_are_found_and_named_by_colour_at_any_size(scale):
     assert len(ShapeDetector().detect([Image.new("RGB", (50, 40), "white")])[0].boxes) == 0
 
 
-def test_features_are_those_of_the_scenes_region_table(tmp_path):
-    scenes = tiny_scenes(tmp_path / "data")
+def test_features_are_those_of_the_scenes_region_table(scenes):
     regions = RegionTable.open(scenes / "regions")
     for image in regions.ids[:3]:
         record = regions[image]

@@ -39,13 +39,13 @@ def test_words_swap(text, expected):
 
 def test_swapping_twice_gives_the_text_back_word_by_word():
     source = random.Random(0)
+    other = {"left": "right", "right": "left", "Left": "Right", "Right": "Left", "LEFT": "RIGHT", "RIGHT": "LEFT"}
     for _ in range(300):
         text = random_text(source)
         swapped = swap_left_right(text)
         assert swap_left_right(swapped) == text
-        # A second formulation: the words one by one.
-        other = {"left": "right", "right": "left", "Left": "Right", "Right": "Left", "LEFT": "RIGHT", "RIGHT": "LEFT"}
-        assert swapped == "".join(other.get(part, part) for part in re.split(r"(\W+)", text))
+        parts = re.split(r"(\W+)", text)
+        assert swapped == "".join(other.get(part, part) for part in parts)
 
 
 def test_spans_of_whole_words_follow_them():
@@ -53,8 +53,7 @@ def test_spans_of_whole_words_follow_them():
     for _ in range(300):
         text = random_text(source)
         words = [match.span() for match in re.finditer(r"\w+", text)]
-        spans = [(source.choice(words)[0], len(text)) for _ in range(3) if words] + words + [(0, 0), (0, len(text))]
-        spans = [span for span in spans if span[0] <= span[1]]
+        spans = [*words, (0, 0), (0, len(text)), *((start, len(text)) for start, _ in words)]
         swapped, moved = swap_left_right_spans(text, spans)
         assert swap_left_right_spans(swapped, moved) == (text, spans)
         for before, after in zip(spans, moved, strict=True):
@@ -74,17 +73,16 @@ def test_spans_that_cut_a_word_stay_in_it_and_keep_a_character():
 def test_boxes_are_those_of_the_mirrored_pixels():
     rng = np.random.default_rng(0)
     boxes = np.sort(rng.integers(0, 17, (20, 2, 2)), axis=1).reshape(20, 4)
-    for x1, y1, x2, y2 in boxes.tolist():
+    flipped = (flip_boxes(boxes / 16) * 16).astype(int)
+    for (x1, y1, x2, y2), (a, b, c, d) in zip(boxes, flipped, strict=True):
         drawn = np.zeros((16, 16), np.uint8)
         drawn[y1:y2, x1:x2] = 255
         mirrored = np.zeros_like(drawn)
-        a, b, c, d = (flip_boxes([x1 / 16, y1 / 16, x2 / 16, y2 / 16]) * 16).astype(int)
         mirrored[b:d, a:c] = 255
         assert np.array_equal(flip_image(Image.fromarray(drawn)), mirrored)
     normalised = (boxes / 16).astype(np.float32).reshape(4, 5, 4)
     assert flip_boxes(normalised).dtype == np.float32
-    np.testing.assert_array_equal(flip_boxes(flip_boxes(normalised)), normalised)
-    assert flip_boxes([0, 0, 1, 1]).tolist() == [0, 0, 1, 1]
+    assert np.array_equal(flip_boxes(flip_boxes(normalised)), normalised)
     assert flip_boxes([]).size == 0
     with pytest.raises(ValueError, match=r"Boxes of shape \(3,\)"):
         flip_boxes([0, 0, 1])

@@ -55,16 +55,23 @@ CASES = [
     ("llava", [(24, 26)], {"do_resize": False}),
     ("llava", [(50, 21)], {"do_center_crop": False, "size": {"height": 24, "width": 24}}),
 ]
-# Sizes are tested with the first image processor of a family; with a second one, settings and one list of sizes. Three
-# images, and sizes with a second image processor, for the families that stand for all (`make families-vlm`: for all).
-PAIRS = [
-    (backend, *case)
-    for case in CASES
-    if case[0] in PROCESSORS
-    for number, backend in enumerate(image_backends(case[0]))
-    if case[2]
-    or ((number == 0 or case[1] is ODD[1]) and (case[0] in meant() or (number == 0 and case[1] is not ODD[2])))
-]
+
+
+def is_tested(model_type, sizes, settings, first):
+    """Fewer cases with a second image processor, and for families that others stand for (`make families-vlm`: all)."""
+    if settings:
+        return True
+    if model_type in meant():
+        return first or sizes is ODD[1]
+    return first and sizes is not ODD[2]
+
+
+PAIRS = []
+for model_type, sizes, settings in CASES:
+    if model_type in PROCESSORS:
+        for number, backend in enumerate(image_backends(model_type)):
+            if is_tested(model_type, sizes, settings, number == 0):
+                PAIRS.append((backend, model_type, sizes, settings))
 
 
 def make_pictures(sizes, generator):
@@ -108,8 +115,8 @@ def choose_areas(tokens, sizes, generator):
     placed = np.flatnonzero(tokens.has_box)
     for token in {placed[0], placed[-1], *generator.choice(placed, min(6, len(placed)), replace=False)}:
         image = int(tokens.images[token])
-        corners = tokens.boxes[token].astype(np.float64).reshape(2, 2) * sizes[image]
-        areas.append((image, np.concatenate([np.ceil(corners[0] - 1e-4), np.floor(corners[1] + 1e-4)]).astype(int)))
+        box = tokens.boxes[token].astype(np.float64) * np.tile(sizes[image], 2)
+        areas.append((image, np.array([*np.ceil(box[:2] - 1e-4), *np.floor(box[2:] + 1e-4)], int)))
     for image, size in enumerate(sizes):
         areas.append((image, np.array([0, 0, *size])))
         for _ in range(2):
@@ -132,7 +139,7 @@ def overlap_of(tokens, image, area, size):
 
 
 @cache
-def made(model_type, backend):
+def make_unmixed(model_type, backend):
     """A processor, and a model in which every patch is embedded by itself."""
     processor = make_processor(model_type, backend=backend, resample=NEAREST)
     model = make_model(model_type, processor.tokenizer)
@@ -143,7 +150,7 @@ def made(model_type, backend):
 @pytest.mark.parametrize(("backend", "model_type", "sizes", "settings"), PAIRS, ids=lambda value: str(value)[:40])
 def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, settings, backend, monkeypatch):
     generator = np.random.default_rng(1)
-    processor, model = made(model_type, backend)
+    processor, model = make_unmixed(model_type, backend)
     if model_type in ("hunyuan_vl", "hy_v4_vl"):  # it resizes with bicubic weights, whatever its settings say
         file = sys.modules[type(processor.image_processor).__module__]
         monkeypatch.setattr(file, "PILImageResampling", SimpleNamespace(BICUBIC=Image.Resampling.NEAREST))
@@ -231,9 +238,10 @@ def test_an_older_transformers_is_named_where_its_processor_differs(monkeypatch)
     """As MiniCPM-V 4.6 of transformers 5.17, whose processor has the same name."""
     processor = make_processor("minicpmv4_6")
     monkeypatch.delattr(type(processor.image_processor), "find_best_resize")
-    for installed, said in (("5.24.0", "give another model type"), ("5.17.0", r"5\.17\.0 does not .*>=5\.24\.0")):
+    messages = {"5.24.0": "give another model type", "5.17.0": r"5\.17\.0 does not .*>=5\.24\.0"}
+    for installed, message in messages.items():
         monkeypatch.setattr(image_tokens, "transformers", SimpleNamespace(__version__=installed))
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             locate_image_tokens(processor, [[1]], [[(20, 30)]])
 
 

@@ -17,15 +17,12 @@ from PIL import EpsImagePlugin, Image, ImageColor, ImageOps
 from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
+from tests.helpers.tiny_pictures import picture
 from tests.helpers.warm_python import ROOT, run_python
 
 MEAN = np.array([102.9801, 115.9465, 122.7717], dtype=np.float32)
 RED = (200, 30, 90)
 GREY = 120
-
-
-def picture(width, height, seed=0):
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def exact_size(width, height, short, long):
@@ -159,15 +156,10 @@ def in_forms(path):
 @pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jpg"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_pictures_are_upright_in_every_form(tmp_path, orientation, suffix):
-    """The corners of a picture stored in one of the eight ways of EXIF are those that PIL shows."""
-    image = Image.new("RGB", (48, 32))
-    image.paste("red", (0, 0, 24, 16))
-    image.paste("lime", (24, 0, 48, 16))
-    image.paste("blue", (0, 16, 24, 32))
+    """A picture stored in one of the eight ways of EXIF is the one that PIL shows."""
     exif = Image.Exif()
     exif[0x0112] = orientation
-    options = {"quality": 100} if suffix in ("webp", "jpg") else {}
-    path = save(tmp_path / f"a.{suffix}", image, exif=exif, **options)
+    path = save(tmp_path / f"a.{suffix}", picture(48, 32), exif=exif)
     expected = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
     assert expected.size == ((48, 32) if orientation < 5 else (32, 48))
     for form in in_forms(path):

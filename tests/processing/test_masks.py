@@ -117,9 +117,10 @@ def test_a_mask_that_is_pushed_is_read_back():
     assert back["phrases"][0]["mask"] == RUNS
 
 
-def count_share(fine, box, size):
-    """The mean of a map of three times the size in a box whose edges are at thirds of pixels."""
-    edges = 3 * box * [*size, *size]
+def count_share(values, box):
+    """The mean of a map in a box whose edges are at thirds of pixels, on pixels of a third."""
+    fine = np.kron(values, np.ones((3, 3)))
+    edges = box * np.tile(fine.shape[::-1], 2)
     x1, y1, x2, y2 = np.rint(edges).astype(int)
     assert np.allclose(edges, [x1, y1, x2, y2], atol=1e-3)
     return fine[y1:y2, x1:x2].mean()
@@ -129,11 +130,10 @@ def test_shares_equal_a_count_on_finer_pixels():
     """Boxes that end at thirds of pixels, counted in a mask of three times the size."""
     rng = np.random.default_rng(1)
     mask = rng.random((11, 7)) < 0.5
-    fine = np.kron(mask, np.ones((3, 3)))
     corners = np.sort(rng.integers(0, [21, 33], (200, 2, 2)), axis=1)
     corners[:, 1] += 1
     boxes = (corners / [21, 33]).reshape(-1, 4)
-    counted = [count_share(fine, box, (7, 11)) for box in boxes]
+    counted = [count_share(mask, box) for box in boxes]
     assert np.allclose(mask_shares(mask, boxes), counted, atol=1e-6)
     assert mask_shares(mask, np.array([[0.2, 0.3, 0.2, 0.9], [0, 0, 0, 0]])).tolist() == [0, 0]
 
@@ -143,8 +143,7 @@ def test_image_tokens_have_the_share_that_is_covered(given):
     processor = PatchGroundingProcessor(make_processor("qwen2_5_vl", byte_pairs=True))
     batch = processor("the boot", images=Pictures.new("RGB", (WIDTH, HEIGHT)), phrases=[{"text": "boot", **given}])
     gold = batch["phrase_regions"][0, 0].numpy()
-    fine = np.kron(MASK, np.ones((3, 3)))
-    shares = np.array([count_share(fine, box, (WIDTH, HEIGHT)) for box in batch["region_boxes"][0].numpy()])
+    shares = np.array([count_share(MASK, box) for box in batch["region_boxes"][0].numpy()])
     assert ((gold > 0) & (gold < 1)).any()
     assert ((shares > 0) & (gold == 0)).any()
     assert np.allclose(gold, np.where(shares >= processor.coverage_threshold, shares, 0), atol=1e-5)
@@ -159,8 +158,7 @@ def test_a_map_of_a_row_is_the_target_of_gaze():
     phrases = [{"text": "boot", "mask": gaze.tolist()}]
     row = {"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "phrases": phrases}
     batch = GroundingCollator(processor, method)([row])
-    fine = np.kron(gaze, np.ones((3, 3)))
-    expected = [count_share(fine, box, (WIDTH, HEIGHT)) for box in batch["region_boxes"][0].numpy()]
+    expected = [count_share(gaze, box) for box in batch["region_boxes"][0].numpy()]
     gold = method.targets(batch)["text_to_region"].gold[0]
     assert len(gold) > 0
     assert min(expected) == 0
