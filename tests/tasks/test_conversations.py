@@ -23,7 +23,6 @@ from grounded_attention.tasks.grounded_generation import (
     score,
 )
 from grounded_attention.tasks.task import Examples
-from tests.helpers.tiny_scenes import tiny_scenes
 
 TASK = TASKS["grounded_generation"]
 
@@ -32,9 +31,8 @@ BOX = [0.5, 0.5, 0.75, 1.0]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(scenes, tmp_path_factory):
     """The rows of scenes, their processor, and the folder of the pictures."""
-    scenes = tiny_scenes(tmp_path_factory.mktemp("scenes"))
     processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(scenes / "llava" / "processor"), "llava")
     processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
     return build(scenes, tmp_path_factory.mktemp("cache")), processor, scenes / "flickr30k-images"

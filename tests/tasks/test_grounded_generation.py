@@ -25,7 +25,6 @@ from grounded_attention.tasks.grounded_generation import (
 )
 from grounded_attention.tasks.task import Examples, row_key
 from tests.helpers.task_inputs import task_inputs
-from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -42,11 +41,6 @@ BUILT = {
 }
 
 
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
-
-
 @pytest.fixture(scope="module", params=BUILT)
 def rows(request, scenes, tmp_path_factory):
     """Name of the builder, its rows, and the same as chats."""
@@ -55,10 +49,6 @@ def rows(request, scenes, tmp_path_factory):
     builder.download_and_prepare()
     split = builder.as_dataset("validation")
     return request.param, split, TASK.to_rows(split)
-
-
-def spoken(chat, phrase):
-    return (chat.prompt, chat.answer)[phrase["sentence"]][phrase["start"] : phrase["end"]]
 
 
 def test_phrases_stand_in_the_chat(rows):
@@ -72,7 +62,8 @@ def test_phrases_stand_in_the_chat(rows):
         grounded = [phrase for phrase in row.get("phrases") or () if phrase["boxes"]]
         assert chat.answer
         for phrase, expected in zip(chat.phrases, grounded, strict=True):
-            assert spoken(chat, phrase) == expected["text"]
+            text = chat.answer if phrase["sentence"] else chat.prompt
+            assert text[phrase["start"] : phrase["end"]] == expected["text"]
             assert phrase["boxes"] == expected["boxes"]
 
 

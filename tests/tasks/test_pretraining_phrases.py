@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.families import FAMILIES
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.flipping import flip_some
+from grounded_attention.tasks.flipping import flip_phrases, flip_some
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable
@@ -200,15 +200,11 @@ def test_a_flipped_picture_has_flipped_phrases():
     phrase = {"start": 16, "end": 21, "boxes": [[0.0, 0.2, 0.25, 0.6]], "scores": [0.5]}
     rng = np.random.default_rng(0)
     picture = Image.new("RGB", (4, 4))
-    texts, _, _, phrases = flip_some([text, text], None, [picture] * 2, [rng] * 2, 1.0, [[phrase], []])
-    [moved] = phrases[0]
-    assert texts[0] == "the dog right of a cat"
-    assert (moved["start"], moved["end"]) == (17, 22)
-    assert moved["boxes"] == [pytest.approx([0.75, 0.2, 1.0, 0.6])]
-    assert moved["scores"] == [0.5]
-    assert phrases[1] == []
-    texts, _, _, phrases = flip_some([text], None, [picture], [rng], 0.0, [[phrase]])
-    assert (texts, phrases) == ([text], [[phrase]])
+    for probability, expected in ((1.0, flip_phrases([text], [phrase])), (0.0, ([text], [phrase]))):
+        texts, _, _, phrases = flip_some([text] * 2, None, [picture] * 2, [rng] * 2, probability, [[phrase], []])
+        assert texts == expected[0] * 2
+        assert phrases == [expected[1], []]
+        assert phrases[0][0]["scores"] == [0.5]
 
 
 def test_scores_that_do_not_fit_their_boxes_are_named():

@@ -21,7 +21,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.phrase_grounding import PhraseRecall
 from grounded_attention.training.loop.data import Collator, check_regions
 from tests.helpers.task_inputs import task_inputs
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS
 from tests.tasks import vcr_rows
 
@@ -388,8 +388,7 @@ def test_choices_of_vcr_get_the_positions_of_their_words():
     assert not torch.allclose(run("vcr", moved).logits, logits, atol=1e-6)
 
 
-def test_vgp_and_the_new_tasks_are_trained_by_naming_the_family(tmp_path, monkeypatch):
-    scenes = tiny_scenes(tmp_path / "scenes")
+def test_vgp_and_the_new_tasks_are_trained_by_naming_the_family(scenes, tmp_path, monkeypatch):
     methods = ["none", "indirect", "direct", "semi_direct"]
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=methods)
     classes = recipe["model"]["config"].pop("region_classes")
