@@ -113,7 +113,8 @@ def check_options(options: Heads, loading: ModelOptions, builder_options: list[s
 
 def _refuse(options: Heads, loading: ModelOptions, names: Iterable[str], why: str) -> None:
     """Refuses options of these names that are not at their default."""
-    given, defaults = ({**vars(each), **vars(how)} for each, how in ((options, loading), (Heads(), ModelOptions())))
+    given = {**vars(options), **vars(loading)}
+    defaults = {**vars(Heads()), **vars(ModelOptions())}
     changed = sorted(name for name in names if (given[name] or None) != (defaults[name] or None))
     if changed:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in changed)

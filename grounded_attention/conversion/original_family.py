@@ -122,7 +122,7 @@ class OriginalFamily:
         for name in (f"{self.flipped}weight", f"{self.flipped}bias"):
             if name in conversion.weights:
                 conversion.weights[name] = conversion.weights[name].flip(0)
-        first, second = (conversion.weights.get(name) for name in self.tied)
+        first, second = map(conversion.weights.get, self.tied)
         if first is not None and second is not None and not torch.equal(first, second):
             names = " differs from ".join(map(conversion.original, self.tied))
             raise CheckpointError(f"{names}; expected equal tensors, because the public code ties them.")

@@ -80,9 +80,8 @@ class VoltaConfig:
         self.sizes = {name: dict(fields.get(name) or {}) for name in _SIZES}
         known = {*DEFAULTS, *self.lists, *self.sizes, *_UNREAD}
         self.others = {name: value for name, value in fields.items() if name not in known}
-        attention, others = (
-            frozenset().union(*(self.lists[name] for name in names)) for names in (_ATTENTION, _FEED_FORWARD)
-        )
+        attention = frozenset().union(*(self.lists[name] for name in _ATTENTION))
+        others = frozenset().union(*(self.lists[name] for name in _FEED_FORWARD))
         self.count = max(attention | others, default=-1) + 1
         absent = sorted(set(range(max(self.count, 1))) - attention - others)
         if absent:

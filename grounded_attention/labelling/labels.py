@@ -149,7 +149,9 @@ def count_matches(rows: Iterable[Row], regions: Any, iou: float = IOU_THRESHOLD)
 
 def describe(statistics: Columns, matches: Columns | None = None) -> list[str]:
     """Formats statistics as lines of text."""
-    captions, phrases, boxes = (statistics[name] for name in ("captions", "phrases", "boxes"))
+    captions = statistics["captions"]
+    phrases = statistics["phrases"]
+    boxes = statistics["boxes"]
     alone = statistics["phrases_per_caption"].get("0", 0)
     lines = [
         f"{captions:,} captions, {phrases:,} phrases ({phrases / max(captions, 1):.2f} per caption; {alone:,} "

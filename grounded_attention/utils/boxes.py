@@ -18,7 +18,8 @@ def box_iou(
     boxes: Boxes, others: Boxes, plus_one: bool = False, dtype: type[np.floating] = np.float64
 ) -> npt.NDArray[np.floating]:
     """Computes the intersection over union of every box with every other box."""
-    first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
+    first = np.asarray(boxes, dtype=dtype).reshape(-1, 4)
+    second = np.asarray(others, dtype=dtype).reshape(-1, 4)
     intersection = _intersection(first, second, plus_one)
     union = _area(first[:, 2:] - first[:, :2], plus_one)[:, None] + _area(second[:, 2:] - second[:, :2], plus_one)
     union = union - intersection
@@ -27,7 +28,8 @@ def box_iou(
 
 def covered_shares(boxes: Boxes, others: Boxes) -> npt.NDArray[np.float64]:
     """(n, m): the share of each of n boxes that each of m others covers; 0 of a box without an area."""
-    first, second = (np.asarray(array, dtype=np.float64).reshape(-1, 4) for array in (boxes, others))
+    first = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
+    second = np.asarray(others, dtype=np.float64).reshape(-1, 4)
     area = _area(first[:, 2:] - first[:, :2], plus_one=False)[:, None]
     return _intersection(first, second, plus_one=False) / np.maximum(area, 1e-9)
 

@@ -114,7 +114,8 @@ def parse_annotation(path: Path) -> tuple[int, int, dict[str, list[list[float]]]
     objects.
     """
     root = _parse_xml(path)
-    width, height = (_number(root.find(f"size/{side}"), side, path, "size") for side in ("width", "height"))
+    width = _number(root.find("size/width"), "width", path, "size")
+    height = _number(root.find("size/height"), "height", path, "size")
     if not (1 <= width <= MAX_INT32 and 1 <= height <= MAX_INT32) or width % 1 or height % 1:
         expected = "whole numbers from 1 of 32 bits"
         raise DataError("impossible image size", file=path, found=(width, height), expected=expected)

@@ -238,7 +238,7 @@ def read_choices(path: Path) -> Choices:
     choices: Choices = {}
     for question_id, values in json_members(path, CHOICES_HINT):
         record = Record(values, path, f"question {question_id!r}", CHOICES_HINT)
-        valid, plausible = (record.texts(name) for name in CHOICES)
+        valid, plausible = map(record.texts, CHOICES)
         choices[question_id] = (known.setdefault(tuple(valid), valid), known.setdefault(tuple(plausible), plausible))
     return choices
 

@@ -132,7 +132,9 @@ def _read_message(record: Record, number: int) -> dict[str, str]:
 def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Fields:
     if unknown := sorted(record.values.keys() - {"message", "start", "end", "boxes", "text"}):
         raise record.error("unknown key of a phrase", found=unknown[0], expected="message, start, end, boxes, text")
-    number, start, end = (record.integer(name, minimum=0) for name in ("message", "start", "end"))
+    number = record.integer("message", minimum=0)
+    start = record.integer("start", minimum=0)
+    end = record.integer("end", minimum=0)
     if not first <= number < first + len(messages):
         expected = f"an index from {first} and below {first + len(messages)}"
         raise record.error("bad message", found=number, expected=expected)

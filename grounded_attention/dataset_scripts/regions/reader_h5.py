@@ -126,7 +126,8 @@ def _hengyuan_fields(file: Any, row: int) -> Columns:
             raise DataError("pos_boxes is not a range", found=bounds.tolist(), expected="first < last")
         place = slice(*map(int, bounds))
     features, boxes, spatial = (np.asarray(_rows(file, name, place)) for name in HENGYUAN)
-    width, height = (_size(boxes[:, 2 + axis], spatial[:, 2 + axis]) for axis in (0, 1))
+    width = _size(boxes[:, 2], spatial[:, 2])
+    height = _size(boxes[:, 3], spatial[:, 3])
     return {"image_w": width, "image_h": height, "boxes": boxes, "features": features}
 
 

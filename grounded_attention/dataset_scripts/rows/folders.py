@@ -213,7 +213,8 @@ def _coco(path: Path) -> Records:
     for key in ("images", "annotations", "categories"):
         with in_words("no COCO", file=path, where=key):
             lists[key] = items(whole.get(key) or [], key)
-    images, names = (_by_id(path, key, lists[key]) for key in ("images", "categories"))
+    images = _by_id(path, "images", lists["images"])
+    names = _by_id(path, "categories", lists["categories"])
     objects: dict[Any, list[Columns]] = defaultdict(list)
     for number, each in enumerate(lists["annotations"]):
         with in_words("no COCO", file=path, where=f"annotations, element {number}"):

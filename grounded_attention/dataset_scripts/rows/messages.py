@@ -33,7 +33,8 @@ def read_messages(turns: Any, name: str) -> tuple[list[Fields], list[Any], list[
     beside = []
     for number, each in enumerate(turns):
         where = f"{name}, message {number}"
-        role, content = (each.get(first_of(each, keys) or "") for keys in (ROLE_KEYS, CONTENT_KEYS))
+        role = each.get(first_of(each, ROLE_KEYS) or "")
+        content = each.get(first_of(each, CONTENT_KEYS) or "")
         role = str(role).strip("<|>: ").lower()  # DeepSeek writes <|User|>
         if role not in ROLES:
             raise RowError(f"{where}: an unknown role", found=role or each, expected=", ".join(ROLES))

@@ -72,7 +72,8 @@ def read(record: Columns, context: Context) -> Rows:
         outline = structured(record["box_coordinates"], "box_coordinates")
         readings = XYXY_PIXELS
         record = {**record, "box_coordinates": hull(outline)}
-    raw, about = (structured(record.get(key), key) for key in ("raw_anns", "raw_image_info"))
+    raw = structured(record.get("raw_anns"), "raw_anns")
+    about = structured(record.get("raw_image_info"), "raw_image_info")
     size = size_of(about) if isinstance(about, Mapping) else size_of(record)
     boxes = evidence_of(record, readings)
     if isinstance(raw, Mapping) and len(boxes) == 1 and raw.get("bbox"):

@@ -125,7 +125,8 @@ def write_pictures(rows: Sequence[Row], folder: str, images: str, seed: int) -> 
     """Writes the views of the pictures of rows: `<row number>_<view>.png`."""
     others = draw_others([row["image_id"] for row in rows], seed)
     for number, (row, other) in enumerate(zip(rows, others, strict=True)):
-        picture, foreign = (open_image(path_below(images, each["file_name"])) for each in (row, rows[other]))
+        picture = open_image(path_below(images, row["file_name"]))
+        foreign = open_image(path_below(images, rows[other]["file_name"]))
         for view, made in picture_views(picture, row["boxes"], foreign).items():
             made.save(f"{folder}/{number}_{view}.png")
 

@@ -190,7 +190,8 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
     source: Any = type(model).from_pretrained(checkpoint)
     theirs = source.state_dict()
     mine = model.state_dict()
-    to, of = ([pair[side] for pair in pairs] for side in (0, 1))
+    to = [pair[0] for pair in pairs]
+    of = [pair[1] for pair in pairs]
     for name in names:
         mine[name][to] = theirs[name][of].to(mine[name])
     return f"{checkpoint} has other answers: took the weights of {len(pairs)} of {len(wanted)}, the others are new"

@@ -266,7 +266,8 @@ def _composition(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estim
             return items[key]["match_probability"]
         if settings.match == CAPTION:
             return math.exp(-items[key]["answers_loss"])
-        yes, no = (items[f"{key}#{each}"]["answers_loss"] for each in (YES, NO))
+        yes = items[f"{key}#{YES}"]["answers_loss"]
+        no = items[f"{key}#{NO}"]["answers_loss"]
         return 1 / (1 + math.exp(min(yes - no, 700)))
 
     matched = []
@@ -285,7 +286,9 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any) -> dict[str, Est
     estimates = verdict_metrics(said, gold, images, probe.positive)
     for group in dict.fromkeys(groups) if len(set(groups)) > 1 else ():
         places = [place for place, each in enumerate(groups) if each == group]
-        answered, right, shown = ([column[place] for place in places] for column in (said, gold, images))
+        answered = [said[place] for place in places]
+        right = [gold[place] for place in places]
+        shown = [images[place] for place in places]
         numbers = verdict_metrics(answered, right, shown, probe.positive)
         estimates |= {f"{name}, {group}": numbers[name] for name in ("accuracy", "f1")}
     return estimates | (_descriptions(settings, probe) if probe.descriptions else {})
