@@ -12,7 +12,7 @@ WITH_TEMPLATE = [name for name in PROCESSORS if name != "paligemma"]
 
 
 def words(processor, ids):
-    return processor.tokenizer.convert_ids_to_tokens([int(each) for each in ids])
+    return processor.tokenizer.convert_ids_to_tokens(ids.tolist())
 
 
 @pytest.mark.parametrize("padding_side", ["right", "left"])

@@ -106,8 +106,6 @@ def test_a_detector_without_features_gives_boxes_to_the_pixel_path():
 
 
 IMAGE = picture(30, 20)
-
-
 TWO = [IMAGE, IMAGE]
 PAIR = [BOXES, BOXES]
 
@@ -144,9 +142,12 @@ def test_boxes_of_images_need_an_image_processor():
         make_processor()("a", images=IMAGE, region_boxes=BOXES)
 
 
-def test_image_processor_may_be_given_as_its_settings():
-    for settings in ({"size": SIZE}, FastRCNNImageProcessor(size=SIZE).to_dict()):
-        assert make_processor(image_processor=settings).image_processor.size == SIZE
-    for wrong in ("fast_rcnn", {"image_processor_type": "CLIPImageProcessor"}):
-        with pytest.raises(ValueError, match=r"image_processor: .* expected a FastRCNNImageProcessor"):
-            make_processor(image_processor=wrong)
+@pytest.mark.parametrize("settings", [{"size": SIZE}, FastRCNNImageProcessor(size=SIZE).to_dict()])
+def test_image_processor_may_be_given_as_its_settings(settings):
+    assert make_processor(image_processor=settings).image_processor.size == SIZE
+
+
+@pytest.mark.parametrize("wrong", ["fast_rcnn", {"image_processor_type": "CLIPImageProcessor"}])
+def test_another_image_processor_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"image_processor: .* expected a FastRCNNImageProcessor"):
+        make_processor(image_processor=wrong)

@@ -21,12 +21,12 @@ def test_whole_image_comes_first_and_padding_is_masked():
     boxes = inputs["region_boxes"]
     assert found.shape == (2, 4, FEATURE_SIZE)
     assert found.dtype == boxes.dtype == torch.float32
+    assert boxes[:, 0].tolist() == [[0, 0, 1, 1]] * 2
     for example, array in enumerate(given):
-        count = len(array)
+        columns = slice(1, 1 + len(array))
         assert_allclose(found[example, 0], array.astype(float).mean(0), rtol=1e-6)
-        assert_array_equal(found[example, 1 : 1 + count], array)
-        assert_array_equal(boxes[example, 1 : 1 + count], BOXES[:count])
-        assert boxes[example, 0].tolist() == [0, 0, 1, 1]
+        assert_array_equal(found[example, columns], array)
+        assert_array_equal(boxes[example, columns], BOXES[: len(array)])
     assert inputs["region_attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert inputs["region_candidate_mask"].tolist() == [[False, True, True, False], [False, True, True, True]]
     assert inputs["region_attention_mask"].dtype == torch.int64

@@ -88,7 +88,8 @@ def test_two_runs_are_joined():
 
 
 def test_the_test_split_cannot_be_joined_here():
-    unlabelled = {name: values for name, values in items([0], [0]).items() if name != "label"}
+    unlabelled = items([0], [0])
+    unlabelled.pop("label")
     with pytest.raises(ValueError, match="have no label"):
         join_runs(unlabelled, unlabelled)
 
