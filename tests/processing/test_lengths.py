@@ -74,12 +74,8 @@ def test_rows_without_image_share_nothing():
 
 def test_the_lowest_scores_go_and_every_cut_phrase_is_reported():
     text = "a man in red shirt"
-    phrases = [
-        span(text, "a man", regions=[0]),
-        span(text, "red shirt", regions=[1]),
-        span(text, "man", regions=[1, 3]),
-        span(text, "a", regions=[1]),
-    ]
+    regions = {"a man": [0], "red shirt": [1], "man": [1, 3], "a": [1]}
+    phrases = [span(text, words, regions=of_words) for words, of_words in regions.items()]
     inputs = make_processor()(
         text, **regions_of(5), region_scores=[0.5, 0.1, 0.9, 0.8, 0.2], phrases=phrases, max_sequence_length=8
     )

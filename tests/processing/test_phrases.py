@@ -26,13 +26,8 @@ def words_of(inputs, phrase, example=0):
 
 
 def test_spans_become_the_pieces_they_touch():
-    phrases = [
-        span(TEXT, "A man"),
-        span(TEXT, " red "),
-        span(TEXT, "hir"),
-        span(PAIR, "men's umbrellas", of=1),
-        span(PAIR, "ning", of=1),
-    ]
+    phrases = [span(TEXT, words) for words in ("A man", " red ", "hir")]
+    phrases += [span(PAIR, words, of=1) for words in ("men's umbrellas", "ning")]
     inputs = make_processor()(TEXT, PAIR, phrases=phrases)
     assert inputs["phrase_mask"].shape == (1, 5, inputs["input_ids"].shape[1])
     assert inputs["phrase_mask"].dtype == torch.bool

@@ -80,7 +80,7 @@ def test_tags_align_regions_with_the_columns_of_their_words():
 
 def test_a_word_can_refer_to_two_regions_with_all_its_pieces():
     text = "dogs run"
-    tags = [span(text, "dogs", regions=[2]), span(text, "dogs", regions=[0]), span(text, "dogs", regions=[2])]
+    tags = [span(text, "dogs", regions=[region]) for region in (2, 0, 2)]
     inputs = make_processor()([text], tags=[tags], **regions(3))
     assert inputs["image_text_alignment"].tolist() == [[[1, 2], [-1, -1], [1, 2]]]
 
