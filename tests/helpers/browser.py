@@ -6,10 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +24,7 @@ FLAGS = (
 SECONDS = 300
 
 
-def find_browser() -> str:
+def find_browser():
     """Returns the path of Chromium; without Chromium the test is skipped, or fails if CI is set."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
@@ -52,7 +49,7 @@ class Page:
         self.requests = []
         self.problems = []
 
-    def open(self, place: Path | str, width: int = 1200, height: int = 900):
+    def open(self, place, width=1200, height=900):
         """Opens a file, or an address, and waits until it is loaded."""
         address = place if isinstance(place, str) else place.resolve().as_uri()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -63,24 +60,24 @@ class Page:
         self.call("Page.navigate", url=address)
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
-    def resize(self, width: int, height: int):
+    def resize(self, width, height):
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression):
         """Returns the value of a JavaScript expression."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def click(self, selector: str):
+    def click(self, selector):
         """Scrolls to an element and clicks in its middle."""
         place = self.middle(selector)
         for kind in ("mousePressed", "mouseReleased"):
             self._mouse(kind, *place)
 
-    def click_until(self, selector: str, expression: str, clicks: int = 3, seconds: float = 20):
+    def click_until(self, selector, expression, clicks=3, seconds=20):
         """Clicks an element until a JavaScript expression is true: again after some seconds without success."""
         for left in range(clicks, 0, -1):
             self.click(selector)
@@ -91,7 +88,7 @@ class Page:
                 if left == 1:
                     raise
 
-    def middle(self, selector: str) -> tuple[float, float]:
+    def middle(self, selector):
         """Scrolls to an element and returns the place of its middle, once it stands still."""
         found = f"document.querySelector({json.dumps(selector)})"
         before = None
@@ -108,7 +105,7 @@ class Page:
         self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
         return self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
 
-    def drag(self, start: tuple[float, float], end: tuple[float, float], steps: int = 8):
+    def drag(self, start, end, steps=8):
         """Presses the mouse at one place and releases it at another."""
         self._mouse("mousePressed", *start)
         for step in range(1, steps + 1):
@@ -118,13 +115,13 @@ class Page:
     def _mouse(self, kind, x, y):
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
 
-    def upload(self, selector: str, *files: Path):
+    def upload(self, selector, *files):
         """Gives files to an `<input type="file">`."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
 
-    def wait(self, expression: str, seconds: float = 60) -> Any:
+    def wait(self, expression, seconds=60):
         """Waits until a JavaScript expression is true, and returns its value."""
         end = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):
@@ -132,7 +129,7 @@ class Page:
             time.sleep(0.02)
         return value
 
-    def key(self, name: str, times: int = 1):
+    def key(self, name, times=1):
         """Presses a key, such as Tab, Enter, ArrowRight."""
         code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}[name]
         text = {"text": "\r"} if name == "Enter" else {}
@@ -143,7 +140,7 @@ class Page:
                     "Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **given
                 )
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
+    def call(self, method, **params):
         """Sends a command of the DevTools protocol and returns its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
@@ -180,7 +177,7 @@ class Page:
 
 
 @contextmanager
-def open_browser(profile: Path) -> Iterator[Page]:
+def open_browser(profile):
     """Starts a headless browser with an empty profile; it reads commands from descriptor 3 and answers on 4."""
     (browser_in, write_end) = os.pipe()
     (read_end, browser_out) = os.pipe()

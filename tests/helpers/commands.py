@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "grounded_attention" / "commands"
 
 
-def is_program(path: Path) -> bool:
+def is_program(path):
     """Whether a file can be run."""
     return '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 

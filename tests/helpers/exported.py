@@ -3,7 +3,6 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.export import Dim
@@ -25,14 +24,14 @@ class ModelInput:
     axes: tuple[str | int, ...]
     dtype: torch.dtype
 
-    def example(self) -> torch.Tensor:
+    def example(self):
         """Zeros for indices and features, ones for masks, of the sizes `PRIMES`."""
         sizes = [PRIMES[axis] if isinstance(axis, str) else axis for axis in self.axes]
         made = torch.ones if self.name.endswith("mask") else torch.zeros
         return made(sizes, dtype=self.dtype)
 
 
-def model_inputs(model: Any) -> list[ModelInput]:
+def model_inputs(model):
     """The inputs of a model of one of the families, in order."""
     config = model.config
     name = type(model).__name__
@@ -73,14 +72,14 @@ SIZES = (
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
-def tiny_model(family: str, head: str | None, **fields: Any) -> Any:
+def tiny_model(family, head, **fields):
     """A model with one layer of each kind; `head` `None` is the base model."""
     make, sizes = MAKERS[family]
     entry = FAMILIES[family]
     return make(entry.base_model if head is None else entry.heads[head], **{**sizes, **fields})
 
 
-def draw_inputs(inputs: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, torch.Tensor]:
+def draw_inputs(inputs, sizes, seed=0):
     """Random inputs. Row b has b + 2 words; the last row has no region, unless it is the only one."""
     generator = torch.Generator().manual_seed(seed)
     drawn = {}
@@ -106,7 +105,7 @@ def draw_inputs(inputs: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, 
     return drawn
 
 
-def assert_exported_equals_model(family: str, head: str | None):
+def assert_exported_equals_model(family, head):
     """Asserts that the graph of `torch.export` computes what the model computes for both `SIZES`, with free sizes.
 
     The base model and pre-training also return their attention maps; a model of `vqa` skips padding and is exported

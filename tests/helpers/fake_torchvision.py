@@ -10,11 +10,9 @@ import importlib.util
 import sys
 import types
 from enum import Enum
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 
@@ -28,9 +26,7 @@ class InterpolationMode(Enum):
     LANCZOS = "lanczos"
 
 
-def resize(
-    image: Tensor, size: Any, interpolation: Any = InterpolationMode.BILINEAR, antialias: bool = True
-) -> Tensor:
+def resize(image, size, interpolation=InterpolationMode.BILINEAR, antialias=True):
     flat = image.reshape(-1, *image.shape[-3:])
     if isinstance(interpolation, int):  # as PIL counts them
         interpolation = {0: InterpolationMode.NEAREST_EXACT, 3: InterpolationMode.BICUBIC}[interpolation]
@@ -41,12 +37,12 @@ def resize(
     return made.reshape(*image.shape[:-2], *made.shape[-2:])
 
 
-def normalize(image: Tensor, mean: Any, std: Any, inplace: bool = False) -> Tensor:
+def normalize(image, mean, std, inplace=False):
     mean, std = (torch.as_tensor(value, dtype=image.dtype).view(-1, 1, 1) for value in (mean, std))
     return (image - mean) / std
 
 
-def pad(image: Tensor, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Tensor:
+def pad(image, padding, fill=0, padding_mode="constant"):
     left, top, right, bottom = padding if len(padding) == 4 else (*padding, *padding)
     height, width = image.shape[-2:]
     fills = torch.as_tensor(0 if fill is None else fill, dtype=image.dtype).reshape(-1, 1, 1)
@@ -56,11 +52,11 @@ def pad(image: Tensor, padding: Any, fill: Any = 0, padding_mode: str = "constan
     return made
 
 
-def crop(image: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
+def crop(image, top, left, height, width):
     return image[..., top : top + height, left : left + width]
 
 
-def to_dtype(image: Tensor, dtype: Any = torch.float32, scale: bool = False) -> Tensor:
+def to_dtype(image, dtype=torch.float32, scale=False):
     if not scale or image.dtype == dtype:
         return image.to(dtype)
     if dtype.is_floating_point:
@@ -68,18 +64,18 @@ def to_dtype(image: Tensor, dtype: Any = torch.float32, scale: bool = False) -> 
     return (image * 255.999).to(dtype)
 
 
-def grayscale_to_rgb(image: Tensor) -> Tensor:
+def grayscale_to_rgb(image):
     if image.shape[-3] == 3:
         return image
     return image.expand(*image.shape[:-3], 3, *image.shape[-2:])
 
 
-def pil_to_tensor(picture: Any) -> Tensor:
+def pil_to_tensor(picture):
     array = np.array(picture)
     return torch.from_numpy(array if array.ndim == 3 else array[..., None]).permute(2, 0, 1).contiguous()
 
 
-def import_with_torchvision(name: str) -> Any:
+def import_with_torchvision(name):
     """Imports a file of transformers that needs torchvision where transformers was imported without it."""
     if install() == "real":
         return importlib.import_module(name)
@@ -101,7 +97,7 @@ def import_with_torchvision(name: str) -> Any:
             del sys.modules[key]
 
 
-def install() -> str:
+def install():
     """Makes `torchvision` importable, before transformers is; returns "real" or "fake"."""
     try:
         import torchvision.transforms.v2.functional  # noqa: F401

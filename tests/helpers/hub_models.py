@@ -54,7 +54,7 @@ class HubModel:
     processor: Callable[[], Any] | None = None
 
 
-def tiny_config(family: str, **fields: Any) -> Any:
+def tiny_config(family, **fields):
     """The configuration of a tiny model of a family."""
     return FAMILIES[family].config_class(**{**SIZES, **FAMILY_SIZES.get(family, {}), **fields})
 
@@ -98,7 +98,7 @@ HUB_MODELS = [
 ]
 
 
-def push_all(folder: Path, namespace: str):
+def push_all(folder, namespace):
     """Pushes each model with its processor to `namespace/<class name>`; the models stay in `folder`.
 
     `VLBertForVGP` gets two versions, the newer one from `folder/newer`; `namespace/secret` is private.

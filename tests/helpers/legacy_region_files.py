@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import h5py
 import lmdb
@@ -22,7 +21,7 @@ from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_field
 OPTIONAL = ("classes", "scores", "attributes", "attribute_scores")
 
 
-def probabilities(regions: Regions, columns: int = 1601) -> np.ndarray:
+def probabilities(regions, columns=1601):
     """Returns (n, columns): the class of a region has the highest probability, except that background (column 0) has a
     higher one in the first row.
     """
@@ -34,7 +33,7 @@ def probabilities(regions: Regions, columns: int = 1601) -> np.ndarray:
     return result
 
 
-def vl_bert_json(regions: Regions) -> dict[str, Any]:
+def vl_bert_json(regions):
     attributes = np.full((len(regions), 401), 1e-4, dtype=np.float32)
     attributes[np.arange(len(regions)), regions.attributes + 1] = 0.2
     return {
@@ -50,20 +49,20 @@ def vl_bert_json(regions: Regions) -> dict[str, Any]:
     }
 
 
-def write_zip(folder: Path, rows: list[Regions]) -> Path:
+def write_zip(folder, rows):
     with zipfile.ZipFile(folder / "frcnn.zip", "w") as archive:
         for regions in rows:
             archive.writestr(f"train/{regions.image_id}.json", json.dumps(vl_bert_json(regions)))
     return folder / "frcnn.zip"
 
 
-def write_json_folder(folder: Path, rows: list[Regions]) -> Path:
+def write_json_folder(folder, rows):
     for regions in rows:
         (folder / f"{regions.image_id}.json").write_text(json.dumps(vl_bert_json(regions)))
     return folder
 
 
-def write_hengyuan(folder: Path, rows: list[Regions], adaptive: bool = False) -> Path:
+def write_hengyuan(folder, rows, adaptive=False):
     boxes = [pixels(regions).astype(np.float32) for regions in rows]
     spatial = []
     for regions, box in zip(rows, boxes, strict=True):
@@ -84,11 +83,11 @@ def write_hengyuan(folder: Path, rows: list[Regions], adaptive: bool = False) ->
     return folder / "train36.hdf5"
 
 
-def write_adaptive(folder: Path, rows: list[Regions]) -> Path:
+def write_adaptive(folder, rows):
     return write_hengyuan(folder, rows, adaptive=True)
 
 
-def write_gqa(folder: Path, rows: list[Regions]) -> Path:
+def write_gqa(folder, rows):
     """Writes rows of five boxes, the last of which are padding; the order differs from that of the info file."""
     features = np.zeros((len(rows), 5, SIZE), np.float32)
     boxes = np.zeros((len(rows), 5, 4), np.float32)
@@ -105,7 +104,7 @@ def write_gqa(folder: Path, rows: list[Regions]) -> Path:
     return folder / "gqa_objects_3.h5"
 
 
-def volta_item(regions: Regions) -> dict[str, Any]:
+def volta_item(regions):
     """The datasets of a group; the LMDB stores [()] of each."""
     return {
         "boxes": pixels(regions).astype(np.float32),
@@ -120,7 +119,7 @@ def volta_item(regions: Regions) -> dict[str, Any]:
     }
 
 
-def write_volta_h5(folder: Path, rows: list[Regions]) -> Path:
+def write_volta_h5(folder, rows):
     with h5py.File(folder / "features.h5", "w") as file:
         for regions in rows:
             group = file.create_group(regions.image_id)
@@ -129,7 +128,7 @@ def write_volta_h5(folder: Path, rows: list[Regions]) -> Path:
     return folder / "features.h5"
 
 
-def write_lmdb(folder: Path, items: dict[str, Any], keys: Any = None, protocol: int = 4) -> Path:
+def write_lmdb(folder, items, keys=None, protocol=4):
     path = folder / "features.lmdb"
     with lmdb.open(str(path), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
         for image_id, item in items.items():
@@ -140,19 +139,19 @@ def write_lmdb(folder: Path, items: dict[str, Any], keys: Any = None, protocol: 
     return path
 
 
-def write_items(folder: Path, rows: list[Regions], item: Callable[[Regions], dict[str, Any]], protocol=4) -> Path:
+def write_items(folder, rows, item, protocol=4):
     """Writes what `item` makes of each row."""
     items = {regions.image_id: item(regions) for regions in rows}
     return write_lmdb(folder, items, protocol=protocol)
 
 
-def vilbert_beta_item(regions: Regions) -> dict[str, Any]:
+def vilbert_beta_item(regions):
     names = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
     item = dict(zip(names, butd_fields(regions), strict=True))
     return {**item, "cls_prob": floats(probabilities(regions)).encode()}
 
 
-def vilbert_item(regions: Regions) -> dict[str, Any]:
+def vilbert_item(regions):
     return {
         "image_id": regions.image_id,
         "image_h": np.int64(regions.height),
@@ -164,12 +163,12 @@ def vilbert_item(regions: Regions) -> dict[str, Any]:
     }
 
 
-def volta_base64_item(regions: Regions) -> dict[str, Any]:
+def volta_base64_item(regions):
     names = "img_id img_h img_w objects_id objects_conf attrs_id attrs_conf num_boxes boxes features"
     return dict(zip(names.split(), lxmert_fields(regions), strict=True))
 
 
-def write_volta_arrays(folder: Path, rows: list[Regions]) -> Path:
+def write_volta_arrays(folder, rows):
     def arrays(regions):
         item = {name: np.asarray(value)[()] for name, value in volta_item(regions).items()}
         return {**item, "img_id": regions.image_id}
@@ -177,7 +176,7 @@ def write_volta_arrays(folder: Path, rows: list[Regions]) -> Path:
     return write_items(folder, rows, arrays)
 
 
-def mmf_item(regions: Regions) -> dict[str, Any]:
+def mmf_item(regions):
     """The format of extract_features_vmb; the box after the `num_boxes` valid boxes was suppressed."""
     classes = probabilities(regions, 1600)
     return {
@@ -192,11 +191,11 @@ def mmf_item(regions: Regions) -> dict[str, Any]:
     }
 
 
-def write_lxmert(folder: Path, rows: list[Regions]) -> Path:
+def write_lxmert(folder, rows):
     return write_tsv(folder / "obj36.tsv", list(map(lxmert_fields, rows)))
 
 
-def write_bottom_up(folder: Path, rows: list[Regions]) -> Path:
+def write_bottom_up(folder, rows):
     return write_tsv(folder / "trainval.tsv", list(map(butd_fields, rows)))
 
 

@@ -4,19 +4,17 @@
 One region a token, 1e-6 in sums and logarithms, and from regions to text a binary cross-entropy on log-probabilities.
 """
 
-from typing import Any
-
 import torch
 from torch.nn import functional as F
 
-from grounded_attention.supervision import SupervisionMethod, align, get_method
+from grounded_attention.supervision import align, get_method
 from grounded_attention.supervision.indirect import _grounded_pairs
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
 
 EPSILON = 1e-6
 
 
-def first_region(aligned: torch.Tensor) -> torch.Tensor:
+def first_region(aligned):
     """(B, T, R) bool: of each token one region, as in the tags of the public code."""
     return aligned & (aligned.cumsum(-1) == 1)
 
@@ -83,7 +81,7 @@ class ReleasedIndirect:
         return {"grounding": (losses.sum(), pairs.sum())}
 
 
-def make_method(name: str, variant: str = "paper", normalization: str = "linear", **options: Any) -> SupervisionMethod:
+def make_method(name, variant="paper", normalization="linear", **options):
     """`get_method`, or the method of the public code with `variant="released"`."""
     kind = type(get_method(name))
     if variant == "released":

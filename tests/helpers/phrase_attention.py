@@ -1,20 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The attention of phrases from the pairs that a model reports: what tests compare the pipeline with."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
-from torch import Tensor
 
 from grounded_attention.heads.attention_grounding import DIRECTION
 from grounded_attention.supervision.supervise import supervise
 
 
 @torch.no_grad()
-def phrase_attention(
-    model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
-) -> Tensor:
+def phrase_attention(model, inputs, layer, head=None, whole_image=False):
     """The attention of each phrase on the regions in one layer."""
     regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
     tokens = inputs["phrase_mask"].any(1)

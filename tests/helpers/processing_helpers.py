@@ -12,15 +12,15 @@ VOCABULARY = (
 FEATURE_SIZE = 6
 
 
-def make_tokenizer(vocabulary: list[str] = VOCABULARY) -> BertTokenizer:
+def make_tokenizer(vocabulary=VOCABULARY):
     return BertTokenizer(vocab={word: index for index, word in enumerate(dict.fromkeys(vocabulary))})
 
 
-def make_processor(**options) -> VLBertProcessor:
+def make_processor(**options):
     return VLBertProcessor(make_tokenizer(), **{"region_feature_size": FEATURE_SIZE, **options})
 
 
-def span(text: str, words: str, of: int = 0, **grounding) -> dict:
+def span(text, words, of=0, **grounding):
     """Makes the phrase `words` in `text`, which has index `of` in its example."""
     start = text.index(words)
     return {"sentence": of, "start": start, "end": start + len(words), **grounding}

@@ -41,7 +41,7 @@ class Import(NamedTuple):
     types_only: bool
 
 
-def module_name(path: Path) -> str:
+def module_name(path):
     """Returns the dotted name for imports of a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -50,13 +50,13 @@ def module_name(path: Path) -> str:
 FILES = {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
 
 
-def package_of(module: str) -> str:
+def package_of(module):
     """Returns the top folder of a module in the package; empty for the package itself and its `__main__`."""
     return module.partition(".")[2].partition(".")[0].replace("__main__", "")
 
 
 @cache
-def imports(module: str) -> tuple[Import, ...]:
+def imports(module):
     """Returns all imports of modules of the package, also those inside functions."""
     return tuple(_find_imports(module))
 
@@ -71,7 +71,7 @@ def _find_imports(module):
 
 
 @cache
-def import_statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+def import_statements(path):
     """Each import of a file, whether it is inside a function, and whether below `TYPE_CHECKING`."""
     found = []
     left = [(ast.parse(path.read_text(encoding="utf-8")), False, False)]

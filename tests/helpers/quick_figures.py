@@ -2,13 +2,11 @@
 """Figures that are not drawn: nine tenths of the time of a training of three steps go into drawing its figures."""
 
 from pathlib import Path
-from typing import Any
 
-from matplotlib.figure import Figure
 from PIL import Image
 
 
-def blank_figure(figure: Figure, fname: Any, *, format: str = "png", dpi: float = 100, **options: Any):
+def blank_figure(figure, fname, *, format="png", dpi=100, **options):
     """Replaces `Figure.savefig`: a white picture of the same size; a short text for a format that is no picture."""
     if format == "png":
         width, height = (round(inches * dpi) for inches in figure.get_size_inches())
@@ -17,6 +15,6 @@ def blank_figure(figure: Figure, fname: Any, *, format: str = "png", dpi: float 
         Path(fname).write_text("a figure")
 
 
-def no_objects(figure: Figure, *arguments: Any, **options: Any) -> list[Any]:
+def no_objects(figure, *arguments, **options):
     """Replaces `Figure.findobj`, which lays out the axes."""
     return []

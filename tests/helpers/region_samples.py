@@ -3,7 +3,6 @@
 
 import base64
 import struct
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ SIZE = 8
 PROVENANCE = {"detector": "none"}
 
 
-def sample(image_id: str, count: int = 3, seed: int | None = None, size: int = SIZE) -> Regions:
+def sample(image_id, count=3, seed=None, size=SIZE):
     """Makes `count` regions with all optional arrays except class_probs, different for each id."""
     random = np.random.default_rng(sum(map(ord, image_id)) if seed is None else seed)
     corners = np.sort(random.random((count, 2, 2), dtype=np.float32), axis=1).reshape(count, 4)
@@ -32,7 +31,7 @@ def sample(image_id: str, count: int = 3, seed: int | None = None, size: int = S
     )
 
 
-def write_table(path: Path, ids: list[str], **options: object) -> Path:
+def write_table(path, ids, **options):
     """Writes a table with `sample(id)` for each id."""
     with RegionTableWriter(path, PROVENANCE, **options) as writer:  # type: ignore[arg-type]
         for image_id in ids:
@@ -40,29 +39,29 @@ def write_table(path: Path, ids: list[str], **options: object) -> Path:
     return path
 
 
-def floats(values: np.ndarray) -> str:
+def floats(values):
     """Encodes little-endian float32 as base64, with `struct`."""
     flat = np.ravel(values).tolist()
     return base64.b64encode(struct.pack(f"<{len(flat)}f", *flat)).decode()
 
 
-def integers(values: np.ndarray) -> str:
+def integers(values):
     """Encodes little-endian int64 as base64, with `struct`."""
     return base64.b64encode(struct.pack(f"<{len(values)}q", *np.ravel(values).tolist())).decode()
 
 
-def pixels(regions: Regions) -> np.ndarray:
+def pixels(regions):
     """Returns the boxes in pixels, float64."""
     return regions.boxes.astype(float) * [regions.width, regions.height, regions.width, regions.height]
 
 
-def butd_fields(regions: Regions) -> list[str]:
+def butd_fields(regions):
     """Returns the six fields of a bottom-up-attention row: width comes before height."""
     size = [str(regions.width), str(regions.height), str(len(regions))]
     return [regions.image_id, *size, floats(pixels(regions)), floats(regions.features)]
 
 
-def lxmert_fields(regions: Regions) -> list[str]:
+def lxmert_fields(regions):
     """Returns the ten fields of an LXMERT row: height comes before width."""
     return [
         regions.image_id,
@@ -78,7 +77,7 @@ def lxmert_fields(regions: Regions) -> list[str]:
     ]
 
 
-def write_tsv(path: Path, rows: list[list[str]], end: str = "\r\n") -> Path:
+def write_tsv(path, rows, end="\r\n"):
     """Writes a tsv file of these rows."""
     path.write_bytes("".join("\t".join(row) + end for row in rows).encode())
     return path

@@ -2,8 +2,6 @@
 """Runs scripts in a separate process and folder."""
 
 import os
-import subprocess
-from pathlib import Path
 
 from tests.helpers.warm_python import run_python, without_project
 
@@ -11,9 +9,7 @@ from tests.helpers.warm_python import run_python, without_project
 WITHOUT_PROJECT = "import sys\nsys.modules['grounded_attention'] = None\n"
 
 
-def run_elsewhere(
-    script: str, tmp_path: Path, *arguments: str, with_project: bool = False
-) -> subprocess.CompletedProcess:
+def run_elsewhere(script, tmp_path, *arguments, with_project=False):
     """Runs a script in another folder; the project cannot be imported there unless `with_project`."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(exist_ok=True)

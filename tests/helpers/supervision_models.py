@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel, PreTrainedModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
 from grounded_attention.supervision import supervised_implementation
 
@@ -28,28 +28,28 @@ _SIZES = {
 }
 
 
-def bert(back_end: str = "sdpa", attention_probs_dropout_prob: float = 0.0) -> BertModel:
+def bert(back_end="sdpa", attention_probs_dropout_prob=0.0):
     torch.manual_seed(0)
     config = BertConfig(**_SIZES, attention_probs_dropout_prob=attention_probs_dropout_prob, hidden_dropout_prob=0.0)
     return BertModel._from_config(config, attn_implementation=back_end)
 
 
-def llama(back_end: str = "sdpa") -> LlamaModel:
+def llama(back_end="sdpa"):
     """A causal model with two query heads per key head."""
     torch.manual_seed(0)
     return LlamaModel._from_config(LlamaConfig(**_SIZES, num_key_value_heads=2), attn_implementation=back_end)
 
 
-def supervised(model: PreTrainedModel) -> PreTrainedModel:
+def supervised(model):
     model.set_attn_implementation(supervised_implementation(model))
     return model
 
 
-def embeddings() -> torch.Tensor:
+def embeddings():
     return torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1)).requires_grad_()
 
 
-def gradients(total: torch.Tensor, model: PreTrainedModel, inputs: torch.Tensor) -> list[torch.Tensor]:
+def gradients(total, model, inputs):
     """Returns the gradients of the inputs and of all weights that have one, in a fixed order."""
     found = torch.autograd.grad(total, [inputs, *model.parameters()], allow_unused=True, retain_graph=True)
     return [gradient for gradient in found if gradient is not None]
@@ -71,7 +71,7 @@ class _MapWatchdog(TorchDispatchMode):
 
 
 @contextmanager
-def forbid_maps(batch: int, heads: int, length: int):
+def forbid_maps(batch, heads, length):
     """Raises an error for tensors with B * H or more maps of N x N, in the forward and the backward pass."""
     with _MapWatchdog(batch, heads, length):
         yield

@@ -24,7 +24,7 @@ class Record:
     scores: np.ndarray | None
 
 
-def make_regions(scores: bool = True) -> dict[str, Record]:
+def make_regions(scores=True):
     rng = np.random.default_rng(3)
     table = {}
     for image in range(7):
@@ -36,7 +36,7 @@ def make_regions(scores: bool = True) -> dict[str, Record]:
     return table
 
 
-def make_examples(regions) -> list[AuditExample]:
+def make_examples(regions):
     """Makes two captions per image, with words of one to three pieces.
 
     The phrases of a caption have one box, two boxes, a box that no region overlaps, and no box.

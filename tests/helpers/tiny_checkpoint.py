@@ -1,10 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """An untrained model for generated scenes, saved with its processor."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from transformers import set_seed
 
 from grounded_attention.families import FAMILIES
@@ -16,9 +12,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
 
 
-def save_checkpoint(
-    scenes: Path, folder: Path, task: str = "vgp", family: str = "vl_bert", sizes: Mapping[str, Any] = SIZES
-) -> Path:
+def save_checkpoint(scenes, folder, task="vgp", family="vl_bert", sizes=SIZES):
     """Saves a model of a family with the head of a task; its vocabulary is that of the scenes."""
     processor = make_processor(Model(family=family, tokenizer=str(scenes / "vocab.txt")))
     set_seed(0)

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tiny random detectors of transformers, built from configurations and saved to a folder with their processors."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from transformers import (
@@ -51,7 +49,7 @@ SMALL_DETR = {
 }
 
 
-def save_detector(kind: str, folder: Path, seed: int = 0) -> Path:
+def save_detector(kind, folder, seed=0):
     """Saves a detector of this kind; the same seed gives the same weights."""
     set_seed(seed)
     model, processor = BUILDERS[kind]()
@@ -168,7 +166,7 @@ class _NearestPixels(Owlv2ImageProcessorPil):
         return image[:, rows][:, :, columns]
 
 
-def tiny_owlv2(seed: int = 0):
+def tiny_owlv2(seed=0):
     """An OWLv2 and its processor; larger weights, so that queries have different best boxes."""
     set_seed(seed)
     text, vision, tokenizer, size = _owl_parts()

@@ -5,5 +5,5 @@ import numpy as np
 from PIL import Image
 
 
-def picture(width: int, height: int, seed: int = 0) -> Image.Image:
+def picture(width, height, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))

@@ -4,7 +4,6 @@
 import numpy as np
 from transformers import pipeline
 
-from grounded_attention.modeling import VisualGroundingPipeline
 from tests.helpers.tiny_vgp import FEATURE_SIZE
 
 CAPTION = "a b sits on c"
@@ -12,7 +11,7 @@ PHRASES = ["a b", "c"]
 BOXES = [[0, 0, 40, 30], [20, 15, 80, 60], [40, 0, 80, 30], [5, 5, 9, 50]]
 
 
-def load(folder, **options) -> VisualGroundingPipeline:
+def load(folder, **options):
     return pipeline("visual-grounding", model=str(folder), device="cpu", **options)
 
 

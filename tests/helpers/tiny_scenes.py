@@ -7,7 +7,6 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import datasets
 import yaml
@@ -16,7 +15,7 @@ import train
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 
 
-def tiny_scenes(directory: Path) -> Path:
+def tiny_scenes(directory):
     """24 scenes, drawn by `write_scenes` once in a process and copied from then on."""
     shutil.copytree(_drawn(), directory, dirs_exist_ok=True)
     return directory
@@ -30,7 +29,7 @@ def _drawn():
     return folder
 
 
-def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
+def tiny_recipe(scenes, output, **sections):
     """Returns the content of a recipe; `sections` replace its top-level keys."""
     config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config |= {"max_position_embeddings": 128, "region_classes": 65}
@@ -50,7 +49,7 @@ def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
     }
 
 
-def run_train(monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: str) -> int:
+def run_train(monkeypatch, directory, recipe, *overrides):
     """Runs `train.py RECIPE KEY=VALUE...` and returns its exit code; built data is in `directory`."""
     path = directory / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
@@ -59,7 +58,7 @@ def run_train(monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: 
     return train.main()
 
 
-def refusal(capsys, monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: str) -> str:
+def refusal(capsys, monkeypatch, directory, recipe, *overrides):
     """The one line with which `train.py` refuses a recipe before it leaves anything in the output folder."""
     assert run_train(monkeypatch, directory, recipe, *overrides) == 2
     printed = capsys.readouterr().err

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Small models of the families with two streams, with other widths of text, regions and co-attention."""
 
-from typing import Any
-
 import torch
 
 from grounded_attention.modeling import LXMERTConfig, ViLBertConfig
@@ -54,11 +52,11 @@ def _make(cls, config, back_end):
     return model.eval()
 
 
-def make_vilbert(cls: Any, back_end: str = "sdpa", **fields: Any) -> Any:
+def make_vilbert(cls, back_end="sdpa", **fields):
     """A small ViLBERT of a class, with random weights and biases."""
     return _make(cls, ViLBertConfig(**{**VILBERT, **fields}), back_end)
 
 
-def make_lxmert(cls: Any, back_end: str = "sdpa", **fields: Any) -> Any:
+def make_lxmert(cls, back_end="sdpa", **fields):
     """A small LXMERT of a class, with random weights and biases."""
     return _make(cls, LXMERTConfig(**{**LXMERT, **fields}), back_end)

@@ -35,12 +35,12 @@ class TinyTable(dict):
         return list(self)
 
 
-def tiny_processor() -> VLBertProcessor:
+def tiny_processor():
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
     return VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)
 
 
-def tiny_model(seed: int = 0, **config) -> VLBertForVGP:
+def tiny_model(seed=0, **config):
     set_seed(seed)
     fields = {
         "vocab_size": len(WORDS),
@@ -61,7 +61,7 @@ def tiny_model(seed: int = 0, **config) -> VLBertForVGP:
     return VLBertForVGP(VLBertConfig(**fields))
 
 
-def tiny_table(images: int, seed: int = 0) -> TinyTable:
+def tiny_table(images, seed=0):
     rng = np.random.default_rng(seed)
     table = TinyTable()
     for image in range(images):
@@ -73,7 +73,7 @@ def tiny_table(images: int, seed: int = 0) -> TinyTable:
     return table
 
 
-def tiny_rows(table: TinyTable, seed: int = 1) -> Dataset:
+def tiny_rows(table, seed=1):
     """Makes two rows per image: matching captions with phrases, and a pair with a wrong caption.
 
     Phrases have different numbers of boxes.

@@ -9,7 +9,7 @@ from grounded_attention.processing.phrase import Phrase
 TEXTS = ("a dog runs after the small cat .", "two red balls near a small cat", "the cat and a dog")
 
 
-def pictures(count: int) -> dict[str, Image.Image]:
+def pictures(count):
     """Pictures of odd sizes, by image id."""
     generator = np.random.default_rng(7)
     sizes = [(53, 37), (31, 64), (40, 40), (62, 33)]
@@ -20,7 +20,7 @@ def pictures(count: int) -> dict[str, Image.Image]:
     return made
 
 
-def examples(count: int) -> list[AuditExample]:
+def examples(count):
     """One text for each picture, with two phrases; boxes are inside the part that a centre crop leaves."""
     generator = np.random.default_rng(11)
     made = []

@@ -1,14 +1,12 @@
 """Tiny vision-language models with random weights as folders, which transformers' Auto classes load."""
 
-from pathlib import Path
-
 from transformers import LlavaProcessor, Qwen2_5_VLProcessor
 
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
 
 
-def save_llava(folder: Path) -> Path:
+def save_llava(folder):
     """Writes model and processor; the tokenizer reads any text."""
     parts = make_processor("llava", byte_pairs=True)
     processor = LlavaProcessor(
@@ -24,7 +22,7 @@ def save_llava(folder: Path) -> Path:
     return folder
 
 
-def save_qwen(folder: Path) -> Path:
+def save_qwen(folder):
     """Writes Qwen2.5-VL; to load its processor without torchvision, leave out the part for videos."""
     parts = make_processor("qwen2_5_vl", byte_pairs=True)
     make_model("qwen2_5_vl", parts.tokenizer).save_pretrained(folder)

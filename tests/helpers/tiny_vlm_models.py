@@ -3,10 +3,9 @@
 
 import copy
 from types import SimpleNamespace
-from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
+from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.models.timm_wrapper import modeling_timm_wrapper
 
@@ -78,7 +77,7 @@ class TimmTower(torch.nn.Module):
         self.class_token = class_token
         self.conv = torch.nn.Conv2d(3, embed_dim, patch_size + 2, patch_size, padding=1)
 
-    def forward_features(self, pixels: torch.Tensor) -> torch.Tensor:
+    def forward_features(self, pixels):
         """Maps of channels, (B, D, H, W), or a class token and the patches, (B, 1 + N, D)."""
         maps = self.conv(pixels)
         tokens = maps.flatten(2).transpose(1, 2)
@@ -93,7 +92,7 @@ modeling_timm_wrapper.timm = SimpleNamespace(
 modeling_timm_wrapper.requires_backends = lambda *names: None
 
 
-def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
+def make_model(model_type, tokenizer):
     """Makes the model for a key of `PROCESSORS`, whose special tokens are those of the tokenizer."""
     torch.manual_seed(0)
     key = model_type if model_type in RELATIVES else type_of(model_type)
@@ -120,7 +119,7 @@ def _mixes(part):
     return any(each in name for each in ("Attention", "AttnBlock", "ShortConv")) and "Audio" not in name
 
 
-def unmix_patches(model: PreTrainedModel):
+def unmix_patches(model):
     """Makes the attention of the vision tower add nothing, and its convolutions see their own cell of the grid.
 
     Every patch is then embedded by itself.
@@ -156,7 +155,7 @@ def unmix_patches(model: PreTrainedModel):
     assert found >= 2 or not towers, "the vision tower has no output projection of this name"
 
 
-def make_pair(model_type: str) -> tuple[PreTrainedModel, Any]:
+def make_pair(model_type):
     """A model and the processor that it fits."""
     processor = make_processor(model_type)
     return make_model(model_type, processor.tokenizer), processor

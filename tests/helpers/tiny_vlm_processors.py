@@ -10,7 +10,6 @@ import os
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any
 
 import transformers
 from packaging import version
@@ -108,7 +107,7 @@ PROCESSORS = {
 }
 
 
-def type_of(key: str) -> str:
+def type_of(key):
     """The model type of a key of `PROCESSORS`; LLaVA has three."""
     if key in ("llava_padded", "llava_pixtral"):
         return "llava"
@@ -120,7 +119,7 @@ KINDS = ("llava", "llava_next", "qwen2_5_vl", "smolvlm", "gemma3", "paligemma", 
          "llava_padded", "llama4")  # fmt: skip
 
 
-def meant() -> list[str]:
+def meant():
     """The keys of `PROCESSORS` that stand for all; all of them for `make families-vlm`."""
     return [name for name in PROCESSORS if name in KINDS or "EVERY_TYPE" in os.environ]
 
@@ -138,7 +137,7 @@ for _name in [name for name in PROCESSORS if type_of(name) not in _KNOWN_TYPES]:
 _NONE = Relative("", {}, {})
 
 
-def image_backends(model_type: str) -> list[str]:
+def image_backends(model_type):
     """What the image processor of a key of `PROCESSORS` runs on."""
     folder = PROCESSORS[model_type][0].split(".")[0]
     if folder == "emu3":  # its only one has the name of those on torchvision
@@ -166,9 +165,7 @@ def _image_processor_class(image_class, backend):
     return getattr(images, f"{prefix}ImageProcessor")
 
 
-def make_tokenizer(
-    padding_side: str = "right", byte_pairs: bool = False, image_token: str = "<image>"
-) -> PreTrainedTokenizerFast:
+def make_tokenizer(padding_side="right", byte_pairs=False, image_token="<image>"):
     """Makes a tokenizer: one token for each word and newline, or pairs of bytes with few merges."""
     special = ["[PAD]", "[UNK]", "<s>", "</s>", *dict.fromkeys([*SPECIAL.values(), *ROWS, *KNOWN])]
     if byte_pairs:
@@ -196,9 +193,7 @@ def make_tokenizer(
     return made
 
 
-def make_processor(
-    model_type: str, padding_side: str = "right", byte_pairs: bool = False, backend: str = "", **image_settings: Any
-) -> Any:
+def make_processor(model_type, padding_side="right", byte_pairs=False, backend="", **image_settings):
     """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
     image_class, settings, own = PROCESSORS[model_type]
     backend = backend or image_backends(model_type)[0]
@@ -239,12 +234,12 @@ def make_processor(
     return processor
 
 
-def placeholder(processor: Any) -> str:
+def placeholder(processor):
     """The token that stands for an image in a prompt."""
     return get_image_token_family(processor).placeholder(processor)
 
 
-def add_videos(processor: Any, model_type: str) -> Any:
+def add_videos(processor, model_type):
     """Gives a processor a part for videos, on torchvision or its stand-in, and their places in its chat template."""
     names = {"cosmos3_edge": "cosmos3_edge.Cosmos3Edge", "llava_next_video": "llava_next_video.LlavaNextVideo"}
     newer = model_type.startswith(("qwen3_vl", "qwen3_5", "qwen4", "cosmos3"))

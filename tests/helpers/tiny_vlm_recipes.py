@@ -1,9 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tiny vision-language models, processors that can be loaded from a folder, and recipes that train them on scenes."""
 
-from pathlib import Path
-from typing import Any
-
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForImageTextToText, LlavaProcessor, PreTrainedTokenizerFast
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
@@ -18,7 +15,7 @@ PATCH = 4
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 
 
-def llava_processor(vocabulary: Path) -> LlavaProcessor:
+def llava_processor(vocabulary):
     """A LLaVA processor: one token for each word of a `vocab.txt`, and for each digit."""
     words = [*SPECIAL, *WORDS, *map(str, range(10)), "\n", *vocabulary.read_text().splitlines()]
     tokenizer = Tokenizer(
@@ -39,7 +36,7 @@ def llava_processor(vocabulary: Path) -> LlavaProcessor:
     )
 
 
-def llava_config() -> dict[str, Any]:
+def llava_config():
     """The configuration of a tiny LLaVA, as in a recipe."""
     vision = {"model_type": "clip_vision_model", **SIZES, "image_size": PIXELS, "patch_size": PATCH}
     return {
@@ -49,7 +46,7 @@ def llava_config() -> dict[str, Any]:
     }
 
 
-def save_llava(vocabulary: Path, folder: Path):
+def save_llava(vocabulary, folder):
     """Saves a tiny LLaVA with random weights and its processor."""
     processor = llava_processor(vocabulary)
     config = llava_config()
@@ -60,7 +57,7 @@ def save_llava(vocabulary: Path, folder: Path):
     processor.save_pretrained(folder)
 
 
-def vlm_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
+def vlm_recipe(scenes, output, **sections):
     """A recipe that trains a tiny LLaVA with random weights on captions of scenes; `sections` replace its keys."""
     folder = output.parent / "processor"
     llava_processor(scenes / "vocab.txt").save_pretrained(folder)

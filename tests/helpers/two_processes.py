@@ -10,7 +10,7 @@ from tests.helpers.warm_python import WarmProcess
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(script: str, *arguments: object) -> list[WarmProcess]:
+def launch(script, *arguments):
     """Two processes that run a script with the variables that torchrun and accelerate give to theirs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -20,7 +20,7 @@ def launch(script: str, *arguments: object) -> list[WarmProcess]:
     return [WarmProcess(script, arguments, cwd=Path.cwd(), env={**os.environ, **shared, **rank}) for rank in ranks]
 
 
-def run_two(module: str, *arguments: object, timeout: int = 600) -> str:
+def run_two(module, *arguments, timeout=600):
     """Runs `python -m module arguments` in two processes until both have ended; returns what they wrote to stderr."""
     running = launch(f"import runpy; runpy.run_module({module!r}, run_name='__main__')", *arguments)
     errors = [process.communicate(timeout)[1] for process in running]

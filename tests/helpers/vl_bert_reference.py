@@ -23,9 +23,7 @@ reference tensors and save the named entries.
 
 import json
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import safe_open
 
 from grounded_attention.conversion.vl_bert import VL_BERT
@@ -34,7 +32,7 @@ from grounded_attention.modeling import VLBertConfig
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-def load_fixture(name: str) -> dict[str, Any]:
+def load_fixture(name):
     """Loads a fixture as nested dictionaries (`state_dict`, `inputs`, ...), with its other tensors and `config`."""
     reference = {"grads": {}}
     with safe_open(FIXTURES / f"vl_bert_{name}.safetensors", "pt") as file:
@@ -48,7 +46,7 @@ def load_fixture(name: str) -> dict[str, Any]:
     return reference
 
 
-def make_config(original: dict[str, Any], **overrides: Any) -> VLBertConfig:
+def make_config(original, **overrides):
     """Makes our configuration from the section `VLBERT` of the public code."""
     same = (
         "vocab_size hidden_size visual_size num_hidden_layers num_attention_heads intermediate_size hidden_act "
@@ -60,12 +58,12 @@ def make_config(original: dict[str, Any], **overrides: Any) -> VLBertConfig:
     return VLBertConfig(**{**fields, **overrides})
 
 
-def as_checkpoint(state_dict: dict[str, torch.Tensor], core: bool = False) -> dict[str, torch.Tensor]:
+def as_checkpoint(state_dict, core=False):
     """Converts a reference state dict to the format of the public code: prefix `module.`, core keys with `vlbert.`."""
     return {f"module.{'vlbert.' if core else ''}{key}": value for key, value in state_dict.items()}
 
 
-def load_weights(model: torch.nn.Module, checkpoint: dict[str, torch.Tensor]) -> dict[str, str]:
+def load_weights(model, checkpoint):
     """Loads an original checkpoint into `model`; returns original key -> our name of all loaded tensors."""
     conversion = VL_BERT.convert_state_dict(checkpoint)
     prefix = "" if hasattr(model, "vl_bert") else "vl_bert."
@@ -77,16 +75,16 @@ def load_weights(model: torch.nn.Module, checkpoint: dict[str, torch.Tensor]) ->
 
 
 def list_shapes(
-    hidden: int = 768,
-    layers: int = 12,
-    intermediate: int = 3072,
-    vocab: int = 30522,
-    positions: int = 512,
-    classes: int = 1601,
-    end_to_end: bool = False,
-    widths: tuple[int, ...] = (64, 256, 512, 1024, 2048),
-    depths: tuple[int, ...] = (3, 4, 23, 3),
-) -> dict[str, tuple[int, ...]]:
+    hidden=768,
+    layers=12,
+    intermediate=3072,
+    vocab=30522,
+    positions=512,
+    classes=1601,
+    end_to_end=False,
+    widths=(64, 256, 512, 1024, 2048),
+    depths=(3, 4, 23, 3),
+):
     """Returns keys (without `module.`) and shapes of a pre-training checkpoint of the public code, base by default."""
     image = "image_feature_extractor."
     shapes = {
@@ -124,7 +122,7 @@ def list_shapes(
     return shapes
 
 
-def list_task_shapes(task: str, end_to_end: bool = False, answers: int = 3129, **sizes: Any) -> dict[str, Any]:
+def list_task_shapes(task, end_to_end=False, answers=3129, **sizes):
     """Returns keys and shapes of a checkpoint of "vqa", "refcoco" or "vcr"; by default base with region features."""
     shapes = list_shapes(end_to_end=end_to_end, **sizes)
     only_pretraining = ("aux_text", "object_mask_", "vlbert.mlm_head.", "vlbert.mvrc_head.")

@@ -4,20 +4,18 @@
 The public modules add the special tokens: 1 is [CLS], 2 [SEP], 3 [MASK].
 """
 
-from typing import Any
-
 import torch
 
 FEATURE_SIZE = 2048
 
 
-def pad_rows(rows: list[list[int]]) -> torch.Tensor:
+def pad_rows(rows):
     """Pads rows of different lengths with zeros at the end."""
     size = max(map(len, rows))
     return torch.tensor([row + [0] * (size - len(row)) for row in rows])
 
 
-def region_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+def region_inputs(inputs):
     """Makes boxes, features (zeros if the fixture has none) and mask; padded boxes are -2."""
     boxes = inputs["boxes"]
     features = boxes[..., 4:] if boxes.shape[-1] > 4 else torch.zeros(*boxes.shape[:2], FEATURE_SIZE)
@@ -28,7 +26,7 @@ def region_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def vqa_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+def vqa_inputs(inputs):
     """[CLS] question [SEP] [MASK] [SEP], types 1 from [MASK] on."""
     questions = [[piece for piece in row if piece] for row in inputs["question"].tolist()]
     ids = pad_rows([[1, *pieces, 2, 3, 2] for pieces in questions])
@@ -43,14 +41,14 @@ def vqa_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
-def referring_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+def referring_inputs(inputs):
     """[CLS] expression [SEP]; padded regions have the target -1 there."""
     ids = pad_rows([[1, *(piece for piece in row if piece), 2] for row in inputs["expression"].tolist()])
     targets = inputs["label"]
     return {"input_ids": ids, "attention_mask": ids > 0, **region_inputs(inputs), "region_targets": targets}
 
 
-def choice_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+def choice_inputs(inputs):
     """[CLS] question [SEP] answer [SEP]; a piece is (id, tag, unused), and special tokens see the whole image."""
     ids = []
     tags = []

@@ -8,9 +8,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import transformers
@@ -72,12 +70,12 @@ class Results:
     def __init__(self):
         self.found = {}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]):
+    def pytest_collection_modifyitems(self, items):
         """Keeps the tests of the table."""
         items[:] = [item for item in items if any(item.name.startswith(name) for _, name, _ in COLUMNS.values())]
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(self, item: Any, call: pytest.CallInfo) -> Generator[None, Any, None]:
+    def pytest_runtest_makereport(self, item, call):
         report = (yield).get_result()
         if report.when != "call" and report.passed:
             return
@@ -87,7 +85,7 @@ class Results:
             if item.name.startswith(name) and backend in (None, params.get("backend")):
                 self.found.setdefault(model, {}).setdefault(column, []).append(report.outcome)
 
-    def table(self) -> str:
+    def table(self):
         """The table in Markdown."""
         words = {"failed": "**no**", "passed": "yes"}
         lines = ["| model type | " + " | ".join(COLUMNS) + " |", "|---|" + "---|" * len(COLUMNS)]
@@ -101,7 +99,7 @@ class Results:
         return "\n".join(lines)
 
 
-def refused() -> str:
+def refused():
     """The types that are refused, by reason, as a table in Markdown."""
     reasons = {}
     for name, reason in REFUSED_FAMILIES.items():
@@ -110,7 +108,7 @@ def refused() -> str:
     return "\n".join(["| model types | reason |", "|---|---|", *lines])
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments):
     os.environ["EVERY_TYPE"] = "1"
     results = Results()
     printed = io.StringIO()

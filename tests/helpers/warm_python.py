@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -53,7 +52,7 @@ def _chosen(environment, prefixes):
     return {name: value for name, value in environment.items() if name.startswith(prefixes)}
 
 
-def without_project() -> list[str]:
+def without_project():
     """The folders of PYTHONPATH except the project; one may have another version of transformers that is tested."""
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [path for path in given if path and Path(path).resolve() != ROOT]
@@ -119,7 +118,7 @@ class WarmProcess:
         self.pid = int(self._status.readline())
         self.returncode = None
 
-    def poll(self, timeout: float | None = 0) -> int | None:
+    def poll(self, timeout=0):
         """The exit status, or `None` if the process still runs after `timeout` seconds."""
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
             self.returncode = int(self._status.readline())
@@ -131,7 +130,7 @@ class WarmProcess:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+    def communicate(self, timeout=None):
         """Waits for the end; returns what the process wrote to its output and its errors."""
         if self.poll(timeout) is None:
             self.kill()
@@ -142,9 +141,7 @@ class WarmProcess:
         return (self._folder / name).read_text(encoding="utf-8")
 
 
-def run_python(
-    code: str, arguments: Sequence[object] = (), *, cwd: Path, env: Mapping[str, str], timeout: int = 300
-) -> subprocess.CompletedProcess:
+def run_python(code, arguments=(), *, cwd, env, timeout=300):
     """Runs `python -c code arguments` in a folder and an environment; returns what `subprocess.run` returns."""
     process = WarmProcess(code, arguments, cwd=cwd, env=env)
     stdout, stderr = process.communicate(timeout)
