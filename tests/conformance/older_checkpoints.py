@@ -32,9 +32,9 @@ def scores(pipe):
     return [one["score"] for one in pipe(KNOWN, top_k=None)]
 
 
-def ten_steps(folder, model=None):
+def ten_steps(folder):
     """The losses of ten supervised steps of a small model."""
-    trainer = make_trainer(folder, model=model, max_steps=STEPS, per_device_train_batch_size=4)
+    trainer = make_trainer(folder, max_steps=STEPS, per_device_train_batch_size=4)
     trainer.train()
     return [entry["loss"] for entry in logged(trainer)]
 

@@ -18,17 +18,12 @@ from tests.conformance.upstream import UpstreamError, unpack_tests
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_archive(path, files, link=""):
+def make_archive(path, files):
     with tarfile.open(path, "w:gz") as archive:
         for name, text in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
-        if link:
-            member = tarfile.TarInfo(link)
-            member.type = tarfile.SYMTYPE
-            member.linkname = "/etc/passwd"
-            archive.addfile(member)
     return path
 
 

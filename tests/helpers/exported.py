@@ -79,9 +79,9 @@ def tiny_model(family, head, **fields):
     return make(entry.base_model if head is None else entry.heads[head], **{**sizes, **fields})
 
 
-def draw_inputs(inputs, sizes, seed=0):
+def draw_inputs(inputs, sizes):
     """Random inputs. Row b has b + 2 words; the last row has no region, unless it is the only one."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     drawn = {}
     for each in inputs:
         shape = [sizes[axis] if isinstance(axis, str) else axis for axis in each.axes]

@@ -84,7 +84,7 @@ def import_with_torchvision(name):
     lent = {key: module for key, module in sys.modules.items() if key.split(".")[0] == "torchvision"}
     try:
         for module in (image_processing_backends, image_processing_utils, video_processing_utils):
-            module.tvF = lent["torchvision.transforms.v2.functional"]  # type: ignore[attr-defined]
+            module.tvF = lent["torchvision.transforms.v2.functional"]
         vars(image_utils).update(InterpolationMode=InterpolationMode, pil_to_tensor=pil_to_tensor)
         modes = {image_utils.PILImageResampling[each.name]: each for each in InterpolationMode if "_" not in each.name}
         modes[image_utils.PILImageResampling.NEAREST] = InterpolationMode.NEAREST_EXACT

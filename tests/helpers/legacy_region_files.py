@@ -7,15 +7,12 @@ Several of these tools write pickles (`allow_pickle=True`): readers must not run
 import json
 import pickle
 import zipfile
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import h5py
 import lmdb
 import numpy as np
 
-from grounded_attention.dataset_scripts.regions.table import Regions
 from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels, write_tsv
 
 OPTIONAL = ("classes", "scores", "attributes", "attribute_scores")
@@ -199,7 +196,6 @@ def write_bottom_up(folder, rows):
     return write_tsv(folder / "trainval.tsv", list(map(butd_fields, rows)))
 
 
-Writer = Callable[[Path, list[Regions]], Path]
 # Format, its writer, and the optional arrays that it contains.
 CASES = {
     "VL-BERT zip": ("vl_bert_zip", write_zip, ("classes", "attributes")),

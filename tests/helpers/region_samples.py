@@ -33,7 +33,7 @@ def sample(image_id, count=3, seed=None, size=SIZE):
 
 def write_table(path, ids, **options):
     """Writes a table with `sample(id)` for each id."""
-    with RegionTableWriter(path, PROVENANCE, **options) as writer:  # type: ignore[arg-type]
+    with RegionTableWriter(path, PROVENANCE, **options) as writer:
         for image_id in ids:
             writer.write(sample(image_id, count=1 + len(image_id) % 3))
     return path

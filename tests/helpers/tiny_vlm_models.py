@@ -107,7 +107,7 @@ def make_model(model_type, tokenizer):
     config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key)), "pad_token_id": 0})
     model = AutoModelForImageTextToText.from_config(config).eval()
     if model_type == "llama4":  # of transformers 5.24.0 reads a field that the output of its words lacks
-        MoeCausalLMOutputWithPast.image_outputs = None  # type: ignore[attr-defined]
+        MoeCausalLMOutputWithPast.image_outputs = None
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # Gemma 3 starts with zeros
             torch.nn.init.normal_(parameter, std=0.2)

@@ -224,8 +224,8 @@ def make_processor(model_type, padding_side="right", byte_pairs=False, backend="
     if model_type == "got_ocr2":
         processor.num_image_tokens = own["num_image_tokens"]
     vars(processor).pop("video_processor", None)  # on the class, which is not saved
-    processor_class.video_processor = videos  # type: ignore[attr-defined]
-    processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])  # type: ignore[attr-defined]
+    processor_class.video_processor = videos
+    processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])
     image = placeholder(processor)
     if "qwen" in model_type or "spatial_merge_size" in (relative or _NONE).config.get("vision_config", {}):
         if not image.startswith("<|image_start|>"):

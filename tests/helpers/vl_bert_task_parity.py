@@ -10,11 +10,11 @@ from tests.helpers.vl_bert_task_reference import choice_inputs, referring_inputs
 TEXT = ("input_ids", "attention_mask", "token_type_ids", "token_regions")
 
 
-def pad_left(inputs, columns=2):
-    """Adds padding columns before the text."""
-    padded = {name: nn.functional.pad(inputs[name], (columns, 0)) for name in TEXT if name in inputs}
+def pad_left(inputs):
+    """Adds two padding columns before the text."""
+    padded = {name: nn.functional.pad(inputs[name], (2, 0)) for name in TEXT if name in inputs}
     if "answer_positions" in inputs:
-        padded["answer_positions"] = inputs["answer_positions"] + columns
+        padded["answer_positions"] = inputs["answer_positions"] + 2
     return {**inputs, **padded}
 
 

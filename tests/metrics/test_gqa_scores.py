@@ -40,8 +40,8 @@ def question(number="1", answer="red", **changes):
     }
 
 
-def random_questions(rng, count=60):
-    names = [str(number) for number in range(count)]
+def random_questions(rng):
+    names = [str(number) for number in range(60)]
     return [
         question(
             name,
