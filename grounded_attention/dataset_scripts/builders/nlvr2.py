@@ -130,10 +130,10 @@ def read_predictions(path: Path) -> dict[str, str]:
     """Reads the predictions of such a file, True or False in any case."""
     answers: dict[str, str] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
-        identifier, _, said = (part.strip() for part in line.partition(","))
+        identifier, _, answer = (part.strip() for part in line.partition(","))
         about: Fields = {"file": path, "where": f"line {number}", "found": line}
         expected = "an identifier, a comma, and True or False"
-        refuse_if(said.lower() not in ("true", "false"), "bad prediction", **about, expected=expected)
+        refuse_if(answer.lower() not in ("true", "false"), "bad prediction", **about, expected=expected)
         refuse_if(identifier in answers, "the statement has two predictions", **about, expected="one")
-        answers[identifier] = said.capitalize()
+        answers[identifier] = answer.capitalize()
     return answers

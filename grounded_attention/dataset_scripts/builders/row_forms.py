@@ -80,17 +80,18 @@ _OWN_PHRASE = {
 def own_row(row: Row, features: Columns, where: str) -> Fields:
     """A row with its pictures inside; every column and every key of its phrases, None where it has none."""
     names = features["phrases"].feature
-    unknown = [*(row.keys() - features.keys() - {"split"}), *({*chain(*row["phrases"])} - names.keys())]
+    keys = set(chain(*row["phrases"]))
+    unknown = [*(row.keys() - features.keys() - {"split"}), *(keys - names.keys())]
     if unknown:
         expected = f"only columns of the first {SEEN} rows"
         raise DataError("a column that is new", where=where, found=unknown[0], expected=expected)
-    made = {name: row.get(name) for name in features}
-    made["phrases"] = [{name: phrase.get(name) for name in names} for phrase in row["phrases"]]
-    for name in ("image", "images"):
-        if row.get(name) is not None:
-            pictures = [_inside(each) for each in (row[name] if name == "images" else [row[name]])]
-            made[name] = pictures if name == "images" else pictures[0]
-    return made
+    fields = {name: row.get(name) for name in features}
+    fields["phrases"] = [{name: phrase.get(name) for name in names} for phrase in row["phrases"]]
+    if row.get("image") is not None:
+        fields["image"] = _inside(row["image"])
+    if row.get("images") is not None:
+        fields["images"] = [_inside(each) for each in row["images"]]
+    return fields
 
 
 def _inside(picture: Any) -> Fields:
@@ -115,8 +116,8 @@ def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
 
 def _reviewed(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     """As `_expressions`, with the verdict of Ref-L4's authors on references of RefCOCO: quality 0 is wrong."""
-    for made in _expressions(row, key, report):
-        yield {**made, "wrong": row.get("caption_quality") in (0, "0")}
+    for fields in _expressions(row, key, report):
+        yield {**fields, "wrong": row.get("caption_quality") in (0, "0")}
 
 
 def _to_match(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
@@ -170,17 +171,19 @@ def _questions(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
     turns = _turns(row)[0] if "messages" in row else []
     if len(turns) == 2:
         question = turns[0]
-        said = [turns[1]]
+        answers = [turns[1]]
     else:
         question = row.get("text", "")
-        said = list(row.get("answers") or ())
-        said = said or [str(row.get("answer"))] * (row.get("answer") is not None)
-    if not question or not any(said):
+        answers = list(row.get("answers") or ())
+        if not answers and row.get("answer") is not None:
+            answers = [str(row["answer"])]
+    if not question or not any(answers):
         report.add("rows without a question and its answer", key)
         return
     phrases = _phrases_of_text(row) if "text" in row else []
     about = {"example_id": key, "question_type": "", "answer_type": ""}
-    answers = said * HUMANS if len(said) == 1 else said
+    if len(answers) == 1:
+        answers = answers * HUMANS
     yield {**about, "text": question, "answers": answers, "phrases": phrases}
 
 
@@ -216,9 +219,10 @@ def _turns(row: Row) -> tuple[list[str], list[Fields]]:
         for part in parts:
             cleaned = part.replace(IMAGE_MARK, "").strip()
             text += "\n" * bool(text)
-            places[number] = (len(turns), len(text) - (part.find(cleaned) if cleaned in part else len(part)))
-            number = number + 1
-            text = text + cleaned
+            before = part.find(cleaned) if cleaned in part else len(part)
+            places[number] = (len(turns), len(text) - before)
+            number += 1
+            text += cleaned
         turns.append(text)
     turns = turns[: len(turns) // 2 * 2]
     phrases = []
@@ -227,8 +231,8 @@ def _turns(row: Row) -> tuple[list[str], list[Fields]]:
         start = phrase["start"] + moved
         end = phrase["end"] + moved
         if turn < len(turns) and phrase["boxes"] and turns[turn][max(start, 0) : end] == phrase["text"]:
-            told = {"sentence": turn, "text": phrase["text"], "start": start, "end": end}
-            phrases.append({**told, "boxes": phrase["boxes"]})
+            place = {"sentence": turn, "text": phrase["text"], "start": start, "end": end}
+            phrases.append({**place, "boxes": phrase["boxes"]})
     return turns, phrases
 
 

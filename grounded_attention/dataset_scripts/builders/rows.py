@@ -220,9 +220,9 @@ class Rows(LocalBuilder):
             about |= {name: row.get(name) for name in ("width", "height")}
             if masks := sum("mask" in phrase for phrase in row["phrases"]):
                 report.add("masks, of which this task reads the box", f"{key}-{number}", masks)
-            for made in convert(row, f"{key}-{number}", report):
+            for fields in convert(row, f"{key}-{number}", report):
                 report.add(ROWS)
-                yield {name: {**about, **made}[name] for name in self.info.features}
+                yield {name: {**about, **fields}[name] for name in self.info.features}
         dropped = {reason: count for reason, count in rows.report.dropped.items() if reason != WITHOUT_BOXES}
         report.counts.update({f"left out: {reason}": count for reason, count in dropped.items()})
         self._states[split] = self._state_of(files)

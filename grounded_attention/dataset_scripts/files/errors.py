@@ -26,15 +26,12 @@ class DataError(ValueError):
         hint: str | None = None,
     ) -> None:
         place = ", ".join(str(part) for part in (file, where) if part is not None)
-        details = ", ".join(
-            part
-            for part in (
-                None if found is None else f"found {shorten(found)}",
-                None if expected is None else f"expected {expected}",
-            )
-            if part is not None
-        )
-        message = ": ".join(part for part in (place, problem, details) if part)
+        details = []
+        if found is not None:
+            details.append(f"found {shorten(found)}")
+        if expected is not None:
+            details.append(f"expected {expected}")
+        message = ": ".join(part for part in (place, problem, ", ".join(details)) if part)
         super().__init__(f"{message}; {hint}" if hint else message)
 
 

@@ -177,17 +177,21 @@ def _refuse_array(*_: Any) -> NoReturn:
 _ARRAY = _Constructor(_refuse_array)
 _MULTIARRAY: dict[str, Callable[..., Any]] = {"_reconstruct": _reconstruct, "scalar": _scalar}
 _BUILTINS: dict[str, Callable[..., Any]] = {
-    **{made.__name__: made for made in (complex, set, frozenset, list, tuple, dict)},
-    **{made.__name__: _filled(made) for made in (bytes, bytearray)},
+    **{kind.__name__: kind for kind in (complex, set, frozenset, list, tuple, dict)},
+    **{kind.__name__: _filled(kind) for kind in (bytes, bytearray)},
 }
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     # NumPy 1 and 2.
-    **{(f"numpy.{core}.multiarray", name): made for core in ("core", "_core") for name, made in _MULTIARRAY.items()},
+    **{
+        (f"numpy.{core}.multiarray", name): function
+        for core in ("core", "_core")
+        for name, function in _MULTIARRAY.items()
+    },
     **{(f"numpy.{core}.numeric", "_frombuffer"): _array_from_bytes for core in ("core", "_core")},
     ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _encode,
     # Python 2 and 3.
-    **{(module, name): made for module in ("__builtin__", "builtins") for name, made in _BUILTINS.items()},
+    **{(module, name): kind for module in ("__builtin__", "builtins") for name, kind in _BUILTINS.items()},
     ("collections", "OrderedDict"): dict,
 }
 CONSTRUCTORS: dict[tuple[str, str], _Constructor] = {

@@ -325,8 +325,8 @@ def _mentions(turns: Sequence[Turn], context: Context, is_screen: bool = False) 
                 place = (number, *mention.words)
             elif turn.role == "user":
                 if answer is not None:  # it may name the boxes that its question lists
-                    said = [box.numbers for other in mentions[answer] for box in other.boxes]
-                    if all(box.numbers in said for box in mention.boxes):
+                    answered = [box.numbers for other in mentions[answer] for box in other.boxes]
+                    if all(box.numbers in answered for box in mention.boxes):
                         continue
                 is_pointed_at = _POINTING.search(texts[number][: mention.span[0]][-LONGEST_POINTING:])
                 if answer is not None and not mentions[answer] and len(mentions[number]) == 1 and is_pointed_at:

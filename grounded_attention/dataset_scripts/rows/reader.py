@@ -76,7 +76,8 @@ def unread_places(record: Columns, made: Sequence[RawRow]) -> list[str]:
     phrases = [phrase for row in made for phrase in row.phrases]
     if any(each.mask is not None or any(box.mask is not None for box in each.boxes) for each in phrases):
         return []
-    names = dict.fromkeys(_places({key: each for key, each in record.items() if key not in IMAGE_NAMES}, ""))
+    columns = {key: each for key, each in record.items() if key not in IMAGE_NAMES}
+    names = dict.fromkeys(_places(columns, ""))
     has_boxes = any(each.boxes or each.regions is not None for each in phrases)
     return [name for name in names if not has_boxes or _MASK.search(name.rpartition(".")[2])]
 

@@ -140,10 +140,12 @@ class Sample:
         box = reading.corners(self.numbers, self.size) * np.array([*self.size, *self.size])
         agreements = []
         if self.area:
-            agreements.append(abs((box[2] - box[0]) * (box[3] - box[1]) - self.area) <= 0.01 * self.area + 1)
+            area = (box[2] - box[0]) * (box[3] - box[1])
+            agreements.append(abs(area - self.area) <= 0.01 * self.area + 1)
         if self.hull is not None:
             near = 2 + 0.02 * max(self.size)
-            agreements.append(bool(np.abs(box - np.asarray(self.hull, dtype=np.float64)).max() <= near))
+            distances = np.abs(box - np.asarray(self.hull, dtype=np.float64))
+            agreements.append(bool(distances.max() <= near))
         if agreements:
             return all(agreements)
         return None
@@ -180,7 +182,8 @@ def decide(
             f"boxes: {said} is said, but {known_by} {_listed(readings)}", readings, hint="leave it out", **place
         )
     if allowed and allowed[0].padded:  # the padded square is usual there; a box beyond it says that it is not meant
-        allowed = [next((each for each in allowed if all(each.holds(s.numbers, s.size) for s in samples)), allowed[0])]
+        fitting = [each for each in allowed if all(each.holds(s.numbers, s.size) for s in samples)]
+        allowed = [*fitting, allowed[0]][:1]
     if len(allowed) == 1:
         return _checked(allowed[0], samples, known_by, place)
     if allowed:
@@ -207,11 +210,12 @@ def decide(
         if len(holding) == 1:
             return Decision(holding[0], f"the counts: {_counts(counted, len(samples))}")
         if holding:
+            choices = [f"boxes={str(each)!r}" for each in holding]
             raise UnclearBoxes(
                 f"boxes: {_listed(holding)} hold all {len(samples)} boxes that were counted, and nothing tells which "
                 "is meant",
                 holding,
-                hint=f"say it: {' or '.join(f'boxes={str(each)!r}' for each in holding)}",
+                hint=f"say it: {' or '.join(choices)}",
                 **place,
             )
     raise UnclearBoxes(
@@ -247,7 +251,10 @@ def count_holding(samples: Iterable[Sample], readings: Sequence[Reading]) -> dic
     shares = all(max(map(abs, each.numbers)) <= 1 + MARGIN and min(each.size) > 2 for each in kept)
     counts = {}
     for reading in readings:
-        counts[reading] = 0 if shares and reading.scale != 1.0 else sum(reading.holds(s.numbers, s.size) for s in kept)
+        if shares and reading.scale != 1.0:
+            counts[reading] = 0
+        else:
+            counts[reading] = sum(reading.holds(s.numbers, s.size) for s in kept)
     return counts
 
 
@@ -265,14 +272,16 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
         counted = count_holding(samples, others)
         holding = [each for each in others if counted[each] == len(samples) and each != reading]
         may_differ = len(holding) == 1 and not known_by.startswith(FORMAT)
-        first = next((s for s in samples if not reading.holds(s.numbers, s.size)), samples[0])
+        hint = f"say boxes={str(holding[0])!r}, which holds all" if may_differ else "correct the boxes"
+        outside = [s for s in samples if not reading.holds(s.numbers, s.size)]
+        first = (outside or samples)[0]
         box = ", ".join(f"{number:g}" for number in first.numbers)
         raise UnclearBoxes(
             f"boxes: read as {reading} ({known_by}), {against or len(samples)} of {len(samples)} boxes leave their "
             f"picture, are inverted, or differ from their area or mask, such as [{box}] in a picture of "
             f"{first.size[0]} x {first.size[1]}",
             holding or [reading],
-            hint=f"say boxes={str(holding[0])!r}, which holds all" if may_differ else "correct the boxes",
+            hint=hint,
             **place,
         )
     checked = ""
