@@ -87,8 +87,8 @@ class Parameter(NamedTuple):
 def parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
     """The parameters of a function, and the fields of those that are dataclasses."""
     hints = get_type_hints(function, include_extras=True)
-    _, _, told = (inspect.getdoc(function) or "").partition("Args:\n")
-    described = {name: (metavar or None, " ".join(help.split())) for name, metavar, help in _DESCRIBED.findall(told)}
+    _, _, text = (inspect.getdoc(function) or "").partition("Args:\n")
+    described = {name: (metavar or None, " ".join(help.split())) for name, metavar, help in _DESCRIBED.findall(text)}
     for name, each in inspect.signature(function).parameters.items():
         is_option = each.kind is each.KEYWORD_ONLY or dataclasses.is_dataclass(function)
         if dataclasses.is_dataclass(hints[name]):
@@ -103,10 +103,10 @@ def add_arguments(parser: argparse.ArgumentParser, function: Callable[..., Any])
     """Adds the parameters of a function to a parser. What is not given is left to the function's own default."""
     for each in parameters(function):
         settings = _settings(each.hint)
-        told = each.help.replace("%", "%%")
+        text = each.help.replace("%", "%%")
         if each.default not in (inspect.Parameter.empty, None, False, ()):
-            told += f" (default: {each.default})"
-        settings |= {"help": told, "default": argparse.SUPPRESS}
+            text += f" (default: {each.default})"
+        settings |= {"help": text, "default": argparse.SUPPRESS}
         required = each.default is inspect.Parameter.empty
         if settings.get("action") != "store_true":
             settings["metavar"] = each.metavar or (None if "choices" in settings else each.name.upper())
@@ -274,9 +274,9 @@ def explain_disk(error: BaseException) -> str | None:
 def explain_library(error: BaseException) -> str | None:
     """Formats an error of a library that has one of the `KNOWN` reasons, or of a package that is not installed."""
     for cause in causes(error):
-        said = f"{type(cause).__name__} {cause}"
-        if told := next((line for mark, line in KNOWN.items() if mark in said), None):
-            return told.format(first_sentences(cause))
+        message = f"{type(cause).__name__} {cause}"
+        if text := next((line for mark, line in KNOWN.items() if mark in message), None):
+            return text.format(first_sentences(cause))
     if (
         "WORLD_SIZE" in os.environ
         and isinstance(error, RuntimeError)

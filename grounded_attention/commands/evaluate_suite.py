@@ -56,10 +56,10 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
         read_config(model)  # a mistake in a name costs no work
     sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
-    told = {"columns": read_columns(options.columns), "boxes": options.boxes}
+    reading = {"columns": read_columns(options.columns), "boxes": options.boxes}
     opened = {}
     for source in sources:
-        opened[source] = list(open_probes(str(options.suite), source, options.match, options.images, split, **told))
+        opened[source] = list(open_probes(str(options.suite), source, options.match, options.images, split, **reading))
     probes = [probe for each in opened.values() for probe in each]
     if len({probe.name for probe in probes}) < len(probes):  # files of one name
         probes = [
@@ -89,18 +89,18 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
 
 
 def _compare(after: Mapping[str, Estimate], before: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    made = dict(after)
+    figures = dict(after)
     for name in (name for name in after if name in before):
-        made |= {f"{name}{BEFORE}": before[name], f"{name}{CHANGE}": after[name].change(before[name])}
-    return made
+        figures |= {f"{name}{BEFORE}": before[name], f"{name}{CHANGE}": after[name].change(before[name])}
+    return figures
 
 
 def _measures(numbers: Columns) -> list[str]:
     return [name for name in numbers if not name.endswith((BEFORE, CHANGE))]
 
 
-def _interval(told: Columns, form: str = ".1%") -> str:
-    return interval_text((told["low"], told["high"]), form)
+def _interval(figure: Columns, form: str = ".1%") -> str:
+    return interval_text((figure["low"], figure["high"]), form)
 
 
 def table(suite: Numbers, shown: Callable[[str], str] = str) -> str:
@@ -126,13 +126,13 @@ def section(folder: Path, checkpoint: str) -> str:
     """The section of a card: the tables of all suites in a folder, but those of another model of the same name."""
     parts = ["## Probes", "Intervals are 95 %, from a bootstrap over images."]
     for path in sorted(folder.glob("suite_*.json")):
-        told = read_json(path)
-        if os.path.realpath(told["checkpoint"]) != os.path.realpath(checkpoint):
-            print(f"{path}: left out of the card, since its numbers are of {told['checkpoint']}", file=sys.stderr)
+        result = read_json(path)
+        if os.path.realpath(result["checkpoint"]) != os.path.realpath(checkpoint):
+            print(f"{path}: left out of the card, since its numbers are of {result['checkpoint']}", file=sys.stderr)
             continue
-        parts += [f"### {told['suite'].capitalize()}", table(told["figures"], markdown_text)]
-        if told.get("before") is not None:
-            parts.append(f"*before* is {markdown_text(str(told['before']))}.")
+        parts += [f"### {result['suite'].capitalize()}", table(result["figures"], markdown_text)]
+        if result.get("before") is not None:
+            parts.append(f"*before* is {markdown_text(str(result['before']))}.")
     if "### Evidence" in parts:
         parts.append(
             "*Evidence score*: whether answers depend on the evidence in the picture where attention is on it; 0 for "

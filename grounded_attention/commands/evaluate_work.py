@@ -129,18 +129,20 @@ def image_table(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, fol
     pictures = {}
     sizes = {}
     for rows in data.splits.values():
-        for place in {image_id: n for n, image_id in enumerate(rows["image_id"]) if image_id in wanted}.values():
-            row = rows[place]
+        last_rows = {image_id: number for number, image_id in enumerate(rows["image_id"]) if image_id in wanted}
+        for number in last_rows.values():
+            row = rows[number]
             name = row["image_id"]
             picture = find_picture(folder, name, row.get("file_name"))
             if picture is not None:
                 pictures[name] = picture
             sizes[name] = (row.get("width"), row.get("height"))
             if None in sizes[name]:
-                record = None
                 if table is not None and name in table:
                     record = table[name]
-                sizes[name] = (4, 3) if record is None else (record.width, record.height)
+                    sizes[name] = (record.width, record.height)
+                else:
+                    sizes[name] = (4, 3)
     return {"pictures": pictures, "sizes": sizes}
 
 
@@ -157,9 +159,8 @@ def to_report(parts: Sequence[Scored], recipe: Recipe, data: PreparedData, score
         remarks = []
     measured = []
     for part in parts:
-        measured.append(
-            Measured(" on ".join(filter(None, (part.split, part.track))), part.numbers, part.judged, remarks)
-        )
+        title = f"{part.split} on {part.track}" if part.track else part.split
+        measured.append(Measured(title, part.numbers, part.judged, remarks))
     about = [
         ("scored", scored),
         ("task", recipe.task),

@@ -135,8 +135,8 @@ def _chosen_format(source: str, format: str) -> str:
     """The format of --format; with "auto" the recognised format, which is also printed."""
     if format != "auto":
         return format
-    format, seen = recognise(source)
-    print(f"{source}: {seen}, read as {format}", file=sys.stderr)
+    format, contents = recognise(source)
+    print(f"{source}: {contents}, read as {format}", file=sys.stderr)
     return format
 
 

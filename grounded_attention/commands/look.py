@@ -132,8 +132,8 @@ def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[An
 
 def _lines(title: str, lens: Any) -> list[str]:
     """What is printed of an answer."""
-    said = lens.answer if lens.answer.strip() else "(no words)"
-    lines = [f"{title}: {said}" if title else said]
+    answer = lens.answer if lens.answer.strip() else "(no words)"
+    lines = [f"{title}: {answer}" if title else answer]
     if lens.second is not None:
         lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
     shown = ", ".join(f"{layer}-{head}" for layer, head in lens.heads[:SHOWN])

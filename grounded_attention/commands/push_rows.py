@@ -50,12 +50,13 @@ def push(
     from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    given: Fields = {
+    options: Fields = {
         "boxes": boxes,
         "images": images,
         "outside_pictures": outside_pictures,
+        "columns": read_columns(columns),
     }
-    given = {name: value for name, value in {**given, "columns": read_columns(columns)}.items() if value}
+    given = {name: value for name, value in options.items() if value}
     with tempfile.TemporaryDirectory() as cache:
         builder = Rows(cache_dir=cache, data_dir=source, form=OWN, **given)
         terms = {"permission": permission, "licence": licence}

@@ -67,9 +67,10 @@ def show(
     for _ in read.decode(False):
         pass
     report = read.report
+    counted = f"{report.rows:,} counted" if report.complete else f"{report.rows:,} counted (the first ones)"
     about = [
-        ("rows", f"{report.rows:,} counted{'' if report.complete else ' (the first ones)'}, shape: {report.shape}"),
-        ("boxes", f"{report.convention or 'none'}: {report.known_by}" if report.convention else "none"),
+        ("rows", f"{counted}, shape: {report.shape}"),
+        ("boxes", f"{report.convention}: {report.known_by}" if report.convention else "none"),
         ("phrases", f"{report.phrases:,} with {report.boxes:,} boxes"),
     ]
     about += [("missing pictures", ", ".join(report.missing))] if report.missing else []

@@ -39,13 +39,13 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     # Checks that rows of a method that needs grounding have phrases and regions, or image tokens.
     methods = [recipe_method(recipe, name, f"{prefix}supervision.options.") for name in recipe.methods]
     grounded = [method.name for method in methods if method.needs_grounding]
-    seen = recipe.data.images or recipe.data.source if task.image_tokens else recipe.data.regions
+    inputs = recipe.data.images or recipe.data.source if task.image_tokens else recipe.data.regions
     if grounded and not task.can_have_phrases:
         raise RecipeError(
             f"method {grounded[0]!r} supervises the grounding of phrases, but the task {recipe.task!r} has none: use "
             "method 'none'"
         )
-    if grounded and seen is None:
+    if grounded and inputs is None:
         key = f"{prefix}data.{'images' if task.image_tokens else 'regions'}"
         raise RecipeError(
             f"method {grounded[0]!r} supervises the grounding in regions, but {key} is null: give it, or use method "

@@ -91,7 +91,8 @@ def picture_views(picture: Image.Image, boxes: Boxes, other: Image.Image) -> dic
     is_evidence = np.zeros((*pixels.shape[:2], 1), dtype=bool)
     for x1, y1, x2, y2 in np.asarray(boxes, dtype=float) * (picture.size * 2):
         is_evidence[int(np.floor(y1)) : int(np.ceil(y2)), int(np.floor(x1)) : int(np.ceil(x2))] = True
-    return {view: Image.fromarray(made) for view, made in _views(is_evidence, pixels, mean, foreign).items()}
+    view_pixels = _views(is_evidence, pixels, mean, foreign)
+    return {view: Image.fromarray(values) for view, values in view_pixels.items()}
 
 
 def region_views(record: Regions, boxes: Boxes, other: Regions, rng: np.random.Generator) -> dict[str, Regions]:
@@ -103,8 +104,8 @@ def region_views(record: Regions, boxes: Boxes, other: Regions, rng: np.random.G
         foreign = other.features[rng.integers(len(other), size=len(record))]
     else:
         foreign = nothing
-    made = _views(is_evidence, record.features, nothing, foreign)
-    return {view: replace(record, features=features) for view, features in made.items()}
+    view_features = _views(is_evidence, record.features, nothing, foreign)
+    return {view: replace(record, features=features) for view, features in view_features.items()}
 
 
 def draw_others(image_ids: Sequence[str], seed: int) -> list[int]:
@@ -127,8 +128,8 @@ def write_pictures(rows: Sequence[Row], folder: str, images: str, seed: int) -> 
     for number, (row, other) in enumerate(zip(rows, others, strict=True)):
         picture = open_image(path_below(images, row["file_name"]))
         foreign = open_image(path_below(images, rows[other]["file_name"]))
-        for view, made in picture_views(picture, row["boxes"], foreign).items():
-            made.save(f"{folder}/{number}_{view}.png")
+        for view, view_picture in picture_views(picture, row["boxes"], foreign).items():
+            view_picture.save(f"{folder}/{number}_{view}.png")
 
 
 def write_regions(rows: Sequence[Row], folder: str, table: Any, seed: int) -> None:
@@ -138,5 +139,5 @@ def write_regions(rows: Sequence[Row], folder: str, table: Any, seed: int) -> No
     with RegionTableWriter(folder, {"source": "evidence"}) as writer:
         for number, (row, other) in enumerate(zip(rows, others, strict=True)):
             views = region_views(table[row["image_id"]], row["boxes"], table[rows[other]["image_id"]], rng)
-            for view, made in views.items():
-                writer.write(replace(made, image_id=f"{number}_{view}", class_probs=None))
+            for view, view_regions in views.items():
+                writer.write(replace(view_regions, image_id=f"{number}_{view}", class_probs=None))

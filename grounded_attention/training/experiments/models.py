@@ -111,11 +111,11 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
     if is_vision_language(model):
         return make_vlm(model, processor)
     if model.source:
-        made, loading = load_model(model_class, model, **config)
-        say_once(describe_loading(made, model.source, loading))
+        network, loading = load_model(model_class, model, **config)
+        say_once(describe_loading(network, model.source, loading))
         if model.adapter:
-            return adapt_family(made, loading["missing_keys"], model.adapter[LORA])
-        return made
+            return adapt_family(network, loading["missing_keys"], model.adapter[LORA])
+        return network
     width = {} if _has_width(model) else {WIDTH: processor.model_feature_size}
     fields = {**width, **model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):

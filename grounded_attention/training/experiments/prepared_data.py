@@ -83,10 +83,10 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             builder = data.builder or task.builder
             pulled = find_rows(data.data_dir, builder, BUILDERS[builder], data.options)
         splits = _build(task, data) if pulled is None else pull_rows(pulled)
-        told = None
+        own_data = None
         if data.source is not None:
-            told = {"rows": {name: _digest(rows) for name, rows in splits.items()}}
-            told |= hold_out(splits, recipe.seed) or {}
+            own_data = {"rows": {name: _digest(rows) for name, rows in splits.items()}}
+            own_data |= hold_out(splits, recipe.seed) or {}
             _tell_shared(splits)
         texts = None
         if data.text_corpus:  # read from disk one by one; lines are joined until they have as many words
@@ -122,7 +122,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             splits = {name: configured.fit_own_rows(rows) for name, rows in splits.items()}
         options = configured.fit_options(splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
-    return PreparedData(splits, regions, texts, images, opened, options, pulled, told)
+    return PreparedData(splits, regions, texts, images, opened, options, pulled, own_data)
 
 
 def _check_tables(splits: Columns, regions: Any, tracks: Columns, empty_images: bool) -> None:

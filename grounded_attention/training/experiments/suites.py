@@ -129,9 +129,9 @@ class Settings:
         return not self.text_only and (self.is_vlm or getattr(self.config, "vision_config", None) is not None)
 
 
-def open_probes(suite: str, source: str, match: str, *where: str | None, **told: Any) -> Iterator[Probe]:
+def open_probes(suite: str, source: str, match: str, *where: str | None, **reading: Any) -> Iterator[Probe]:
     """A probe, and all others that are drawn on scenes."""
-    yield open_probe(suite, source, *where, **told)
+    yield open_probe(suite, source, *where, **reading)
     root = Path(source)
     for kind, after in DRAWN.get(suite, {}).items() if (root / MANIFEST).is_file() else ():
         if kind == STATEMENTS and match == CAPTION:
@@ -145,7 +145,7 @@ def open_probes(suite: str, source: str, match: str, *where: str | None, **told:
         yield replace(probe, positive=NO, descriptions=descriptions(root)) if kind == VERDICTS else probe
 
 
-def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None, **told: Any) -> Probe:
+def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None, **reading: Any) -> Probe:
     """Reads a probe: scenes, or anything that `grounded_rows` reads; `told` are its `columns` and `boxes`."""
     root = Path(source)
     if (root / MANIFEST).is_file():
@@ -170,11 +170,11 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
             raise ValueError("give the folder of GQA's pictures: --images")
         listed = [made for row in gqa.as_dataset("validation") for made in gqa_evidence(row)]
         return Probe(name, datasets.Dataset.from_list(listed), os.path.abspath(images))
-    named = list(grounded_rows(source, images=images, **told, **on_hub).splits)
+    named = list(grounded_rows(source, images=images, **reading, **on_hub).splits)
     if split is not None and split not in named:
         raise ValueError(f"{source}: no split {split}, found {', '.join(named) or 'rows without splits'}")
     chosen = split or next((each for each in MEASURED if each in named), named[0] if named else "")
-    made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen}, **told)
+    made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen}, **reading)
     made.download_and_prepare()
     # AMBER looks for inventions: there the answer no is the positive one.
     rows = made.as_dataset("train")
@@ -189,9 +189,9 @@ def gqa_evidence(row: Row) -> Iterator[Fields]:
     phrases = [each for each in row["phrases"] if each["boxes"]]
     if phrases:
         picture = {"image_id": row["image_id"], "file_name": f"{row['image_id']}.jpg"}
-        told = {name: row[name] for name in ("example_id", "text", "answer")}
+        question = {name: row[name] for name in ("example_id", "text", "answer")}
         boxes = [each["box"] for each in row["annotations"] if each["box"] and each["part"] in GROUNDED]
-        yield {**picture, **told, "phrases": phrases, "boxes": boxes}
+        yield {**picture, **question, "phrases": phrases, "boxes": boxes}
 
 
 def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
@@ -279,14 +279,14 @@ def _composition(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estim
 
 def _hallucination(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
     answers = _ask(settings, probe, rows, LENGTH[HALLUCINATION])
-    said = [read_yes_or_no(answers[name]["said"]) for name in rows["example_id"]]
+    verdicts = [read_yes_or_no(answers[name]["said"]) for name in rows["example_id"]]
     gold = [given[0] for given in rows["answers"]]
     images = rows["image_id"]
     groups = rows["sampling"]
-    estimates = verdict_metrics(said, gold, images, probe.positive)
+    estimates = verdict_metrics(verdicts, gold, images, probe.positive)
     for group in dict.fromkeys(groups) if len(set(groups)) > 1 else ():
         places = [place for place, each in enumerate(groups) if each == group]
-        answered = [said[place] for place in places]
+        answered = [verdicts[place] for place in places]
         right = [gold[place] for place in places]
         shown = [images[place] for place in places]
         numbers = verdict_metrics(answered, right, shown, probe.positive)

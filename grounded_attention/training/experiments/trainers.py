@@ -164,8 +164,8 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
     annotated = all("phrases" in rows.column_names for rows in measured)
     if task.image_tokens:  # rows without phrases have empty lists
         annotated = annotated and all(any(map(len, rows["phrases"])) for rows in measured)
-    seen = data.images if task.image_tokens else data.regions
-    return seen is not None and task.can_have_phrases and annotated
+    inputs = data.images if task.image_tokens else data.regions
+    return inputs is not None and task.can_have_phrases and annotated
 
 
 def check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:

@@ -94,7 +94,7 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     """Makes the model of a recipe: a checkpoint, with an adapter if the recipe has one, or random weights."""
     if not model.source:
         return _freeze(_new(model, processor), model.freeze)
-    made, loading = load_vlm(model)
+    network, loading = load_vlm(model)
     if loading["missing_keys"]:
         missing = min(loading["missing_keys"])
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {missing}")
@@ -104,16 +104,16 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
         known = {}
     ids = processor.tokenizer.convert_tokens_to_ids(model.tokens) if model.tokens else []
     new = [row for token, row in zip(model.tokens, ids, strict=True) if token not in known]
-    add_token_rows(made, processor.tokenizer)
-    for embeddings in (made.get_input_embeddings(), made.get_output_embeddings()):
+    add_token_rows(network, processor.tokenizer)
+    for embeddings in (network.get_input_embeddings(), network.get_output_embeddings()):
         weight = getattr(embeddings, "weight", None)
         if new and weight is not None:  # a new token begins as the mean of the others
             with torch.no_grad():
                 weight[new] = weight[: min(new)].float().mean(0).to(weight)
     if model.adapter:
         options = {"trainable_token_indices": ids} if ids else {}
-        return add_lora(made, {**options, **model.adapter[LORA]}, language_layers(made))
-    return _freeze(made, model.freeze)
+        return add_lora(network, {**options, **model.adapter[LORA]}, language_layers(network))
+    return _freeze(network, model.freeze)
 
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
@@ -151,13 +151,13 @@ def load_vlm(model: Model) -> tuple[Any, Fields]:
     source = str(model.source)
     with recipe_key_errors(f"model.source {source}"):
         loaded: Any = model_class.from_pretrained(base_of(source), output_loading_info=True, **loading)
-        made = loaded[0]
-        load_pointer_head(made, loaded[1]["unexpected_keys"], base_of(source))
+        network = loaded[0]
+        load_pointer_head(network, loaded[1]["unexpected_keys"], base_of(source))
         if base_of(source) != source:
-            add_token_rows(made, load_processor(model.tokenizer or source).tokenizer)
-            made = import_peft().PeftModel.from_pretrained(made, source)
-        check_finite(made, source)
-    return made, loaded[1]
+            add_token_rows(network, load_processor(model.tokenizer or source).tokenizer)
+            network = import_peft().PeftModel.from_pretrained(network, source)
+        check_finite(network, source)
+    return network, loaded[1]
 
 
 def language_layers(model: PreTrainedModel) -> str:

@@ -211,11 +211,11 @@ class ResponseTerm(GroundingTrainerMixin):
 
 def _padded(parts: Sequence[Tensor], size: tuple[int, int]) -> Tensor:
     """Stacks (L, q, k) of responses to (B, L, Q, K)."""
-    made = parts[0].new_zeros(len(parts), len(parts[0]), *size)
-    for whole, part in zip(made, parts, strict=True):
+    padded = parts[0].new_zeros(len(parts), len(parts[0]), *size)
+    for whole, part in zip(padded, parts, strict=True):
         rows, columns = (min(pair) for pair in zip(part.shape[1:], size, strict=True))
         whole[:, :rows, :columns] = part[:, :rows, :columns]
-    return made
+    return padded
 
 
 class GroundedGRPOTrainer(ResponseTerm, GRPOTrainer):

@@ -78,8 +78,8 @@ def complete_adapter_card(folder: Path) -> bool:
 
 def _use_regions(head: str, config: Any) -> Columns:
     """The variables of the snippet for a model of regions."""
-    said = {"caption": "a dog runs after a red ball", "phrase": "a red ball"}
+    texts = {"caption": "a dog runs after a red ball", "phrase": "a red ball"}
     example = next(task.example for task in TASKS.values() if task.head == head)
     pixels = getattr(config, "vision_config", None) is not None
-    seen = seen_lines(pixels, config.region_feature_size, None)
-    return {**said, "seen": seen, "forward": forward_lines(example, **said)}
+    inputs = seen_lines(pixels, config.region_feature_size, None)
+    return {**texts, "seen": inputs, "forward": forward_lines(example, **texts)}

@@ -255,8 +255,8 @@ def _summary(recipe: Recipe, name: str) -> str:
     if name == TEXT_ONLY:
         blind = "images" if task.image_tokens else "regions"
         return f"A {family} that was trained on {task.title} without {blind}: a baseline."
-    seen = "images" if task.image_tokens else "image regions"
-    summary = f"A {family} that reads words and {seen}, trained on {task.title}"
+    inputs = "images" if task.image_tokens else "image regions"
+    summary = f"A {family} that reads words and {inputs}, trained on {task.title}"
     method = _method(recipe, name)
     if method == "none":
         return f"{summary}, without attention supervision."

@@ -377,14 +377,14 @@ def apply_override(content: Fields, override: str) -> None:
 
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
     """Makes a dataclass of a section."""
-    made = schema.validate(kind, _at_home(content), prefix, source, RecipeError)
-    if isinstance(made, Recipe):
+    section = schema.validate(kind, _at_home(content), prefix, source, RecipeError)
+    if isinstance(section, Recipe):
         place = source and f"{source}: "
-        for name in made.methods:
+        for name in section.methods:
             check_names(split_name(name), METHODS, f"{prefix}methods=", place)
-        if len({*made.methods}) < max(len(made.methods), 1 - made.text_only_baseline):
-            raise RecipeError(f"{place}{prefix}methods must be one or more different methods, found {made.methods}")
-    return made
+        if len({*section.methods}) < max(len(section.methods), 1 - section.text_only_baseline):
+            raise RecipeError(f"{place}{prefix}methods must be one or more different methods, found {section.methods}")
+    return section
 
 
 def _at_home(value: Any) -> Any:
