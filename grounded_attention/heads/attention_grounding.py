@@ -186,7 +186,8 @@ def summarise(chosen_on: Columns, reported_on: Columns) -> Fields:
 
     `interval` is that of the best head, None if it is not known; `words` is the number of grounded words.
     """
-    by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
+    by_head = torch.tensor(chosen_on["text_to_region_by_head"])
+    reported = torch.tensor(reported_on["text_to_region_by_head"])
     layer = int(by_head.mean(1).argmax())
     head = top_heads(by_head, 1)[0]
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
@@ -203,7 +204,8 @@ def summarise(chosen_on: Columns, reported_on: Columns) -> Fields:
     }
     if ROLLOUT not in chosen_on:
         return headline
-    rollout, rollout_reported = (torch.tensor(f[ROLLOUT]) for f in (chosen_on, reported_on))
+    rollout = torch.tensor(chosen_on[ROLLOUT])
+    rollout_reported = torch.tensor(reported_on[ROLLOUT])
     rollout_layer = int(rollout.argmax())
     return {**headline, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
 

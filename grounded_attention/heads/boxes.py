@@ -94,29 +94,33 @@ def judge_ways(
     `attention` (L, H, R); `gold`: the right regions (R,), and boxes; `regions`: boxes, candidates (R,), and the grid
     of image tokens. Heads that see no candidate find nothing. The box of chance is found by `box_scores`.
     """
-    gold_boxes = gold[1]
-    grid = regions[2]
-    right, boxes, candidates = (each.to(attention.device) for each in (gold[0], *regions[:2]))
+    right, gold_boxes = gold
+    boxes, candidates, grid = regions
+    right = right.to(attention.device)
+    boxes = boxes.to(attention.device)
+    candidates = candidates.to(attention.device)
     judged = dict.fromkeys(sets, (0.0, 0.0))
     same_heads: dict[tuple, list[str]] = {}
     for name, (heads, _) in sets.items():
         same_heads.setdefault(tuple(heads), []).append(name)
     for heads, names in same_heads.items():
         layers, numbers = torch.tensor(heads, device=attention.device).T
-        seen = (attention[layers, numbers] * candidates).sum(0)
-        if seen.any():
-            token = int(seen.argmax())
+        received = (attention[layers, numbers] * candidates).sum(0)
+        if received.any():
+            token = int(received.argmax())
             point = float(right[token])
             found = len(names) * [tuple(boxes[token].tolist())]
             if grid is not None:
-                places = attended_cells(grid.maps(seen), [sets[name][1] for name in names])
+                places = attended_cells(grid.maps(received), [sets[name][1] for name in names])
                 found = [grid.box(place) for place in places]
             judged |= {name: (point, _fits(box, gold_boxes)) for name, box in zip(names, found, strict=True)}
     width, height = centre_size
     centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
-    offsets = ((boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    offsets = (middles - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
     judged[CENTRE] = (float(right[offsets.argmin()]), _fits(centre, gold_boxes))
-    judged[RANDOM] = (float(right[candidates].float().mean()) if candidates.any() else 0.0, 0.0)
+    chance = float(right[candidates].float().mean()) if candidates.any() else 0.0
+    judged[RANDOM] = (chance, 0.0)
     return judged
 
 
@@ -131,7 +135,8 @@ def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
     for number, phrase in enumerate(phrases):
         others = np.flatnonzero(images != phrase.image_id)
         if len(others):
-            columns[RANDOM][number, 1] = _fits(phrases[generator.choice(others)].boxes[0], phrase.boxes)
+            other = phrases[generator.choice(others)]
+            columns[RANDOM][number, 1] = _fits(other.boxes[0], phrase.boxes)
     names, index = np.unique(images, return_inverse=True)
     scores = []
     for name, values in columns.items():
@@ -139,8 +144,9 @@ def box_scores(phrases: Sequence[MappedPhrase]) -> list[BoxScore]:
         np.add.at(sums, index, values)
         (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, np.bincount(index))
         point, box = values.mean(0)
-        ends = (float(point_low), float(point_high)), (float(box_low), float(box_high))
-        scores.append(BoxScore(name, float(point), ends[0], float(box), ends[1], len(phrases)))
+        point_interval = (float(point_low), float(point_high))
+        box_interval = (float(box_low), float(box_high))
+        scores.append(BoxScore(name, float(point), point_interval, float(box), box_interval, len(phrases)))
     return scores
 
 

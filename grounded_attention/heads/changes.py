@@ -81,7 +81,8 @@ class Changes:
     def _rows(self, direction: str) -> Iterator[tuple[str, ...]]:
         difference = self.comparisons[direction].difference
         p = self.corrected[direction]
-        before, after = (result.entities[direction]["all"].accuracy for result in (self.before, self.after))
+        before = self.before.entities[direction]["all"].accuracy
+        after = self.after.entities[direction]["all"].accuracy
         for place in np.argsort(-np.abs(difference), axis=None, kind="stable")[:_SHOWN]:
             layer, head = (int(index) for index in np.unravel_index(place, difference.shape))
             at = (layer, head)

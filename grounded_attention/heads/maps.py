@@ -65,15 +65,17 @@ class TokenGrid:
         x, across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
         y, down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
         spread = down[:, :, None] * across[:, None] * has_place[:, None, None]
-        tokens, *places = spread.nonzero(as_tuple=True)
-        cells = y[tokens, places[0]] * columns + x[tokens, places[1]]
+        tokens, row, column = spread.nonzero(as_tuple=True)
+        cells = y[tokens, row] * columns + x[tokens, column]
         weights = spread[spread > 0].float()
         frame = (*low.tolist(), *high.tolist())
         return cls(tokens.to(device), cells.to(device), weights.to(device), rows, columns, frame)
 
     def maps(self, attention: Tensor) -> Tensor:
         """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
-        tokens, cells, weights = (part.to(attention.device) for part in (self.tokens, self.cells, self.weights))
+        tokens = self.tokens.to(attention.device)
+        cells = self.cells.to(attention.device)
+        weights = self.weights.to(attention.device)
         parts = attention.float()[..., tokens] * weights
         empty = parts.new_zeros(*parts.shape[:-1], self.rows * self.columns)
         return empty.scatter_add_(-1, cells.expand_as(parts), parts).unflatten(-1, (self.rows, self.columns))
@@ -119,7 +121,8 @@ def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int)
     # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
     shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
     most = int((shared > 0).sum(1).max())
-    largest, parts = (shared / shared.sum(1, keepdim=True).clamp(min=1e-12)).topk(most)
+    shares = shared / shared.sum(1, keepdim=True).clamp(min=1e-12)
+    largest, parts = shares.topk(most)
     return parts, largest
 
 
@@ -151,7 +154,8 @@ def spatial_entropy(maps: Tensor, means: float = 1.0, noise: float = 0.0) -> Ten
     mass = torch.zeros(len(maps), labels.shape[1] + 1, device=maps.device, dtype=above.dtype)
     mass.scatter_add_(1, labels, above.flatten(1))
     total = above.sum((1, 2))
-    shares = mass[:, 1:] / total.clamp(min=torch.finfo(mass.dtype).tiny)[:, None]
+    least = torch.finfo(mass.dtype).tiny
+    shares = mass[:, 1:] / total.clamp(min=least)[:, None]
     entropy = torch.special.entr(shares).sum(1)
     largest = torch.tensor(float(labels.shape[1]), device=maps.device).log()
     return torch.where((labels > 0).any(1), entropy, largest.to(entropy)).float()
@@ -191,7 +195,8 @@ def _of_mass(share: float, values: Tensor) -> Tensor:
     """The cut above which the fewest cells hold a share of the attention."""
     ordered = values.flatten().sort(descending=True).values
     held = ordered.cumsum(0)
-    return ordered[int((held < share * held[-1]).sum().clamp(max=len(ordered) - 1))]
+    count = int((held < share * held[-1]).sum())
+    return ordered[min(count, len(ordered) - 1)]
 
 
 # How a map becomes a box: what is done with it first, and where it is then cut. The first is the default; `heads.json`

@@ -67,18 +67,21 @@ def map_points(
 
 def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:
     """The square around a point, x1, y1, x2, y2 in pixels, looked at again; unlike the authors', inside the image."""
-    side = CROP_STEP * math.floor(math.sqrt(size[0] * size[1]) * CROP_SHARE / CROP_STEP)
-    side = min(max(side, CROP_STEP), *size)
+    width, height = size
+    side = CROP_STEP * math.floor(math.sqrt(width * height) * CROP_SHARE / CROP_STEP)
+    side = min(max(side, CROP_STEP), width, height)
     starts = [min(max(int(at * edge) - side // 2, 0), edge - side) for at, edge in zip(point, size, strict=True)]
     return starts[0], starts[1], starts[0] + side, starts[1] + side
 
 
 def is_hit(point: Point, boxes: np.ndarray, reach: Point = (0.0, 0.0)) -> bool:
     """Whether a point, or a rectangle that reaches so far from it to each side, touches one of the boxes (n, 4)."""
-    (x, y), (across, down) = point, reach
-    boxes = np.reshape(boxes, (-1, 4))
-    inside_x = (boxes[:, 0] <= x + across) & (x - across <= boxes[:, 2])
-    return bool((inside_x & (boxes[:, 1] <= y + down) & (y - down <= boxes[:, 3])).any())
+    x, y = point
+    across, down = reach
+    x1, y1, x2, y2 = np.reshape(boxes, (-1, 4)).T
+    inside_x = (x1 <= x + across) & (x - across <= x2)
+    inside_y = (y1 <= y + down) & (y - down <= y2)
+    return bool((inside_x & inside_y).any())
 
 
 def point_scores(hits: Sequence[Mapping[str, float]], groups: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
@@ -87,7 +90,12 @@ def point_scores(hits: Sequence[Mapping[str, float]], groups: Sequence[Sequence[
     for each, names in zip(hits, groups, strict=True):
         for name in names:
             members[name].append(each)
-    means = {name: {key: fmean(one[key] for one in each) for key in each[0]} for name, each in members.items()}
-    known = [*means.values()]
-    means = {"all": {key: fmean(one[key] for one in hits) for key in hits[0]}} | means
-    return means | ({"mean of groups": {key: fmean(one[key] for one in known) for key in hits[0]}} if known else {})
+    groups_means = {name: _means(rows) for name, rows in members.items()}
+    means = {"all": _means(hits)} | groups_means
+    if groups_means:
+        means["mean of groups"] = _means([*groups_means.values()])
+    return means
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: fmean(row[key] for row in rows) for key in rows[0]}

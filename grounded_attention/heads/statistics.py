@@ -6,7 +6,7 @@ phrases is too narrow. Here an image is included or excluded as a whole. Shape l
 draws, K columns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -65,27 +65,25 @@ def exchange_test(differences: np.ndarray, total: int, draws: int, seed: int) ->
     shape = differences.shape[1:]
     # Whole numbers in float64: sums are exact, so the comparison needs no tolerance.
     rows = differences.reshape(len(differences), -1).astype(np.float64)
-    seen = rows.sum(0)
+    observed = rows.sum(0)
     rows = rows[rows.any(1)]  # an exchange does not change an image without a difference
     exact = len(rows) < draws.bit_length()
+    signs: Iterable[np.ndarray]
     if exact:
-        signs = _all_signs(len(rows))
+        every = list(product((1.0, -1.0), repeat=len(rows)))
+        signs = [np.array(every).reshape(len(every), len(rows))]
     else:
         signs = _drawn_signs(len(rows), draws, np.random.default_rng(seed))
-    reached = np.zeros(len(seen))
+    reached = np.zeros(len(observed))
     tried = 0
     for block in signs:
-        reached += (np.abs(block @ rows) >= np.abs(seen)).sum(0)
+        reached += (np.abs(block @ rows) >= np.abs(observed)).sum(0)
         tried += len(block)
     if exact:
         p = reached / tried
     else:
         p = (reached + 1) / (tried + 1)
-    return Comparison((seen / total).reshape(shape), p.reshape(shape))
-
-
-def _all_signs(images: int) -> Iterator[np.ndarray]:
-    yield np.array(list(product((1.0, -1.0), repeat=images))).reshape(2**images, images)
+    return Comparison((observed / total).reshape(shape), p.reshape(shape))
 
 
 def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -139,7 +139,8 @@ def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -
             if ratio == RATIOS[0]:
                 return 0, 0, width, height
             continue
-        total = sums[down:, across:] - sums[:-down, across:] - sums[down:, :-across] + sums[:-down, :-across]
+        right = sums[down:, across:] - sums[:-down, across:]
+        total = right - sums[down:, :-across] + sums[:-down, :-across]
         y, x = np.unravel_index(total.argmax(), total.shape)
         beside = []
         for b, a in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)):
@@ -147,7 +148,8 @@ def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -
                 beside.append(total[b, a])
         score = (total[y, x] - np.mean(beside)) / (across * down)
         if best is None or score > best[0]:
-            best = score, ratio, (np.array([x, y]) + np.array([across, down]) / 2) * cell
+            middle = np.array([x, y]) + np.array([across, down]) / 2
+            best = score, ratio, middle * cell
     assert best is not None, "the smallest window covers the map or competes"
     _, ratio, centre = best
     half = int(side * ratio // 2)

@@ -106,7 +106,7 @@ def point(
         raise ValueError(f"anchor {anchor!r} is no token that was added to the model")
     crops: list[tuple[int, int, int, int]] = []
     shown = picture
-    seen = WHOLE
+    window = WHOLE
     for step in range(zoom + 1):
         score = "max"
         if anchored:
@@ -121,8 +121,8 @@ def point(
             cells = words.cells
             part = words.frame
             source = lens.heads_from
-        sides = (seen[2] - seen[0], seen[3] - seen[1])
-        x1, y1, x2, y2 = (seen[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
+        sides = (window[2] - window[0], window[3] - window[1])
+        x1, y1, x2, y2 = (window[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
         ranked = map_points(cells, (x1, y1, x2, y2), score=score)
         if not ranked:
             raise ValueError(f"{text!r}: nothing in the image is attended, so there is no point")
@@ -131,7 +131,7 @@ def point(
             crops.append(crop)
             shown = picture.crop(crop).resize(((crop[2] - crop[0]) * ENLARGED,) * 2, Image.Resampling.BICUBIC)
             left, top_edge, right, bottom = (at / size for at, size in zip(crop, picture.size * 2, strict=True))
-            seen = (left, top_edge, right, bottom)
+            window = (left, top_edge, right, bottom)
     points, scores = zip(*ranked[:MOST_POINTS], strict=True)
     return Pointed(points[0], points, scores, cells, (x1, y1, x2, y2), tuple(crops), source)
 
@@ -146,16 +146,16 @@ def _anchor_map(
     place = {"start": start, "end": start + len(anchor), "sentence": int(answers)}
     phrases = [[{"text": anchor, "boxes": [WHOLE], **place}]]
     if answers:
-        made = patches([text], [anchor], images=[picture], phrases=phrases)
+        encoded = patches([text], [anchor], images=[picture], phrases=phrases)
     else:
-        made = patches([f"{text} {anchor}"], images=[picture], phrases=phrases)
+        encoded = patches([f"{text} {anchor}"], images=[picture], phrases=phrases)
     inner = unwrap_model(model)
     head: Any = getattr(inner, HEAD, None)
-    told = patches.tokenizer.init_kwargs.get(POINTER) or {"name": "pointer" if head is None else "actor"}
-    method: Any = get_method(**told)
+    settings = patches.tokenizer.init_kwargs.get(POINTER) or {"name": "pointer" if head is None else "actor"}
+    method: Any = get_method(**settings)
     if isinstance(method, Actor) and head is None:
         raise ValueError("the head of the method actor is not loaded: use `grounded-attention point --model`")
-    batch = made.to(model_device(inner))
+    batch = encoded.to(model_device(inner))
     prepared = {**batch, **method.prepare_batch(batch)}
     with supervise(inner):
         base = getattr(inner, "base_model", inner)

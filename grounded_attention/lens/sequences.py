@@ -152,8 +152,8 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
     greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[each] for each in pictures]}
     checks = LogitsProcessorList([*options.get("logits_processor", ()), _FiniteLogits()])
     fixed = {"return_dict_in_generate": False, "logits_processor": checks}
-    made = model.generate(**inputs, **greedy | options | fixed)
-    return made[0, prompt.prompt_length :].tolist()
+    tokens = model.generate(**inputs, **greedy | options | fixed)
+    return tokens[0, prompt.prompt_length :].tolist()
 
 
 # Options of `generate` with which each pass reads the tokens that follow, of one sequence.

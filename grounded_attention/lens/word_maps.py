@@ -155,10 +155,10 @@ class Lens:
             numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
             for start in range(len(numbers) - len(wanted) + 1):
                 part = numbers[start : start + len(wanted)]
-                said = [names[number] for number in part]
-                if said == wanted:
+                spoken = [names[number] for number in part]
+                if spoken == wanted:
                     exact.append(part)
-                elif [each.casefold() for each in said] == [each.casefold() for each in wanted]:
+                elif [each.casefold() for each in spoken] == [each.casefold() for each in wanted]:
                     loose.append(part)
         matches = exact or loose
         if wanted and 0 <= occurrence < len(matches):
@@ -177,11 +177,11 @@ class Lens:
 
     @cached_property
     def _grids(self) -> list[tuple[Tensor, TokenGrid]]:
-        made = []
+        grids = []
         for image in range(len(self.images)):
             shown = torch.from_numpy(self.token_images == image)
-            made.append((shown, TokenGrid.of_tokens(torch.from_numpy(self.token_boxes), shown)))
-        return made
+            grids.append((shown, TokenGrid.of_tokens(torch.from_numpy(self.token_boxes), shown)))
+        return grids
 
     def _map(self, numbers: Sequence[int], image: int | None = None) -> WordMap:
         # Characters of one token, as in Chinese, have one row, which counts once.
@@ -194,7 +194,8 @@ class Lens:
         box: GroundedBox = ground_box(attention, shown, grid, self.box_rule)
         cells = grid.maps((attention * shown).mean(0)).numpy()
         cells = cells / max(float(cells.sum()), 1e-12)
-        first, last = (self.words[numbers[place]] for place in (0, -1))
+        first = self.words[numbers[0]]
+        last = self.words[numbers[-1]]
         text = self.texts[first.sentence][first.start : last.end]
         size = self.images[image].size
         return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), self.heads, size, box.share)
@@ -217,15 +218,15 @@ class Lens:
             maps = self._shown()
         image = maps[0].image
         if other := [one for one in maps if one.image != image]:
-            looks = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
-            raise ValueError(f"{looks}; show the words of one image at a time")
+            shown_in = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
+            raise ValueError(f"{shown_in}; show the words of one image at a time")
         shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
         return patch_figure(self.images[image], shown)
 
     def _shown(self, most: int = 12) -> list[WordMap]:
         words = [word for word in self.words if word.text[0].isalnum()] or self.words
-        said = [word for word in words if word.answer] or words
-        maps = [self._map([self.words.index(word)]) for word in said]
+        chosen = [word for word in words if word.answer] or words
+        maps = [self._map([self.words.index(word)]) for word in chosen]
         return [one for one in maps if one.image == maps[0].image][:most]
 
     def save(self, path: str | Path) -> None:

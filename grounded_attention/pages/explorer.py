@@ -68,7 +68,8 @@ def explorer(
         ValueError: if there is no example, or models differ in their layers, heads or examples.
     """
     _check(checkpoints)
-    first = next(iter(checkpoints.values()))[0]
+    examples = list(zip(*checkpoints.values(), strict=True))
+    first = examples[0][0]
     names = list(checkpoints)
     return {
         "models": names,
@@ -76,7 +77,7 @@ def explorer(
         "heads": [str(head) for head in range(first.heads)],
         "best": best and [names.index(best[0]), *best[1:]],
         "about": about,
-        "examples": [_example(same, phrases) for same in zip(*checkpoints.values(), strict=True)],
+        "examples": [_example(same, phrases) for same in examples],
     }
 
 
@@ -113,24 +114,31 @@ def _example(same: Sequence[ExampleAttention], phrases: Sequence[Phrase]) -> Fie
     past_the_words = [(0, 0), (0, 0), (0, 0), (0, len(phrases))]
     separator = " · "
     spoken = [first.caption[phrase.start : phrase.end] for phrase in phrases]
-    ends = np.cumsum([len(each) + len(separator) for each in spoken]) - len(separator)
-    spans = [(int(end) - len(each), int(end), 1) for end, each in zip(ends, spoken, strict=True)]
+    texts = [first.caption]
+    if spoken:
+        texts.append(separator.join(spoken))
+    words = [(start, end, 0) for start, end in first.words]
+    place = 0
+    for text in spoken:
+        words.append((place, place + len(text), 1))
+        place += len(text) + len(separator)
+    to = []
+    back = []
+    for one in same:
+        # The attention (L, H, W + phrases, R) of each word, then of each phrase: the mean of its words.
+        rows = [one.attention[:, :, one.words_of(phrase)].mean(2, keepdims=True) for phrase in phrases]
+        to.append([pack(np.concatenate([one.attention, *rows], axis=2))])
+        back.append(None if one.back is None else pack(np.pad(one.back, past_the_words)))
     return {
-        "texts": [first.caption, separator.join(spoken)] if spoken else [first.caption],
+        "texts": texts,
         "roles": ["", "phrases"],
-        "words": [*((start, end, 0) for start, end in first.words), *spans],
+        "words": words,
         "pictures": [picture(first.image, first.boxes, LONGEST) | {"boxes": boxes.tolist()}],
         "labels": first.labels or [""] * len(first.boxes),
         "gold": gold and gold + [[]] * len(phrases),
-        "to": [[pack(_with_phrases(one, phrases))] for one in same],
-        "back": [None if one.back is None else pack(np.pad(one.back, past_the_words)) for one in same],
+        "to": to,
+        "back": back,
     }
-
-
-def _with_phrases(example: ExampleAttention, phrases: Sequence[Phrase]) -> np.ndarray:
-    """The attention (L, H, W + phrases, R) of each word, then of each phrase: the mean of its words."""
-    rows = [example.attention[:, :, example.words_of(phrase)].mean(2, keepdims=True) for phrase in phrases]
-    return np.concatenate([example.attention, *rows], axis=2)
 
 
 def picture(image: Image.Image, boxes: np.ndarray, longest: int, label: str = "") -> Fields:
@@ -147,4 +155,5 @@ def pack(attention: np.ndarray) -> str:
     steps = np.divide(STEPS * values, largest, out=np.zeros_like(values), where=largest > 0).round()
     # Other values stay below the largest, so the most-attended region is the same.
     steps = np.where(values < largest, np.minimum(steps, STEPS - 1), steps)
-    return base64.b64encode(largest.astype("<f4").tobytes() + steps.astype(np.uint8).tobytes()).decode("ascii")
+    packed = largest.astype("<f4").tobytes() + steps.astype(np.uint8).tobytes()
+    return base64.b64encode(packed).decode("ascii")

@@ -98,7 +98,8 @@ def heads_figure(
     Heads of `chosen` have a frame; NaN is a head that was not measured.
     """
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
-    depth, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
+    depth = max(values.shape[0] for values in arrays.values())
+    heads = max(values.shape[1] for values in arrays.values())
     columns = min(len(arrays), 4 if heads <= 4 else 2)
     figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * depth / heads, 0.4, 1.2)))
     for axes, (method, values) in zip(grid, arrays.items(), strict=True):

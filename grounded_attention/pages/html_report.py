@@ -172,12 +172,11 @@ def _selection(selection: Selection, report: Report) -> str:
 
 
 def _card(item: Judged, report: Report) -> str:
-    picture = report.pictures.get(item.image_id) or empty_frame(*report.sizes.get(item.image_id, (4, 3)))
-    seen = bool(item.boxes) or bool(picture.source)
-    if seen:
+    size = report.sizes.get(item.image_id, (4, 3))
+    picture = report.pictures.get(item.image_id) or empty_frame(*size)
+    image = ""
+    if item.boxes or picture.source:
         image = draw(picture, item.boxes, f"image {item.image_id}")
-    else:
-        image = ""
     texts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in item.texts)
     if item.choices:
         return card(image, f"{_head(item)}<dl>{texts}</dl><ol>{''.join(map(_choice, item.choices))}</ol>")

@@ -54,18 +54,23 @@ def attention_overlay(
             x1, y1, x2, y2 = (edges[region] + (1e-3, 1e-3, 1 - 1e-3, 1 - 1e-3)).astype(int)
             shown[y1:y2, x1:x2] = strength[region]
     enlarged = width > image.width  # browsers and figures would blur what they enlarge
-    picture = image.resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS).convert("RGB")
+    resampling = Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS
+    picture = image.resize(size, resampling).convert("RGB")
     pixels = np.asarray(picture, dtype=float)
-    seen = shown >= 0
+    is_shown = shown >= 0
     if weights is None:
         colours = pixels
     else:
         colours = scale_colours(colour_places(np.maximum(shown, 0), top))
     stripes = np.add.outer(np.arange(height), np.arange(width)) % STRIPE
     lines = np.select([stripes < 2, stripes < 4], [250.0, 30.0], pixels.mean(-1))[..., None]  # on any ground
-    mixed = np.where(seen[..., None], pixels + MIXED * (colours - pixels), pixels + HATCHED * (lines - pixels))
+    coloured = pixels + MIXED * (colours - pixels)
+    hatched = pixels + HATCHED * (lines - pixels)
+    mixed = np.where(is_shown[..., None], coloured, hatched)
     for inset, grey in zip((1, 0), EDGES, strict=True):
-        mixed[[inset, -1 - inset], inset : width - inset] = mixed[inset : height - inset, [inset, -1 - inset]] = grey
+        sides = [inset, -1 - inset]
+        mixed[sides, inset : width - inset] = grey
+        mixed[inset : height - inset, sides] = grey
     return Image.fromarray(mixed.round().astype(np.uint8))
 
 

@@ -74,14 +74,14 @@ def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:
 def _marked(text: str, phrases: Sequence[Columns], sentence: int) -> str:
     """A text as HTML, its phrases marked with their numbers; of phrases inside of others only the number."""
     inside = [(each, number) for number, each in enumerate(phrases, 1) if each["sentence"] == sentence]
-    made = ""
+    marked = ""
     end = 0
     for phrase, number in sorted(inside, key=lambda each: (each[0]["start"], -each[0]["end"])):
         start = phrase["start"]
         stop = phrase["end"]
         if start < end:
-            made += f"<sup>{number}</sup>"
+            marked += f"<sup>{number}</sup>"
             continue
-        made += f"{escape(text[end:start])}<mark>{escape(text[start:stop])}</mark><sup>{number}</sup>"
+        marked += f"{escape(text[end:start])}<mark>{escape(text[start:stop])}</mark><sup>{number}</sup>"
         end = stop
-    return made + escape(text[end:])
+    return marked + escape(text[end:])

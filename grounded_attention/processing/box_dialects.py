@@ -427,5 +427,6 @@ def fit_dialect(dialect: BoxDialect, settings: ImageSettings | None) -> BoxDiale
         return dialect
     padded = settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square")
     longest = max(settings.width, settings.height)
-    x, y = ((1 - edge / longest) / 2 if padded else 0.0 for edge in (settings.width, settings.height))
+    x = (1 - settings.width / longest) / 2 if padded else 0.0
+    y = (1 - settings.height / longest) / 2 if padded else 0.0
     return replace(dialect, frame=(x, y, 1 - x, 1 - y))

@@ -64,10 +64,10 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
     owner = processor if getattr(processor, "chat_template", None) else processor.tokenizer
     generate = conversation[-1].get("role") != "assistant"
     try:
-        plain, marked = (
-            owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
-            for messages in ([dict(message) for message in conversation], marked_conversation)
+        plain = owner.apply_chat_template(
+            [dict(message) for message in conversation], tokenize=False, add_generation_prompt=generate
         )
+        marked = owner.apply_chat_template(marked_conversation, tokenize=False, add_generation_prompt=generate)
     except Exception as error:  # Jinja and the expressions of a template raise any type
         raise ValueError(
             f"{name}: the chat template of {type(processor).__name__} fails ({type(error).__name__}: "

@@ -84,11 +84,10 @@ class PatchGroundingProcessor:
         image_settings: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(processor, type) or not hasattr(processor, "tokenizer"):
-            if isinstance(processor, type):
-                named = processor.__name__
-            else:
-                named = type(processor).__name__
-            raise ValueError(f"{named} is no known processor of a vision-language model: AutoProcessor loads one.")
+            kind = processor if isinstance(processor, type) else type(processor)
+            raise ValueError(
+                f"{kind.__name__} is no known processor of a vision-language model: AutoProcessor loads one."
+            )
         self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
         check_tokenizer(processor.tokenizer, type(processor).__name__)
         if not 0 < coverage_threshold <= 1:
@@ -231,9 +230,8 @@ class PatchGroundingProcessor:
         _, _, examples = as_batch(stand_ins, text_pair, examples)
         pictures = _open_images(examples["images"], len(texts))
         answers = [None] * len(texts) if text_pair is None else list(text_pair)
-        prompts = [
-            self._prompt(f"Example {i}", *each) for i, each in enumerate(zip(texts, answers, pictures, strict=True))
-        ]
+        rows = zip(texts, answers, pictures, strict=True)
+        prompts = [self._prompt(f"Example {i}", *row) for i, row in enumerate(rows)]
         if labels:
             prompts = [end_answer(prompt, self.tokenizer, f"Example {i}") for i, prompt in enumerate(prompts)]
         inputs, specials = self._run(prompts, pictures, padding, max_length)
@@ -249,7 +247,9 @@ class PatchGroundingProcessor:
         regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], cover)
         match = partial(match_coverage, threshold=self.coverage_threshold)
         parts = [each.prompt.parts for each in sequences]
-        spoken = [[each[i].text if i < len(each) else "" for each in parts] for i in range(len(encoded.ids))]
+        spoken = []
+        for i in range(len(encoded.ids)):
+            spoken.append([each[i].text if i < len(each) else "" for each in parts])
         length = data["text_positions"].shape[1]
         arrays, dropped = phrase_arrays(examples, spoken, encoded, columns, length, regions, match, counts)
         data.update(arrays)
@@ -357,11 +357,13 @@ class PatchGroundingProcessor:
         name = f"Example {example}"
         sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
         of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
-        layouts = []
+        layouts: list[list[ImageLayout]] = []
         for picture in pictures:
-            layouts.append(
-                self._frames(picture, next(grids, None)) if isinstance(picture, Video) else [next(of_images)]
-            )
+            if isinstance(picture, Video):
+                settings = ImageSettings(self.processor, {}, *picture.frames[0].size, True, part="video_processor")
+                layouts.append(cast(Any, self.family.frames)(settings, picture, next(grids, None)))
+            else:
+                layouts.append([next(of_images)])
         expanded, segments = self._expand(prompt, layouts)
         encoding = self.tokenizer(expanded, add_special_tokens=specials, return_offsets_mapping=True, verbose=False)
         positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
@@ -378,10 +380,6 @@ class PatchGroundingProcessor:
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         spans = text_spans(prompt, offsets, segments)
         return TokenSequence(prompt, image_tokens, positions, spans, ids, len(flat))
-
-    def _frames(self, video: Video, grid: Any) -> list[ImageLayout]:
-        settings = ImageSettings(self.processor, {}, *video.frames[0].size, True, part="video_processor")
-        return cast(Any, self.family.frames)(settings, video, grid)
 
     def _expand(self, prompt: Prompt, layouts: list[list[ImageLayout]]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""
@@ -426,45 +424,47 @@ def mark_covered(shares: np.ndarray, threshold: float) -> np.ndarray:
 
 def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.ndarray, np.ndarray]:
     """The boxes (B, P, G, 4) float32 of the phrases of each example, -1 for padding, and their images (B, P)."""
-    values = [[each if isinstance(each, Mapping) else vars(each) for each in example or ()] for example in phrases]
-    boxes: list[list[np.ndarray]] = []
-    for of_example in values:
-        boxes.append([])
-        for phrase in of_example:
-            given = phrase.get("boxes")
-            if given is None and phrase.get("mask") is not None:
-                given = mask_boxes(phrase["mask"], "phrase")
-            boxes[-1].append(np.reshape(() if given is None else given, (-1, 4)))
-    most = max((len(each) for example in boxes for each in example), default=0)
-    made = np.full((len(values), count, max(most, 1), 4), -1.0, dtype=np.float32)
-    images = np.zeros((len(values), count), dtype=np.int64)
-    for row, example in enumerate(boxes):
-        for place, boxes_of in enumerate(example):
-            made[row, place, : len(boxes_of)] = boxes_of
-            images[row, place] = values[row][place].get("image") or 0
-    return made, images
+    boxes: dict[tuple[int, int], np.ndarray] = {}
+    images = np.zeros((len(phrases), count), dtype=np.int64)
+    for row, example in enumerate(phrases):
+        for place, phrase in enumerate(example or ()):
+            fields = phrase if isinstance(phrase, Mapping) else vars(phrase)
+            given = fields.get("boxes")
+            if given is None and fields.get("mask") is not None:
+                given = mask_boxes(fields["mask"], "phrase")
+            boxes[row, place] = np.reshape(() if given is None else given, (-1, 4))
+            images[row, place] = fields.get("image") or 0
+    most = max([1, *map(len, boxes.values())])
+    padded = np.full((len(phrases), count, most, 4), -1.0, dtype=np.float32)
+    for (row, place), gold in boxes.items():
+        padded[row, place, : len(gold)] = gold
+    return padded, images
 
 
 def _video_arguments(videos: Sequence[Video]) -> dict[str, Any]:
     """What a processor is given for videos: all frames, and their times."""
+    frames = []
     about = []
     for video in videos:
-        about.append(
-            {"fps": video.fps, "total_num_frames": len(video.frames), "frames_indices": list(range(len(video.frames)))}
-        )
+        count = len(video.frames)
+        frames.append(np.stack([*map(np.asarray, video.frames)]))
+        about.append({"fps": video.fps, "total_num_frames": count, "frames_indices": list(range(count))})
     options = {"video_metadata": about, "return_metadata": True, "do_sample_frames": False, "return_tensors": "pt"}
-    return {"videos": [np.stack([*map(np.asarray, video.frames)]) for video in videos], "videos_kwargs": options}
+    return {"videos": frames, "videos_kwargs": options}
 
 
 def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image | Video]]:
     """Opens the images of each example."""
-    listed = []
-    for each in images if images is not None else [None] * batch_size:
-        listed.append([] if each is None else list(each) if isinstance(each, (list, tuple)) else [each])
+    if images is None:
+        images = [None] * batch_size
     opened: list[list[Image.Image | Video]] = []
-    for example, own in enumerate(listed):
+    for example, given in enumerate(images):
+        if given is None:
+            given = []
+        elif not isinstance(given, (list, tuple)):
+            given = [given]
         opened.append([])
-        for index, image in enumerate(own):
+        for index, image in enumerate(given):
             if not isinstance(image, Video):
                 image = open_image(image, f"Example {example}, image {index}", ENOUGH)
             opened[-1].append(image)

@@ -52,12 +52,13 @@ def flatten_phrases(
     phrases: Sequence[Sequence[Mapping[str, Any] | Phrase] | None], texts: list[list[str]], kind: str = "phrase"
 ) -> FlatPhrases:
     """Collects the phrases of a batch in one row."""
-    places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
-    records = [
-        read_phrase(record, of_example, f"Example {i}, {kind} {row}")
-        for i, (example, of_example) in enumerate(zip(phrases, zip(*texts, strict=True), strict=True))
-        for row, record in enumerate(example or ())
-    ]
+    places: list[tuple[int, int]] = []
+    records: list[Phrase] = []
+    texts_by_example = zip(*texts, strict=True)
+    for i, (given, own_texts) in enumerate(zip(phrases, texts_by_example, strict=True)):
+        for number, record in enumerate(given or ()):
+            places.append((i, number))
+            records.append(read_phrase(record, own_texts, f"Example {i}, {kind} {number}"))
     example, row = np.array(places, dtype=np.int64).reshape(-1, 2).T
     spans = [(record.sentence, record.start, record.end) for record in records]
     text, start, end = np.array(spans, dtype=np.int64).reshape(-1, 3).T
@@ -150,11 +151,11 @@ def ground_phrases(
             boxes += [(index, box) for box in gold]
             if has_scores:
                 box_scores[index] = _box_scores(flat, index, len(gold))
+    boxed = np.array([index for index, _ in boxes], dtype=np.int64)
     if boxes:
         box, region = _match_boxes(flat, boxes, is_gold, regions, match, images)
         if has_scores:
-            phrase = np.array([index for index, _ in boxes], dtype=np.int64)[box]
-            np.maximum.at(scores, (phrase, region), np.concatenate(box_scores)[box])
+            np.maximum.at(scores, (boxed[box], region), np.concatenate(box_scores)[box])
     shares = np.ones(is_gold.shape, dtype=np.float32)
     for index, record in enumerate(flat.records):
         if record.mask is not None and record.regions is None:
@@ -169,8 +170,8 @@ def ground_phrases(
     phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
     target[phrase, column] = shares[phrase, region]
     lost = np.logical_and(is_gold.any(axis=1), ~target.any(axis=1))
-    if regions.cover and boxes:
-        lost[[index for index, _ in boxes]] |= ~target[[index for index, _ in boxes]].any(axis=1)
+    if regions.cover:
+        lost[boxed] |= ~target[boxed].any(axis=1)
     if not has_scores:
         return target, lost, None
     highest = np.array([each.max() if each.size else 1.0 for each in box_scores], dtype=np.float32)
@@ -186,7 +187,8 @@ def _image_of(flat: FlatPhrases, images: np.ndarray, required: bool) -> np.ndarr
     for index, record in enumerate(flat.records):
         image = record.image
         count = images[flat.example[index]]
-        if record.regions is not None or (image is None and not (required and count > 1 and record.boxes is not None)):
+        is_required = required and count > 1 and record.boxes is not None
+        if record.regions is not None or (image is None and not is_required):
             continue
         if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
             raise ValueError(
@@ -261,7 +263,8 @@ def _candidates(flat: FlatPhrases, phrase: np.ndarray, regions: RegionColumns, i
     """The boxes (n, G, 4) of the regions of n phrases; 0 for those of other images."""
     candidates = regions.given_boxes[flat.example[phrase]]
     if regions.images.any():
-        others = (images[phrase] >= 0)[:, None] & (regions.images[flat.example[phrase]] != images[phrase][:, None])
+        image = images[phrase][:, None]
+        others = (image >= 0) & (regions.images[flat.example[phrase]] != image)
         candidates = np.where(others[..., None], np.float32(0), candidates)
     return candidates
 
@@ -271,7 +274,8 @@ def pair_phrases(
 ) -> np.ndarray:
     """Pads index pairs with -1, (B, K, 2) int64. Pairs with a phrase in `absent` (F,) become (-1, -1)."""
     arrays = [_check_pairs(example, value) for example, value in enumerate(pairs)]
-    out = np.full((len(arrays), max(map(len, arrays), default=0), 2), -1, dtype=np.int64)
+    most = max(map(len, arrays), default=0)
+    out = np.full((len(arrays), most, 2), -1, dtype=np.int64)
     missing = np.zeros((len(arrays), max(phrase_counts, default=0)), dtype=bool)
     missing[flat.example[absent], flat.row[absent]] = True
     for example, array in enumerate(arrays):
@@ -280,7 +284,8 @@ def pair_phrases(
                 f"Example {example}: phrase_pairs {array.tolist()}, but it has {phrase_counts[example]} phrases; "
                 "expected pairs of indices into them."
             )
-        out[example, : len(array)] = np.where(missing[example][array].any(axis=1, keepdims=True), -1, array)
+        is_missing = missing[example][array].any(axis=1, keepdims=True)
+        out[example, : len(array)] = np.where(is_missing, -1, array)
     return out
 
 

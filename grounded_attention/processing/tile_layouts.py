@@ -51,11 +51,11 @@ def _any_resolution(
     if most_tiles is not None:
         ratio = math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
     if ratio > 1.1:  # as LLaVA-OneVision, which then interpolates the patches
-        pooled = [pooled_intervals(len(each), int(len(each) // ratio)) for each in kept]
-        kept = [
-            np.stack([each[first[:, 0], 0], each[first[:, 1] - 1, 1]], axis=1)
-            for each, first in zip(kept, pooled, strict=True)
-        ]
+        pooled = []
+        for intervals in kept:
+            start, end = pooled_intervals(len(intervals), int(len(intervals) // ratio)).T
+            pooled.append(np.stack([intervals[start, 0], intervals[end - 1, 1]], axis=1))
+        kept = pooled
     return ended_rows(canvas.cells(*kept), len(kept[0]))
 
 
@@ -63,7 +63,8 @@ def llava_next(settings: ImageSettings) -> ImageLayout:
     tile = {**settings.edges("size"), **settings.edges("crop_size")}
     tile_size = tile.get("height") or tile["shortest_edge"]
     # Queries of a window of patches and patches of this window, on each axis
-    queries, window = map(int, (getattr(settings.processor, "downsample_rate", None) or "1/1").split("/"))
+    rate = getattr(settings.processor, "downsample_rate", None) or "1/1"
+    queries, window = map(int, rate.split("/"))
     side = tile_size // settings.processor.patch_size * queries // window
     cells = window_intervals(side, queries)
     base = np.concatenate([class_tokens(settings), settings.frame.cells(cells, cells)])
@@ -214,7 +215,8 @@ def unlimited_ocr(settings: ImageSettings) -> ImageLayout:
     cropped = settings.get("crop_to_patches")
     tile = settings.get("tile_size")
     size = max(settings.edges("size").values())
-    inner, side = (math.ceil(edge // processor.patch_size / processor.downsample_ratio) for edge in (tile, size))
+    inner = math.ceil(tile // processor.patch_size / processor.downsample_ratio)
+    side = math.ceil(size // processor.patch_size / processor.downsample_ratio)
     layout: ImageLayout = []
     if cropped and max(frame.width, frame.height) > tile:
         limits = (settings.get("min_patches"), settings.get("max_patches"))
@@ -291,7 +293,9 @@ def perception_lm(settings: ImageSettings) -> ImageLayout:
 def lfm2_vl(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
     images = settings.processor.image_processor
-    tile, patch, merge = (settings.get(name) for name in ("tile_size", "encoder_patch_size", "downsample_factor"))
+    tile = settings.get("tile_size")
+    patch = settings.get("encoder_patch_size")
+    merge = settings.get("downsample_factor")
     shape = {"height": settings.height, "width": settings.width}
     limits = {
         "encoder_patch_size": patch,
@@ -376,7 +380,8 @@ def step3p7(settings: ImageSettings) -> ImageLayout:
     _, (width, height), window, columns, _, padded = images._plan_patches(*shape, size, tile)
     if padded:
         frame = frame.crop(0, 0, max(shape), max(shape))
-    whole, side = (edge // (images.vision_patch_size * images.downsampler_stride) for edge in (size, tile))
+    whole = size // (images.vision_patch_size * images.downsampler_stride)
+    side = tile // (images.vision_patch_size * images.downsampler_stride)
     layout: ImageLayout = []
     if window:
         corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)]
