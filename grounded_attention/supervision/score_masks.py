@@ -96,9 +96,8 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     `causal` is True if a row sees the keys up to its own position, or how many of these it sees at most.
     """
     if isinstance(mask, BiasedMask):
-        visible, bias = mask
-        visible = mask_of_rows(visible, rows, key_length, causal)
-        bias = mask_of_rows(bias, rows, key_length, causal)
+        visible = mask_of_rows(mask.mask, rows, key_length, causal)
+        bias = mask_of_rows(mask.bias, rows, key_length, causal)
         assert bias is not None
         if visible is not None and visible.dtype == torch.bool:
             return bias.masked_fill(~visible, torch.finfo(bias.dtype).min)
