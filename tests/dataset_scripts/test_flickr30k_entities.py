@@ -111,10 +111,11 @@ def test_annotation_names_and_boxes(tmp_path):
         ("10 nan 20 20", "ymin is not a finite number"),
         ("10 10 inf 20", "xmax is not a finite number"),
         ("10 10 20 high", "ymax is not a finite number"),
+        ("10 10 20 ", "ymax is not a finite number"),
     ],
 )
 def test_impossible_boxes(tmp_path, corners, problem):
-    wrong = "<name>5</name>" + box(*corners.split())
+    wrong = "<name>5</name>" + box(*corners.split(" "))
     path = write_annotation(tmp_path / "3.xml", ["<name>4</name>" + box(1, 1, 2, 2), wrong])
     with pytest.raises(DataError, match=problem) as error:
         parse_annotation(path)

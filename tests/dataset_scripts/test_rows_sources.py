@@ -188,6 +188,7 @@ def test_pascal_voc(annotations, images, tmp_path):
 LABELME = r"""{"imagePath": "..\\p.jpg", "imageData": null, "imageWidth": 400, "imageHeight": 300, "shapes": [
     {"label": "dog", "points": [[240, 60], [40, 270]], "shape_type": "rectangle"},
     {"label": "fox", "points": [[40, 70], [130, 60], [240, 150], [90, 270]], "shape_type": "polygon"},
+    {"label": "hen", "points": [[40, 60], [240, 150], [90, 302]], "shape_type": "polygon"},
     {"label": "nose", "points": [[50, 60]], "shape_type": "point"}]}"""
 
 
@@ -198,6 +199,7 @@ def test_labelme(place, tmp_path):
     rows = grounded_rows(path.parent, images=tmp_path)
     assert_box(rows, "dog")
     assert_box(rows, "fox")
+    assert_box(rows, "hen", [0.1, 0.2, 0.6, 1.0])  # ends at the edge of the picture
     assert_box(rows, "nose", [0.125, 0.2, 0.125, 0.2])
     assert rows.report.convention == "xyxy pixels"
     path.write_text(LABELME.replace("[[240, 60], [40, 270]]", "[[1, 2, 3], [1, 2, 3]]"))
