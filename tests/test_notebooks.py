@@ -45,8 +45,10 @@ FEWER_STEPS = {
 # White figures, and no full garbage collection for each training, as `conftest.py` has it.
 QUICK = """
 import functools, gc
-from tests.helpers.quick_figures import Figure, blank_figure, no_objects
-Figure.savefig, Figure.findobj = blank_figure, no_objects
+from matplotlib.figure import Figure
+from tests.helpers.quick_figures import blank_figure, no_objects
+Figure.savefig = blank_figure
+Figure.findobj = no_objects
 gc.collect = functools.partial(gc.collect, 1)
 """
 
