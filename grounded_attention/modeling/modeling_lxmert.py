@@ -369,8 +369,8 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         fit_relationship_head(self.cls, config)
         # CODEPATH: the public checkpoints have both; a pre-training without these tasks has not.
         self.obj_predict_head: Any = LxmertVisualObjHead(config) if config.task_obj_predict else None
-        # CODEPATH: as above.
         self.answer_head: Any = None
+        # CODEPATH: as above.
         if config.task_qa:
             self.answer_head = _make_answer_head(config, config.num_qa_labels)
         self.make_phrase_heads()

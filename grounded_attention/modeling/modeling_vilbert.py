@@ -460,8 +460,8 @@ class ViLBertPreTrainingHeads(nn.Module):
         super().__init__()
         self.predictions = BertLMPredictionHead(config)
         self.dropout = nn.Dropout(0.1)
-        # CODEPATH: all public checkpoints have it.
         self.bi_seq_relationship: Any = None
+        # CODEPATH: all public checkpoints have it.
         if config.relationship_head:
             self.bi_seq_relationship = nn.Linear(config.pooled_hidden_size, 2)
         self.imagePredictions = ViLBertRegionHead(config)
