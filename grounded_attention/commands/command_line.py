@@ -231,11 +231,9 @@ def one_line(error: BaseException) -> str:
     """The message of an error in one line; for a file that cannot be used, its name and the reason."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    # a KeyError shows quotes
-    if isinstance(error, KeyError) and error.args:
+    text: Any = error
+    if isinstance(error, KeyError) and error.args:  # which shows quotes
         text = error.args[0]
-    else:
-        text = error
     return " ".join(str(text).split()) or type(error).__name__
 
 

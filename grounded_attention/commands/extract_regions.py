@@ -221,8 +221,7 @@ def extract(*, options: Extraction) -> tuple[Any, str] | None:
             else:
                 more = ""
             lines.append(f"  {len(ids):,} {words}: {', '.join(ids[:NAMED])}{more}")
-    box_lines = lines
-    text = "\n".join([_report(info, options.output), *box_lines])
+    text = "\n".join([_report(info, options.output), *lines])
     return {**info, "boxes": counts} if counts else info, text
 
 

@@ -90,10 +90,10 @@ def point_scores(hits: Sequence[Mapping[str, float]], groups: Sequence[Sequence[
     for each, names in zip(hits, groups, strict=True):
         for name in names:
             members[name].append(each)
-    groups_means = {name: _means(rows) for name, rows in members.items()}
-    means = {"all": _means(hits)} | groups_means
-    if groups_means:
-        means["mean of groups"] = _means([*groups_means.values()])
+    group_means = {name: _means(rows) for name, rows in members.items()}
+    means = {"all": _means(hits)} | group_means
+    if group_means:
+        means["mean of groups"] = _means([*group_means.values()])
     return means
 
 

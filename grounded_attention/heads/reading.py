@@ -306,11 +306,9 @@ def inputs_on(batch: Batch, model: Any) -> Fields:
     device = model_device(inner)
     moved = {}
     for name, value in inputs.items():
-        moved[name] = (
-            value.to(device, inner.dtype if value.is_floating_point() else None)
-            if isinstance(value, Tensor)
-            else value
-        )
+        if isinstance(value, Tensor):
+            value = value.to(device, inner.dtype if value.is_floating_point() else None)
+        moved[name] = value
     return moved
 
 

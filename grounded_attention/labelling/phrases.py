@@ -51,7 +51,7 @@ class TextBlobPhrases:
             raise ValueError(f"TextBlob is not installed; {_INSTALL['textblob']}{_OTHER}")
         self.provenance = {"source": "textblob", "version": importlib.metadata.version("textblob")}
         self._noun_phrases("a red ball")  # a missing corpus is an error before any work
-        self._told = False  # that phrases were left out: once
+        self._warned = False  # that phrases were left out: once
 
     def _noun_phrases(self, text: str) -> list[str]:
         from textblob import TextBlob
@@ -68,8 +68,8 @@ class TextBlobPhrases:
             texts = self._noun_phrases(row["text"])
             phrases = locate(row["text"], texts)
             found.append(phrases)
-            if len(phrases) < len(texts) and not self._told:
-                self._told = True
+            if len(phrases) < len(texts) and not self._warned:
+                self._warned = True
                 problem = "noun phrases of TextBlob that are not in their caption get no label: %s of %r"
                 logger.warning(problem, texts, row["text"])
         return found

@@ -119,10 +119,10 @@ def attend(
     """One attention call with the back end of the configuration."""
     heads = []
     for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing)):
-        heads.append(
-            (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
-        )
-    query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
+        if packing is not None:
+            states = packing.unpack(states)
+        heads.append(states.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2))
+    query_heads, key_heads, value_heads = heads
     name = module.config._attn_implementation
     function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
     # Calls between streams, see `TwoStreams`. A supervised function packs the keys itself, after it has read rows.

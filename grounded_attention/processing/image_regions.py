@@ -31,7 +31,7 @@ def read_images(
     images = enumerate(arguments["images"])
     pictures = [None if image is None else open_image(image, f"Example {i}") for i, image in images]
     if detector is None:
-        # Checks that boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller.
+        # Boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller.
         image_sizes = arguments["image_sizes"]
         for example, picture in enumerate(pictures):
             if image_sizes is None or picture is None:

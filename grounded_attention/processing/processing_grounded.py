@@ -135,7 +135,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
             raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")
         words = tokenizer.get_vocab()
         if len(set(words.values())) < len(words):
-            # Names the first id of several tokens, and these tokens.
+            # The first id of several tokens, and these tokens.
             tokens: dict[int, list[str]] = {}
             for token, number in words.items():
                 tokens.setdefault(number, []).append(token)

@@ -42,7 +42,7 @@ def stack_boxes(
     example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
     if image_sizes is not None:
         sizes = _check_sizes(image_sizes)
-        # Refuses boxes that are already within [0, 1]; another division would shrink them to a pixel.
+        # Boxes that are already within [0, 1]; another division would shrink them to a pixel.
         largest = np.zeros(len(sizes))
         np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
         suspect = (

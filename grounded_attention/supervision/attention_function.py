@@ -205,13 +205,13 @@ def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -
     if implementation not in _MASKED:
         # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = ConfigView(module, config=ConfigView(module.config, _attn_implementation=implementation))
+        # FlashAttention would apply the mask (B, K) of the keys' stream to the queries of the other stream.
         if getattr(module, "is_cross_attention", False) and isinstance(args[3], Tensor) and args[3].dim() == 2:
             return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
     if implementation == "flex_attention" and not torch.compiler.is_compiling():
-        # Warns of gradients that were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends").
+        # Gradients were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends").
         query = args[0]
-        key = args[1]
-        wrong = any(each.shape[2] % _FLEX_BLOCK for each in (query, key))
+        wrong = any(states.shape[2] % _FLEX_BLOCK for states in args[:2])
         if query.requires_grad and query.device.type != "cpu" and wrong:
             logger.warning_once(  # once for all lengths
                 f"flex_attention: gradients can be wrong for rows or columns that are no multiples of {_FLEX_BLOCK} "
@@ -257,7 +257,7 @@ def _supervised(implementation: str) -> Callable:
 
         def hides_later() -> bool | int:
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-            # Raises a ValueError if a back end hides keys in a way that this file does not know.
+            # A back end that hides keys in a way that this file does not know.
             in_mask = implementation in _MASKED or (isinstance(attention_mask, Tensor) and attention_mask.dim() == 4)
             if not in_mask and not causal and kwargs.get("sliding_window") is not None:
                 raise ValueError(

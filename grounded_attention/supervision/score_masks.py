@@ -115,10 +115,9 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     if hasattr(mask, "mask_mod"):  # FlexAttention's BlockMask: a function of indices
         batch = torch.arange(mask.shape[0], device=rows.device)[:, None, None, None]
         return mask.mask_mod(batch, torch.zeros_like(batch), rows[:, None, :, None], keys)
-    # FlashAttention's (B, M)
     padding = None
     if mask is not None:
-        padding = mask[:, None, None, :key_length].bool()
+        padding = mask[:, None, None, :key_length].bool()  # FlashAttention's (B, M)
     if not causal:
         return padding
     past = keys <= rows[:, None, :, None]

@@ -49,12 +49,11 @@ def whole_answers(phrases: Sequence[Columns], texts: Sequence[str]) -> dict[int,
     """Phrase number -> turn, of the phrases of a conversation that are a whole answer with boxes."""
     whole = {}
     for number, each in enumerate(phrases):
-        if (
-            each["sentence"] % 2
-            and each.get("boxes")
-            and not (texts[each["sentence"]][: each["start"]] + texts[each["sentence"]][each["end"] :]).strip()
-        ):
-            whole[number] = each["sentence"] // 2
+        if each["sentence"] % 2 and each.get("boxes"):
+            text = texts[each["sentence"]]
+            around = text[: each["start"]] + text[each["end"] :]
+            if not around.strip():
+                whole[number] = each["sentence"] // 2
     return whole
 
 
@@ -255,8 +254,7 @@ class Chat:
         """The chat in transformers' form."""
         messages = []
         for number, (prompt, answer) in enumerate(self.messages):
-            for message in make_conversation(prompt, answer, [] if number else ["image"] * image_count):
-                messages.append(message)
+            messages += make_conversation(prompt, answer, [] if number else ["image"] * image_count)
         return messages
 
     def draw_turns(self, count: int, rng: np.random.Generator) -> "Chat":

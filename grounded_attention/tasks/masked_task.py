@@ -82,11 +82,9 @@ def _regions(
     probs = batch.get("region_label_probs")
     if probs is None:
         labels = batch["region_labels"][number]
-    else:
-        labels = probs[number].argmax(-1)
-    if probs is None:
         masked = labels >= 0
     else:
+        labels = probs[number].argmax(-1)
         masked = (probs[number].sum(-1) - 1).abs() < 0.1
     for place in masked.nonzero()[:, 0].tolist():
         probabilities = outputs.region_logits[number, place].float().softmax(-1)

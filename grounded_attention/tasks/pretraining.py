@@ -183,14 +183,15 @@ def _draw_other_feature(
 
 def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
     """Replaces captions, with probability 0.5, by captions of other images of the split."""
-    pairs = []
+    texts = []
+    labels = []
     for row, rng in zip(examples.rows, generators, strict=True):
-        pairs.append(
-            (row["text"], 1)
-            if rng.random() < 0.5
-            else (draw_other_row(row, examples.split or examples.rows, rng, "options.relationship")["text"], 0)
-        )
-    return [text for text, _ in pairs], [label for _, label in pairs]
+        is_own = rng.random() < 0.5
+        if not is_own:
+            row = draw_other_row(row, examples.split or examples.rows, rng, "options.relationship")
+        texts.append(row["text"])
+        labels.append(int(is_own))
+    return texts, labels
 
 
 def draw_other_row(row: Row, split: Sequence[Columns], rng: np.random.Generator, option: str) -> Columns:

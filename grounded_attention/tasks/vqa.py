@@ -117,8 +117,10 @@ class VQA(AnsweringTask):
         predicted = [one.predicted for one in judged]
         numbers = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
         named = {}
-        for k, v in numbers.items():
-            named[f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k] = v
+        for name, value in numbers.items():
+            if name != "vqa_accuracy":
+                name = f"vqa_{name.removeprefix('vqa_accuracy_')}_accuracy"
+            named[name] = value
         items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
         return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
 

@@ -167,7 +167,7 @@ def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Fi
     if not images:
         raise DataError("no images", file=path, expected="an object with the lists images and annotations", hint=hint)
     if foreign := [image_id for image_id in captions if image_id not in images]:
-        problem = f"captions of images that are not in the file's list of images ({len(foreign)} images)"
+        problem = f"captions of {len(foreign)} images that are not in the file's list of images"
         raise DataError(problem, file=path, found=foreign[0], hint=WHERE_TO_GET[OFFICIAL])
     for number, row in images.items():
         yield {**row, **_columns(captions.pop(number, {}))}

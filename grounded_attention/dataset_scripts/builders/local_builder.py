@@ -229,7 +229,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
-        # Checks the options that are not those of every builder of `datasets`, by their annotations.
+        # Options that are not those of every builder of `datasets` are checked by their annotations.
         general = {field.name for field in dataclasses.fields(datasets.BuilderConfig)}
         kinds = typing.get_type_hints(type(self.config), include_extras=True)
         for field in dataclasses.fields(self.config):

@@ -29,7 +29,7 @@ def read_lmdb(path: Path) -> Iterator[SourceRecord]:
     order. `safe_pickle` reads the values.
     """
     lmdb = import_library("lmdb")
-    # Visits every entry in another process, and raises `DataError` if that process does not end well.
+    # Every entry is visited in another process first, which a damaged file may crash.
     done = subprocess.run([sys.executable, "-c", _CHECK, os.fspath(path)], capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines()

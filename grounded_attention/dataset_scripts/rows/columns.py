@@ -168,11 +168,9 @@ def boxes_of(record: Columns, readings: Readings = ()) -> Boxes:
         boxes[0].hull = hull
         boxes[0].mask = mask
         area = record.get("area", record.get("bbox_area"))
-        with suppress(TypeError, ValueError):
-            # a text in CSV
-            boxes[0].area = None
-            if not isinstance(area, bool):
-                boxes[0].area = float(area)
+        if not isinstance(area, bool):
+            with suppress(TypeError, ValueError):
+                boxes[0].area = float(area)  # a text in CSV
     return boxes
 
 

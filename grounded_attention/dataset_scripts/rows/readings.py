@@ -183,7 +183,7 @@ def decide(
         )
     if allowed and allowed[0].padded:  # the padded square is usual there; a box beyond it says that it is not meant
         fitting = [each for each in allowed if all(each.holds(s.numbers, s.size) for s in samples)]
-        allowed = [*fitting, allowed[0]][:1]
+        allowed = (fitting or allowed)[:1]
     if len(allowed) == 1:
         return _checked(allowed[0], samples, known_by, place)
     if allowed:

@@ -100,9 +100,9 @@ def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]
         choices.append([frozenset[int]()] if mention.entity is None else referents(scene, mention.meaning))
     ways = []
     for way in product(*choices):
-        if sum(map(len, way)) == len(frozenset().union(*way)) and all(
-            fact_holds(scene, fact.relation, way[fact.subject], way[fact.target]) for fact in caption.facts
-        ):
+        if sum(map(len, way)) > len(frozenset().union(*way)):  # two mentions share an object
+            continue
+        if all(fact_holds(scene, fact.relation, way[fact.subject], way[fact.target]) for fact in caption.facts):
             ways.append(way)
     return ways
 

@@ -116,7 +116,7 @@ def _find_shapes(image: Image.Image) -> SimpleNamespace:
     """
     small = image.resize(scene_size(*image.size), Image.Resampling.BICUBIC)
     pixels = np.asarray(small.convert("RGB"), dtype=np.float64)
-    # Returns (H, W) int: the paint with the nearest hue and saturation, for any lightness of the pixel.
+    # (H, W) int: the paint with the nearest hue and saturation, for any lightness of the pixel.
     colours = np.array(list(PAINTS.values()), dtype=np.float64)
     paints = np.linalg.norm(_chroma(pixels)[:, :, None] - _chroma(colours), axis=-1).argmin(axis=-1)
     scale = np.tile(np.array(image.size) / np.array(small.size), 2)

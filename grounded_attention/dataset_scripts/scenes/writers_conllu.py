@@ -80,7 +80,6 @@ class Item:
 def parse(caption: Caption) -> list[Node]:
     """Parses a caption."""
     nodes: list[Node] = []
-    # Adds the words of the nominals, places and words of a caption.
     items: list[Item] = []
     tokens = iter(caption.tokens)
     for token in tokens:

@@ -36,10 +36,10 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         raise RecipeError(f"{prefix}data.regions is null, but the task {recipe.task!r} needs regions")
     if recipe.text_only_baseline and task.needs_regions:
         raise RecipeError(f"{prefix}text_only_baseline is true, but the task {recipe.task!r} chooses among regions")
-    # Checks that rows of a method that needs grounding have phrases and regions, or image tokens.
+    # Rows of a method that needs grounding have phrases, and regions or image tokens.
     methods = [recipe_method(recipe, name, f"{prefix}supervision.options.") for name in recipe.methods]
     grounded = [method.name for method in methods if method.needs_grounding]
-    inputs = recipe.data.images or recipe.data.source if task.image_tokens else recipe.data.regions
+    inputs = (data.images or data.source) if task.image_tokens else data.regions
     if grounded and not task.can_have_phrases:
         raise RecipeError(
             f"method {grounded[0]!r} supervises the grounding of phrases, but the task {recipe.task!r} has none: use "

@@ -39,7 +39,8 @@ def evidence_metrics(
     dependence = views[KEPT] - (views[MASKED] + views[REPLACED]) / 2
     estimates = {}
     for view, values in views.items():
-        estimates["accuracy" if view == WHOLE else f"accuracy, {view}"] = estimate_ratio(values, None, image_ids)
+        name = "accuracy" if view == WHOLE else f"accuracy, {view}"
+        estimates[name] = estimate_ratio(values, None, image_ids)
     estimates["dependence"] = estimate_ratio(dependence, None, image_ids)
     if heads is None or chance is None:
         return estimates

@@ -81,7 +81,7 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
         if PartialState().is_main_process:
             write_json(output / SPLIT, data.split)
     if recipe.start is not None:
-        # Trains the model that every method starts from, or reuses a finished one.
+        # The model that every method starts from is trained, or a finished one is reused.
         repo = repos.get(START)
         directory = Path(recipe.start.output_dir)
         hub = HubPush(repo, directory) if repo else None

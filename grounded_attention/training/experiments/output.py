@@ -88,7 +88,7 @@ def open_output(recipe: Recipe) -> Path:
     if state.is_main_process:
         if recipe.overwrite:
             delete_run(output)
-        # Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint.
+        # Finished methods of a shorter run lose their seals: each then continues from its last checkpoint.
         before = read_json(output / RECIPE)
         longer = None
         if _is_recipe(before):

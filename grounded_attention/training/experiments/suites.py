@@ -146,7 +146,7 @@ def open_probes(suite: str, source: str, match: str, *where: str | None, **readi
 
 
 def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None, **reading: Any) -> Probe:
-    """Reads a probe: scenes, or anything that `grounded_rows` reads; `told` are its `columns` and `boxes`."""
+    """Reads a probe: scenes, or anything that `grounded_rows` reads; `reading` are its `columns` and `boxes`."""
     root = Path(source)
     if (root / MANIFEST).is_file():
         pictures = str(root / "flickr30k-images")

@@ -88,7 +88,7 @@ def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> 
     kept = {f"checkpoint-{step}", Path(best).name if best else ""}
     extra = [path for path in checkpoints if path.name not in kept]
     for path in extra[: max(0, len(checkpoints) - limit)] if limit else ():
-        # Deletes an old checkpoint. If that fails twice, training goes on with a warning: nothing reads what is left.
+        # If this fails twice, training goes on with a warning: nothing reads what is left.
         try:
             shutil.rmtree(path)
         except OSError:

@@ -24,9 +24,9 @@ def join_labels(
     """Gives rows the labelled phrases of their captions: those of the trained splits, and those without phrases."""
     joined = {}
     for name, rows in splits.items():
-        joined[name] = (
-            rows if name not in trained and "phrases" in rows.column_names else _joined(f"split {name}", rows, labels)
-        )
+        joined[name] = rows
+        if name in trained or "phrases" not in rows.column_names:
+            joined[name] = _joined(f"split {name}", rows, labels)
     return joined
 
 

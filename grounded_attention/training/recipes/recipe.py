@@ -243,9 +243,7 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
         apply_override(content, override)
     start = content.pop("start", None)
     recipe = build(Recipe, content, str(path), "")
-    if recipe.workers == 1 or shares_memory():
-        recipe.workers = recipe.workers
-    else:
+    if recipe.workers != 1 and not shares_memory():
         recipe.workers = 1
     if start is not None:
         recipe.start = _build_start(recipe, content, start, str(path))
