@@ -109,7 +109,11 @@ def test_wrong_detections_are_named(data, second, problem):
 
 @pytest.mark.parametrize(
     "detections, problem",
-    [("[]", "no image has a box"), ('{"dets": []}', ""), (listed([UNKNOWN]), "no image has a box")],
+    [
+        ("[]", "no image has a box"),
+        (f'{{"dets": {listed(DETECTIONS)}}}', "not a list"),
+        (listed([UNKNOWN]), "no image has a box"),
+    ],
 )
 def test_files_without_detections_are_refused(data, detections, problem):
     with pytest.raises(DataError, match=rf"dets\.json.*{problem}"):

@@ -80,11 +80,11 @@ def test_lxmert_lists_give_the_same_rows(tmp_path):
         (
             "dev.json",
             OFFICIAL.replace("dev-850-0-0", "dev-850-0"),
-            "line 1: bad identifier: found 'dev-850-0', expected",
+            "line 1: bad identifier: found 'dev-850-0', expected <split>-<set>-<pair>-",
         ),
         ("dev.json", f"{OFFICIAL}\n{OFFICIAL}", "line 2: the example occurs twice: found 'dev-850-0-0'"),
         ("dev.json", "", "no statements"),
-        ("dev.json", '["no object"]', "element 1|line 1"),
+        ("dev.json", '["no object"]', "(element 1|line 1)"),
         ("valid.json", f"[{LXMERT.replace('1,', '2,')}]", "element 1: bad label"),
     ],
 )

@@ -106,6 +106,8 @@ def test_error_inside_leaves_a_table_to_resume(tmp_path):
         assert writer.written == {"a"}
         with pytest.raises(DataError, match="image id occurs twice"):
             writer.write(sample("a"))
+        with pytest.raises(DataError, match="arrays differ"):
+            writer.write(sample("b", size=9))
         writer.write(sample("b"))
     assert RegionTable.open(tmp_path).ids == ["a", "b"]
 

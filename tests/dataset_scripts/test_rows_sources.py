@@ -118,6 +118,12 @@ def test_coco_with_sentences_and_spans(field, replacement, words, folder):
     assert_box(grounded_rows(path), words)
 
 
+def test_coco_with_words_of_a_caption_and_no_classes(folder):
+    content = json.loads(COCO.replace('"category_id": 18', '"tokens_positive": [[4, 13]]'))
+    content["categories"] = []
+    assert_box(grounded_rows(write(folder / "instances.json", json.dumps(content))), "brown dog")
+
+
 YOLO = {
     "split first": ("train/images", "train/labels", "train: ../train/images\nnames: [hydrant, letter box]"),
     "images first": ("images/train", "labels/train", "train: images/train\nnames:\n  0: hydrant\n  1: letter box"),
