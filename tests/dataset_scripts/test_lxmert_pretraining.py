@@ -136,7 +136,8 @@ def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
         answers = dict(zip(zip(gqa["image_id"], gqa["text"], strict=True), gqa["answer"], strict=True))
         expected += Counter(answers.keys())
         assert Counter(zip(rows["image_id"], rows["text"], strict=True)) == expected
-        for row in rows:
-            if row["source"] == "gqa":
-                assert row["answers"][0]["answer"] == answers[row["image_id"], row["text"]]
+        composed = [row for row in rows if row["source"] == "gqa"]
+        assert len(composed) == len(gqa) > 0
+        for row in composed:
+            assert row["answers"][0]["answer"] == answers[row["image_id"], row["text"]]
         assert split != "train" or set(rows["source"]) == {"mscoco", "vg", "vqa", "gqa"}

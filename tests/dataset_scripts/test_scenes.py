@@ -3,6 +3,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
-from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities, parse_annotation
 from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -22,6 +23,7 @@ from grounded_attention.dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMEN
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.records import split_numbers, write_once
+from grounded_attention.dataset_scripts.scenes.writers import annotation
 from tests.dataset_scripts import scene_numbers
 
 IMAGES = 60
@@ -105,6 +107,23 @@ def test_entities_have_the_boxes_of_the_description(rows, by_id):
             several += len(expected) > 1
         assert len(boxes.keys() - {"0"}) == len(record.chains())
     assert several > 5
+
+
+@pytest.mark.parametrize("x, y", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, records, x, y):
+    scene = records[3].scene
+    corner = {"x": x * scene.width, "y": y * scene.height, "tilt": -10.0}
+    moved = replace(scene, objects=tuple(replace(item, **corner) for item in scene.objects))
+    path = tmp_path / "1.xml"
+    path.write_text(annotation(replace(records[3], scene=moved)))
+    width, height, chains = parse_annotation(path)
+    assert (width, height) == (scene.width, scene.height)
+    assert any(chains.values())
+    # From 1, last pixel included; the builder would clip one pixel more.
+    for corners in parse(path).iter("bndbox"):
+        x1, y1, x2, y2 = (int(corners.findtext(side)) for side in ("xmin", "ymin", "xmax", "ymax"))
+        assert 1 <= x1 < x2 <= width
+        assert 1 <= y1 < y2 <= height
 
 
 def test_a_tenth_of_the_images_is_for_validation_and_for_test(splits):

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Drawn screens: what every one of them must have, and that the readers of real sets read them."""
 
+import json
 import random
 from collections import Counter
 
@@ -135,7 +136,26 @@ def test_same_seed_same_files_with_any_number_of_processes(folder, tmp_path):
     assert len(paths) > COUNT
     for path in paths:
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
-    assert all(Image.open(path).format == "PNG" for path in (folder / "train").glob("*.png"))
+    pictures = list((folder / "train").glob("*.png"))
+    assert pictures
+    assert {Image.open(path).format for path in pictures} == {"PNG"}
+
+
+def first_screen(folder):
+    """The bytes of the picture of the first screen, whatever its split."""
+    [picture] = folder.glob("*/000000.png")
+    return picture.read_bytes()
+
+
+def test_screens_of_another_seed_are_others_and_replace_nothing_unasked(folder, tmp_path):
+    write_screens(tmp_path, 6, SEED)
+    assert first_screen(tmp_path) == first_screen(folder)
+    with pytest.raises(DataError, match="seed"):
+        write_screens(tmp_path, 6, SEED + 1)
+    assert first_screen(tmp_path) == first_screen(folder)
+    write_screens(tmp_path, 6, SEED + 1, force=True)
+    assert first_screen(tmp_path) != first_screen(folder)
+    assert json.loads((tmp_path / "scenes.json").read_text())["seed"] == SEED + 1
 
 
 ROW = '{"image": "p.png", "instruction": "open it", "data_type": "icon", "data_source": "ios", "bbox": BOX}\n'
