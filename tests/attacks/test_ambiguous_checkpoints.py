@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from grounded_attention.commands.main import main
 from grounded_attention.conversion.file import CheckpointError, check_family
+from grounded_attention.supervision import get_method
 from grounded_attention.training.recipes.adapters import base_of, load_base_model
 from tests.helpers.tiny_vgp import tiny_model
 
@@ -77,3 +78,10 @@ def test_an_unknown_prefix_is_named():
     names = ["net.vlbert.word_embeddings.weight", "net.vlbert.pooler.weight"]
     with pytest.raises(CheckpointError, match=r"begin with 'net'.*VL-BERT"):
         check_family(names, "VL-BERT", ["VL-BERT"], "names")
+
+
+@pytest.mark.parametrize("name", ["direct", "indirect", "grounding_alignment"])
+def test_a_batch_without_phrases_is_no_key_error(name):
+    batch = {"input_ids": torch.zeros(1, 3, dtype=torch.long), "attention_mask": torch.ones(1, 3)}
+    with pytest.raises(ValueError, match="no phrases with regions"):
+        get_method(name).counts(batch)
