@@ -222,6 +222,8 @@ def test_real_lxmert_file(shared, output):
     first = table["COCO_train2014_000000132417"]
     assert (first.height, first.width) == (333, 500)
     assert [names[index] for index in first.classes[:3]] == ["sky", "tree", "tree"]
+    colours = (shared / "real" / "vocab" / "vg_attributes_vocab.txt").read_text().splitlines()
+    assert colours[first.attributes[0]] == "blue"
     assert first.scores[0] == pytest.approx(0.85, abs=0.005)
     assert_allclose(first.boxes[0] * [500, 333, 500, 333], [0, 0, 361.85, 216.98], atol=0.005)
     assert first.features[0].sum(dtype=np.float64) == pytest.approx(1029.5025, abs=0.03)
