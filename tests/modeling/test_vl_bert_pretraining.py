@@ -7,7 +7,7 @@ from torch import nn
 
 from grounded_attention.modeling import VLBertForPreTraining
 from tests.helpers.closeness import assert_close
-from tests.helpers.tiny_vl_bert import B, R, make_inputs, make_model
+from tests.helpers.tiny_vl_bert import B, R, T, make_inputs, make_model
 
 
 def test_masked_regions_hide_feature_and_word_but_not_the_box():
@@ -36,6 +36,30 @@ def test_hard_region_labels_are_one_hot_distributions():
     assert_close(hard, soft)
     with pytest.raises(ValueError, match="not both"):
         model(**inputs, region_labels=labels, region_label_probs=probs)
+
+
+NOTHING = {
+    "labels": torch.full((B, T), -100),
+    "text_only": torch.tensor([False, False, True]),
+    "region_labels": torch.full((B, R), -100),
+    "region_label_probs": torch.zeros(B, R, 6),
+    "relationship_labels": torch.full((B,), -100),
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["labels"], ["labels", "text_only"], ["region_labels"], ["region_label_probs"], ["relationship_labels"]],
+    ids=" ".join,
+)
+def test_nothing_labelled_gives_zero_with_a_graph(names):
+    model = make_model(VLBertForPreTraining, relationship_head=True)
+    outputs = model(**make_inputs(), **{name: NOTHING[name] for name in names})
+    assert outputs.loss == 0
+    outputs.loss.backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert len(gradients) > 10
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_pretraining_works_on_text_alone():
