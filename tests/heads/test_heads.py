@@ -143,7 +143,11 @@ def test_a_second_pass_is_needed_only_if_the_map_of_a_chosen_head_was_not_kept(m
 @pytest.mark.parametrize("model_type", ["llava", "gemma3"])
 def test_layers_at_once_score_as_one_by_one(model_type, monkeypatch):
     pair = make_pair(model_type)
+    stack = layer_losses.stack_states
+    stacked = []
+    monkeypatch.setattr(layer_losses, "stack_states", lambda *given: stacked.append(given) or stack(*given))
     together = rank(pair)
+    assert stacked
     monkeypatch.setattr(row_states, "JOINED_NUMBERS", 0)
     monkeypatch.delattr(layer_losses, "stack_states")
     alone = rank(pair)

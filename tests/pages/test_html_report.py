@@ -110,10 +110,11 @@ def test_an_image_is_embedded_small_and_boxes_lie_where_they_should():
     assert kind == "data:image/webp;base64"
     assert Image.open(io.BytesIO(base64.b64decode(data))).size == (300, 150)
     parsed = parse(draw(picture, [Box(GOLD, (0.1, 0.2, 0.5, 1.0))], "image 1"))
-    for rectangle in parsed.attributes("rect"):
-        if "class" not in rectangle:
-            assert rectangle["x"] == rectangle["y"] == "30.0"
-            assert rectangle["width"] == rectangle["height"] == "120.0"
+    rectangles = [rectangle for rectangle in parsed.attributes("rect") if "class" not in rectangle]
+    assert rectangles
+    for rectangle in rectangles:
+        assert rectangle["x"] == rectangle["y"] == "30.0"
+        assert rectangle["width"] == rectangle["height"] == "120.0"
 
 
 def test_gold_and_predicted_differ_by_more_than_colour():

@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.families import FAMILIES
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.flipping import flip_phrases, flip_some
+from grounded_attention.tasks.flipping import flip_some
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable
@@ -197,14 +197,14 @@ def test_rows_are_as_before_without_the_wish_for_phrases():
 
 def test_a_flipped_picture_has_flipped_phrases():
     text = "the dog left of a cat"
-    phrase = {"start": 16, "end": 21, "boxes": [[0.0, 0.2, 0.25, 0.6]], "scores": [0.5]}
+    phrase = {"start": 16, "end": 21, "boxes": [[0.0, 0.25, 0.25, 0.625]], "scores": [0.5]}
+    mirrored = {"start": 17, "end": 22, "boxes": [[0.75, 0.25, 1.0, 0.625]], "scores": [0.5]}
     rng = np.random.default_rng(0)
     picture = Image.new("RGB", (4, 4))
-    for probability, expected in ((1.0, flip_phrases([text], [phrase])), (0.0, ([text], [phrase]))):
+    for probability, expected in ((1.0, ("the dog right of a cat", mirrored)), (0.0, (text, phrase))):
         texts, _, _, phrases = flip_some([text] * 2, None, [picture] * 2, [rng] * 2, probability, [[phrase], []])
-        assert texts == expected[0] * 2
-        assert phrases == [expected[1], []]
-        assert phrases[0][0]["scores"] == [0.5]
+        assert texts == [expected[0]] * 2
+        assert phrases == [[expected[1]], []]
 
 
 def test_scores_that_do_not_fit_their_boxes_are_named():
