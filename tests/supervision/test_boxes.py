@@ -107,9 +107,11 @@ class TestHead:
 
     def test_states_are_given_as_they_are_asked_for(self, family, box_layer):
         model, inputs = tiny(family, box_layer=box_layer)
-        boxes = model(**inputs, output_hidden_states=False).pred_boxes
+        outputs = model(**inputs, output_hidden_states=False)
+        assert outputs.hidden_states is None
         values = model(**inputs, return_dict=False)
-        assert any(torch.equal(value, boxes) for value in values)
+        assert not any(isinstance(value, tuple) for value in values)
+        assert any(torch.equal(value, outputs.pred_boxes) for value in values)
         model.config.output_hidden_states = True
         assert len(model(**inputs).hidden_states) == 3
 
