@@ -74,7 +74,6 @@ def assert_learns(model, method, batch, theirs, wanted):
             assert (found - gradient).abs().max() <= 2e-5 * gradient.abs().max(), name
 
 
-# Of the four cases of the file: how the method is to reduce, and over how many queries.
 # How the four cases of the file reduce, and over how many queries.
 CASES = [("queries_hard", 1), ("queries_hard", 3), ("queries_soft", 1), ("queries_soft", 1)]
 
