@@ -11,6 +11,7 @@ from grounded_attention.modeling import (
     VLBertForPreTraining,
     VLBertForReferringExpression,
     VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
     VLBertModel,
 )
 from grounded_attention.modeling.modeling_vl_bert import mask_region_pixels
@@ -25,10 +26,12 @@ CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
 MASKED = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
 
 
-@pytest.mark.parametrize("cls", [*CLASSES, VLBertForReferringExpression])
+@pytest.mark.parametrize("cls", [*CLASSES, VLBertForReferringExpression, VLBertForVisualQuestionAnswering])
 def test_pixels_equal_the_features_of_their_boxes(cls):
     model = make_pixel_model(cls)
     inputs = make_inputs()
+    if cls is VLBertForVisualQuestionAnswering:
+        inputs["answer_positions"] = torch.tensor([1, 1, 1])
     mine = model(**inputs, output_hidden_states=True).hidden_states
     theirs = model(**as_features(model, inputs), output_hidden_states=True).hidden_states
     regions = torch.cat([torch.ones(3, 7), inputs["region_attention_mask"], torch.ones(3, 1)], dim=1).bool()
