@@ -82,7 +82,9 @@ def _joined(sentences: Iterable[Parse]) -> Iterator[Parse]:
 
 def _append(first: Parse, second: Parse) -> Parse:
     shift = len(first.words)
-    words = [replace(word, head=word.head if word.head == ROOT else word.head + shift) for word in second.words]
+    words = []
+    for word in second.words:
+        words.append(replace(word, head=word.head if word.head == ROOT else word.head + shift))
     written = [(form, start + shift, end + shift) for form, start, end in second.written]
     text = f"{first.text} {second.text}"
     return replace(first, text=text, words=(*first.words, *words), written=(*first.written, *written))
@@ -257,7 +259,10 @@ def relation_examples(captions: Iterable[AuditExample], parses: Iterable[Parse])
 
 def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None]) -> Iterator[Phrase]:
     grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
-    heads = {head: phrase for phrase in grounded if (head := phrase_head(phrase, parse, places)) is not None}
+    heads = {}
+    for phrase in grounded:
+        if (head := phrase_head(phrase, parse, places)) is not None:
+            heads[head] = phrase
     for index, word in enumerate(parse.words):
         if word.head == ROOT:
             continue
@@ -269,7 +274,10 @@ def _queries(example: AuditExample, parse: Parse, places: Sequence[tuple[int, in
 
 def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
     """The index of a phrase's word whose head is outside and nearest to the root; the last of several; or None."""
-    inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
+    inside = set()
+    for i, place in enumerate(places):
+        if place and phrase.start <= place[0] and place[1] <= phrase.end:
+            inside.add(i)
     outer = [index for index in sorted(inside) if parse.words[index].head not in inside]
     return min(outer, key=lambda index: (_depth(parse, index), -index), default=None)
 

@@ -158,7 +158,10 @@ def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, first: int
     """
     rows, regions = candidates.shape
     drawn = [torch.from_numpy(np.random.default_rng((seed, first + row)).random(regions)) for row in range(rows)]
-    wanted = [sign * relevance for relevance in maps.values() for sign in (1, -1)]
+    wanted = []
+    for relevance in maps.values():
+        for sign in (1, -1):
+            wanted.append(sign * relevance)
     ranks = []
     for values in (*wanted, torch.stack(drawn).to(candidates.device)):
         shown = values.masked_fill(~candidates, torch.finfo(values.dtype).min)

@@ -114,7 +114,10 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     if folder is None:
         return None
     names = [name for name in (file_name, f"{image_id}.jpg", f"{image_id}.png") if name]
-    paths = [path for path in (path_below(folder, name) for name in names) if path.is_file()]
+    paths = []
+    for path in (path_below(folder, name) for name in names):
+        if path.is_file():
+            paths.append(path)
     if not paths and image_id.isascii() and image_id.isdigit():
         paths = sorted(Path(folder).glob(f"*_{int(image_id):012}.jpg"))
     if paths:

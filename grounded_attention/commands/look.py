@@ -114,7 +114,9 @@ def _read_inputs(words: list[str], source: RowSource) -> list[tuple[str, list[An
             raise ValueError("give images and a question, or --data")
         if not words[-1].strip():
             raise ValueError("the question is empty: give the words of the user in quotation marks, after the images")
-        pictures = [open_video(each) if is_video_file(each) else open_image(each, each) for each in words[:-1]]
+        pictures = []
+        for each in words[:-1]:
+            pictures.append(open_video(each) if is_video_file(each) else open_image(each, each))
         return [("", pictures, words[-1])]
     from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
 

@@ -43,7 +43,9 @@ def work(checkpoint: str | None, options: Evaluation) -> tuple[Any, str]:
     perturbation_figure(curves, folder / "perturbation.png", f"{options.task}, {split}")
     rows = curves.summary()
     accuracy = float(curves.accuracy[0, 0])
-    areas = [(row["map"], *(area_text(row, name) for name in ("most", "least", "gap"))) for row in rows]
+    areas = []
+    for row in rows:
+        areas.append((row["map"], *(area_text(row, name) for name in ("most", "least", "gap"))))
     table = markdown_table(("area of", "most first", "least first", "gap"), areas, aligned=True)
     return {"accuracy": accuracy, "areas": rows}, (
         f"accuracy with all regions {accuracy:.4f}\n{table}\nwritten: {folder}"

@@ -113,9 +113,15 @@ def _measure(source: RowSource, ask: Callable[[Any, str], Any]) -> tuple[Any, st
     scores = point_scores(hits, groups)
     rows = []
     for name, each in scores.items():
-        chosen = [place for place, named in enumerate(groups) if name == "all" or name in named]
+        chosen = []
+        for place, named in enumerate(groups):
+            if name == "all" or name in named:
+                chosen.append(place)
         where = [images[place] for place in chosen]
-        shown = [estimate_ratio([hits[place][key] for place in chosen], None, where).percent for key in each if chosen]
+        shown = []
+        for key in each:
+            if chosen:
+                shown.append(estimate_ratio([hits[place][key] for place in chosen], None, where).percent)
         rows.append([name, str(len(chosen) or "–"), *(shown or (f"{value:.1%}" for value in each.values()))])
     table = markdown_table(["targets", "number", "hit", "overlap", "hit of 3"], rows, aligned=True)
     note = "all: mean over targets, with 95 % intervals over images; mean of groups: each group counts the same"

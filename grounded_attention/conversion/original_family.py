@@ -111,7 +111,9 @@ class OriginalFamily:
         for pattern, reason in self.ignored.items():
             if re.search(pattern, key):
                 return reason
-        begins = {name: tuple(begin for begin, _ in pairs) for name, pairs in self.heads.items()}
+        begins = {}
+        for name, pairs in self.heads.items():
+            begins[name] = tuple(begin for begin, _ in pairs)
         is_head = any(key.startswith(each) for each in begins.values())
         if is_head and not key.startswith(begins.get(class_name, ())):
             return "part of a pre-training or task head, which the class of this checkpoint does not have"

@@ -84,7 +84,10 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
             places[stream] = [kinds[:place].count("self") for place, kind in enumerate(kinds) if kind == "cross"]
         crosses = [steps[0].number for steps in self.steps["t"] if steps[0].kind == "cross"]
         for field, name in (("bi_hidden_size", "hidden_size"), ("bi_num_attention_heads", "num_attention_heads")):
-            sizes = {config.size(side + name, number): number for number in crosses for side in ("", "v_")}
+            sizes = {}
+            for number in crosses:
+                for side in ("", "v_"):
+                    sizes[config.size(side + name, number)] = number
             if len(sizes) > 1:
                 config.refuse(
                     max(sizes.values()), f"has another {name} of co-attention ({', '.join(map(str, sizes))})"
@@ -145,9 +148,9 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
 
     def _map_cross(self, steps: list[Step], side: str, ours: str, name: str) -> Pairs:
         """Pairs for one stream of a cross layer; `name` is that of the stream in our names."""
-        parts = {
-            old: new.replace("attention.self", "att").replace("attention.", "") for old, new in SELF_ATTENTION.items()
-        }
+        parts = {}
+        for old, new in SELF_ATTENTION.items():
+            parts[old] = new.replace("attention.self", "att").replace("attention.", "")
         if side == "":  # the tensors of the other stream are the same
             yield from self.map_parts(steps[0], side, parts, f"{ours}visual_attention.")
         parts = {old: new.replace("attention.", f"{name}_self_att.") for old, new in SELF_ATTENTION.items()}
@@ -174,7 +177,9 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         return fields
 
     def give_fields(self) -> Columns:
-        counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.steps.items()}
+        counts = {}
+        for stream, layers in self.steps.items():
+            counts[stream] = sum(steps[0].kind == "self" for steps in layers)
         return {
             **self.text_fields(),
             "pooler_act": "relu",

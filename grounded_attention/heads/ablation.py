@@ -346,7 +346,10 @@ def _summarise(
     all_together, *single = effects
     agreement = None
     if len(single) >= 3:
-        pairs = [(estimates[layer][head], one.size) for one in single for layer, head in one.heads]
+        pairs = []
+        for one in single:
+            for layer, head in one.heads:
+                pairs.append((estimates[layer][head], one.size))
         ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
         agreement = float(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1])
     return Ablation(log_likelihood, int(tokens.sum()), images, all_together, tuple(single), estimates, agreement)

@@ -83,7 +83,10 @@ class AttentionGrounding(StreamingMetric):
         """
         layers = observed_layers(outputs)
         targets = self._targets(batch)
-        answers = [layer for layer in layers if layer.pairs and layer.pairs[0] is not None]
+        answers = []
+        for layer in layers:
+            if layer.pairs and layer.pairs[0] is not None:
+                answers.append(layer)
         self._layers = layer_numbers(answers)
         logs, shares = zip(*(cast(Any, layer.pairs[0]) for layer in answers), strict=True)
         pair = torch.stack(logs), torch.stack(shares)

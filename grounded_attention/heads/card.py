@@ -212,7 +212,10 @@ def _ablation(ablation: Columns) -> Iterator[str]:
         "signs, of how far each text moves. A head that looks at an object need not be one that the model needs "
         "to name it."
     )
-    sizes = [(size, (i, j)) for i, layer in enumerate(ablation["estimates"]) for j, size in enumerate(layer)]
+    sizes = []
+    for i, layer in enumerate(ablation["estimates"]):
+        for j, size in enumerate(layer):
+            sizes.append((size, (i, j)))
     needed = ", ".join(f"{name_heads([pair])} {size:.3f}" for size, pair in sorted(sizes, reverse=True)[:MOST_NEEDED])
     sure = ablation["agreement"]
     agreement = "" if sure is None else f" Rank correlation with the removed heads of the table: {sure:.2f}."

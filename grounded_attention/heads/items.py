@@ -125,7 +125,9 @@ def ground(batch: HeadBatch, examples: Sequence[AuditExample]) -> list[Query]:
 def text_items(grounded: Sequence[Query], batch: HeadBatch, word: str) -> Items:
     """Makes the items from words (one of `WORDS`) to regions; the baseline chooses the most confident candidate."""
     columns = _columns(batch.candidates)
-    chosen = [_most_confident(row, scores) for row, scores in zip(columns.numpy(), batch.scores, strict=True)]
+    chosen = []
+    for row, scores in zip(columns.numpy(), batch.scores, strict=True):
+        chosen.append(_most_confident(row, scores))
     if word == "prompt":
         asking = np.array([batch.phrase_mask.shape[2]])  # the column that `ask_at_the_end` adds
         return _items(columns, [replace(one, rows=asking) for one in grounded], chosen)

@@ -235,7 +235,10 @@ class Tally:
 
 def _to_counts(images: Mapping[str, Columns]) -> HeadCounts:
     sums = [*images.values()]
-    arrays = {name: np.stack([each[name] for each in sums]) for name in SUMS if name in sums[0]}
+    arrays = {}
+    for name in SUMS:
+        if name in sums[0]:
+            arrays[name] = np.stack([each[name] for each in sums])
     return HeadCounts(tuple(images), **arrays)
 
 

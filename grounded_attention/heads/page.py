@@ -90,7 +90,10 @@ def heads_page(
     if len(results) > 1:
         parts["What changed"] = "".join(_changes(results))
     parts |= extra or {}
-    heads = [(name, each) for name, result in results.items() for each in result.best_heads()]
+    heads = []
+    for name, result in results.items():
+        for each in result.best_heads():
+            heads.append((name, each))
     if any(result.relations for result in results.values()):
         parts["Syntactic relations"] = _relations(results, heads)
     parts["All numbers"] = _best_heads(results, heads)

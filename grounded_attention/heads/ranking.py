@@ -183,7 +183,10 @@ def rank_heads(
         return run.score(examples, title, relations=related, progress=progress, maps=maps)
 
     examples = list(examples)
-    grounded = [number for number, each in enumerate(examples) if any(len(phrase.boxes) for phrase in each.phrases)]
+    grounded = []
+    for number, each in enumerate(examples):
+        if any(len(phrase.boxes) for phrase in each.phrases):
+            grounded.append(number)
     keep = 0
     if run.tokens:
         keep = 1 + max(grounded[:BOX_EXAMPLES], default=-1)

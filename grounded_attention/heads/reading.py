@@ -105,7 +105,9 @@ class InterfaceObserver(Observer):
         places = self._places(layers)
         read = {}
         for number, name in enumerate(directions):
-            answers = [(place, layer.reports[number]) for place, layer in zip(places, layers, strict=True)]
+            answers = []
+            for place, layer in zip(places, layers, strict=True):
+                answers.append((place, layer.reports[number]))
             seen = {place: report for place, report in answers if report is not None}
             read[name] = _stack(read_pairs([*seen.values()]), [*seen], len(self.layers))
         return read
@@ -131,7 +133,10 @@ class InterfaceObserver(Observer):
         left = {*UNREAD_INPUTS, *_POSITIONS, *(name for name in GROUNDING_KEYS if name not in self._known)}
         kept = {name: value for name, value in batch.items() if name not in left}
         dtype = self.model.dtype
-        floating = {name for name, value in kept.items() if isinstance(value, Tensor) and value.is_floating_point()}
+        floating = set()
+        for name, value in kept.items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                floating.add(name)
         return {name: value.to(dtype) if name in floating else value for name, value in kept.items()}
 
 
@@ -336,7 +341,9 @@ def read_phrases(observer: Observer, batch: Batch, words: str = "mean") -> Tenso
         rows, weights = _query_rows(mask, words)
     columns = torch.arange(shown.shape[1], device=shown.device).expand_as(shown).masked_fill(~shown, -1)
     device = model_device(observer.model)
-    inputs = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    inputs = {}
+    for name, value in batch.items():
+        inputs[name] = value.to(device) if isinstance(value, Tensor) else value
     pair = observer.observe(inputs, {TEXT_TO_REGION: (rows.to(device), columns.to(device))})[TEXT_TO_REGION]
     return torch.einsum("bpq,lbhqr->lbhpr", weights.to(device), attention_of(pair))
 

@@ -133,7 +133,10 @@ class HeadCounts:
     def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
         """The counts of the images with these indices; repeats are allowed."""
         index = np.asarray(images, dtype=np.int64)
-        arrays = {name: value[index] for name in SUMS if (value := getattr(self, name)) is not None}
+        arrays = {}
+        for name in SUMS:
+            if (value := getattr(self, name)) is not None:
+                arrays[name] = value[index]
         return HeadCounts(tuple(self.image_ids[i] for i in index), **arrays)
 
     def summary(self) -> Fields:
@@ -174,9 +177,9 @@ def choose(table: "HeadTable", split: str) -> Choice:
     The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
     the first of equals.
     """
-    heads = {
-        kind: {group: _best(counts) for group, counts in groups.items()} for kind, groups in table.counted.items()
-    }
+    heads = {}
+    for kind, groups in table.counted.items():
+        heads[kind] = {group: _best(counts) for group, counts in groups.items()}
     return Choice(split, heads)
 
 
@@ -408,9 +411,9 @@ class HeadTable:
             counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])
             chosen = None
             if (choice := stored_table["choice"]) is not None:
-                heads = {
-                    kind: {name: tuple(pair) for name, pair in of.items()} for kind, of in choice["heads"].items()
-                }
+                heads = {}
+                for kind, of in choice["heads"].items():
+                    heads[kind] = {name: tuple(pair) for name, pair in of.items()}
                 chosen = Choice(choice["split"], heads)
             layers = tuple(stored_table["layers"])
             headless = tuple(stored_table.get("headless", ()))
@@ -422,7 +425,10 @@ class HeadTable:
 
 def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> Fields:
     """A chosen head and its scores, as JSON types."""
-    means = {name: float(values[pair]) for name in MEASURES if (values := counts.mean(name)) is not None}
+    means = {}
+    for name in MEASURES:
+        if (values := counts.mean(name)) is not None:
+            means[name] = float(values[pair])
     interval = list(counts.interval(pair))
     return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": interval}
 

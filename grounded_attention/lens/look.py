@@ -218,7 +218,9 @@ def _look(
 
 def _words_before(sequenced: Sequenced, first: int = 0) -> Sequenced:
     """The words from the first one on with the rows before their own; the first row of all stays."""
-    moved = [replace(word, rows=tuple(max(row - 1, 0) for row in word.rows)) for word in sequenced.words[first:]]
+    moved = []
+    for word in sequenced.words[first:]:
+        moved.append(replace(word, rows=tuple(max(row - 1, 0) for row in word.rows)))
     return replace(sequenced, words=(*sequenced.words[:first], *moved))
 
 
@@ -288,7 +290,10 @@ def read_chat(
                 continue
             picture = next((part[key] for key in (kind, "path", "url") if part.get(key) is not None), None)
             if picture is None:
-                of_kind = [n for n, each in enumerate(waiting) if isinstance(each, Video) == (kind == "video")]
+                of_kind = []
+                for n, each in enumerate(waiting):
+                    if isinstance(each, Video) == (kind == "video"):
+                        of_kind.append(n)
                 if not of_kind:
                     raise ValueError(f"messages have more places for {kind}s than there are; give one for each")
                 picture = waiting.pop(of_kind[0])

@@ -101,7 +101,10 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     text, spans = decode_each(tokenizer, ids)
     words = []
     for start, end in find_words(text):
-        rows = [prompt.prompt_length + place for place, (low, high) in enumerate(spans) if low < end and high > start]
+        rows = []
+        for place, (low, high) in enumerate(spans):
+            if low < end and high > start:
+                rows.append(prompt.prompt_length + place)
         words.append(Word(text[start:end], start, end, len(prompt.texts), True, tuple(rows)))
     inputs = dict(prompt.inputs)
     more = torch.tensor([list(ids)], dtype=torch.long)

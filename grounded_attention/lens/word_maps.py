@@ -152,7 +152,10 @@ class Lens:
         exact = []
         loose = []
         for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
-            numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
+            numbers = []
+            for number, word in enumerate(self.words):
+                if word.sentence == sentence:
+                    numbers.append(number)
             for start in range(len(numbers) - len(wanted) + 1):
                 part = numbers[start : start + len(wanted)]
                 spoken = [names[number] for number in part]
@@ -254,7 +257,9 @@ class Lens:
             place = {"text": word.text, "start": word.start, "end": word.end, "sentence": word.sentence}
             values = {"box": [round(edge, 5) for edge in one.box], "frame": list(one.frame), "share": one.share}
             values["shares"] = [float(f"{share:.4g}") for share in shares]
-            cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
+            cells = []
+            for row in one.cells.tolist():
+                cells.append([float(f"{value:.4g}") for value in row])
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
         about: Fields = {
             "heads": [list(head) for head in self.heads],

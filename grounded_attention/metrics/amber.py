@@ -67,7 +67,10 @@ def _names(objects: Sequence[str], related: Mapping[str, Sequence[str]]) -> list
     """Words that name objects, each with the place of its object."""
     if unknown := [each for each in objects if each not in related]:
         raise ValueError(f"relation.json has no word {unknown[0]!r}, which annotations.json has as an object")
-    others = [(word, place) for place, each in enumerate(objects) for word in related[each]]
+    others = []
+    for place, each in enumerate(objects):
+        for word in related[each]:
+            others.append((word, place))
     return others + [(each, place) for place, each in enumerate(objects)]
 
 

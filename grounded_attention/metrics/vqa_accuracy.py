@@ -132,11 +132,16 @@ class VQAAccuracy(evaluate.Metric):
         answer_types: Sequence[str] | None = None,
         question_types: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        scores = [vqa_accuracy(p, r) for p, r in zip(predictions, references, strict=True)]
+        scores = []
+        for p, r in zip(predictions, references, strict=True):
+            scores.append(vqa_accuracy(p, r))
         metrics = {"vqa_accuracy": _mean(scores)}
         for types in (answer_types, question_types):
             for kind in dict.fromkeys(types or ()):
-                chosen = [score for score, of_answer in zip(scores, types or (), strict=True) if of_answer == kind]
+                chosen = []
+                for score, of_answer in zip(scores, types or (), strict=True):
+                    if of_answer == kind:
+                        chosen.append(score)
                 metrics[f"vqa_accuracy_{kind}"] = _mean(chosen)
         return metrics
 

@@ -80,7 +80,10 @@ class PretrainingHandover:
         info["missing_keys"] = set(info["missing_keys"]).difference(*filled.values())
         info["handover"] = _describe(model, name, source, info, filled)
         own = f"{cls.base_model_prefix}."
-        left = [key for key in info["unexpected_keys"] if key.startswith(own) and not key.startswith(f"{own}pooler.")]
+        left = []
+        for key in info["unexpected_keys"]:
+            if key.startswith(own) and not key.startswith(f"{own}pooler."):
+                left.append(key)
         if bert is not None or not cls._is_base_class() or _find_new(info) or left:
             logger.warning(info["handover"])
         if wants_info:
@@ -146,7 +149,10 @@ class PretrainingHandover:
         """Initialises again a head that got weights from a different head of another class with the same name."""
         here = tuple(self._heads_from_pretraining.values())
         weights: Any = self.state_dict().keys() - info["missing_keys"] - self.all_tied_weights_keys.keys()
-        same_name = {key for key in weights if not self._is_of_base(key) and not key.startswith(here)}
+        same_name = set()
+        for key in weights:
+            if not self._is_of_base(key) and not key.startswith(here):
+                same_name.add(key)
         for module in sorted({key.rpartition(".")[0] for key in same_name}):
             for parameter in self.get_submodule(module).parameters(recurse=False):
                 parameter._is_hf_initialized = False
@@ -177,7 +183,10 @@ class PretrainingHandover:
             model = source.from_pretrained(name, **where)
             config = model.config
             weights = model.state_dict()
-            heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
+            heads = {}
+            for key, value in weights.items():
+                if key.startswith(self._heads_to_adapt):
+                    heads[key] = value
         adapted = self._adapt_pretraining_weights(heads, config)
         if not all(map(self._is_of_base, adapted)):
             info["unexpected_keys"] -= heads.keys()  # now part of a head of this model
@@ -249,7 +258,10 @@ def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], fille
     taken = set(model.state_dict()).difference(model.all_tied_weights_keys, new, *filled.values())
     origin = type(model) if source is None else source
     parts = {"new": new, "left": info["unexpected_keys"], **filled}
-    named = [f"{part}: {_modules(names)}" for part, names in parts.items() if names or part in filled]
+    named = []
+    for part, names in parts.items():
+        if names or part in filled:
+            named.append(f"{part}: {_modules(names)}")
     return "; ".join([f"{type(model).__name__} from {name} ({origin.__name__}): took {len(taken)} tensors", *named])
 
 

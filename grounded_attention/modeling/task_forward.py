@@ -524,9 +524,9 @@ def split_images(
     """Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both."""
     if grounding_queries is not None or positions is not None:
         raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")
-    rows: dict[str, Any] = {
-        name: None if value is None else value.repeat_interleave(2, dim=0) for name, value in texts.items()
-    }
+    rows: dict[str, Any] = {}
+    for name, value in texts.items():
+        rows[name] = None if value is None else value.repeat_interleave(2, dim=0)
     if region_features is None:
         return {**rows, "region_features": None, "region_boxes": None, "region_attention_mask": None}
     if region_token_type_ids is None:

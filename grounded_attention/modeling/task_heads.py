@@ -297,7 +297,9 @@ class VGPHeads(PhraseHeads):
         if requested is None or requested is False:
             outputs.hidden_states = None
         elif requested is not True:
-            wanted = {index % len(states) for index in ([requested] if isinstance(requested, int) else requested)}
+            wanted = set()
+            for index in [requested] if isinstance(requested, int) else requested:
+                wanted.add(index % len(states))
             outputs.hidden_states = tuple(state if index in wanted else None for index, state in enumerate(states))
         return outputs, pred_boxes
 

@@ -143,7 +143,10 @@ def _grid(count: int, columns: int, aspect: float) -> tuple[Figure, list[Axes]]:
 
 def _legend_below(figure: Figure, *grid: Axes) -> None:
     """One legend for all panels, each line once."""
-    lines = {line.get_label(): line for axes in reversed(grid) for line in reversed(axes.get_lines())}
+    lines = {}
+    for axes in reversed(grid):
+        for line in reversed(axes.get_lines()):
+            lines[line.get_label()] = line
     handles = list(lines.values())[::-1]
     columns = round(figure.get_figwidth() * DPI) // 120
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
@@ -194,7 +197,10 @@ def _components(histories: Mapping[str, Sequence[Columns]]) -> list[str]:
 
 
 def _curve(history: Sequence[Columns], name: str) -> dict[int, float]:
-    by_step = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
+    by_step = {}
+    for record in history:
+        if "step" in record and name in record:
+            by_step[int(record["step"])] = record[name]
     return {step: float(by_step[step]) for step in sorted(by_step) if np.isfinite(by_step[step])}
 
 

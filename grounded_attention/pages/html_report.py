@@ -73,7 +73,11 @@ class Report:
 
 def shown_images(judged: Sequence[Judged], seed: int) -> list[str]:
     """Ids of the images in a report of these predictions."""
-    chosen = [one for items in by_group(judged).values() for s in choose(items, seed) for one in s.items]
+    chosen = []
+    for items in by_group(judged).values():
+        for s in choose(items, seed):
+            for one in s.items:
+                chosen.append(one)
     return list(dict.fromkeys(one.image_id for one in chosen))
 
 

@@ -102,11 +102,16 @@ def folded(summary: str, content: str, is_open: bool = False) -> str:
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
     """A table; all columns after the first `text_columns` are numbers. Columns without any content are left out."""
-    shown = [n for n in range(len(head)) if not rows or any(row[n] for row in rows)]
+    shown = []
+    for n in range(len(head)):
+        if not rows or any(row[n] for row in rows):
+            shown.append(n)
 
     def line(cells: Sequence[str], tag: str) -> str:
         kinds = ["" if n < text_columns else ' class="number"' for n in shown]
-        texts = [cells[n] if isinstance(cells[n], Html) else escape(cells[n]) for n in shown]
+        texts = []
+        for n in shown:
+            texts.append(cells[n] if isinstance(cells[n], Html) else escape(cells[n]))
         return "".join(f"<{tag}{kind}>{text}</{tag}>" for kind, text in zip(kinds, texts, strict=True))
 
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)

@@ -80,7 +80,9 @@ def comparison_table(results: Columns) -> str:
     tops = [max(column) for column in zip(*printed.values(), strict=True)]
     rows = []
     for name, cells in printed.items():
-        marked = [f"**{cell}**" if cell == top and top else cell for cell, top in zip(cells, tops, strict=True)]
+        marked = []
+        for cell, top in zip(cells, tops, strict=True):
+            marked.append(f"**{cell}**" if cell == top and top else cell)
         rows.append([name, *marked])
     rows += [[name, *(_printed(row, path) for path in _COLUMNS)] for name, row in baselines.items()]
     table = markdown_table(
@@ -135,7 +137,10 @@ def accuracy_table(results: Mapping[str, Columns]) -> str:
         for key in metrics:
             if key.endswith("_accuracy"):
                 predicted.append((model, key.removesuffix("_accuracy"), metrics))
-    further = [column for column in FURTHER if any(f"{name}_{column}" in metrics for _, name, metrics in predicted)]
+    further = []
+    for column in FURTHER:
+        if any(f"{name}_{column}" in metrics for _, name, metrics in predicted):
+            further.append(column)
     columns = [*COLUMNS, *further]
     rows = [
         [model, name, *(_shown(metrics.get(f"{name}_{column}")) for column in columns)]
@@ -178,7 +183,10 @@ GENERATION_NOTES = {
 
 def generation_table(models: Mapping[str, Mapping[str, Columns]]) -> str:
     """Makes a Markdown table of what vision-language models generate."""
-    lines = [(name, split, numbers) for name, splits in models.items() for split, numbers in _measured(splits)]
+    lines = []
+    for name, splits in models.items():
+        for split, numbers in _measured(splits):
+            lines.append((name, split, numbers))
     columns = [name for name in GENERATION_COLUMNS if any(name in numbers for _, _, numbers in lines)]
     rows = [[name, split, *(_shown(numbers.get(column)) for column in columns)] for name, split, numbers in lines]
     text = markdown_table(["model", "split", *(GENERATION_COLUMNS[name] for name in columns)], rows, 2, aligned=True)

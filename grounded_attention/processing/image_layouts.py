@@ -142,13 +142,19 @@ class ImageSettings:
 
 def layout_text(layout: ImageLayout, token: str) -> str:
     """The text of a layout, in which `token` stands for each image token."""
-    flat = [part for piece in layout for part in (piece if isinstance(piece, list) else [piece])]
+    flat = []
+    for piece in layout:
+        for part in piece if isinstance(piece, list) else [piece]:
+            flat.append(part)
     return "".join(part if isinstance(part, str) else token * len(part) for part in flat)
 
 
 def picture_boxes(layout: ImageLayout) -> list[np.ndarray]:
     """The boxes (n, 4) of the tokens of each picture of a layout."""
-    pictures = [piece if isinstance(piece, list) else [piece] for piece in layout if not isinstance(piece, str)]
+    pictures = []
+    for piece in layout:
+        if not isinstance(piece, str):
+            pictures.append(piece if isinstance(piece, list) else [piece])
     return [np.concatenate([part for part in each if not isinstance(part, str)]) for each in pictures]
 
 

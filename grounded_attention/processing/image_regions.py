@@ -29,7 +29,9 @@ def read_images(
         return dict(arguments), None
     _check_arguments(arguments, image_processor, detector)
     images = enumerate(arguments["images"])
-    pictures = [None if image is None else open_image(image, f"Example {i}") for i, image in images]
+    pictures = []
+    for i, image in images:
+        pictures.append(None if image is None else open_image(image, f"Example {i}"))
     if detector is None:
         # Boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller.
         image_sizes = arguments["image_sizes"]

@@ -58,7 +58,10 @@ def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Coll
             if not part.answer or not len(tokens):
                 continue
             after = np.arange(tokens[-1] + 1, len(each.ids))
-            stops = [place for place in after if in_text[:, place].any() or each.ids[place] in special_ids]
+            stops = []
+            for place in after:
+                if in_text[:, place].any() or each.ids[place] in special_ids:
+                    stops.append(place)
             if stops and each.ids[stops[0]] in special_ids:
                 tokens = np.append(tokens, np.arange(tokens[-1] + 1, stops[0] + 1))
             row[each.positions[tokens]] = each.ids[tokens]

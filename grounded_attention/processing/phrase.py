@@ -151,7 +151,10 @@ def _is_integer(value: Any) -> bool:
 
 def _find(text: str, texts: Sequence[str], sentence: int | None, name: str) -> tuple[int, int, int]:
     searched = range(len(texts)) if sentence is None else [sentence]
-    places = [(index, *place) for index in searched for place in whole_words(re.escape(text), texts[index])]
+    places = []
+    for index in searched:
+        for place in whole_words(re.escape(text), texts[index]):
+            places.append((index, *place))
     if len(places) != 1 or not text:
         often = f"{len(places)} times in the texts" if places else "not in the texts as whole words"
         raise ValueError(f"{name}: the phrase {text!r:.80} is {often}: give sentence, start and end.")

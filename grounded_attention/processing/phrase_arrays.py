@@ -317,7 +317,10 @@ def list_dropped(
 
 def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
     """Logs a warning about the phrases of each example that lost their label, of `phrase_count` phrases."""
-    records = [(example, record) for example, of_example in enumerate(dropped) for record in of_example]
+    records = []
+    for example, of_example in enumerate(dropped):
+        for record in of_example:
+            records.append((example, record))
     if records:
         shown = "; ".join(
             f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"

@@ -409,7 +409,10 @@ class GroundedProcessor(ProcessorMixin, ABC):
             has_image = np.array([picture is not None for picture in pictures])
             return check_regions(inputs, has_image, self.region_feature_size, self.images_per_example)
         if inputs["region_features"] is None:
-            unused = [name for name in inputs if name.startswith(("region", "image")) and inputs[name] is not None]
+            unused = []
+            for name in inputs:
+                if name.startswith(("region", "image")) and inputs[name] is not None:
+                    unused.append(name)
             if unused:
                 raise ValueError(f"{', '.join(unused)} given without region_features or images.")
             return None

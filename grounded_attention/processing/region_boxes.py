@@ -26,7 +26,9 @@ def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
                 f"Example {example}: {present} without {missing}; give an empty list for an image without regions, "
                 "and None for both if there is no image."
             )
-    arrays = [to_array([] if v is None else v, f"Example {i}: region_boxes") for i, v in enumerate(boxes)]
+    arrays = []
+    for i, v in enumerate(boxes):
+        arrays.append(to_array([] if v is None else v, f"Example {i}: region_boxes"))
     return np.array([len(array) if array.ndim else 0 for array in arrays], dtype=np.int64)
 
 

@@ -51,7 +51,9 @@ def check_regions(inputs: Mapping[str, Any], has_image: np.ndarray | None, width
     boxes = inputs["region_boxes"]
     if has_image is None:
         values = enumerate(inputs["region_features"])
-        features = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in values]
+        features = []
+        for i, v in values:
+            features.append(None if v is None else to_array(v, f"Example {i}: region_features"))
         counts = np.array([_check_count(i, value, width) for i, value in enumerate(features)], dtype=np.int64)
         has_image = np.array([value is not None for value in features])
     else:

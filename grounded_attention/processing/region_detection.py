@@ -188,7 +188,10 @@ class GivenBoxes:
 
     def __init__(self, records: Mapping[str, Mapping[str, Any]], name: str = "") -> None:
         self._records = records
-        labels = {label for record in records.values() for label in record.get("labels") or ()}
+        labels = set()
+        for record in records.values():
+            for label in record.get("labels") or ():
+                labels.add(label)
         self.label_names: list[str] = sorted(labels)
         self._classes = {label: index for index, label in enumerate(self.label_names)}
         self.provenance: dict[str, Any] = {"name": name, "label_names": self.label_names}

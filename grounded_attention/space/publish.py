@@ -44,9 +44,10 @@ def space_files(settings: SpaceSettings) -> Files:
     """The files of a Space."""
     # Also behind the links of the package.
     paths = [Path(place, name) for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names]
-    files: Files = {
-        f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}": p for p in paths if p.suffix in SUFFIXES
-    }
+    files: Files = {}
+    for p in paths:
+        if p.suffix in SUFFIXES:
+            files[f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}"] = p
     written: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
     for place in SMALL_VLM.values():
         _check_model(place)
@@ -123,5 +124,8 @@ def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str
         hint = "push to another Space"
         raise HubError("the Space contains other files", where=repository.name, found=there[0], hint=hint)
     # Files of an older version of the package, and checkpoints that are no longer shown.
-    old = [path for path in there if path not in files and path.split("/")[0] in ("grounded_attention", MODELS)]
+    old = []
+    for path in there:
+        if path not in files and path.split("/")[0] in ("grounded_attention", MODELS):
+            old.append(path)
     return commit_files(repository, files, old, message="Push the Space", private=private)

@@ -80,7 +80,9 @@ class DirectSupervision(AttentionMethod):
             return reports
         chosen: list[list[int]] = [list(self.heads or ())] * len(reports)
         if self.pairs is not None:
-            chosen = [[head for at, head in self.pairs if at == layer] for layer in self.layers or ()]
+            chosen = []
+            for layer in self.layers or ():
+                chosen.append([head for at, head in self.pairs if at == layer])
         return [_select(report, heads) for report, heads in zip(reports, chosen, strict=True)]
 
 

@@ -312,7 +312,10 @@ class AttentionMethod(SupervisionMethod):
         """Replaces names of layers by numbers, and checks that the calls have these layers, heads and directions."""
         names = layer_names(calls)
         numbers = call_layers(calls)
-        unknown = [layer for layer in self.layers or () if isinstance(layer, str) and layer not in names]
+        unknown = []
+        for layer in self.layers or ():
+            if isinstance(layer, str) and layer not in names:
+                unknown.append(layer)
         if unknown:
             raise ValueError(f"cannot supervise layers {unknown}: the layers of {model_name} are {', '.join(names)}")
         if self.layers is not None:

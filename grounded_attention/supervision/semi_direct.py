@@ -72,5 +72,8 @@ class SemiDirectSupervision(AttentionMethod):
         if self.layers is not None:
             by_layer = dict(zip(layer_numbers(observed), rollouts, strict=False))  # calls of streams: by place
             rollouts = [by_layer[layer] for layer in self.layers]
-        maps = [(pair, block[:, None]) for after in rollouts for pair, block in after.items()]
+        maps = []
+        for after in rollouts:
+            for pair, block in after.items():
+                maps.append((pair, block[:, None]))
         return self.maps_losses([block for _, block in maps], batch, [pair for pair, _ in maps])

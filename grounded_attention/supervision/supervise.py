@@ -93,7 +93,10 @@ def supervise(model: nn.Module) -> Supervision:
             "supervised"
         )
     others = {*unwrap_model(model).modules()} - {*language_model.modules()}
-    towers = [each for each in others if isinstance(each, PreTrainedModel) and language_model not in each.modules()]
+    towers = []
+    for each in others:
+        if isinstance(each, PreTrainedModel) and language_model not in each.modules():
+            towers.append(each)
     return Supervision(language_model, before, towers)
 
 

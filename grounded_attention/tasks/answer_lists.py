@@ -52,7 +52,9 @@ def read_answers(
         raise ValueError(f"{answers}: cannot read a list of answers ({error}); expected {EXPECTED}") from error
     if not isinstance(content, list):
         raise ValueError(f"{answers}: found {type(content).__name__}, expected {EXPECTED}")
-    listed = [each.get(LXMERT_ANSWER, each) if isinstance(each, dict) else each for each in content]
+    listed = []
+    for each in content:
+        listed.append(each.get(LXMERT_ANSWER, each) if isinstance(each, dict) else each)
     return check_list(listed, answers)
 
 

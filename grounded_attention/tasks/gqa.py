@@ -71,9 +71,9 @@ class GQA(AnsweringTask):
 
     def collate(self, examples: Examples, processor: Any) -> Fields:
         """`questions` are what the metrics read of each row."""
-        questions = [
-            {**{name: row[name] for name in QUESTION}, "semantic": row.get("semantic")} for row in examples.rows
-        ]
+        questions = []
+        for row in examples.rows:
+            questions.append({**{name: row[name] for name in QUESTION}, "semantic": row.get("semantic")})
         return {**self.question_inputs(examples, processor), "questions": questions}
 
     def score(self, outputs: Any, batch: Batch) -> Scored:
@@ -129,9 +129,10 @@ class GQA(AnsweringTask):
                 numbers["grounding"] = mean_grounding(rows, attention)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        judged = [
-            self.judge_answer(row, predictions[row["example_id"]]) for row in rows if row["example_id"] in predictions
-        ]
+        judged = []
+        for row in rows:
+            if row["example_id"] in predictions:
+                judged.append(self.judge_answer(row, predictions[row["example_id"]]))
         items = {
             "example_id": [one.example_id for one in judged],
             "image_id": [one.image_id for one in judged],

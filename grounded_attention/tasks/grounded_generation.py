@@ -345,9 +345,10 @@ def _check_anchors(chat: Chat, anchor: str, name: str) -> None:
     """Raises ValueError if an anchor of a text has no box: it would be learned and never taught to point."""
     texts = chat.texts
     spans = {(each["sentence"], each["start"]) for each in chat.phrases if each.get("boxes")}
-    found = [
-        (number, match.start()) for number, text in enumerate(texts) for match in re.finditer(re.escape(anchor), text)
-    ]
+    found = []
+    for number, text in enumerate(texts):
+        for match in re.finditer(re.escape(anchor), text):
+            found.append((number, match.start()))
     if bare := [place for place in found if place not in spans]:
         raise ValueError(
             f"{name}: {anchor!r} is {len(found)} times in its texts, {len(bare)} without a box, as in "

@@ -360,10 +360,12 @@ class Pretraining(MaskedTask):
             texts, related = exchange_captions(examples, generators)
         regions = _regions(examples, options)
         images = examples.images
-        phrases = None
+        phrases: list[Any] | None = None
         if regions is not None and "phrases" in examples.rows[0]:  # those of an exchanged caption are left out
             kept = related or [1] * len(examples.rows)
-            phrases = [row["phrases"] or [] if keep else [] for row, keep in zip(examples.rows, kept, strict=True)]
+            phrases = []
+            for row, keep in zip(examples.rows, kept, strict=True):
+                phrases.append(row["phrases"] or [] if keep else [])
         if images is not None and examples.training and options.flip_probability:
             texts, regions, images, phrases = flip_some(
                 texts, regions, images, generators, options.flip_probability, phrases
@@ -453,7 +455,10 @@ def answer_labels(
     labels = torch.full((len(rows),), UNLABELLED)
     for number, (row, rng) in enumerate(zip(rows, generators, strict=True)):
         labelled = [(index.get(plain_answer(each["answer"])), each["score"]) for each in row.get("answers") or ()]
-        known = [(label, score) for label, score in labelled if label is not None and score > 0]
+        known = []
+        for label, score in labelled:
+            if label is not None and score > 0:
+                known.append((label, score))
         if known and (related is None or related[number]):
             bounds = np.cumsum([score for _, score in known])
             labels[number] = known[int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))][0]
@@ -486,7 +491,10 @@ def draw_texts(
     texts: Sequence[Columns], count: int, generators: Sequence[np.random.Generator]
 ) -> tuple[list[str], list[np.random.Generator]]:
     """Draws `count` texts of a corpus with each generator."""
-    drawn = [(texts[int(rng.integers(len(texts)))]["text"], rng) for rng in generators for _ in range(count)]
+    drawn = []
+    for rng in generators:
+        for _ in range(count):
+            drawn.append((texts[int(rng.integers(len(texts)))]["text"], rng))
     return [text for text, _ in drawn], [rng for _, rng in drawn]
 
 

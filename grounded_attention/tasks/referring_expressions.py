@@ -214,7 +214,9 @@ def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
 def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
     """Returns the box of the best candidate of each example."""
     boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
-    scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
+    scores = []
+    for row, chosen in zip(logits, batch["candidates"], strict=True):
+        scores.append(row[chosen].float().cpu())
     return [places[int(s.argmax())].tolist() if len(places) else None for places, s in zip(boxes, scores, strict=True)]
 
 

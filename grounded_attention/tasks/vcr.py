@@ -213,7 +213,9 @@ def score(outputs: Any, batch: Batch) -> Scored:
     notes = {"chosen": chosen, "label": [label if label >= 0 else None for label in labels]}
     if max(labels) < 0:
         return Scored({}, notes=notes)
-    right = [None if label < 0 else best == label for best, label in zip(chosen, labels, strict=True)]
+    right = []
+    for best, label in zip(chosen, labels, strict=True):
+        right.append(None if label < 0 else best == label)
     chance = [None if label < 0 else 1 / outputs.logits.shape[1] for label in labels]
     return Scored({"vcr_accuracy": right, "vcr_chance": chance}, notes=notes)
 

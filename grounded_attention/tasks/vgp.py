@@ -118,7 +118,10 @@ def _captions(row: Row) -> Iterator[tuple[str, str]]:
 
 def _phrase_boxes(phrases: Sequence[Columns]) -> tuple[Box, ...]:
     """The boxes of phrases; a box that several phrases share is drawn once."""
-    named = {tuple(box): phrase["text"] for phrase in reversed(phrases) for box in phrase["boxes"]}
+    named = {}
+    for phrase in reversed(phrases):
+        for box in phrase["boxes"]:
+            named[tuple(box)] = phrase["text"]
     return tuple(Box(MEANT, corners, text) for corners, text in named.items())
 
 

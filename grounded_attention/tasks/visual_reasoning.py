@@ -134,7 +134,9 @@ def score(outputs: Any, batch: Batch) -> Scored:
     judged = outputs.logits.argmax(-1).tolist()
     labels = batch["labels"].tolist()
     notes = {"judged": [bool(value) for value in judged]}
-    right = [None if label < 0 else value == label for value, label in zip(judged, labels, strict=True)]
+    right = []
+    for value, label in zip(judged, labels, strict=True):
+        right.append(None if label < 0 else value == label)
     return Scored({"nlvr2_accuracy": right} if max(labels) >= 0 else {}, notes=notes)
 
 

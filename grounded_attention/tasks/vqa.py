@@ -66,7 +66,9 @@ class VQA(AnsweringTask):
         if not any(answers):
             return Scored({}, notes=notes)
         soft = batch["labels"].gather(1, outputs.logits.argmax(-1)[:, None])[:, 0].tolist()
-        accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, answers, strict=True)]
+        accuracy = []
+        for pair in zip(predicted, answers, strict=True):
+            accuracy.append(vqa_accuracy(*pair) if pair[1] else None)
         types = [each.replace("/", "_") for each in batch["answer_type"]]
         scores = {
             "vqa_accuracy": accuracy,
@@ -74,7 +76,9 @@ class VQA(AnsweringTask):
             "vqa_soft_upper_bound": _if_answered(answers, batch["labels"].amax(-1).tolist()),
         }
         for kind in filter(None, dict.fromkeys(types)):
-            of_kind = [each if own == kind else None for each, own in zip(accuracy, types, strict=True)]
+            of_kind = []
+            for each, own in zip(accuracy, types, strict=True):
+                of_kind.append(each if own == kind else None)
             scores[f"vqa_{kind}_accuracy"] = of_kind
         if options.majority is not None:
             scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in answers]

@@ -154,7 +154,10 @@ def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _State
         kept[decorator.lineno - 1 : decorator.end_lineno] = comment
     text = re.sub(r"  # (type: ignore|noqa).*", "", "\n".join(kept[start - 1 :]))
     table = symtable.symtable(text, module, "exec")
-    defines = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
+    defines = set()
+    for each in table.get_symbols():
+        if each.is_assigned() or each.is_imported():
+            defines.add(each.get_name())
     is_block = isinstance(node, ast.ClassDef | ast.FunctionDef)
     return _Statement(module, (start, end), text, is_block, defines, _list_reads(table))
 
@@ -172,7 +175,10 @@ def _list_decorators(node: ast.AST) -> list[Any]:
 def _list_reads(table: symtable.SymbolTable) -> set[str]:
     """The names at the top of the file that a piece of code reads, at any depth."""
     own = table.get_type() in ("module", "class")  # a class body may read a name of the file before it defines it
-    names = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
+    names = set()
+    for each in table.get_symbols():
+        if each.is_referenced() and (own or each.is_global()):
+            names.add(each.get_name())
     return names.union(*map(_list_reads, table.get_children()))
 
 
@@ -249,7 +255,9 @@ def _list_imports(statements: Iterable[_Statement]) -> dict[str, tuple[str, str]
 
 def _format_imports(imports: Mapping[str, tuple[str, str]]) -> str:
     """A line for each name, so that none is too long."""
-    lines = {f"from {module} import {what}\n" if module else f"import {what}\n" for module, what in imports.values()}
+    lines = set()
+    for module, what in imports.values():
+        lines.add(f"from {module} import {what}\n" if module else f"import {what}\n")
     return "".join(sorted(lines, reverse=True))
 
 

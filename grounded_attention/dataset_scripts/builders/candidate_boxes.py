@@ -61,7 +61,9 @@ def refcoco_candidates(
             continue
         limits = (image["width"], image["height"]) * 2
         box = [x, y, x + width, y + height]
-        inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
+        inside = []
+        for value, limit in zip(box, limits, strict=True):
+            inside.append(min(max(value, 0), limit))
         if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
             report.add("boxes smaller than a pixel left out")
             continue
@@ -93,6 +95,8 @@ def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
                 path = path_below(builder.config.images, row["file_name"])
                 candidates.images.append(ImageFile(row["image_id"], path))
                 sides = (row["width"], row["height"]) * 2
-                boxes = [[share * side for share, side in zip(box, sides, strict=True)] for box in row["boxes"]]
+                boxes = []
+                for box in row["boxes"]:
+                    boxes.append([share * side for share, side in zip(box, sides, strict=True)])
                 candidates.records[row["image_id"]] = {"boxes": boxes}
     return candidates

@@ -168,7 +168,9 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
         found=pixels,
         expected=f"pixels, x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
     )
-    scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
+    scaled = []
+    for pixel, size in zip(pixels, (width, height) * 2, strict=True):
+        scaled.append((pixel - 1) / size)
     return [min(max(value, 0.0), 1.0) for value in scaled]
 
 

@@ -81,7 +81,10 @@ class GQAConfig(LocalConfig):
     REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
 
     def sources(self) -> list[Path]:
-        others = [path for split in SPLITS for path in (self.choices_file(split), self.graphs_file(split))]
+        others = []
+        for split in SPLITS:
+            for path in (self.choices_file(split), self.graphs_file(split)):
+                others.append(path)
         if self.data_dir:
             return [*super().sources(), *others]
         return []

@@ -134,7 +134,10 @@ class LocalConfig(datasets.BuilderConfig):
 
     def find(self, *names: str, folders: Sequence[str] = ("",)) -> Path:
         """Returns the first of these files, in these folders of the data, that exists; else the first place."""
-        places = [Path(self.data_dir or ".") / folder / name for folder in folders for name in names]
+        places = []
+        for folder in folders:
+            for name in names:
+                places.append(Path(self.data_dir or ".") / folder / name)
         return next((place for place in places if place.is_file()), places[0])
 
     def file(self, split: str) -> Path:

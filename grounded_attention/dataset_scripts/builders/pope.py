@@ -110,9 +110,9 @@ class Pope(LocalBuilder):
 def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
     """Reads the objects of each image."""
     images, objects, categories = read_instances(path, by_stem, HINT)
-    by_image: dict[str, tuple[str, set[str]]] = {
-        image["image_id"]: (image["file_name"], set()) for image in images.values()
-    }
+    by_image: dict[str, tuple[str, set[str]]] = {}
+    for image in images.values():
+        by_image[image["image_id"]] = (image["file_name"], set())
     for ann_id, item in objects.items():
         if item["category"] not in categories:
             where = f"annotation {ann_id}"

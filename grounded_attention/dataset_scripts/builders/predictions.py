@@ -15,9 +15,9 @@ GQA_NAMES = {"question": "questionId", "answer": "prediction"}  # texts, also of
 def write_answers(path: Path, answers: Mapping[str, str], question: str, answer: str) -> None:
     """Writes the answer to each question under the names of a challenge."""
     numbers = question == VQA_NAMES["question"]
-    rows = [
-        {question: int(key) if numbers and key.isdecimal() else key, answer: text} for key, text in answers.items()
-    ]
+    rows = []
+    for key, text in answers.items():
+        rows.append({question: int(key) if numbers and key.isdecimal() else key, answer: text})
     write_text(path, json.dumps(rows))
 
 

@@ -135,7 +135,10 @@ def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[Fields]:
 
 
 def _phrases_of_text(row: Row) -> list[Fields]:
-    with_boxes = [each for each in row["phrases"] if each["boxes"] and each["sentence"] == 0]
+    with_boxes = []
+    for each in row["phrases"]:
+        if each["boxes"] and each["sentence"] == 0:
+            with_boxes.append(each)
     return [{name: each[name] for name in _PHRASES.feature} for each in with_boxes]
 
 

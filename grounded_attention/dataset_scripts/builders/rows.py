@@ -104,7 +104,10 @@ class Rows(LocalBuilder):
         """As of any builder; kept rows are built again if a picture has changed since, or could not be read then."""
         self._states: dict[str, str] = {}  # split -> the state of its pictures, as it is built
         super().download_and_prepare(*args, **kwargs)
-        kept = {split: report for split, report in self.report.items() if split not in self._states}
+        kept = {}
+        for split, report in self.report.items():
+            if split not in self._states:
+                kept[split] = report
         # The first process of a launch does it, before the others read the rows.
         if os.environ.get("RANK", "0") == "0" and any(self._is_stale(*each) for each in kept.items()):
             # Other pictures may give another number of rows.
@@ -135,7 +138,10 @@ class Rows(LocalBuilder):
         """How the rows of each split were read, and what was left out: a line for each."""
         lines = []
         for split, report in self.report.items():
-            left_out = [f"{count} {what}" for what, count in report.items() if isinstance(count, int) and what != ROWS]
+            left_out = []
+            for what, count in report.items():
+                if isinstance(count, int) and what != ROWS:
+                    left_out.append(f"{count} {what}")
             lines.append(f"{split}: {'; '.join([*report['read'], f'{report[ROWS]} {ROWS}', *left_out])}")
         return lines
 
@@ -223,7 +229,10 @@ class Rows(LocalBuilder):
             for fields in convert(row, f"{key}-{number}", report):
                 report.add(ROWS)
                 yield {name: {**about, **fields}[name] for name in self.info.features}
-        dropped = {reason: count for reason, count in rows.report.dropped.items() if reason != WITHOUT_BOXES}
+        dropped = {}
+        for reason, count in rows.report.dropped.items():
+            if reason != WITHOUT_BOXES:
+                dropped[reason] = count
         report.counts.update({f"left out: {reason}": count for reason, count in dropped.items()})
         self._states[split] = self._state_of(files)
         report.about = {"read": str(rows.report).splitlines()[:2], KEPT: self._states[split]}

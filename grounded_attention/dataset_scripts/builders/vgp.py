@@ -192,7 +192,10 @@ def example(
     matching = {"both": (0, 1), "first": (0,), "second": (1,)}[label]
     captions = (caption1, caption2)
     # The phrases as (caption, mention), in reading order; a pair may add phrases without a tag.
-    mentions = [(index, mention) for index in matching for mention in tagged_mentions(captions[index])]
+    mentions = []
+    for index in matching:
+        for mention in tagged_mentions(captions[index]):
+            mentions.append((index, mention))
     mentions += [side for first, second, _ in pairs for side in ((0, first), (1, second))]
     positions = {mention: number for number, mention in enumerate(dict.fromkeys(mentions))}
     return {

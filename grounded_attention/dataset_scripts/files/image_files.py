@@ -37,7 +37,10 @@ def list_images(source: str | os.PathLike[str]) -> list[ImageFile]:
         paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
         images = [ImageFile(path.stem, path) for path in paths]
     else:
-        images = [_parse_line(source, number, line) for number, line in text_lines(source, _EXPECTED) if line.strip()]
+        images = []
+        for number, line in text_lines(source, _EXPECTED):
+            if line.strip():
+                images.append(_parse_line(source, number, line))
     if not images:
         expected = f"files that end in {', '.join(SUFFIXES)}" if source.is_dir() else _EXPECTED
         raise DataError("no images", file=source, expected=expected)
@@ -133,7 +136,10 @@ class ImageLists:
 
     def __contains__(self, image_id: Any) -> bool:
         keys, self._example = image_keys(image_id), self._example or image_id
-        listing = [file for file, listed in self._keys.items() if not listed.keys().isdisjoint(keys)]
+        listing = []
+        for file, listed in self._keys.items():
+            if not listed.keys().isdisjoint(keys):
+                listing.append(file)
         self._unseen.difference_update(listing)
         return bool(listing)
 

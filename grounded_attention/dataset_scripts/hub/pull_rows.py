@@ -67,7 +67,10 @@ def _read_record(name: str, config: str, revision: str | None) -> tuple[Fields, 
             raise
         except EntryNotFoundError as error:
             files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
-            known = [file.split("/")[0] for file in files if file.endswith(f"/{RECORD}") and file.count("/") == 1]
+            known = []
+            for file in files:
+                if file.endswith(f"/{RECORD}") and file.count("/") == 1:
+                    known.append(file.split("/")[0])
             expected = " or ".join(known) or f"rows pushed by `grounded-attention data build --push`, with {RECORD}"
             raise DataError("no such configuration", where=name, found=config, expected=expected) from error
     record = read_json(path)

@@ -137,7 +137,10 @@ def without_folders(value: Any) -> Any:
 def _command(name: str, config: str, splits: Sequence[str] | None, options: Columns) -> str:
     if name == "rows":
         columns = [f"{key}={_format_option(value)}" for key, value in options.get("columns", {}).items()]
-        values = [(key, value) for key, value in options.items() if key != "columns"]
+        values = []
+        for key, value in options.items():
+            if key != "columns":
+                values.append((key, value))
         words = [word for key, value in values for word in (f"--{key.replace('_', '-')}", _format_option(value))]
         words += ["--columns", *columns] if columns else []
         return shlex.join(["grounded-attention", "data", "push", "SOURCE", "ORG/NAME", *words])

@@ -54,7 +54,10 @@ class RowsPush:
         files[f"{self.name}/{RECORD}"] = json.dumps(record, indent=2, ensure_ascii=False).encode()
         records = dict(sorted({**self.others, self.name: record}.items()))
         files[CARD] = write_card(self.repository.name, records).encode()
-        old = [path for path in self.repository.files if path.startswith(f"{self.name}/") and path not in files]
+        old = []
+        for path in self.repository.files:
+            if path.startswith(f"{self.name}/") and path not in files:
+                old.append(path)
         message = f"{self.builder_name}: configuration {self.name}"
         return commit_files(self.repository, files, old, message=message, private=self.private)
 

@@ -46,7 +46,9 @@ def _is_valid(content: Fields) -> bool:
     sizes = [content["images"], content["index_bytes"]]
     for shard in shards:
         sizes += [shard["bytes"], shard["rows"]]
-    widths = [is_size(width, MAX_INT32) if ARRAYS[name][1] else width is None for name, width in arrays.items()]
+    widths = []
+    for name, width in arrays.items():
+        widths.append(is_size(width, MAX_INT32) if ARRAYS[name][1] else width is None)
     return (
         all(map(is_size, sizes))
         and all(widths)

@@ -186,7 +186,9 @@ def _kosmos(text: str, question: str) -> Mentions:
         cells = [int(each) for each in re.findall(r"\d{4}", match[1])]
         if len(cells) % 2:
             raise RowError("an odd number of cells", found=match[0], expected="two for each box")
-        boxes = [RawBox(_cell_box(*pair), SHARES) for pair in zip(cells[::2], cells[1::2], strict=True)]
+        boxes = []
+        for pair in zip(cells[::2], cells[1::2], strict=True):
+            boxes.append(RawBox(_cell_box(*pair), SHARES))
         yield Mention(boxes, match.span())
 
 
@@ -449,7 +451,10 @@ def asked_for(question: str, is_instruction: bool = False) -> Span | None:
 def whole_text(text: str) -> Span | None:
     """The characters of a text without places of pictures and the blanks around it; None if that is no one piece."""
     pieces = [0, *(edge for each in _PLACEHOLDER.finditer(text) for edge in each.span()), len(text)]
-    spans = [(start, end) for start, end in zip(pieces[::2], pieces[1::2], strict=True) if text[start:end].strip()]
+    spans = []
+    for start, end in zip(pieces[::2], pieces[1::2], strict=True):
+        if text[start:end].strip():
+            spans.append((start, end))
     if len(spans) == 1:
         return _strip(text, spans[0])
     return None

@@ -107,7 +107,10 @@ def images_of(record: Columns) -> list[Any]:
 
 def _named_so(record: Columns, pattern: re.Pattern[str]) -> list[Any]:
     """The values of all columns of such a name; lists are several."""
-    values = [value for key, value in record.items() if pattern.fullmatch(key) and value is not None]
+    values = []
+    for key, value in record.items():
+        if pattern.fullmatch(key) and value is not None:
+            values.append(value)
     return [*chain(*(each if isinstance(each, list) else [each] for each in values))]
 
 
@@ -124,7 +127,10 @@ def id_of(record: Columns, images: list[Any]) -> str | None:
 def make_row(record: Columns, texts: Columns, phrases: Phrases, **known: Any) -> RawRow:
     """A row with the pictures, the size, the id and the further columns of a record."""
     images = known.pop("images", None) or images_of(record)
-    more: Fields = {key: value for key, value in record.items() if _goes_along(key, value)}
+    more: Fields = {}
+    for key, value in record.items():
+        if _goes_along(key, value):
+            more[key] = value
     if isinstance(record.get("answers"), list):  # of several people
         more["answers"] = [
             str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]

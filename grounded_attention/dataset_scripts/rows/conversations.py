@@ -202,7 +202,10 @@ def read(record: Columns, context: Context) -> Rows:
         phrases = []
         own = []
     elif any(boxes is not None for boxes in beside):
-        phrases = [_answered(turns, number, boxes) for number, boxes in enumerate(beside) if boxes is not None]
+        phrases = []
+        for number, boxes in enumerate(beside):
+            if boxes is not None:
+                phrases.append(_answered(turns, number, boxes))
     else:
         phrases = _mentions(turns, context, is_uground)
     if own and phrases:
@@ -357,7 +360,9 @@ def _to_999(phrases: Sequence[RawPhrase], is_known: bool) -> None:
     """999 for 1000 where the scale is open; and no other scale if the set is known by its name."""
     for box in chain(*(each.boxes for each in phrases)):
         if len(box.readings) > 1:
-            scaled = [replace(each, scale=999.0) if each.scale == 1000 else each for each in box.readings]
+            scaled = []
+            for each in box.readings:
+                scaled.append(replace(each, scale=999.0) if each.scale == 1000 else each)
             box.readings = tuple(each for each in scaled if each.scale == 999 or not is_known)
 
 
@@ -404,7 +409,9 @@ def read_text(record: Columns, context: Context) -> Rows:
     """A text, or several, without boxes beside it; some have boxes in the marks of a model."""
     name = first_of(record, ("question", *TEXT_NAMES))
     texts = texts_of(record[name], name) if name else []
-    turns = [Turn(text, "assistant" if "<" in text and find_mentions(text) else "", None, None) for text in texts]
+    turns = []
+    for text in texts:
+        turns.append(Turn(text, "assistant" if "<" in text and find_mentions(text) else "", None, None))
     phrases = _mentions(turns, context)
     _unpad(phrases)
     yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, phrases)

@@ -53,7 +53,10 @@ def is_label_studio(path: Path) -> bool:
 
 def _regions_of(task: Columns) -> list[Columns]:
     """The regions of a task of JSON-MIN, whose fields stand side by side."""
-    lists = [each for each in task.values() if isinstance(each, list) and each and isinstance(each[0], Mapping)]
+    lists = []
+    for each in task.values():
+        if isinstance(each, list) and each and isinstance(each[0], Mapping):
+            lists.append(each)
     named = [each for each in lists if any(str(key).endswith("labels") for key in each[0])]
     return [{"value": region} for each in named for region in each]
 
@@ -288,9 +291,10 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
     if not any(pictures.values()):
         for path in own_files(folder, SUFFIXES):
             pictures[split_of(path.parent / "x", folder)].append(path)
-    parts: Parts = {
-        split: [partial(_yolo, paths, names, folder, points)] for split, paths in pictures.items() if paths
-    }
+    parts: Parts = {}
+    for split, paths in pictures.items():
+        if paths:
+            parts[split] = [partial(_yolo, paths, names, folder, points)]
     return _format(YOLO, folder, parts)
 
 
@@ -411,7 +415,11 @@ def _voc_picture(path: Path, name: str, folder: Path) -> str:
     """The picture of a file: in `JPEGImages`, beside it, or of its own name, as the name in it may be an old one."""
     names = [name, *(path.stem + suffix for suffix in SUFFIXES)]
     parents = (path.parent.parent / "JPEGImages", path.parent.parent / "images", path.parent)
-    places = [parent / Path(each).name for parent in parents for each in names if each]
+    places = []
+    for parent in parents:
+        for each in names:
+            if each:
+                places.append(parent / Path(each).name)
     found = next(filter(Path.is_file, places), None)
     if found:
         return str(found.relative_to(folder))

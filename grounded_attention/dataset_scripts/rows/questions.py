@@ -102,7 +102,9 @@ def _instances(record: Columns) -> Boxes:
     """TreeBench: a text that holds a list of boxes, or of objects with one."""
     value = structured(record["target_instances"], "target_instances")
     listed = value if isinstance(value, list) else [value]
-    boxes = [each.get(first_of(each, BOX_NAMES) or "") if isinstance(each, Mapping) else each for each in listed]
+    boxes = []
+    for each in listed:
+        boxes.append(each.get(first_of(each, BOX_NAMES) or "") if isinstance(each, Mapping) else each)
     return read_boxes([each for each in boxes if each is not None], "target_instances", XYXY_PIXELS)
 
 

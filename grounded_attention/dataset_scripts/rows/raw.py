@@ -183,7 +183,10 @@ def items(value: Any, name: str) -> list[Columns]:
     if value is None or value == {}:
         return []
     if isinstance(value, Mapping):
-        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        lists = {}
+        for key, each in value.items():
+            if isinstance(each, list):
+                lists[key] = each
         if not lists:
             return [dict(value)]
         lengths = {key: len(each) for key, each in lists.items() if each or key in BOX_NAMES}
@@ -235,7 +238,10 @@ def _is_bare_point(value: Any) -> bool:
 
 def _around_corners(value: Sequence[Any], name: str, readings: Readings) -> RawBox:
     """The box around corners x, y, x, y ...; a known scale stays, and a known order says nothing of corners."""
-    numbers = [side for i in range(0, len(value), 2) for side in _numbers(value[i : i + 2], name)]
+    numbers = []
+    for i in range(0, len(value), 2):
+        for side in _numbers(value[i : i + 2], name):
+            numbers.append(side)
     scales = dict.fromkeys(each.scale for each in readings) or (PIXELS, 1.0)
     corners = tuple(Reading("corners", scale) for scale in scales)
     return RawBox(hull(numbers), corners)

@@ -182,7 +182,10 @@ def decide(
             f"boxes: {said} is said, but {known_by} {_listed(readings)}", readings, hint="leave it out", **place
         )
     if allowed and allowed[0].padded:  # the padded square is usual there; a box beyond it says that it is not meant
-        fitting = [each for each in allowed if all(each.holds(s.numbers, s.size) for s in samples)]
+        fitting = []
+        for each in allowed:
+            if all(each.holds(s.numbers, s.size) for s in samples):
+                fitting.append(each)
         allowed = (fitting or allowed)[:1]
     if len(allowed) == 1:
         return _checked(allowed[0], samples, known_by, place)
@@ -193,7 +196,9 @@ def decide(
     elif said.order is None:
         tiers = _USUAL
     else:
-        tiers = [[Reading(said.order, scale) for scale in scales] for scales in ((PIXELS, 1.0), (100.0,), (1000.0,))]
+        tiers = []
+        for scales in ((PIXELS, 1.0), (100.0,), (1000.0,)):
+            tiers.append([Reading(said.order, scale) for scale in scales])
     counted: dict[Reading, int] = {}
     for tier in tiers:
         tried = [each for each in tier if said.allows(each)]
@@ -270,7 +275,10 @@ def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: 
             usual = _USUAL_POINTS
         others = [*usual[0], *usual[1]]
         counted = count_holding(samples, others)
-        holding = [each for each in others if counted[each] == len(samples) and each != reading]
+        holding = []
+        for each in others:
+            if counted[each] == len(samples) and each != reading:
+                holding.append(each)
         may_differ = len(holding) == 1 and not known_by.startswith(FORMAT)
         hint = f"say boxes={str(holding[0])!r}, which holds all" if may_differ else "correct the boxes"
         outside = [s for s in samples if not reading.holds(s.numbers, s.size)]
@@ -299,7 +307,10 @@ def _agreeing(samples: Sequence[Sample], readings: Sequence[Reading]) -> list[Re
 
 
 def _almost_holding(counts: Mapping[Reading, int], number: int) -> list[Reading]:
-    best = [each for each, count in counts.items() if number >= MANY and count >= (1 - FEW) * number]
+    best = []
+    for each, count in counts.items():
+        if number >= MANY and count >= (1 - FEW) * number:
+            best.append(each)
     others = [count for each, count in counts.items() if each not in best]
     if len(best) == 1 and all(count <= (1 - 10 * FEW) * number for count in others):
         return best

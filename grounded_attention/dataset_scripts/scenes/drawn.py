@@ -38,7 +38,10 @@ class SceneRecord:
         """Returns the chain id, unique in the data set, of every entity in the related captions, or in the `foreign`
         one, whose entities refer to nothing in this image.
         """
-        captions = [each for index, each in enumerate(self.captions) if (index == self.unrelated) == foreign]
+        captions = []
+        for index, each in enumerate(self.captions):
+            if (index == self.unrelated) == foreign:
+                captions.append(each)
         mentioned = (mention.entity for caption in captions for mention in caption.mentions)
         entities = dict.fromkeys(entity for entity in mentioned if entity)
         first = 1 + CHAINS_PER_IMAGE * self.number

@@ -213,7 +213,10 @@ def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
         if scene.light in meaning.lights:
             return [frozenset()]
         return []
-    fitting = [number for number, item in enumerate(scene.objects) if fits(item, meaning)]
+    fitting = []
+    for number, item in enumerate(scene.objects):
+        if fits(item, meaning):
+            fitting.append(number)
     if meaning.counts == {1}:
         return [frozenset((number,)) for number in fitting]
     if len(fitting) in meaning.counts:

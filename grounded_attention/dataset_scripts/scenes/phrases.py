@@ -76,7 +76,10 @@ def _words(attribute: str, name: str) -> tuple[list[str], list[str]]:
     """Returns the words with only this meaning, and the broader words."""
     table = WORDS[attribute]
     narrow = [word for word, allowed in table.items() if allowed == (name,)]
-    broad = [word for word, allowed in table.items() if name in allowed and len(allowed) > 1]
+    broad = []
+    for word, allowed in table.items():
+        if name in allowed and len(allowed) > 1:
+            broad.append(word)
     return narrow, broad
 
 

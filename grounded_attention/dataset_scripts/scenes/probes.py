@@ -152,7 +152,9 @@ def _placed(records: Sequence[SceneRecord]) -> dict[tuple[str, str], dict[str, l
     found: dict[tuple[str, str], dict[str, list[SceneRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         alone = [shape for shape in SHAPES if count_of(record.scene, meaning_of(shape)) == 1]
-        number = {shape: next(k for k, o in enumerate(record.scene.objects) if shape in o.shapes) for shape in alone}
+        number = {}
+        for shape in alone:
+            number[shape] = next(k for k, o in enumerate(record.scene.objects) if shape in o.shapes)
         for pair in permutations(alone, 2):
             for place in PLACES:
                 if relation_holds(record.scene, place, *(number[shape] for shape in pair)):
@@ -171,7 +173,9 @@ def options(records: Sequence[SceneRecord]) -> Iterator[Fields]:
         for number, row in enumerate(zip_longest(*(at[place] for place in PLACES)) if first < second else ()):
             for place, record in zip(PLACES, row, strict=True):
                 if record is not None:
-                    captions = [_says(first, each, second) for each in (place, *(o for o in PLACES if o != place))]
+                    captions = []
+                    for each in (place, *(o for o in PLACES if o != place)):
+                        captions.append(_says(first, each, second))
                     about = {"image": f"{record.image_id}.jpg", "caption_options": captions}
                     yield {**about, "group": place.removesuffix("_of"), "pair": f"{first} {second} {number}"}
 
@@ -237,7 +241,9 @@ def shape_words() -> tuple[Callable[[str], list[str]], Callable[[str, str], bool
     def nouns(text: str) -> list[str]:
         return [_SINGULAR.get(word, word) for word in re.findall("[a-z]+", _NO_NOUN.sub("", text.lower()))]
 
-    related = {shape: [word for word, allowed in NOUNS.items() if allowed == (shape,)] for shape in SHAPES}
+    related = {}
+    for shape in SHAPES:
+        related[shape] = [word for word, allowed in NOUNS.items() if allowed == (shape,)]
     return nouns, str.__eq__, related, []
 
 

@@ -227,7 +227,10 @@ def only_related(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], str
         return None
     number, _ = single
     relation = rng.choice(tuple(RELATION_WORDS))
-    others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
+    others = []
+    for k in range(len(scene.objects)):
+        if k != number and relation_holds(scene, relation, k, number):
+            others.append(k)
     if len(others) == 1:
         return (single, relation, others[0])
     return None
@@ -247,9 +250,10 @@ def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tup
     if pair is None:
         return None
     true = rng.choice(("yes", "no"))
-    fitting = [
-        name for name in RELATION_WORDS if relation_holds(scene, name, pair[0][0], pair[1][0]) == (true == "yes")
-    ]
+    fitting = []
+    for name in RELATION_WORDS:
+        if relation_holds(scene, name, pair[0][0], pair[1][0]) == (true == "yes"):
+            fitting.append(name)
     if fitting:
         return (*pair, rng.choice(fitting), true)
     return None

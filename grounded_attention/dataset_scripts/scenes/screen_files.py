@@ -55,7 +55,10 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int) -> Fields:
     with mapper(num_proc) as mapped:
         drawn = list(with_progress(mapped(partial(_draw, seed, root, split_of), range(count)), "screens", count))
     for name, numbers in splits.items():
-        lines = [json.dumps(row) + "\n" for number in numbers for row in drawn[number][0]]
+        lines = []
+        for number in numbers:
+            for row in drawn[number][0]:
+                lines.append(json.dumps(row) + "\n")
         write_text(root / name / "metadata.jsonl", "".join(lines))
         write_text(root / f"{name}.json", json.dumps([drawn[number][1] for number in numbers]) + "\n")
     asked = " ".join(turn["value"] for _, talk in drawn for turn in talk["conversations"][::2])

@@ -52,7 +52,9 @@ def _ellipse(x: float, y: float, rx: float, ry: float, steps: int = 40) -> tuple
 
 
 def _spikes(count: int, inner: float) -> tuple[Point, ...]:
-    radii = [1.0 if k % 2 == 0 else inner for k in range(2 * count)]
+    radii = []
+    for k in range(2 * count):
+        radii.append(1.0 if k % 2 == 0 else inner)
     turns = [math.pi * k / count - math.pi / 2 for k in range(2 * count)]
     return tuple((r * math.cos(turn), r * math.sin(turn)) for r, turn in zip(radii, turns, strict=True))
 

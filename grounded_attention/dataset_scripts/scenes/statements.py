@@ -45,7 +45,9 @@ class _Draft(NamedTuple):
 
     def holds(self, left: Scene, right: Scene) -> bool | None:
         """The truth about a left and a right scene; None if it depends on what is undecided."""
-        ways = [(False, True) if shown is None else (shown,) for shown in (self.shows(left), self.shows(right))]
+        ways = []
+        for shown in (self.shows(left), self.shows(right)):
+            ways.append((False, True) if shown is None else (shown,))
         found = {self.truth(*way) for way in product(*ways)}
         if len(found) == 1:
             return found.pop()
@@ -162,7 +164,10 @@ def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
         if count_of(scene, meaning) is None or count_of(scene, target) is None:
             return None
         pairs = permutations(range(len(scene.objects)), 2)
-        fitting = [(k, j) for k, j in pairs if fits(scene.objects[k], meaning) and fits(scene.objects[j], target)]
+        fitting = []
+        for k, j in pairs:
+            if fits(scene.objects[k], meaning) and fits(scene.objects[j], target):
+                fitting.append((k, j))
         return any(relation_holds(scene, relation, k, j) for k, j in fitting)
 
     picture = with_article(rng.choice(IMAGE_WORDS))

@@ -54,7 +54,10 @@ CAPTION_IDS_PER_IMAGE = 8
 def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
     """The files of captions, phrase pairs, parses and sentences, and the vocabulary."""
     unrelated = [f"{image.image_id} {image.unrelated + 1}" for image in everything if image.unrelated is not None]
-    documents = ["".join(f"{sentence}\n" for sentence in image.sentences) for image in everything if image.sentences]
+    documents = []
+    for image in everything:
+        if image.sentences:
+            documents.append("".join(f"{sentence}\n" for sentence in image.sentences))
     written: Files = {
         "flickr30k_entities/UNRELATED_CAPTIONS": "\n".join(("# format: <imageID> <sentence number>", *unrelated)),
         "corpus.txt": "\n".join(documents),

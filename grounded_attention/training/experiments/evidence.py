@@ -64,8 +64,12 @@ def best_head(heads: np.ndarray, image_ids: Sequence[str]) -> np.ndarray:
     questions would look better than it is."""
     _, image = np.unique(np.asarray(image_ids), return_inverse=True)
     sides = np.random.default_rng(0).permutation(image.max() + 1)[image] % 2
-    means = [np.nanmean(heads[sides == side], 0) if (sides == side).any() else None for side in (0, 1)]
-    chosen = [int(np.argmax(np.nan_to_num(each))) if each is not None else 0 for each in means]
+    means = []
+    for side in (0, 1):
+        means.append(np.nanmean(heads[sides == side], 0) if (sides == side).any() else None)
+    chosen = []
+    for each in means:
+        chosen.append(int(np.argmax(np.nan_to_num(each))) if each is not None else 0)
     return np.where(sides == 0, heads[:, chosen[1]], heads[:, chosen[0]])
 
 

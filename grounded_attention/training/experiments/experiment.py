@@ -91,7 +91,10 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
         if hub is not None:
             hub.finish()
         # The checkpoint contains the configuration, except the attention back end, which is never saved.
-        back_end = {key: value for key, value in recipe.start.model.config.items() if key == "attn_implementation"}
+        back_end = {}
+        for key, value in recipe.start.model.config.items():
+            if key == "attn_implementation":
+                back_end[key] = value
         trained_start = replace(recipe.start.model, source=str(directory), config=back_end)
         recipe = replace(recipe, model=trained_start)
     recipe, chosen = _choose_heads(recipe, data, processor)
@@ -273,7 +276,10 @@ def _finished(directory: Path) -> Fields | None:
 def _headline(numbers: Mapping[str, Fields]) -> Fields:
     """The numbers of the comparison table; layer and head are chosen on validation and reported on test."""
     measured = reported(numbers)
-    accuracies = {k: v for k, v in measured.items() if k.endswith("_accuracy") and isinstance(v, float)}
+    accuracies = {}
+    for k, v in measured.items():
+        if k.endswith("_accuracy") and isinstance(v, float):
+            accuracies[k] = v
     if "text_to_region_by_head" not in measured:
         return accuracies
     return accuracies | {"text_to_region_accuracy": summarise(numbers["validation"], measured)}

@@ -67,9 +67,10 @@ def reported(numbers: Mapping[str, Fields]) -> Fields:
 
 def chosen_heads(methods: Mapping[str, Mapping[str, Fields]]) -> dict[str, list[tuple[int, int]]]:
     """Method -> the head that is best on validation, as tables name it; `methods` has numbers by split."""
-    validated = {
-        name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})
-    }
+    validated = {}
+    for name, splits in methods.items():
+        if HEADS in splits.get("validation", {}):
+            validated[name] = splits["validation"]
     return {name: [tuple(summarise(numbers, numbers)["head"])] for name, numbers in validated.items()}
 
 
@@ -79,7 +80,10 @@ def _is_scored(numbers: Columns) -> bool:
 
 def scored_splits(numbers: Mapping[str, Fields]) -> dict[str, Fields]:
     """The numbers to show: all scored splits if the data set has special test splits, otherwise one split."""
-    own = [name for name in numbers if name not in REPORTED and _is_scored(numbers[name])]
+    own = []
+    for name in numbers:
+        if name not in REPORTED and _is_scored(numbers[name]):
+            own.append(name)
     if own:
         return {name: split for name, split in numbers.items() if _is_scored(split)}
     return {"": reported(numbers)}

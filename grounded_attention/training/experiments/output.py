@@ -128,7 +128,10 @@ def _is_recipe(content: Any) -> bool:
 def _check_free(output: Path, recipe: Recipe) -> None:
     """Refuses to train into files that belong to something else; a folder with a complete checkpoint is a run's."""
     names = _names(recipe) - {"cell.json", "log.txt"}
-    there = [path.name for path in sorted(output.glob("*")) if path.name in names and not _has_checkpoint(path)]
+    there = []
+    for path in sorted(output.glob("*")):
+        if path.name in names and not _has_checkpoint(path):
+            there.append(path.name)
     if there:
         raise RecipeError(
             f"{output} contains {there[0]!r} but no {RECIPE} of this package, so no run wrote it: "

@@ -211,7 +211,9 @@ def open_regions(
         return None
     if isinstance(places, MadeRegions):
         raise RecipeError("data.regions has a detector: give the folder of the table that was made")
-    tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]
+    tables = []
+    for place in [places] if isinstance(places, str) else places:
+        tables.append(RegionTable.open(place))
     if len(tables) == 1 and not empty_images:
         return tables[0]
     return JoinedRegions(tables, empty_images)

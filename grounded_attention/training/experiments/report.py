@@ -107,7 +107,10 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     print(table)
     write_text(output / "table.md", table + "\n")
     histories = {name: read_json(output / name / "history.json") for name in results["methods"]}
-    logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
+    logged = {}
+    for name, entries in histories.items():
+        if any("loss" in entry for entry in entries):
+            logged[name] = entries
     if logged:  # a run shorter than logging_steps has no entries
         loss_curves_figure(logged, output / "loss_curves.png")
     _heads(results, output)
@@ -138,9 +141,10 @@ def _heads(results: Fields, output: Path) -> None:
     if "before" in results:
         measured = {BEFORE: results["before"], **measured}
     numbers = {name: reported(splits) for name, splits in measured.items()}
-    accuracy = {
-        name: np.array(f["text_to_region_by_head"]) for name, f in numbers.items() if "text_to_region_by_head" in f
-    }
+    accuracy = {}
+    for name, f in numbers.items():
+        if "text_to_region_by_head" in f:
+            accuracy[name] = np.array(f["text_to_region_by_head"])
     if accuracy:
         chance = numbers[next(iter(accuracy))]["text_to_region_chance"]
         layers = layer_labels(find_calls(read_model_config(str(output / next(iter(results["methods"]))))))

@@ -181,5 +181,7 @@ def _batches(trainer: Any, rows: Any) -> Iterator[tuple[Fields, list[str]]]:
     images = rows["image_id"]
     loader = DataLoader(rows, size, collate_fn=collator)
     for number, batch in enumerate(with_progress(loader, "remove regions")):
-        moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
+        moved = {}
+        for k, v in batch.items():
+            moved[k] = v.to(trainer.args.device) if torch.is_tensor(v) else v
         yield moved, list(images[number * size : (number + 1) * size])

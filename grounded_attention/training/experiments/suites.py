@@ -190,7 +190,10 @@ def gqa_evidence(row: Row) -> Iterator[Fields]:
     if phrases:
         picture = {"image_id": row["image_id"], "file_name": f"{row['image_id']}.jpg"}
         question = {name: row[name] for name in ("example_id", "text", "answer")}
-        boxes = [each["box"] for each in row["annotations"] if each["box"] and each["part"] in GROUNDED]
+        boxes = []
+        for each in row["annotations"]:
+            if each["box"] and each["part"] in GROUNDED:
+                boxes.append(each["box"])
         yield {**picture, **question, "phrases": phrases, "boxes": boxes}
 
 
@@ -212,7 +215,9 @@ def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str
 def _grounding(settings: Settings, probe: Probe, rows: Any) -> dict[str, Estimate]:
     task = "grounded_generation" if settings.is_vlm else "referring_expressions"
     items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if settings.is_vlm else {})
-    predicted = [items[row["example_id"]].get("found_box" if settings.is_vlm else "box") for row in rows]
+    predicted = []
+    for row in rows:
+        predicted.append(items[row["example_id"]].get("found_box" if settings.is_vlm else "box"))
     gold: list[Any] = [meant_box(row) for row in rows]
     if not settings.is_vlm:
         gold = [in_pixels(box, row["width"], row["height"])[0] for row, box in zip(rows, gold, strict=True)]

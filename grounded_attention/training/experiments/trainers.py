@@ -53,7 +53,10 @@ class PictureTracking(TrainerCallback):
         self.layers = list(layers)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        measured = [entry for entry in state.log_history if HEADS in entry and entry["step"] == state.global_step]
+        measured = []
+        for entry in state.log_history:
+            if HEADS in entry and entry["step"] == state.global_step:
+                measured.append(entry)
         if state.is_world_process_zero and measured:
             key = "eval_text_to_region_chance"
             chance = next((entry[key] for entry in reversed(state.log_history) if key in entry), 0.0)

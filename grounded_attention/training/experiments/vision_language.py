@@ -103,7 +103,10 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     else:
         known = {}
     ids = processor.tokenizer.convert_tokens_to_ids(model.tokens) if model.tokens else []
-    new = [row for token, row in zip(model.tokens, ids, strict=True) if token not in known]
+    new = []
+    for token, row in zip(model.tokens, ids, strict=True):
+        if token not in known:
+            new.append(row)
     add_token_rows(network, processor.tokenizer)
     for embeddings in (network.get_input_embeddings(), network.get_output_embeddings()):
         weight = getattr(embeddings, "weight", None)
@@ -118,7 +121,10 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
     model_type = vision_language_type(model)
-    fields = {key: value for key, value in model.config.items() if key not in (*LOADING, "model_type")}
+    fields = {}
+    for key, value in model.config.items():
+        if key not in (*LOADING, "model_type"):
+            fields[key] = value
     with recipe_key_errors("model.config"):
         config = AutoConfig.for_model(model_type, **{**fields, **_token_fields(model_type, fields, processor)})
         loading = {key: value for key, value in model.config.items() if key in LOADING}
@@ -211,7 +217,10 @@ def add_lora(model: PreTrainedModel, options: Columns, prefix: str, whole: Itera
 
 def linear_layers(model: nn.Module, prefix: str) -> str:
     """The linear layers below a module, as a regular expression for `LoraConfig(target_modules=...)`."""
-    names = [name for name, module in model.named_modules() if type(module).__name__ == "Linear"]
+    names = []
+    for name, module in model.named_modules():
+        if type(module).__name__ == "Linear":
+            names.append(name)
     ends = {name.rpartition(".")[2] for name in names if name.startswith(f"{prefix}.")}
     return rf"{re.escape(prefix)}\..*\.({'|'.join(sorted(ends))})"
 
@@ -228,7 +237,10 @@ def adapt_family(model: Any, missing: Iterable[str], options: Columns) -> Any:
     absent = [name for name in missing if name.startswith(f"{encoder}.")]
     if absent:
         raise RecipeError(f"model.adapter: the checkpoint has no weight {min(absent)}, which a LoRA cannot replace")
-    heads = {name for name, child in model.named_children() if name != base and any(True for _ in child.parameters())}
+    heads = set()
+    for name, child in model.named_children():
+        if name != base and any(True for _ in child.parameters()):
+            heads.add(name)
     new = {name.rpartition(".")[0] for name in missing if name.startswith(f"{base}.")}
     # The configuration of the trained model is saved beside the adapter: that of the checkpoint has other heads.
     model.config.architectures = [type(model).__name__]

@@ -31,9 +31,9 @@ def seal(directory: str | Path) -> None:
             path.unlink()
     paths = _files(directory)
     with ThreadPoolExecutor() as threads:  # digests are half of the work of saving
-        files = {
-            str(p.relative_to(directory)): about for p, about in zip(paths, threads.map(_describe, paths), strict=True)
-        }
+        files = {}
+        for p, about in zip(paths, threads.map(_describe, paths), strict=True):
+            files[str(p.relative_to(directory))] = about
     write_text(directory / MANIFEST, json.dumps(files, indent=1, sort_keys=True), durable=True)
 
 

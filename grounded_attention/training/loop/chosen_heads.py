@@ -115,7 +115,11 @@ def supervise_chosen(recipe: Recipe, measured: Columns) -> tuple[Recipe, Fields]
         )
     pairs = choice.pick(accuracy)
     chosen = choice.options(pairs)
-    parts = [part for name in recipe.methods for part in split_name(name) if get_method(part).choosable]
+    parts = []
+    for name in recipe.methods:
+        for part in split_name(name):
+            if get_method(part).choosable:
+                parts.append(part)
     options = {part: {**recipe.supervision.options.get(part, {}), **chosen} for part in parts}
     options = {**recipe.supervision.options, **options}
     heads = [{"layer": layer, "head": head, "accuracy": float(accuracy[layer, head])} for layer, head in pairs]

@@ -108,7 +108,9 @@ class Collator(GroundingCollator):
         return count_components(self.task, cast(SupervisionMethod, self.method), batch)
 
     def _control(self, rows: Sequence[Row], batch: Batch) -> Tensor:
-        entities = [[phrase.get("entity") for phrase in row.get("phrases") or ()] for row in rows]
+        entities = []
+        for row in rows:
+            entities.append([phrase.get("entity") for phrase in row.get("phrases") or ()])
         images = [row["image_id"] for row in rows]
         epoch = int(self._epoch)
         return control_labels(
@@ -175,7 +177,9 @@ def _cut_rows(batch: Batch, rows: Sequence[Row]) -> Fields:
         return {}
     cut = np.reshape(batch["cut_tokens"], (len(rows), -1)).sum(1).tolist()  # a row may have several texts
     dropped = batch.get("dropped_phrases") or [[]] * len(rows)
-    lost = [[each.words for each in of_row if each.reason == TRUNCATED] for of_row in dropped]
+    lost = []
+    for of_row in dropped:
+        lost.append([each.words for each in of_row if each.reason == TRUNCATED])
     return {CUT_ROWS: {row_key(row): each for row, *each in zip(rows, cut, lost, strict=True) if each[0]}}
 
 

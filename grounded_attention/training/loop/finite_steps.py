@@ -65,7 +65,11 @@ class FiniteTrainer(Trainer):
         if not losses and scaler is not None and scaler.get_scale() >= MIN_SCALE:
             return
         reason = " and ".join(losses) or f"a gradient is not finite (norm {norm}), though the loss is"
-        rows = [key for names, keys in reports if names or not losses for key in keys]
+        rows = []
+        for names, keys in reports:
+            if names or not losses:
+                for key in keys:
+                    rows.append(key)
         raise NotFiniteError(
             f"step {self.state.global_step + 1}: {reason}; {self._kept()}; rows of the batch: {named(rows)}: check "
             "these rows, lower training.learning_rate, and continue with resume=true"
@@ -95,7 +99,10 @@ def _losses_not_finite(loss: Tensor, means: dict[str, Tensor]) -> list[str]:
     if math.isfinite(loss.item()):
         return []
     values = {name: value.item() for name, value in means.items()}
-    named = [f"loss_{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+    named = []
+    for name, value in values.items():
+        if not math.isfinite(value):
+            named.append(f"loss_{name} is {value}")
     return named or [f"the loss is {loss.item()}"]
 
 

@@ -130,7 +130,9 @@ def _one_text_each(row: Row) -> list[Row]:
 
 
 def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> Fields:
-    texts = [row["text"] if row.get("text") is not None else row.get("caption") for row in rows]
+    texts = []
+    for row in rows:
+        texts.append(row["text"] if row.get("text") is not None else row.get("caption"))
     if None in texts:
         place = texts.index(None)
         raise ValueError(

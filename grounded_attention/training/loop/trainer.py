@@ -53,9 +53,9 @@ WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_check
 def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[str, float]) -> None:
     """Moves the weights that a pattern matches to a new parameter group, which differs only in its learning rate."""
     named = [(WRAPPERS.sub("", name), weight) for name, weight in model.named_parameters()]
-    patterns = {
-        id(weight): next((pattern for pattern in mapping if re.search(pattern, name)), None) for name, weight in named
-    }
+    patterns = {}
+    for name, weight in named:
+        patterns[id(weight)] = next((pattern for pattern in mapping if re.search(pattern, name)), None)
     taken = set()
     for group in list(optimizer.param_groups):
         for pattern, rate in mapping.items():
@@ -90,7 +90,10 @@ class TrainingBar(ProgressCallback):
             super().on_log(args, state, control, logs, **kwargs)
         elif self.training_bar is not None and "loss" in logs:  # the log at the end has times and no loss
             # The components are not weighted, so that methods can be compared; their sum with weights cannot.
-            parts = {name[5:]: value for name, value in logs.items() if name.startswith("loss_")}
+            parts = {}
+            for name, value in logs.items():
+                if name.startswith("loss_"):
+                    parts[name[5:]] = value
             self.training_bar.set_postfix(parts or {"loss": logs["loss"]}, refresh=False)
 
 
@@ -199,7 +202,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         return super()._prepare_inputs(inputs)
 
     def _name_cut_rows(self) -> None:
-        all_cut = {row: cut for part in gather_object([self._cut]) for row, cut in part.items()}
+        all_cut = {}
+        for part in gather_object([self._cut]):
+            for row, cut in part.items():
+                all_cut[row] = cut
         if all_cut and self.is_world_process_zero():
             logger.warning(f"{describe_cut(all_cut)}; training.refuse_long_texts=true would stop there")
         self._cut = {}
@@ -290,7 +296,10 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Computes the metrics of the task on a split in a stream; logs and returns `<prefix>_<metric>`."""
         numbers = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
-        scalars = {f"{metric_key_prefix}_{k}": v for k, v in numbers.items() if isinstance(v, int | float)}
+        scalars = {}
+        for k, v in numbers.items():
+            if isinstance(v, int | float):
+                scalars[f"{metric_key_prefix}_{k}"] = v
         self.log(scalars)
         if HEADS in numbers and metric_key_prefix == "eval":  # no scalar; kept in the logs, for pictures
             self.state.log_history.append({"step": self.state.global_step, HEADS: numbers[HEADS]})
@@ -453,7 +462,10 @@ def unit_names(model: nn.Module) -> list[str]:
     without the one that contains the word embeddings."""
     units = set(getattr(model, "_no_split_modules", None) or ()) & {type(each).__name__ for each in model.modules()}
     words = model.get_input_embeddings()  # type: ignore[operator]
-    holders = {type(module).__name__ for module in model.modules() if any(each is words for each in module.modules())}
+    holders = set()
+    for module in model.modules():
+        if any(each is words for each in module.modules()):
+            holders.add(type(module).__name__)
     return sorted(units - holders)
 
 

@@ -114,7 +114,10 @@ class GroundingTrainerMixin(SavedWeights):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         before = cls.__mro__[: cls.__mro__.index(GroundingTrainerMixin)]
-        trainers = [each for each in before if hasattr(each, "train") and not issubclass(each, GroundingTrainerMixin)]
+        trainers = []
+        for each in before:
+            if hasattr(each, "train") and not issubclass(each, GroundingTrainerMixin):
+                trainers.append(each)
         if trainers:
             name = trainers[0].__name__
             raise ValueError(f"give the mixin first: class {cls.__name__}(GroundingTrainerMixin, {name})")
@@ -175,7 +178,9 @@ class GroundingTrainerMixin(SavedWeights):
         counts = [self.counts(batch) for batch in batches]
         if not counts or not counts[0]:
             return {}
-        sums = [sum(count[name] for count in counts) for name in counts[0]]
+        sums = []
+        for name in counts[0]:
+            sums.append(sum(count[name] for count in counts))
         totals = torch.stack([torch.as_tensor(total, dtype=torch.float64, device=device) for total in sums])
         totals = self.accelerator.reduce(totals, reduction="sum")  # type: ignore[attr-defined]
         return dict(zip(counts[0], totals.unbind(), strict=True))
@@ -206,7 +211,10 @@ class GroundingTrainerMixin(SavedWeights):
         if "phrase_mask" not in own:
             raise ValueError("the batch has no phrases: give data_collator=GroundingCollator(processor)")
         batch = {**own, "attention_mask": model_inputs["attention_mask"]}
-        asked = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
+        asked = {}
+        for k, v in self.method.forward_kwargs(batch).items():
+            if k != "output_attentions":
+                asked[k] = v
         collected: Any = self._reports
         collected.start()
         try:
@@ -257,7 +265,10 @@ class GroundingTrainerMixin(SavedWeights):
     def _tell_lost(self, logs: Mapping[str, float]) -> None:
         """Says once that training has diverged; the Trainer itself leaves a NaN out of the loss that it logs."""
         trainer: Any = self
-        lost = [name for name in logs if name.startswith(("loss", "grad_norm")) and not math.isfinite(logs[name])]
+        lost = []
+        for name in logs:
+            if name.startswith(("loss", "grad_norm")) and not math.isfinite(logs[name]):
+                lost.append(name)
         if lost and not self._told_lost:
             self._told_lost = True
             logger.warning(

@@ -270,7 +270,10 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
     stale += [f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else []
     old = []
     for name in listed:
-        at_root = [pattern for pattern in stale if fnmatch(name, pattern) and ("/" in pattern or "/" not in name)]
+        at_root = []
+        for pattern in stale:
+            if fnmatch(name, pattern) and ("/" in pattern or "/" not in name):
+                at_root.append(pattern)
         if name not in files and at_root:
             old.append(name)
     return make_commit(api, repo.id, files, old, message, revision=repo.revision)

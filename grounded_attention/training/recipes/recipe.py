@@ -353,7 +353,10 @@ def _as_start(content: Fields) -> Fields:
 
 def overlay(base: Fields, top: Fields) -> Fields:
     """Merges `top` over `base`, section by section."""
-    both = {k: overlay(base[k], v) for k, v in top.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
+    both = {}
+    for k, v in top.items():
+        if isinstance(v, dict) and isinstance(base.get(k), dict):
+            both[k] = overlay(base[k], v)
     return {**base, **top, **both}
 
 
@@ -425,7 +428,10 @@ def recipe_yaml(recipe: Recipe) -> str:
     """The keys of a recipe that differ from the defaults, without the Hub keys."""
     content = plain_content(recipe)
     if recipe.start is not None:  # it shares everything else with the outer recipe
-        start = {key: value for key, value in content["start"].items() if key in START_KEYS}
+        start = {}
+        for key, value in content["start"].items():
+            if key in START_KEYS:
+                start[key] = value
         start["data"] = {key: value for key, value in start.get("data", {}).items() if key not in PLACES}
         content["start"] = start
     for section in (content, content.get("start", {})):

@@ -204,7 +204,10 @@ def _content(section: Columns, sections: Sections, over: Fields | None = None, m
     """The recipe that a section extends with the data of the study over it, or else `over`; then its own keys."""
     if over is None or "extends" in section:
         extended = section["extends"][0] if "extends" in section else {}
-        kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
+        kept = {}
+        for key in STAGE_KEYS:
+            if key in extended and (model or key != "model"):
+                kept[key] = extended[key]
         over = overlay(kept, {"data": sections.data})
     return overlay(over, {key: value for key, value in section.items() if key in STAGE_KEYS})
 

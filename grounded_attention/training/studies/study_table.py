@@ -72,7 +72,10 @@ def _scores(cell: "Cell", column: Column) -> Items:
     items = read_json(path) or {}
     if name in items:
         wanted = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
-        scored = [place for place, value in enumerate(items[name]) if value is not None]
+        scored = []
+        for place, value in enumerate(items[name]):
+            if value is not None:
+                scored.append(place)
         return {key: [values[place] for place in scored] for key, values in wanted.items()}
     numbers = _numbers(cell.checkpoint, column.split)
     if isinstance(numbers.get(name), float):
@@ -116,7 +119,9 @@ def _difference(mine: Sequence[Items], theirs: Sequence[Items]) -> Fields:
         paired = paired_difference(ItemScores.collect(mine, "score"), ItemScores.collect(theirs, "score"))
         ends = {"mean": paired.mean, "low": paired.low, "high": paired.high}
         return {**ends, "interval": True, "claimed": paired.claimed}
-    by_seed = [_mean(own) - _mean(other) for own, other in zip(mine, theirs, strict=True)]
+    by_seed = []
+    for own, other in zip(mine, theirs, strict=True):
+        by_seed.append(_mean(own) - _mean(other))
     ends = {"mean": sum(by_seed) / len(by_seed), "low": min(by_seed), "high": max(by_seed)}
     return {**ends, "interval": False, "claimed": False}
 
@@ -165,7 +170,9 @@ def study_table(results: Columns) -> str:
             f"{_points(difference['mean'])}{STAR * difference['claimed']} {ends}"
         )
     if texts:
-        rows = [[pair, *(of_pair.get(name, MISSING) for name in names)] for pair, of_pair in texts.items()]
+        rows = []
+        for pair, of_pair in texts.items():
+            rows.append([pair, *(of_pair.get(name, MISSING) for name in names)])
         parts.append(markdown_table(["Difference", *names], rows))
     notes = [*_notes(results, differences), *results["notes"]]
     parts.append("\n".join(f"- {note}" for note in notes))
