@@ -122,6 +122,16 @@ docs: $(INSTALLED)  ## build the site from docs/; run its snippets, the notebook
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(OF_DOCS)
 	@echo "open $(SITE)/index.html"
 
+.PHONY: release
+release: $(INSTALLED)  ## build in dist/ what a release has: wheel, site, Space, cards, notes; pushes nothing (ten minutes)
+	rm -rf dist
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt build
+	$(BIN)/python -m build --outdir dist
+	rm -rf build *.egg-info
+	$(MAKE) docs SITE=dist/site
+	$(MAKE) space
+	.venv-space/bin/python .github/release_folder.py dist
+
 SEED ?= 1
 FAULTS ?= 150
 DAMAGES ?= 1500
@@ -158,4 +168,4 @@ bench-gpu: $(INSTALLED)  ## measure training steps, `look` and `heads` on this G
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data
-	rm -rf .venv .venv-newest .venv-oldest .venv-space .cache runs data site
+	rm -rf .venv .venv-newest .venv-oldest .venv-space .cache runs data dist site

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Prints the notes of a release from CHANGELOG.md: `python .github/release_notes.py v0.1.0`.
 
-The section `## 0.1.0` is taken, or `## Unreleased` if there is none. The tag must be the version of the package.
+The section `## 0.1.0` is taken. The tag must be the version of the package.
 """
 
 import ast
@@ -36,9 +36,9 @@ def release_notes(tag: str, changelog: str, version: str) -> str:
             f"the tag is {tag}, but the package has version {version}: tag v{version}, or change __version__"
         )
     sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", changelog, flags=re.MULTILINE | re.DOTALL))
-    notes = sections.get(version, sections.get("Unreleased", "")).strip()
+    notes = sections.get(version, "").strip()
     if not notes:
-        raise ValueError(f"CHANGELOG.md has no entries below '## {version}' or '## Unreleased'")
+        raise ValueError(f"CHANGELOG.md has nothing below '## {version}': put there what is below '## Unreleased'")
     return notes
 
 

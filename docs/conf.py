@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 from api_text import SUFFIX, expand, write_pages  # noqa: E402
+from llms_text import llms_text  # noqa: E402
 from search_sections import script  # noqa: E402
 
 NAVIGATION: dict[str, list[str]] = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
@@ -30,7 +31,15 @@ extensions = ["myst_parser", "sphinx_copybutton"]
 root_doc = HOME
 LISTED = [f"{HOME}.md", *(page for group in NAVIGATION.values() for page in group)]
 include_patterns = [*LISTED, *write_pages()]
-exclude_patterns = [".*", "data", "runs", "site", "tests", "grounded_attention"]  # large, or links to other folders
+exclude_patterns = [
+    ".*",
+    "data",
+    "dist",
+    "runs",
+    "site",
+    "tests",
+    "grounded_attention",
+]  # large, or links to other folders
 source_suffix = {".md": "markdown", SUFFIX: "markdown"}
 highlight_language = "none"
 myst_heading_anchors = 4  # the anchors of GitHub
@@ -65,13 +74,14 @@ def read_page(app, name: str, source: list[str]) -> None:
 
 
 def write_first_page(app, problem: Exception | None) -> None:
-    """Lets the address of the site lead to the first page, and writes what its search reads."""
+    """Lets the address of the site lead to the first page; writes what its search and what programs read."""
     if problem is None:
         text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={HOME}.html">'
         (Path(app.outdir) / "index.html").write_text(
             f'{text}<title>{project}</title><a href="{HOME}.html">{project}</a>\n', encoding="utf-8"
         )
         (Path(app.outdir) / "_static" / "sections.js").write_text(script(LISTED), encoding="utf-8")
+        (Path(app.outdir) / "llms.txt").write_text(llms_text(NAVIGATION), encoding="utf-8")
         (Path(app.outdir) / ".nojekyll").touch()  # GitHub Pages would leave out _static
 
 

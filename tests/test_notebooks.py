@@ -156,6 +156,6 @@ def test_the_page_lists_every_notebook():
 
 def test_no_page_links_to_an_owner_that_does_not_exist():
     """`ORG` stands for the user's own name in commands; as a part of an address it leads nowhere."""
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("notebooks/*.ipynb"), ROOT / "llms.txt"]
-    for page in [*pages, *ROOT.glob("model_cards/*.md"), *ROOT.glob("space/*.md")]:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    for page in [*pages, *ROOT.glob("model_cards/*.md"), *ROOT.glob("grounded_attention/space/*.md")]:
         assert not re.search(r"https?://[^\s)]*\bORG\b", page.read_text(encoding="utf-8")), page

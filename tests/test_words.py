@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("docs", "model_cards", "space", "benchmarks", "skills")
+FOLDERS = ("docs", "model_cards", "grounded_attention/space", "benchmarks")
 # The history keeps the words of its time.
 PAGES = [
     *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
@@ -45,7 +45,7 @@ TEMPLATES = [
     *(ROOT / "grounded_attention" / "heads").glob("*.py"),
     *(ROOT / "grounded_attention" / "commands").glob("*.py"),
     *(ROOT / "grounded_attention" / "training" / "publish").glob("*.py"),
-    *(ROOT / "space").glob("*.py"),
+    *(ROOT / "grounded_attention" / "space").glob("*.py"),
 ]
 PICTURE = re.compile(r"!\[[^]]*\]\([^)]*\)|<img\b[^>]*>")
 

@@ -8,14 +8,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "grounded_attention"
-LINKS = (
-    "modeling",
-    "processing",
-    "dataset_scripts",
-    "recipes",
-    "model_cards",
-    "space",
-)  # at the top, to folders of the package
+# At the top, to folders of the package.
+LINKS = ("modeling", "processing", "dataset_scripts", "recipes", "model_cards")
 
 
 # A package imports from itself and from packages of lower layers; packages of one layer may import each other.
