@@ -85,42 +85,36 @@ def test_karpathy_splits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    "text, replacement, message",
     [
-        (
-            TRAIN.replace('"image_id": 8, "id": 2', '"image_id": 5, "id": 2'),
-            "captions of 1 images .* list of images: found 5",
-        ),
-        (
-            TRAIN.replace('"id": 1, "caption"', '"id": 3, "caption"'),
-            "annotations, element 2: id occurs twice: found 3",
-        ),
-        (TRAIN.replace('"id": 7', '"id": 8'), "images, element 2: the image occurs twice"),
-        (TRAIN.replace("COCO_train2014_000000000007", "b/COCO_train2014_000000000008"), "two images have the same id"),
-        (TRAIN.replace("639", "0"), "impossible width: found 0"),
-        (TRAIN.replace("639", '"639"'), "bad width: found '639'"),
-        (TRAIN.replace('"caption": "A dog."', '"bbox": []'), r"caption is missing.*is it captions_\*\.json"),
-        (NO_IMAGES, "no images"),
+        ('"image_id": 8, "id": 2', '"image_id": 5, "id": 2', "captions of 1 images .* list of images: found 5"),
+        ('"id": 1, "caption"', '"id": 3, "caption"', "annotations, element 2: id occurs twice: found 3"),
+        ('"id": 7', '"id": 8', "images, element 2: the image occurs twice"),
+        ("COCO_train2014_000000000007", "b/COCO_train2014_000000000008", "two images have the same id"),
+        ("639", "0", "impossible width: found 0"),
+        ("639", '"639"', "bad width: found '639'"),
+        ('"caption": "A dog."', '"bbox": []', r"caption is missing.*is it captions_\*\.json"),
+        (TRAIN, NO_IMAGES, "no images"),
     ],
 )
-def test_bad_official_records(tmp_path, text, message):
-    data = write_official(tmp_path / "data", text)
+def test_bad_official_records(tmp_path, text, replacement, message):
+    data = write_official(tmp_path / "data", TRAIN.replace(text, replacement))
     with pytest.raises(DataError, match=rf"captions_train2014\.json.*{message}"):
         build(data, tmp_path, image_id_format="file_stem")
 
 
 @pytest.mark.parametrize(
-    "text, message",
+    "text, replacement, message",
     [
-        (KARPATHY.replace('"val"', '"dev"'), "element 4: unknown split: found 'dev'"),
-        (KARPATHY.replace('"cocoid": 4', '"cocoid": 1'), "element 4: the image occurs twice"),
-        (KARPATHY.replace('"sentid": 31', '"sentid": 30'), "sentence 2: sentid occurs twice"),
-        (KARPATHY.replace('"raw": "A cat.", ', ""), "sentence 1: raw is missing"),
-        (NO_IMAGES, "no images"),
+        ('"val"', '"dev"', "element 4: unknown split: found 'dev'"),
+        ('"cocoid": 4', '"cocoid": 1', "element 4: the image occurs twice"),
+        ('"sentid": 31', '"sentid": 30', "sentence 2: sentid occurs twice"),
+        ('"raw": "A cat.", ', "", "sentence 1: raw is missing"),
+        (KARPATHY, NO_IMAGES, "no images"),
     ],
 )
-def test_bad_karpathy_records(tmp_path, text, message):
-    data = write_karpathy(tmp_path / "data", text)
+def test_bad_karpathy_records(tmp_path, text, replacement, message):
+    data = write_karpathy(tmp_path / "data", KARPATHY.replace(text, replacement))
     with pytest.raises(DataError, match=rf"dataset_coco\.json.*{message}"):
         build(data, tmp_path, "karpathy", splits="train")
 

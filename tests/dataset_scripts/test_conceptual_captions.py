@@ -110,7 +110,7 @@ def test_json_lines_of_vl_bert(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "found"), [("only a caption", "'1 columns"), ("a\tb\tc", "'3 columns"), ("a\t ", ""), ("", "")]
+    "line, found", [("only a caption", "'1 columns"), ("a\tb\tc", "'3 columns"), ("a\t ", ""), ("", "")]
 )
 def test_wrong_columns_name_their_line(tmp_path, line, found):
     with pytest.raises(DataError, match=rf"training\.tsv, line 2: .*{found}"):

@@ -292,7 +292,7 @@ def test_an_empty_list_of_images_is_refused(entities, tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("splits", "message"),
+    "splits, message",
     [
         ({"train": "797"}, r"train\.txt, line 3: .*'7'.* line 1"),
         ({"train": "79", "val": "9"}, r"val\.txt: .*9.*train\.txt"),

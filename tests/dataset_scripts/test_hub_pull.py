@@ -136,7 +136,7 @@ def assert_equal_weights(one, two):
         assert value.equal(theirs[name]), name
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, entry.name) for kind in KINDS for entry in PULLED[kind]])
+@pytest.mark.parametrize("kind, name", [(kind, entry.name) for kind in KINDS for entry in PULLED[kind]])
 def test_every_class_comes_back(pushed, pulled, kind, name):
     stored = pushed[1] / ("newer" if name == VGP.name else name) / "model.safetensors"
     assert_equal_weights(stored, pulled[0] / kind / f"{name}.safetensors")

@@ -77,7 +77,7 @@ def test_streamed_rows_are_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    "changes, found",
     [
         ({"number": 2**31}, "column number: .*found 2147483648, expected int32"),
         ({"row_id": "\ud800"}, r"column row_id: .*surrogates not allowed: found '.ud800', expected string"),

@@ -85,24 +85,24 @@ def test_a_list_of_other_ids_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "part, replacement, message",
     [
-        (f"{IMAGE[:-1]}, {IMAGE[1:]}", "element 2: the image occurs twice .*'ID'"),
-        (IMAGE.replace(", {}]", "]"), "image 'ID', labelf: wrong number of answers in vqa: .*2, one for"),
-        (IMAGE.replace('"gqa": [{', '"vcr": [{'), "image 'ID', labelf: answers without sentences: .*vcr"),
-        (IMAGE.replace('{"yes": 1.0}', '"yes"'), "image 'ID', labelf, gqa 1: .*{answer: score}"),
-        (IMAGE.replace("1.0", "-1"), "gqa 1: bad score of 'yes': .*0 or more"),
-        (IMAGE.replace("1.0", "1" * 400), "gqa 1: impossible yes: .*a finite number"),
-        (IMAGE.replace('["Is it red?"]', '"Who?"'), "image 'ID', sentf: bad gqa: .*a list"),
-        ('[{"img_id": "ID", "labelf": {}}]', "image 'ID': sentf is missing"),
-        (IMAGE.replace("A net.", r"\ud800"), "image 'ID', sentf: bad mscoco: .*unpaired surrogates"),
-        (IMAGE.replace("yes", r"\ud800"), "gqa 1: bad name.*unpaired surrogates"),
-        (f'{{"7": {IMAGE}}}', "not a list: .*expected a list"),
-        ("[]", "no images"),
+        (IMAGE, f"{IMAGE[:-1]}, {IMAGE[1:]}", "element 2: the image occurs twice .*'ID'"),
+        (", {}]", "]", "image 'ID', labelf: wrong number of answers in vqa: .*2, one for"),
+        ('"gqa": [{', '"vcr": [{', "image 'ID', labelf: answers without sentences: .*vcr"),
+        ('{"yes": 1.0}', '"yes"', "image 'ID', labelf, gqa 1: .*{answer: score}"),
+        ("1.0", "-1", "gqa 1: bad score of 'yes': .*0 or more"),
+        ("1.0", "1" * 400, "gqa 1: impossible yes: .*a finite number"),
+        ('["Is it red?"]', '"Who?"', "image 'ID', sentf: bad gqa: .*a list"),
+        (IMAGE, '[{"img_id": "ID", "labelf": {}}]', "image 'ID': sentf is missing"),
+        ("A net.", r"\ud800", "image 'ID', sentf: bad mscoco: .*unpaired surrogates"),
+        ("yes", r"\ud800", "gqa 1: bad name.*unpaired surrogates"),
+        (IMAGE, f'{{"7": {IMAGE}}}', "not a list: .*expected a list"),
+        (IMAGE, "[]", "no images"),
     ],
 )
-def test_an_invalid_file_names_file_and_image(tmp_path, text, message):
-    data = write(tmp_path / "data", vgnococo=text)
+def test_an_invalid_file_names_file_and_image(tmp_path, part, replacement, message):
+    data = write(tmp_path / "data", vgnococo=IMAGE.replace(part, replacement))
     with pytest.raises(DataError, match=rf"vgnococo\.json.*{message}"):
         build(data, tmp_path, splits="train")
 

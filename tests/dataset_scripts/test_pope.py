@@ -103,7 +103,7 @@ def test_scenes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"questions": 3}, "bad option questions"),
         ({"images": 0}, "bad option images"),
@@ -120,7 +120,7 @@ def test_wrong_options(tmp_path, options, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("77\n", r"few\.txt: no image of the list .*'77'"),
         ("1\nmany words\n", r"few\.txt, line 2"),
@@ -135,7 +135,7 @@ def test_a_wrong_list_of_images_is_named(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("number", "name", "message"),
+    "number, name, message",
     [
         (2, "b/a.jpg", "images, element 2: two images have the same id: found 'a'"),
         (1, "b.jpg", "images, element 2: the image occurs twice: found 1"),

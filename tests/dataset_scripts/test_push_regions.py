@@ -141,7 +141,7 @@ def test_an_interrupted_download_continues_and_works_offline_afterwards(pushed, 
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    "place, message",
     [
         (f"hub://{NAME}@nowhere", "Revision Not Found"),
         ("hub://org/nothing", "Repository Not Found"),

@@ -9,16 +9,14 @@ import pytest
 from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 
-IMAGES = [
+INSTANCES = """{"images": [
     {"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100},
-    {"id": 30, "file_name": "COCO_train2014_000000000030.jpg", "width": 50, "height": 80},
-]
-OBJECTS = [
+    {"id": 30, "file_name": "COCO_train2014_000000000030.jpg", "width": 50, "height": 80}],
+    "annotations": [
     {"id": 500, "image_id": 9, "bbox": [20.0, 10.0, 100.0, 50.0], "category_id": 1},
     {"id": 501, "image_id": 9, "bbox": [150.0, 60.0, 60.0, 30.0], "category_id": 1},
-    {"id": 502, "image_id": 30, "bbox": [0, 0, 50, 80], "category_id": 2},
-]
-REFERENCES = json.loads("""[
+    {"id": 502, "image_id": 30, "bbox": [0, 0, 50, 80], "category_id": 2}], "categories": []}"""
+REFERENCES = """[
     {"ref_id": 1, "ann_id": 500, "image_id": 9, "split": "train", "category_id": 1, "file_name": "COCO_9_1.jpg",
     "sentences": [{"sent_id": 10, "tokens": ["the", "big", "dog"], "sent": "the big dog", "raw": "THE BIG DOG"},
     {"sent_id": 11, "tokens": ["brown", "one"], "sent": "brown one", "raw": "BROWN ONE"}]},
@@ -27,17 +25,16 @@ REFERENCES = json.loads("""[
     {"ref_id": 3, "ann_id": 502, "image_id": 30, "split": "testA", "category_id": 1, "file_name": "COCO_30_3.jpg",
     "sentences": [{"sent_id": 30, "tokens": ["woman"], "sent": "woman", "raw": "WOMAN"}]},
     {"ref_id": 4, "ann_id": 502, "image_id": 30, "split": "testB", "category_id": 1, "file_name": "COCO_30_4.jpg",
-    "sentences": [{"sent_id": 40, "tokens": ["not", "a", "dog"], "sent": "not a dog", "raw": "NOT A DOG"}]}]""")
+    "sentences": [{"sent_id": 40, "tokens": ["not", "a", "dog"], "sent": "not a dog", "raw": "NOT A DOG"}]}]"""
 
 
-def write(folder, refs=REFERENCES, name="refs(unc).p", objects=OBJECTS):
+def write(folder, references=REFERENCES, name="refs(unc).p", instances=INSTANCES):
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"images": IMAGES, "annotations": objects, "categories": []}
-    (folder / "instances.json").write_text(json.dumps(content))
+    (folder / "instances.json").write_text(instances)
     if name.endswith(".p"):
-        (folder / name).write_bytes(pickle.dumps(refs, protocol=2))
+        (folder / name).write_bytes(pickle.dumps(json.loads(references), protocol=2))
     else:
-        (folder / name).write_text(json.dumps(refs))
+        (folder / name).write_text(references)
     return folder
 
 
@@ -70,71 +67,72 @@ def test_boxes_are_corners_within_the_image(tmp_path):
     assert "boxes_clipped" not in builder.report["train"]
 
 
-def test_image_ids_can_be_file_stems_that_differ(tmp_path, monkeypatch):
+def test_image_ids_can_be_file_stems_that_differ(tmp_path):
     builder = build(write(tmp_path / "data"), tmp_path, image_id_format="file_stem", splits="testA")
     assert builder.as_dataset("testA")["image_id"][:] == ["COCO_train2014_000000000030"]
-    monkeypatch.setitem(IMAGES[1], "file_name", f"other/{IMAGES[0]['file_name']}")
-    folder = write(tmp_path / "data")
+    same_stem = INSTANCES.replace("COCO_train2014_000000000030", "other/COCO_train2014_000000000009")
+    folder = write(tmp_path / "data", instances=same_stem)
     with pytest.raises(DataError, match=r"element 2: two images have the same id: found 'COCO_train2014_0+9'"):
         build(folder, tmp_path, image_id_format="file_stem")
     assert build(folder, tmp_path).as_dataset("testA")["image_id"][:] == ["30"]
 
 
-@pytest.mark.parametrize(
-    ("bbox", "message"),
-    [
-        ([500, 500, 20, 20], "annotation 500: no part of the box is in its image: found .*200 x 100"),
-        ([-30, 5, 20, 20], "annotation 500: no part of the box is in its image"),
-        ([200, 5, 20, 20], "annotation 500: no part of the box is in its image"),
-        ([5, 5, 0, 20], "annotation 500: no part of the box is in its image"),
-        ([0.5, 0.25, 0.5, 0.5], "annotation 500: .*normalised"),
-        ([1, 2], r"annotations, element 1: bad bbox: found \[1, 2\], expected x, y, width, height"),
-        ([True, True, True, True], r"annotations, element 1: bad bbox: found \[True, True, True, True\]"),
-        ([10**400, 1, 5, 5], r"annotations, element 1: bad bbox: found \[10000"),
-        ([50, 50, -20, -20], "annotations, element 1: the box has a negative size"),
-    ],
-)
-def test_a_wrong_box_is_named(tmp_path, bbox, message):
-    objects = [{**OBJECTS[0], "bbox": bbox}, *OBJECTS[1:]]
+WRONG_BOXES = {
+    "[500, 500, 20, 20]": "annotation 500: no part of the box is in its image: found .*200 x 100",
+    "[-30, 5, 20, 20]": "annotation 500: no part of the box is in its image",
+    "[200, 5, 20, 20]": "annotation 500: no part of the box is in its image",
+    "[5, 5, 0, 20]": "annotation 500: no part of the box is in its image",
+    "[0.5, 0.25, 0.5, 0.5]": "annotation 500: .*normalised",
+    "[1, 2]": r"annotations, element 1: bad bbox: found \[1, 2\], expected x, y, width, height",
+    "[true, true, true, true]": r"annotations, element 1: bad bbox: found \[True, True, True, True\]",
+    f"[{10**400}, 1, 5, 5]": r"annotations, element 1: bad bbox: found \[10000",
+    "[50, 50, -20, -20]": "annotations, element 1: the box has a negative size",
+}
+
+
+@pytest.mark.parametrize("box, message", WRONG_BOXES.items())
+def test_a_wrong_box_is_named(tmp_path, box, message):
+    instances = INSTANCES.replace("[20.0, 10.0, 100.0, 50.0]", box)
     with pytest.raises(DataError, match=message):
-        build(write(tmp_path / "data", objects=objects), tmp_path)
+        build(write(tmp_path / "data", instances=instances), tmp_path)
 
 
 def test_refcocog_has_one_test_split(tmp_path):
-    refs = [*REFERENCES[:2], {**REFERENCES[2], "split": "test"}]
-    builder = build(write(tmp_path / "refcocog", refs, "refs(umd).p"), tmp_path, config_name="refcocog")
+    references = REFERENCES.replace("testA", "test").replace("testB", "test")
+    builder = build(write(tmp_path / "refcocog", references, "refs(umd).p"), tmp_path, config_name="refcocog")
     assert set(builder.as_dataset()) == {"train", "validation", "test"}
     with pytest.raises(DataError, match="has no such split: found 'testA', expected train or validation or test"):
         build(tmp_path / "refcocog", tmp_path, config_name="refcocog", splits="testA")
 
 
 @pytest.mark.parametrize(
-    ("number", "field", "replacement", "message"),
+    "field, replacement, message",
     [
-        (0, '"ann_id": 500', '"ann_id": 7', "reference 1: the annotation of its object is missing: found"),
-        (0, '"image_id": 9', '"image_id": 30', "reference 1: its object is in another image"),
-        (1, '"sent_id": 20', '"sent_id": 10', "reference 2: the sentence occurs twice"),
-        (1, '["half", "a", "cat"]', '["", " "]', "reference 2, sentence 1: bad tokens"),
-        (2, '"split"', '"part"', "reference 3: split is missing"),
+        ('"ann_id": 500', '"ann_id": 7', "reference 1: the annotation of its object is missing: found"),
+        ('500, "image_id": 9', '500, "image_id": 30', "reference 1: its object is in another image"),
+        ('"sent_id": 20', '"sent_id": 10', "reference 2: the sentence occurs twice"),
+        ('["half", "a", "cat"]', '["", " "]', "reference 2, sentence 1: bad tokens"),
+        ('"split": "testA"', '"part": "testA"', "reference 3: split is missing"),
+        (REFERENCES, '{"refs": []}', "not a list of references: found 'dict'"),
     ],
 )
-def test_a_wrong_reference_is_named(tmp_path, number, field, replacement, message):
-    references = list(REFERENCES)
-    references[number] = json.loads(json.dumps(references[number]).replace(field, replacement))
+def test_a_wrong_reference_is_named(tmp_path, field, replacement, message):
+    references = REFERENCES.replace(field, replacement)
     with pytest.raises(DataError, match=message):
         build(write(tmp_path / "data", references), tmp_path)
 
 
-def test_references_that_are_no_list_are_refused(tmp_path):
-    with pytest.raises(DataError, match="not a list of references: found 'dict'"):
-        build(write(tmp_path / "data", {"refs": []}), tmp_path)
-
-
-def test_a_wrong_object_is_named(tmp_path):
-    with pytest.raises(DataError, match="annotations, element 2: the id occurs twice: found 500"):
-        build(write(tmp_path / "twice", objects=[OBJECTS[0], OBJECTS[0]]), tmp_path)
-    with pytest.raises(DataError, match="annotation 500: "):
-        build(write(tmp_path / "other", objects=[{**OBJECTS[0], "image_id": 5}]), tmp_path)
+@pytest.mark.parametrize(
+    "field, replacement, message",
+    [
+        ('"id": 501', '"id": 500', "annotations, element 2: the id occurs twice: found 500"),
+        ('500, "image_id": 9', '500, "image_id": 5', "annotation 500: "),
+    ],
+)
+def test_a_wrong_object_is_named(tmp_path, field, replacement, message):
+    instances = INSTANCES.replace(field, replacement)
+    with pytest.raises(DataError, match=message):
+        build(write(tmp_path / "data", instances=instances), tmp_path)
 
 
 def test_missing_files_and_options_are_named(tmp_path):

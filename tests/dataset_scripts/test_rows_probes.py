@@ -48,7 +48,7 @@ def test_captions_and_pictures_of_winoground_are_pairs(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "group", "pair"),
+    "name, group, pair",
     [
         ("mug_left_of_knife", "left", "data/mug knife"),
         ("mug_in-front_of_knife", "in-front", "data/mug knife"),
@@ -87,7 +87,7 @@ ASKED = "Is there a dog in the image?"
 
 
 @pytest.mark.parametrize(
-    ("text", "sampling"),
+    "text, sampling",
     [
         ('{"question_id": 1, "image": "p.png", "text": "Is there a dog in the image?", "label": "no"}', "all"),
         (

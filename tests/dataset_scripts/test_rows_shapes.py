@@ -301,7 +301,7 @@ def test_pixels_that_may_be_thousandths_are_asked_about(folder):
 
 
 @pytest.mark.parametrize(
-    ("answer", "box"),
+    "answer, box",
     [
         # Centres of the cells; the edges of one row.
         ("<phrase> kite</phrase><object><patch_index_0044><patch_index_0863></object>", [12.5, 1.5, 31.5, 26.5]),
@@ -378,7 +378,7 @@ def test_boxes_without_clear_words_are_refused(case, folder):
 
 # Answers whose numbers may be anything, and wrong answers: the row is kept without a phrase, and the report says it.
 @pytest.mark.parametrize(
-    ("question", "answer", "more"),
+    "question, answer, more",
     [
         ("Read the chart.", "The values are [1, 2, 3, 4] in 2020.", {}),
         ("Sort these numbers.", "[11, 12, 13, 14]", {}),
@@ -430,7 +430,7 @@ def test_a_page_of_words_gives_the_boxes_of_the_answer(column, folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    "change, problem",
     [
         ({"labels": ["O", "B", "I"]}, "labels"),  # tags of words are no names
         ({"query": "Total?", "words": ["12", "12", "EUR"], "answers": ["12"]}, "once"),

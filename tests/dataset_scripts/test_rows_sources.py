@@ -106,7 +106,7 @@ def test_coco_of_a_smaller_copy_of_the_picture(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "replacement", "words"),
+    "field, replacement, words",
     [
         ('"area": 100.0', '"caption": "the brown dog"', "the brown dog"),
         ('"area": 100.0', '"tokens_positive": [[4, 9], [10, 13]]', "brown dog"),
@@ -181,7 +181,7 @@ VOC = """<annotation><filename>old_name.jpg</filename><size><width>400</width><h
     </annotation>"""
 
 
-@pytest.mark.parametrize(("annotations", "images"), [("Annotations", "JPEGImages"), ("train", "train")])
+@pytest.mark.parametrize("annotations, images", [("Annotations", "JPEGImages"), ("train", "train")])
 def test_pascal_voc(annotations, images, tmp_path):
     write(tmp_path / annotations / "000001.xml", VOC)
     (tmp_path / images).mkdir(exist_ok=True)
@@ -703,7 +703,7 @@ def test_a_damaged_table(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "line", "problem"),
+    "names, line, problem",
     [
         ("{}", "0 0.5 0.5 0.1 0.1", "names"),
         ("[dog]", "7 0.5 0.5 0.1 0.1", "class: found '7'"),
@@ -774,7 +774,7 @@ def test_a_picture_that_cannot_be_read_is_left_out_and_counted(folder):
         list(read(folder, rows[1]))
 
 
-@pytest.mark.parametrize(("scale", "size"), [(100, (640, 480)), (1000, (4000, 3000))])
+@pytest.mark.parametrize("scale, size", [(100, (640, 480)), (1000, (4000, 3000))])
 def test_boxes_that_may_be_shares_of_much_larger_pictures_are_asked_about(folder, scale, size):
     picture(size).save(folder / "p.png")
     percent = np.array([[60, 10, 90, 30], [70, 50, 80, 60], [50, 60, 95, 70], [80, 20, 99, 40]])

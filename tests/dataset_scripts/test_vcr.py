@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VCR's builder on generated files in the official layout; nothing of VCR itself may be redistributed."""
 
+import json
+
 import pytest
 
 from grounded_attention.dataset_scripts.builders.vcr import NEUTRAL_NAMES, VCR, VCRConfig, object_words
@@ -97,7 +99,7 @@ def test_splits_are_those_of_existing_files(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("image_id_format", "ids"),
+    "image_id_format, ids",
     [("img_id", ["val-0", "val-1"]), ("number", ["1000000", "1000001"]), ("file_stem", ["film_00.01@0"] * 2)],
 )
 def test_image_ids_fit_the_features(data, tmp_path, image_id_format, ids):
@@ -116,92 +118,92 @@ def test_names_depend_on_the_item_alone():
     # As the public code: names in their order, persons in the order of the objects, other objects use no name up.
     start = NEUTRAL_NAMES.index(words[0])
     assert words[:13] == [*NEUTRAL_NAMES[start:], *NEUTRAL_NAMES[:start]]
-    assert object_words(["car", "person", "dog", "person"], "train-7", neutral=True) == [
-        "car",
-        words[0],
-        "dog",
-        words[1],
-    ]
+    mixed = object_words(["car", "person", "dog", "person"], "train-7", neutral=True)
+    assert mixed == ["car", words[0], "dog", words[1]]
 
 
 @pytest.mark.parametrize(
-    "boxes",
-    [[], [[20, 10, 100, 50]], [[20, 10, 100, 50, 1], None, []], [[20, 10, 100, 50], [5, 5, 5, 9], [199.5, 0, 250, 9]]],
+    "boxes, without",
+    [
+        ("[]", 3),
+        ("[[20, 10, 100, 50]]", 2),
+        ("[[20, 10, 100, 50, 1], null, []]", 2),
+        ("[[20, 10, 100, 50], [5, 5, 5, 9], [199.5, 0, 250, 9]]", 2),
+    ],
 )
-def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes):
-    write_image(data, boxes=boxes)
+def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes, without):
+    write_image(data, boxes=json.loads(boxes))
     builder = build(data, tmp_path, splits="val")
     found = builder.as_dataset("validation")[0]["boxes"]
-    given = len(boxes[:1])
-    assert found[given:] == [[0, 0, 1, 1]] * (3 - given)
-    assert builder.report["validation"]["objects_without_boxes"] == 3 - given
+    assert found[-without:] == [[0, 0, 1, 1]] * without
+    assert builder.report["validation"]["objects_without_boxes"] == without
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"annot_id": "train-0"}, r"train\.jsonl, line 2: the question occurs twice: found 'train-0'"),
-        ({"question": ["Why", [3], "?"]}, "line 2: question refers to an object that does not exist: found 3"),
-        ({"question": ["Why", [True]]}, "line 2: question refers to an object that does not exist: found True"),
-        ({"question": ["Why", 1]}, "line 2: bad question: found 1"),
-        ({"question": ["Why", []]}, r"line 2: bad question: found \[\]"),
-        ({"question": [" "]}, "line 2: no words in question"),
-        ({"question": ["\ud800"]}, "line 2: bad question: .* without unpaired surrogates"),
-        ({"answer_choices": [["a"]] * 3}, "line 2: wrong number of answer_choices: found 3, expected 4"),
-        ({"answer_choices": [["a"], ["b"], ["c"], "d"]}, "line 2: bad answer_choices 3: found 'd'"),
-        ({"answer_label": 4}, "line 2: impossible answer_label: found 4, expected 0 to 3"),
-        ({"objects": ["person", "car"]}, "line 2: objects differ from those of its image"),
-        ({"metadata_fn": "film/none.json"}, "line 2: .*none.json"),
-    ],
-)
+WRONG_QUESTIONS = {
+    '{"annot_id": "train-0"}': r"train\.jsonl, line 2: the question occurs twice: found 'train-0'",
+    '{"question": ["Why", [3], "?"]}': "line 2: question refers to an object that does not exist: found 3",
+    '{"question": ["Why", [true]]}': "line 2: question refers to an object that does not exist: found True",
+    '{"question": ["Why", 1]}': "line 2: bad question: found 1",
+    '{"question": ["Why", []]}': r"line 2: bad question: found \[\]",
+    '{"question": [" "]}': "line 2: no words in question",
+    r'{"question": ["\ud800"]}': "line 2: bad question: .* without unpaired surrogates",
+    '{"answer_choices": [["a"], ["a"], ["a"]]}': "line 2: wrong number of answer_choices: found 3, expected 4",
+    '{"answer_choices": [["a"], ["b"], ["c"], "d"]}': "line 2: bad answer_choices 3: found 'd'",
+    '{"answer_label": 4}': "line 2: impossible answer_label: found 4, expected 0 to 3",
+    '{"objects": ["person", "car"]}': "line 2: objects differ from those of its image",
+    '{"metadata_fn": "film/none.json"}': "line 2: .*none.json",
+}
+
+
+@pytest.mark.parametrize("changes, message", WRONG_QUESTIONS.items())
 def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
-    write(data, "train", [question(0), question(1, **changes)])
+    write(data, "train", [question(0), question(1, **json.loads(changes))])
     with pytest.raises(DataError, match=message):
         build(data, tmp_path, splits="train")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"boxes": [[1, 2, 3]]}, r"film_00\.01@0\.json, image: bad box 0: found \[1, 2, 3\]"),
-        ({"boxes": [[1, 2, 3, 4], [50, 2, 20, 4, 1.0]]}, "box 1 is inverted"),
-        ({"boxes": [[0.2, 0.3, 1.0, 0.8, 0.9], [0, 0, 1, 1]]}, "the boxes look normalised"),
-        ({"boxes": [[1, 2, 3, 4]] * 4}, "more boxes than names: found 4, expected 3"),
-        ({"boxes": [[float("nan"), 0, 1, 1]]}, "not JSON: NaN is not JSON"),
-        ({"width": 0}, "impossible width: found 0"),
-        ({"names": ["person", 3]}, "bad names"),
-    ],
-)
+WRONG_BOXES = {
+    '{"boxes": [[1, 2, 3]]}': r"film_00\.01@0\.json, image: bad box 0: found \[1, 2, 3\]",
+    '{"boxes": [[1, 2, 3, 4], [50, 2, 20, 4, 1.0]]}': "box 1 is inverted",
+    '{"boxes": [[0.2, 0.3, 1.0, 0.8, 0.9], [0, 0, 1, 1]]}': "the boxes look normalised",
+    '{"boxes": [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]]}': "more boxes than names: found 4",
+    '{"boxes": [[NaN, 0, 1, 1]]}': "not JSON: NaN is not JSON",
+    '{"width": 0}': "impossible width: found 0",
+    '{"names": ["person", 3]}': "bad names",
+}
+
+
+@pytest.mark.parametrize("changes, message", WRONG_BOXES.items())
 def test_wrong_boxes_are_named(data, tmp_path, changes, message):
-    write_image(data, **changes)
+    write_image(data, **json.loads(changes))
     with pytest.raises(DataError, match=message):
         build(data, tmp_path, splits="train")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"annot_id": ', "line 1: not JSON"),
-        (b'{"annot_id": "\xff"}', "line 1: not valid UTF-8"),
-        (b"", "no questions"),
-    ],
-)
+DAMAGED = {
+    b'{"annot_id": ': "line 1: not JSON",
+    b'{"annot_id": "\xff"}': "line 1: not valid UTF-8",
+    b"": "no questions",
+}
+
+
+@pytest.mark.parametrize("content, message", DAMAGED.items())
 def test_damaged_files_are_named(data, tmp_path, content, message):
     (data / "vcr1annots" / "train.jsonl").write_bytes(content)
     with pytest.raises(DataError, match=message):
         build(data, tmp_path, splits="train")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rationale_label": -1}, "line 1: impossible rationale_label"),
-        ({"answer_choices": [["a"], 2, ["c"], ["d"]]}, "line 1: bad answer_choices 1: found 2"),
-        ({"answer_label": 9}, "line 1: impossible answer_label"),
-    ],
-)
+WRONG_RATIONALES = {
+    '{"rationale_label": -1}': "line 1: impossible rationale_label",
+    '{"answer_choices": [["a"], 2, ["c"], ["d"]]}': "line 1: bad answer_choices 1: found 2",
+    '{"answer_label": 9}': "line 1: impossible answer_label",
+}
+
+
+@pytest.mark.parametrize("changes, message", WRONG_RATIONALES.items())
 def test_wrong_questions_of_rationales_are_named(data, tmp_path, changes, message):
-    write(data, "train", [question(0, **changes)])
+    write(data, "train", [question(0, **json.loads(changes))])
     with pytest.raises(DataError, match=message):
         build(data, tmp_path, splits="train", mode="rationale")
 

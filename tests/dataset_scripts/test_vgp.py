@@ -57,7 +57,7 @@ def join(lines, *rows, kind=TYPOLOGY):
 
 
 @pytest.mark.parametrize(
-    ("label", "swapped"),
+    "label, swapped",
     [
         (ALTERNATION, "alternation"),
         (FORWARD, "reverse_entailment"),

@@ -8,23 +8,28 @@ from grounded_attention.commands.build_data import main
 from grounded_attention.dataset_scripts.builders.visual_genome_regions import VisualGenomeRegions
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 
-IMAGE = {"image_id": 7, "width": 200, "height": 100, "coco_id": None, "url": "https://x.org/1.jpg", "flickr_id": None}
-REGION = {"region_id": 1, "image_id": 7, "phrase": "a dog", "x": 0, "y": 0, "width": 9, "height": 9}
-ONE_REGION = [{"id": 7, "regions": [REGION]}]
+IMAGE = """{"image_id": 7, "width": 200, "height": 100, "coco_id": null, "url": "https://x.org/1.jpg",
+    "flickr_id": null}"""
+REGION = '{"region_id": 1, "image_id": 7, "phrase": "a dog", "x": 0, "y": 0, "width": 9, "height": 9}'
+ONE_REGION = f'[{{"id": 7, "regions": [{REGION}]}}]'
 
 
-def write(folder, images, records):
+def write(folder, images=f"[{IMAGE}]", records=ONE_REGION):
     folder.mkdir(exist_ok=True)
-    (folder / "image_data.json").write_text(json.dumps(images))
-    (folder / "region_descriptions.json").write_text(json.dumps(records))
+    (folder / "image_data.json").write_text(images)
+    (folder / "region_descriptions.json").write_text(records)
     return folder
 
 
 def write_images(folder, coco_ids):
     """Images with these ids of COCO, one region each."""
-    images = [{**IMAGE, "image_id": number, "coco_id": coco_id} for number, coco_id in coco_ids.items()]
-    regions = [{**REGION, "region_id": number, "image_id": number} for number in coco_ids]
-    return write(folder, images, [{"id": region["image_id"], "regions": [region]} for region in regions])
+    images = []
+    records = []
+    for number, coco_id in coco_ids.items():
+        images.append({**json.loads(IMAGE), "image_id": number, "coco_id": coco_id})
+        region = {**json.loads(REGION), "region_id": number, "image_id": number}
+        records.append({"id": number, "regions": [region]})
+    return write(folder, json.dumps(images), json.dumps(records))
 
 
 def build(data_dir, tmp_path, **options):
@@ -33,7 +38,7 @@ def build(data_dir, tmp_path, **options):
     return builder
 
 
-REGIONS = r"""[
+REGIONS = r"""[{"id": 7, "regions": [
     {"region_id": 1, "image_id": 7, "x": 20, "y": 10, "width": 100, "height": 50, "phrase": " the dog\n runs "},
     {"region_id": 2, "image_id": 7, "x": -20, "y": -10, "width": 120, "height": 60, "phrase": "a dog"},
     {"region_id": 3, "image_id": 7, "x": 150, "y": 50, "width": 60, "height": 60, "phrase": "a dog"},
@@ -42,34 +47,30 @@ REGIONS = r"""[
     {"region_id": 6, "image_id": 7, "x": 5, "y": 5, "width": 0, "height": 10, "phrase": "a dog"},
     {"region_id": 7, "image_id": 7, "x": 50, "y": 5, "width": -20, "height": 10, "phrase": "a dog"},
     {"region_id": 8, "image_id": 7, "x": 5, "y": 5, "width": 10, "height": 10, "phrase": "  "},
-    {"region_id": 9, "image_id": 7, "x": 0, "y": 0, "width": 200, "height": 100, "phrase": "a dog"}]"""
+    {"region_id": 9, "image_id": 7, "x": 0, "y": 0, "width": 200, "height": 100, "phrase": "a dog"}]}]"""
 
 
 def test_boxes_are_clipped_and_outside_ones_skipped(tmp_path):
-    data = write(tmp_path / "data", [IMAGE], [{"regions": json.loads(REGIONS), "id": 7}])
-    builder = build(data, tmp_path)
+    builder = build(write(tmp_path / "data", records=REGIONS), tmp_path)
     [row] = builder.as_dataset("train")
-    assert row["image_id"] == "7"
-    assert row["width"] == 200
-    assert row["height"] == 100
+    assert {"image_id": "7", "width": 200, "height": 100}.items() <= row.items()
     assert row["caption_ids"] == ["1", "2", "3", "9"]
     assert row["captions"] == ["the dog runs", "a dog", "a dog", "a dog"]
-    assert [phrase["text"] for phrase in row["phrases"]] == row["captions"]
-    assert [phrase["sentence"] for phrase in row["phrases"]] == [0, 1, 2, 3]
-    boxes = [[0.1, 0.1, 0.6, 0.6], [0, 0, 0.5, 0.5], [0.75, 0.5, 1, 1], [0, 0, 1, 1]]
-    np.testing.assert_allclose([phrase["boxes"][0] for phrase in row["phrases"]], boxes, rtol=1e-6)
-    counts = {"images": 1, "regions": 4, "regions_clipped": 2, "regions_without_area": 4, "regions_without_words": 1}
-    examples = {"regions_without_area": ["4", "5", "6", "7"], "regions_without_words": ["8"]}
-    assert builder.report["train"] == {**counts, "examples": examples}
+    phrases = row["phrases"]
+    assert [phrase["text"] for phrase in phrases] == row["captions"]
+    assert [phrase["sentence"] for phrase in phrases] == [0, 1, 2, 3]
+    boxes = json.loads("[[0.1, 0.1, 0.6, 0.6], [0, 0, 0.5, 0.5], [0.75, 0.5, 1, 1], [0, 0, 1, 1]]")
+    np.testing.assert_allclose([phrase["boxes"][0] for phrase in phrases], boxes, rtol=1e-6)
+    report = """{"images": 1, "regions": 4, "regions_clipped": 2, "regions_without_area": 4,
+        "regions_without_words": 1, "examples": {"regions_without_area": ["4", "5", "6", "7"],
+        "regions_without_words": ["8"]}}"""
+    assert builder.report["train"] == json.loads(report)
 
 
 def test_names_of_other_versions(tmp_path):
     image = '{"id": 7, "width": 200, "height": 100, "coco_id": null, "url": "https://x.org/1.jpg", "flickr_id": null}'
     region = '{"id": 3, "image": 7, "phrase": "a cat", "x": 0, "y": 0, "w": 100, "h": 50}'
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "image_data.json").write_text(f"[{image}]")
-    (data / "region_descriptions.json").write_text(f'[{{"image_id": 7, "regions": [{region}]}}]')
+    data = write(tmp_path / "data", f"[{image}]", f'[{{"image_id": 7, "regions": [{region}]}}]')
     [row] = build(data, tmp_path).as_dataset("train")
     assert row["captions"] == ["a cat"]
     assert row["caption_ids"] == ["3"]
@@ -118,67 +119,61 @@ def test_lists_of_files_on_the_command_line(tmp_path, capsys, form):
     assert str(second) in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    "records, message",
-    [
-        ([{"id": 8, "regions": []}], r"element 1: the image is not in image_data\.json: found 8"),
-        ([{"id": 7, "regions": []}] * 2, "element 2: the image occurs twice"),
-        ([{"id": 7, "regions": [REGION, REGION]}], "element 1, region 2: the region occurs twice"),
-        ([{"id": 7}], "regions is missing"),
-        ([], "no images"),
-        ({"regions": [1]}, "not a list: found 'regions'"),
-    ],
-)
-def test_bad_records(tmp_path, records, message):
+WRONG_RECORDS = {
+    '[{"id": 8, "regions": []}]': r"element 1: the image is not in image_data\.json: found 8",
+    '[{"id": 7, "regions": []}, {"id": 7, "regions": []}]': "element 2: the image occurs twice",
+    f'[{{"id": 7, "regions": [{REGION}, {REGION}]}}]': "element 1, region 2: the region occurs twice",
+    '[{"id": 7}]': "regions is missing",
+    "[]": "no images",
+    '{"regions": [1]}': "not a list: found 'regions'",
+    ONE_REGION[:-30]: "element 1: the file ends too early",
+    ONE_REGION.replace('"x": 0', '"x": -1e999'): "element 1: -1e999 is too large for a number",
+}
+
+
+@pytest.mark.parametrize("records, message", WRONG_RECORDS.items())
+def test_wrong_records_are_named(tmp_path, records, message):
     with pytest.raises(DataError, match=rf"region_descriptions\.json.*{message}"):
-        build(write(tmp_path / "data", [IMAGE], records), tmp_path)
+        build(write(tmp_path / "data", records=records), tmp_path)
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    "field, replacement, message",
     [
-        ({"image_id": 8}, "the region belongs to another image"),
-        ({"x": "0"}, "bad x: found '0', expected a number"),
-        ({"x": 10**400}, "impossible x"),
-        ({"x": 0.2, "y": 0.3, "width": 0.8, "height": 0.7}, "the box looks normalised"),
-        ({"phrase": None}, "bad phrase"),
+        ('"image_id": 7', '"image_id": 8', "the region belongs to another image"),
+        ('"x": 0', '"x": "0"', "bad x: found '0', expected a number"),
+        ('"x": 0', f'"x": {10**400}', "impossible x"),
+        (
+            '0, "y": 0, "width": 9, "height": 9',
+            '0.2, "y": 0.3, "width": 0.8, "height": 0.7',
+            "the box looks normalised",
+        ),
+        ('"a dog"', "null", "bad phrase"),
     ],
 )
-def test_bad_regions(tmp_path, changes, message):
-    data = write(tmp_path / "data", [IMAGE], [{"id": 7, "regions": [REGION | changes]}])
+def test_wrong_regions_are_named(tmp_path, field, replacement, message):
+    data = write(tmp_path / "data", records=ONE_REGION.replace(field, replacement))
     with pytest.raises(DataError, match=rf"region_descriptions\.json, element 1, region 1: {message}"):
         build(data, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "images, message",
-    [
-        ([{**IMAGE, "width": 0}], "element 1: impossible width: found 0"),
-        ([IMAGE, IMAGE], "element 2: the image occurs twice"),
-        ([7], "element 1: not an object"),
-        ([], "no images"),
-        ({"images": [IMAGE]}, "not a list: found 'images'"),
-    ],
-)
-def test_bad_image_data(tmp_path, images, message):
+WRONG_IMAGES = {
+    '[{"image_id": 7, "width": 0, "height": 100}]': "element 1: impossible width: found 0",
+    f"[{IMAGE}, {IMAGE}]": "element 2: the image occurs twice",
+    "[7]": "element 1: not an object",
+    "[]": "no images",
+    f'{{"images": [{IMAGE}]}}': "not a list: found 'images'",
+}
+
+
+@pytest.mark.parametrize("images, message", WRONG_IMAGES.items())
+def test_wrong_image_data_are_named(tmp_path, images, message):
     with pytest.raises(DataError, match=rf"image_data\.json.*{message}"):
-        build(write(tmp_path / "data", images, []), tmp_path)
+        build(write(tmp_path / "data", images, "[]"), tmp_path)
 
 
-def test_infinity_is_no_place(tmp_path):
-    data = write(tmp_path / "data", [IMAGE], ONE_REGION)
-    path = data / "region_descriptions.json"
-    path.write_text(path.read_text().replace('"x": 0', '"x": -1e999'))
-    with pytest.raises(DataError, match=r"descriptions\.json, element 1: -1e999 is too large for a number"):
-        build(data, tmp_path)
-
-
-def test_missing_and_truncated_files(tmp_path):
-    data = write(tmp_path / "data", [IMAGE], ONE_REGION)
-    path = data / "region_descriptions.json"
-    path.write_text(path.read_text()[:-30])
-    with pytest.raises(DataError, match=r"region_descriptions\.json, element 1: the file ends too early"):
-        build(data, tmp_path)
+def test_missing_files_are_named(tmp_path):
+    data = write(tmp_path / "data")
     (data / "image_data.json").unlink()
     with pytest.raises(MissingFileError, match=r"image_data\.json: .*image_data\.json\.zip from https"):
         build(data, tmp_path)
@@ -186,8 +181,7 @@ def test_missing_and_truncated_files(tmp_path):
         build(tmp_path / "nowhere", tmp_path)
     with pytest.raises(DataError, match="no such split"):
         build(data, tmp_path, splits="test")
-    path.unlink()
-    data = write(tmp_path / "data", [IMAGE], [])
+    data = write(tmp_path / "data", records="[]")
     with pytest.raises(MissingFileError, match=r"ids\.txt: the file is missing"):
         build(data, tmp_path, without_coco_ids=str(tmp_path / "ids.txt"))
 

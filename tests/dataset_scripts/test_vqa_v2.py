@@ -69,18 +69,18 @@ def test_test_questions_have_no_answers_and_images_of_the_test_set(data, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("questions", "annotations", "message"),
+    "questions, answered, message",
     [
         ([question(1, 1)], [], "questions, element 1: the question has no answers: found '1'"),
-        ([question(1, 1)] * 2, [annotation(1, 1, "x")], "questions, element 2: the question occurs twice"),
-        ([question(1, 1)], [annotation(1, 1, "x")] * 2, "annotations, element 2: the question has two answers"),
-        ([question(1, 1)], [annotation(n, 1, "x") for n in (1, 2)], "answers to 1 questions"),
+        ([question(1, 1)] * 2, [1], "questions, element 2: the question occurs twice"),
+        ([question(1, 1)], [1, 1], "annotations, element 2: the question has two answers"),
+        ([question(1, 1)], [1, 2], "answers to 1 questions"),
         ([], [], "no questions"),
-        ([question(1, 1, " ")], [annotation(1, 1, "x")], "questions, element 1: bad question"),
+        ([question(1, 1, " ")], [1], "questions, element 1: bad question"),
     ],
 )
-def test_questions_and_answers_that_do_not_fit_are_named(data, tmp_path, questions, annotations, message):
-    write(data, "train2014", questions, annotations)
+def test_questions_and_answers_that_do_not_fit_are_named(data, tmp_path, questions, answered, message):
+    write(data, "train2014", questions, [annotation(number, 1, "x") for number in answered])
     with pytest.raises(DataError, match=message):
         build(data, tmp_path, splits="train")
 
@@ -100,15 +100,15 @@ def test_predictions_come_back_as_they_were_written(tmp_path):
     assert json.loads((tmp_path / "predictions.json").read_text())[0] == {"question_id": 30000, "answer": "two"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('[{"question_id": 1, "answer": "a"}, {"question_id": 1, "answer": "b"}]', "element 2"),
-        ('[{"question_id": 1}]', "element 1: answer is missing"),
-        ('{"answers": [{"question_id": 1, "answer": "a"}]}', "not a list"),
-        ('[{"question_id": 1, "answer": "a"', "predictions.json"),
-    ],
-)
+WRONG_PREDICTIONS = {
+    '[{"question_id": 1, "answer": "a"}, {"question_id": 1, "answer": "b"}]': "element 2",
+    '[{"question_id": 1}]': "element 1: answer is missing",
+    '{"answers": [{"question_id": 1, "answer": "a"}]}': "not a list",
+    '[{"question_id": 1, "answer": "a"': "predictions.json",
+}
+
+
+@pytest.mark.parametrize("content, message", WRONG_PREDICTIONS.items())
 def test_wrong_predictions_are_named(tmp_path, content, message):
     path = tmp_path / "predictions.json"
     path.write_text(content)

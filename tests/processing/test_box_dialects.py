@@ -73,7 +73,7 @@ def test_other_texts_have_no_box(name):
 
 
 @pytest.mark.parametrize(
-    ("limits", "numbers"),
+    "limits, numbers",
     [((1000, 1000), "105, 301, 232, 1001"), ((640, 480), "641, 0, 3, 4"), ((640, 480), "0, 0, 500, 500"),
      ((1, 1), "105, 301, 232, 480"), ((1000, 1000), "0.1, 0.3, 0.2, 0.5"), ((1000, 1000), "-3, 1, 10, 20")],
 )  # fmt: skip
@@ -175,9 +175,7 @@ def test_the_form_is_that_of_the_family():
     assert len(BOX_DIALECTS["plain"].read_all(f"The bus {bracket}.", own=True)) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "flipped"), [("plain", True), ("qwen3_vl", True), ("gemma4", True), ("glm4v", False)]
-)
+@pytest.mark.parametrize("name, flipped", [("plain", True), ("qwen3_vl", True), ("gemma4", True), ("glm4v", False)])
 def test_a_key_of_gemini_has_y_first(name, flipped):
     found = BOX_DIALECTS[name].read('{"box_2d": [301, 105, 480, 232]}')
     assert found == pytest.approx(BOX if flipped else [BOX[at] for at in (1, 0, 3, 2)])
@@ -190,7 +188,7 @@ def test_points_of_molmo2_are_numbered():
 
 
 @pytest.mark.parametrize(
-    ("name", "answer", "box"),
+    "name, answer, box",
     [
         ("florence2", "dog<loc_105><loc_301><loc_232><loc_480>", [0.1055, 0.3015, 0.2325, 0.4805]),
         ("kosmos2", "<patch_index_0044><patch_index_0863>", [0.390625, 0.046875, 0.984375, 0.828125]),
@@ -244,7 +242,7 @@ MORE_POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "answer"), MORE_POINTS)
+@pytest.mark.parametrize("name, answer", MORE_POINTS)
 def test_points_of_agents(name, answer):
     scale = 0.001 if name != "plain_999" else 1 / 999
     assert BOX_DIALECTS[name].read_point(answer) == pytest.approx([105 * scale, 301 * scale])
@@ -293,7 +291,7 @@ def write_box(name):
     return processor.box_dialect(Image.new("RGB", (60, 40))).write_box([0.25, 0.5, 0.75, 1.0])
 
 
-@pytest.mark.parametrize(("name", "written"), WRITTEN.items())
+@pytest.mark.parametrize("name, written", WRITTEN.items())
 def test_scales_of_families(name, written):
     assert write_box(name) == written
 

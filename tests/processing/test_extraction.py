@@ -72,7 +72,7 @@ def test_boxes_of_no_area_overlap_nothing():
 
 
 @pytest.mark.parametrize(
-    ("limits", "threshold", "expected"), [((2, 15), 0.5, 11), ((3, 15), 2.0, 3), ((2, 6), 0.0, 6), ((30, 40), 0.5, 20)]
+    "limits, threshold, expected", [((2, 15), 0.5, 11), ((3, 15), 2.0, 3), ((2, 6), 0.0, 6), ((30, 40), 0.5, 20)]
 )
 def test_the_number_of_regions_follows_scores_within_its_limits(limits, threshold, expected):
     left = torch.arange(20.0)
@@ -91,7 +91,7 @@ CLIPPED = {
 }
 
 
-@pytest.mark.parametrize(("box", "expected"), CLIPPED.items())
+@pytest.mark.parametrize("box, expected", CLIPPED.items())
 def test_clipping_drops_boxes_without_area_in_the_image(box, expected):
     (clipped,), (usable,) = clip_boxes(torch.tensor([box]), 11, 10)
     assert bool(usable) == (expected is not None)
@@ -189,7 +189,7 @@ def test_provenance_depends_on_weights_and_options_but_not_on_paths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "queries", "problem"),
+    "kind, queries, problem",
     [
         ("yolos", ["a cat"], "has fixed classes"),
         ("owlvit", None, "needs queries"),
@@ -256,14 +256,14 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize(("record", "problem"), GIVEN.items())
+@pytest.mark.parametrize("record, problem", GIVEN.items())
 def test_given_boxes_that_do_not_fit_are_refused(record, problem):
     with pytest.raises(ValueError, match=problem):
         extract_given(json.loads(record))
 
 
 @pytest.mark.parametrize(
-    ("image", "ids", "problem"),
+    "image, ids, problem",
     [
         (picture(80, 60), ["2"], "No boxes are given for image '2'"),
         (picture(80, 60), None, "give image_ids"),
@@ -288,7 +288,7 @@ def test_an_image_without_detections_keeps_the_whole_image():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    "option, value",
     [
         ("min_regions", 0),
         ("max_regions", 4),

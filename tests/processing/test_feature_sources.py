@@ -60,13 +60,13 @@ PROVENANCE = {
 }
 
 
-@pytest.mark.parametrize(("provenance", "source"), PROVENANCE.items())
+@pytest.mark.parametrize("provenance, source", PROVENANCE.items())
 def test_the_source_of_features_by_their_provenance(provenance, source):
     assert feature_source(json.loads(provenance)) == source
 
 
 @pytest.mark.parametrize(
-    ("found", "trained"),
+    "found, trained",
     [
         (None, SCENES),
         (OTHER, None),
@@ -148,7 +148,7 @@ def test_the_pipeline_warns_of_other_features_once(tmp_path, caplog):
     assert caplog.text.count("trained on those of 'scenes'") == 1
 
 
-@pytest.mark.parametrize(("source", "remarks"), [(SCENES, 1), ({"name": "backbone"}, 0), (None, 0)])
+@pytest.mark.parametrize("source, remarks", [(SCENES, 1), ({"name": "backbone"}, 0), (None, 0)])
 def test_the_pipeline_warns_of_another_feature_model(tmp_path, source, remarks):
     backbone = tmp_path / "backbone"
     backbone.mkdir()

@@ -24,7 +24,7 @@ def random_text(source):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text, expected",
     [
         ("the man on the left", "the man on the right"),
         ("Left of the RIGHT-hand man's leftover", "Right of the LEFT-hand man's leftover"),

@@ -147,7 +147,7 @@ def make_unmixed(model_type, backend):
     return processor, model
 
 
-@pytest.mark.parametrize(("backend", "model_type", "sizes", "settings"), PAIRS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize("backend, model_type, sizes, settings", PAIRS, ids=lambda value: str(value)[:40])
 def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, settings, backend, monkeypatch):
     generator = np.random.default_rng(1)
     processor, model = make_unmixed(model_type, backend)
@@ -221,7 +221,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize(("model_type", "message"), UNKNOWN.items())
+@pytest.mark.parametrize("model_type, message", UNKNOWN.items())
 def test_a_model_that_is_not_known_is_refused(model_type, message):
     with pytest.raises(ValueError, match=message):
         locate_image_tokens("processor", [[1]], [[]], model_type=model_type)
@@ -246,7 +246,7 @@ def test_an_older_transformers_is_named_where_its_processor_differs(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    "sizes, message",
     [
         ([[(16, 16)]], "Example 0: 3 image tokens in the sequence"),
         ([[(0, 16)]], r"image 0: size \(0, 16\)"),

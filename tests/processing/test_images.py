@@ -35,7 +35,7 @@ def exact_size(width, height, short, long):
     return int(width * scale), int(height * scale)
 
 
-@pytest.mark.parametrize(("short", "long"), [(600, 1000), (600, 1200), (24, 40)])
+@pytest.mark.parametrize("short, long", [(600, 1000), (600, 1200), (24, 40)])
 def test_sizes_equal_exact_arithmetic(short, long):
     processor = FastRCNNImageProcessor(size={"shortest_edge": short, "longest_edge": long})
     photographs = np.loadtxt(
@@ -48,7 +48,7 @@ def test_sizes_equal_exact_arithmetic(short, long):
         assert max(found) <= long
 
 
-@pytest.mark.parametrize(("size", "expected"), [((1, 5000), (1, 1000)), ((5000, 1), (1000, 1)), ((1, 1), (600, 600))])
+@pytest.mark.parametrize("size, expected", [((1, 5000), (1, 1000)), ((5000, 1), (1000, 1)), ((1, 1), (600, 600))])
 def test_a_sliver_keeps_a_pixel(size, expected):
     assert FastRCNNImageProcessor().resized(*size) == expected
 
@@ -129,7 +129,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize(("mode", "colour", "ending", "expected"), MODES.values(), ids=MODES)
+@pytest.mark.parametrize("mode, colour, ending, expected", MODES.values(), ids=MODES)
 def test_modes_become_rgb(mode, colour, ending, expected, tmp_path):
     path = save(tmp_path / f"a.{ending}", make_image(mode, colour))
     opened = open_image(path)
@@ -169,7 +169,7 @@ def test_pictures_are_upright_in_every_form(tmp_path, orientation, suffix):
     assert small()(path)["image_sizes"].tolist() == small()(expected)["image_sizes"].tolist()
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("RGB", "jpeg"), ("L", "png"), ("RGBA", "png")])
+@pytest.mark.parametrize("mode, kind", [("RGB", "jpeg"), ("L", "png"), ("RGBA", "png")])
 def test_a_large_picture_is_opened_at_a_third(tmp_path, mode, kind):
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -376,7 +376,7 @@ def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("image", "message"),
+    "image, message",
     [
         (np.zeros((5, 5, 2), np.uint8), r"shape \(5, 5, 2\), expected \(H, W\)"),
         (np.zeros((0, 5)), r"shape \(0, 5\)"),
@@ -399,7 +399,7 @@ def test_other_objects_than_images_are_refused(image, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"size": {"shortest_edge": 9}}, "expected {'shortest_edge': pixels, 'longest_edge': pixels}"),
         ({"size": {"shortest_edge": 9, "longest_edge": 8}}, "0 < shortest_edge <= longest_edge"),

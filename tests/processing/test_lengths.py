@@ -88,7 +88,7 @@ def test_the_lowest_scores_go_and_every_cut_phrase_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"max_sequence_length": 2}, "max_sequence_length=2, expected at least 3"),
         ({"text_pair": "a", "max_sequence_length": 3}, "max_sequence_length=3, expected at least 4"),

@@ -209,7 +209,7 @@ def test_a_very_large_picture_is_read_smaller_and_keeps_its_boxes(model_type, mo
 
 
 @pytest.mark.parametrize(
-    ("box", "patch"),
+    "box, patch",
     [([0.2, 0.3, 0.2, 0.3], 0), ([1.0, 0.0, 1.0, 1.0], 1), ([0.0, 0.0, 0.3, 1.0], 0), ([0.1, 0.0, 0.8, 0.1], 0)],
 )
 def test_boxes_without_area_and_at_the_border_get_the_patch_around_them(box, patch):
@@ -251,7 +251,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+@pytest.mark.parametrize("arguments, message", REFUSED)
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         PatchGroundingProcessor(make_processor("llava"))(**{"text": FIRST, "images": IMAGES[0], **arguments})
@@ -267,7 +267,7 @@ def test_wrong_settings_are_named():
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
+    "template, message",
     {
         "{{ messages[0].content[-1].text | upper }}": "changes or leaves out",
         "{% for": r"fails \(\w+Error",

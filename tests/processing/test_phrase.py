@@ -53,7 +53,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("phrase", "message"), WRONG.items())
+@pytest.mark.parametrize("phrase, message", WRONG.items())
 def test_what_is_wrong_is_named(phrase, message):
     with pytest.raises(ValueError, match=f"row 3, phrase 1.*{message}"):
         read_phrase(json.loads(phrase), TEXTS, "row 3, phrase 1", True)

@@ -176,7 +176,7 @@ BAD_PHRASES = {
 }
 
 
-@pytest.mark.parametrize(("phrase", "message"), BAD_PHRASES.items())
+@pytest.mark.parametrize("phrase, message", BAD_PHRASES.items())
 def test_bad_phrases_are_named(phrase, message):
     phrases = [[], [span(TEXT, "man"), json.loads(phrase)]]
     batch = {key: [value, value] for key, value in REGIONS.items()}

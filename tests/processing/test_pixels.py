@@ -111,7 +111,7 @@ PAIR = [BOXES, BOXES]
 
 
 @pytest.mark.parametrize(
-    ("images", "boxes", "rest", "message"),
+    "images, boxes, rest, message",
     [
         (TWO, None, {}, "images are given without region_boxes and without a detector"),
         ([IMAGE], PAIR, {}, "images has 1 entries, but `text` has 2"),

@@ -93,7 +93,7 @@ def broken(array, index, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    "name, value, message",
     [
         ("region_features", np.zeros((3, 5)), r"region features of shape \(3, 5\)"),
         ("region_features", broken(features(3), (2, 4), np.inf), "NaN or infinity .* region 2"),
@@ -121,7 +121,7 @@ def test_bad_regions_are_named(name, value, message):
 
 
 @pytest.mark.parametrize(
-    ("scale", "size", "message"),
+    "scale, size, message",
     [
         (1, (640, 480), r"all its boxes are within \[0, 1\]"),
         (1, (float("inf"), 480), r"image size \(inf, 480\)"),

@@ -87,7 +87,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("tag", "message"), WRONG.items())
+@pytest.mark.parametrize("tag, message", WRONG.items())
 def test_wrong_tags_are_named(tag, message):
     with pytest.raises(ValueError, match=message):
         read_tags([json.loads(tag)], 2)

@@ -21,7 +21,7 @@ def random_texts(seed, count):
 
 
 @pytest.mark.parametrize(
-    ("pair", "truncation"),
+    "pair, truncation",
     [*product([True, False], ["longest_first", "only_first", False]), (True, "only_second")],
 )
 def test_ids_equal_the_tokenizers_own_template(pair, truncation):
@@ -69,7 +69,7 @@ def test_cutting_one_text_that_is_too_short_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "width"),
+    "options, width",
     [
         ({}, 7),
         ({"padding": "longest"}, 7),
@@ -94,7 +94,7 @@ def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "message"),
+    "text, options, message",
     [
         (["a", "a man"], {"padding": False}, r"padding=False, but the examples have \[3, 4\] tokens"),
         ("a", {"padding": "left"}, "Unknown padding 'left'"),

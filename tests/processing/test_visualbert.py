@@ -123,7 +123,7 @@ def test_spatial_features_are_box_and_size_and_zero_for_padding():
 
 
 @pytest.mark.parametrize(
-    ("text", "limit", "columns", "kept"),
+    "text, limit, columns, kept",
     [(TEXT, 8, 4, 4), ("a dog", 6, 3, 3)],  # of 7 text columns and 4 regions each side keeps half
 )
 def test_long_sequences_lose_regions_and_have_no_whole_image(text, limit, columns, kept):
@@ -147,7 +147,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ({"region_image_indices": [[0, 2]]}, r"Example 0: region_image_indices \[0, 2\].*2 image.*expected 0 to 1"),
         ({"region_image_indices": [[0]]}, r"shape \(1,\).*for 2 regions"),
