@@ -24,157 +24,177 @@ XYXY = [40, 60, 240, 270]
 # The box as COCO's run lengths, by columns: MASK in a row.
 RUNS = [40 * 300 + 60, *([210, 90] * 199), 210, 30 + 160 * 300]
 MASK = json.dumps({"counts": RUNS, "size": [300, 400]})
-# Name -> the convention that must be found, and rows as JSON.
+# The convention that must be found -> a name, and rows as JSON.
 CASES = {
-    "lmms-lab/RefCOCO": ("xywh pixels", """[{"question_id": "1", "image": "p.png", "question": "Describe it.",
+    "xywh pixels": {
+        "lmms-lab/RefCOCO": """[{"question_id": "1", "image": "p.png", "question": "Describe it.",
         "answer": ["the red kite"], "bbox": [40, 60, 200, 210], "segmentation": [40, 60, 240, 60, 240, 270, 40, 270],
-        "iscrowd": 0, "file_name": "p.png"}]"""),
-    "jxu124/refcoco": ("xyxy pixels", r"""[{"sentences": [{"raw": "the red kite", "sent": "the red kite"}],
+        "iscrowd": 0, "file_name": "p.png"}]""",
+        "Ref-L4": """[{"id": 1, "caption": "the red kite", "bbox": [40, 60, 200, 210], "bbox_area": 42000,
+        "bbox_id": 5, "ori_category_id": "3", "image_id": 9, "height": 300, "width": 400, "file_name": "p.png",
+        "is_rewrite": false, "split": "val"}]""",
+        "refcoco-m": """[{"image": "p.png", "image_id": 3, "samples": [{"id": 1,
+        "sentences": ["the red kite"], "bbox": [40, 60, 200, 210], "mask": MASK, "label": "kite"}]}]""",
+        "text and box, by the counts": """[{"image": "p.png", "text": "the red kite",
+        "bbox": [40, 60, 200, 210]}, {"image": "p.png", "text": "sun", "bbox": [300, 200, 80, 60]}]""",
+        "by the area": """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 200, 210],
+        "area": 42000.0}]""",
+        "Visual Genome": """[{"image": "p.png", "id": 4, "regions": [{"phrase": "the red kite", "x": 40,
+        "y": 60, "width": 200, "height": 210}]}]""",
+        "Visual Genome, objects": """[{"image": "p.png", "objects": [{"object_id": 3,
+        "synsets": ["kite.n.01"], "names": ["the red kite"], "x": 40, "y": 60, "w": 200, "h": 210}]}]""",
+        "list of objects": """[{"image": "p.png", "objects": [{"bbox": [40, 60, 200, 210],
+        "category": "the red kite", "area": 42000}]}]""",
+        "V*": """[{"image": "p.png", "target_object": ["the red kite"], "bbox": [[40, 60, 200, 210]],
+        "question": "What colour is the red kite?", "options": ["red", "blue"]}]""",
+        "ScreenSpot v2": """[{"img_filename": "p.png", "instruction": "the red kite",
+        "bbox": [40, 60, 200, 210], "data_type": "icon", "data_source": "ios"}]""",
+        "OSWorld-G": """[{"image_path": "p.png", "image_size": [400, 300], "instruction": "the red kite",
+        "box_type": "bbox", "box_coordinates": [40, 60, 200, 210]}]""",
+    },
+    "xyxy pixels": {
+        "jxu124/refcoco": r"""[{"sentences": [{"raw": "the red kite", "sent": "the red kite"}],
         "captions": ["the red kite"], "ref_id": 1, "bbox": [40, 60, 240, 270],
         "raw_anns": "{\"bbox\": [40, 60, 200, 210]}", "raw_image_info": "{\"width\": 400, \"height\": 300}",
-        "image_path": "p.png"}]"""),
-    "jxu124/refcoco without captions": ("xyxy pixels", r"""[{"sentences": "[{\"sent\": \"the red kite\"}]",
+        "image_path": "p.png"}]""",
+        "jxu124/refcoco without captions": r"""[{"sentences": "[{\"sent\": \"the red kite\"}]",
         "ref_id": 1, "bbox": [40, 60, 240, 270], "image_path": "p.png",
-        "raw_anns": "{\"bbox\": [40, 60, 200, 210]}"}]"""),
-    "Ref-L4": ("xywh pixels", """[{"id": 1, "caption": "the red kite", "bbox": [40, 60, 200, 210], "bbox_area": 42000,
-        "bbox_id": 5, "ori_category_id": "3", "image_id": 9, "height": 300, "width": 400, "file_name": "p.png",
-        "is_rewrite": false, "split": "val"}]"""),
-    "refcoco-m": ("xywh pixels", """[{"image": "p.png", "image_id": 3, "samples": [{"id": 1,
-        "sentences": ["the red kite"], "bbox": [40, 60, 200, 210], "mask": MASK, "label": "kite"}]}]"""),
-    "OpenRef": ("xywh 0..1", """[{"image": "p.png", "caption": "the red kite", "proposal": [0.1, 0.2, 0.5, 0.7],
-        "original_size": [400, 300]}]"""),
-    "Visual-CoT expressions": ("xyxy pixels", """[{"img_path": "p.png", "expression": "the red kite",
+        "raw_anns": "{\"bbox\": [40, 60, 200, 210]}"}]""",
+        "Visual-CoT expressions": """[{"img_path": "p.png", "expression": "the red kite",
         "bbox": [40, 60, 240, 270], "dataset_name": "refcoco", "height": 300, "width": 400, "image_id": 3,
-        "sent_id": 4, "split": "val"}]"""),
-    "text and box, by the counts": ("xywh pixels", """[{"image": "p.png", "text": "the red kite",
-        "bbox": [40, 60, 200, 210]}, {"image": "p.png", "text": "sun", "bbox": [300, 200, 80, 60]}]"""),
-    "by the area": ("xywh pixels", """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 200, 210],
-        "area": 42000.0}]"""),
-    "by the mask": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 240, 270],
-        "mask": MASK}]"""),
-    "by a polygon": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 240, 270],
-        "segmentation": [[40, 60, 240, 60, 240, 270, 40, 270]]}]"""),
-    "a mask alone": ("xyxy pixels", '[{"image": "p.png", "text": "the red kite", "mask": MASK}]'),
-    "named sides": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "bbox": {"xmin": 40, "ymin": 60,
-        "xmax": 240, "ymax": 270}}]"""),
-    "four columns": ("xyxy pixels", """[{"image": "p.png", "text": "the red kite", "x1": 40, "y1": 60, "x2": 240,
-        "y2": 270}]"""),
-    "Visual Genome": ("xywh pixels", """[{"image": "p.png", "id": 4, "regions": [{"phrase": "the red kite", "x": 40,
-        "y": 60, "width": 200, "height": 210}]}]"""),
-    "Visual Genome, objects": ("xywh pixels", """[{"image": "p.png", "objects": [{"object_id": 3,
-        "synsets": ["kite.n.01"], "names": ["the red kite"], "x": 40, "y": 60, "w": 200, "h": 210}]}]"""),
-    "GRIT": ("xyxy 0..1", """[{"caption": "the red kite flies", "noun_chunks": [[0.0, 12.0, 0.1, 0.2, 0.6, 0.9, 0.9]],
-        "ref_exps": [], "image": "p.png"}]"""),
-    "ODVG": ("xyxy pixels", """[{"filename": "p.png", "width": 400, "height": 300,
+        "sent_id": 4, "split": "val"}]""",
+        "by the mask": """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 240, 270],
+        "mask": MASK}]""",
+        "by a polygon": """[{"image": "p.png", "text": "the red kite", "bbox": [40, 60, 240, 270],
+        "segmentation": [[40, 60, 240, 60, 240, 270, 40, 270]]}]""",
+        "a mask alone": '[{"image": "p.png", "text": "the red kite", "mask": MASK}]',
+        "named sides": """[{"image": "p.png", "text": "the red kite", "bbox": {"xmin": 40, "ymin": 60,
+        "xmax": 240, "ymax": 270}}]""",
+        "four columns": """[{"image": "p.png", "text": "the red kite", "x1": 40, "y1": 60, "x2": 240,
+        "y2": 270}]""",
+        "ODVG": """[{"filename": "p.png", "width": 400, "height": 300,
         "grounding": {"caption": "the red kite flies", "regions": [{"phrase": "the red kite",
-        "bbox": [40, 60, 240, 270]}]}}]"""),
-    "marks of Entities": ("xyxy pixels", """[{"image": "p.png", "caption": "[/EN#7/other the red kite] flies",
-        "boxes": {"7": [[40, 60, 240, 270]]}}]"""),
-    "own rows": ("xyxy 0..1", """[{"image": "p.png", "caption": "the red kite flies",
-        "phrases": [{"text": "the red kite", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}]"""),
-    "boxes with names": ("xyxy pixels", """[{"image": "p.png", "boxes": [{"label": "the red kite", "xmin": 40,
-        "ymin": 60, "xmax": 240, "ymax": 270}]}, {"image": "p.png", "boxes": []}]"""),
-    "boxes with numbers of classes, and names": ("xyxy pixels", """[{"image": "p.png", "boxes": [{"class": 7,
-        "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}], "labels": ["the red kite"]}]"""),
-    "list of objects": ("xywh pixels", """[{"image": "p.png", "objects": [{"bbox": [40, 60, 200, 210],
-        "category": "the red kite", "area": 42000}]}]"""),
-    "fashionpedia": ("xyxy pixels", """[{"image": "p.png", "objects": {"bbox_id": [1], "category": ["the red kite"],
-        "bbox": [[40, 60, 240, 270]], "area": [42000]}}]"""),
-    "moondream/car_part_damage": ("xyxy pixels", """[{"image": "p.png", "annotations": [{"id": 1,
+        "bbox": [40, 60, 240, 270]}]}}]""",
+        "marks of Entities": """[{"image": "p.png", "caption": "[/EN#7/other the red kite] flies",
+        "boxes": {"7": [[40, 60, 240, 270]]}}]""",
+        "boxes with names": """[{"image": "p.png", "boxes": [{"label": "the red kite", "xmin": 40,
+        "ymin": 60, "xmax": 240, "ymax": 270}]}, {"image": "p.png", "boxes": []}]""",
+        "boxes with numbers of classes, and names": """[{"image": "p.png", "boxes": [{"class": 7,
+        "xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}], "labels": ["the red kite"]}]""",
+        "fashionpedia": """[{"image": "p.png", "objects": {"bbox_id": [1], "category": ["the red kite"],
+        "bbox": [[40, 60, 240, 270]], "area": [42000]}}]""",
+        "moondream/car_part_damage": """[{"image": "p.png", "annotations": [{"id": 1,
         "category": "the red kite", "bbox": [40, 60, 240, 270],
-        "segmentation": [[40, 60, 240, 60, 240, 270, 40, 270]]}]}]"""),
-    "boxes and labels": ("xyxy 0..1", """[{"image": "p.png", "boxes": [[0.1, 0.2, 0.6, 0.9], [0.6, 0.6, 0.7, 0.7]],
-        "labels": ["the red kite", "sun"]}]"""),
-    "objects as a text": ("xyxy pixels", r"""[{"image": "p.png",
-        "objects": "[{\"bbox\": [40, 60, 240, 270], \"label\": \"the red kite\", \"bbox_id\": 1}]"}]"""),
-    "FiftyOne": ("xywh 0..1", """[{"filepath": "p.png", "ground_truth": {"detections": [{"label": "the red kite",
-        "bounding_box": [0.1, 0.2, 0.5, 0.7]}]}}]"""),
-    "CreateML": ("cxcywh pixels", """[{"image": "p.png", "annotations": [{"label": "the red kite",
-        "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]}]"""),
-    "Visual-CoT, a part of the picture": ("xyxy 0..1", r"""[{"image": ["p.png", "p.png###[40, 60, 240, 270]"],
-        "conversations": [{"from": "human", "value": "<image>\nWhere is the red kite?"}, {"from": "gpt",
-        "value": "[0.1,0.2,0.6,0.9]"}, {"from": "human", "value": "<image>"}, {"from": "gpt",
-        "value": "There."}]}]"""),
-    "a text with boxes": ("xywh 0..1", """[{"image": "p.png", "text": "the red kite", "boxes": {"x": 0.1, "y": 0.2,
-        "w": 0.5, "h": 0.7}}]"""),
-    "TreeBench": ("xyxy pixels", """[{"image": "p.png", "question": "the red kite", "multi-choice options": "A",
-        "answer": "A", "target_instances": "[[40, 60, 240, 270]]"}]"""),
-    "V*": ("xywh pixels", """[{"image": "p.png", "target_object": ["the red kite"], "bbox": [[40, 60, 200, 210]],
-        "question": "What colour is the red kite?", "options": ["red", "blue"]}]"""),
-    "Saliency-R1": ("xyxy 0..1", """[{"image": "p.png", "question": "the red kite", "answer": "x",
-        "bbox": "[0.1, 0.2, 0.6, 0.9]"}]"""),
-    "Visual-CoT": ("xyxy pixels", """[{"image": "p.png", "question": "the red kite", "answer": "x",
+        "segmentation": [[40, 60, 240, 60, 240, 270, 40, 270]]}]}]""",
+        "objects as a text": r"""[{"image": "p.png",
+        "objects": "[{\"bbox\": [40, 60, 240, 270], \"label\": \"the red kite\", \"bbox_id\": 1}]"}]""",
+        "TreeBench": """[{"image": "p.png", "question": "the red kite", "multi-choice options": "A",
+        "answer": "A", "target_instances": "[[40, 60, 240, 270]]"}]""",
+        "Visual-CoT": """[{"image": "p.png", "question": "the red kite", "answer": "x",
         "bboxs": [[40, 60, 240, 270]], "width": 400, "height": 300}, {"image": "p.png", "question": "sun",
-        "answer": "x", "bboxs": [[290, 250, 390, 290]], "width": 400, "height": 300}]"""),
-    "ScreenSpot": ("xyxy 0..1", """[{"image": "p.png", "instruction": "the red kite", "bbox": [0.1, 0.2, 0.6, 0.9],
-        "data_type": "icon", "data_source": "ios"}]"""),
-    "ScreenSpot v2": ("xywh pixels", """[{"img_filename": "p.png", "instruction": "the red kite",
-        "bbox": [40, 60, 200, 210], "data_type": "icon", "data_source": "ios"}]"""),
-    "ScreenSpot v2 of GUI-Actor": ("xyxy pixels", """[{"img_filename": "p.png", "bbox": [40, 60, 240, 270],
+        "answer": "x", "bboxs": [[290, 250, 390, 290]], "width": 400, "height": 300}]""",
+        "ScreenSpot v2 of GUI-Actor": """[{"img_filename": "p.png", "bbox": [40, 60, 240, 270],
         "instruction": "the red kite", "img_size": [400, 300], "platform": "shop", "ui_type": "text",
-        "group": "web"}]"""),
-    "ScreenSpot-Pro of TIGER-Lab": ("xyxy pixels", """[{"id": "c1", "img_filename": "p.png", "img_size": "[400, 300]",
+        "group": "web"}]""",
+        "ScreenSpot-Pro of TIGER-Lab": """[{"id": "c1", "img_filename": "p.png", "img_size": "[400, 300]",
         "bbox": "[40, 60, 240, 270]", "instruction": "the red kite", "instruction_cn": "x", "application": "cad",
-        "ui_type": "icon", "group": "CAD"}]"""),
-    "OSWorld-G": ("xywh pixels", """[{"image_path": "p.png", "image_size": [400, 300], "instruction": "the red kite",
-        "box_type": "bbox", "box_coordinates": [40, 60, 200, 210]}]"""),
-    "OSWorld-G, polygon": ("xyxy pixels", """[{"image_path": "p.png", "image_size": [400, 300],
+        "ui_type": "icon", "group": "CAD"}]""",
+        "OSWorld-G, polygon": """[{"image_path": "p.png", "image_size": [400, 300],
         "instruction": "the red kite", "box_type": "polygon",
-        "box_coordinates": [40, 60, 240, 60, 240, 270, 40, 270]}]"""),
-    "OS-Atlas": ("xyxy 0..1", """[{"img_filename": "p.png", "instruction": "the red kite",
-        "bbox": [0.1, 0.2, 0.6, 0.9]}]"""),
-    "OS-Atlas, elements": ("xyxy 0..1", """[{"img_filename": "p.png", "elements": [{"instruction": "the red kite",
-        "bbox": [0.1, 0.2, 0.6, 0.9]}]}]"""),
-    "GUI-Actor": ("xyxy 0..1", """[{"image": "p.png", "conversations": [{"from": "system", "value": "You act."},
-        {"from": "human", "value": "<image>the red kite"}, {"from": "gpt", "value": "pyautogui.click(x=0.35, y=0.55)",
-        "recipient": "os", "end_turn": true, "bbox_gt": [0.1, 0.2, 0.6, 0.9]}]}]"""),
-    "UGround": ("points 0..999", r'[{"image": "p.png", "conversations": "[{\"from\": \"human\", '
-        r'\"value\": \"<image>\\nthe red kite\"}, {\"from\": \"gpt\", \"value\": \"(350, 549)\"}]"}]'),
-    "PixMo-Points": ("points 0..100", """[{"image": "p.png", "points": [{"x": 35.0, "y": 55.0}], "count": 1,
-        "label": "the red kite", "collection_method": "pointing"}]"""),
-    "LLaVA": ("xyxy 0..1 padded", r'[{"image": "p.png", "conversations": [{"from": "human", "value": "<image>\nPlease '
-        r'provide the bounding box coordinate of the region this sentence describes: the red kite."}, '
-        r'{"from": "gpt", "value": "[0.10, 0.275, 0.60, 0.80]"}]}]'),
-    "Qwen2.5-VL": ("xyxy pixels", r"""[{"messages": [{"role": "user", "content": "Locate the red kite."},
+        "box_coordinates": [40, 60, 240, 60, 240, 270, 40, 270]}]""",
+        "Qwen2.5-VL": r"""[{"messages": [{"role": "user", "content": "Locate the red kite."},
         {"role": "assistant",
         "content": "```json\n[{\"bbox_2d\": [40, 60, 240, 270], \"label\": \"the red kite\"}]\n```"}],
         "images": ["p.png"]}, {"messages": [{"role": "user", "content": "Locate the sun."}, {"role": "assistant",
-        "content": "[{\"bbox_2d\": [350, 20, 390, 60], \"label\": \"the sun\"}]"}], "images": ["p.png"]}]"""),
-    "Qwen3-VL": ("xyxy 0..1000", r"""[{"image": "p.png", "conversations": [{"from": "human",
+        "content": "[{\"bbox_2d\": [350, 20, 390, 60], \"label\": \"the sun\"}]"}], "images": ["p.png"]}]""",
+    },
+    "xywh 0..1": {
+        "OpenRef": """[{"image": "p.png", "caption": "the red kite", "proposal": [0.1, 0.2, 0.5, 0.7],
+        "original_size": [400, 300]}]""",
+        "FiftyOne": """[{"filepath": "p.png", "ground_truth": {"detections": [{"label": "the red kite",
+        "bounding_box": [0.1, 0.2, 0.5, 0.7]}]}}]""",
+        "a text with boxes": """[{"image": "p.png", "text": "the red kite", "boxes": {"x": 0.1, "y": 0.2,
+        "w": 0.5, "h": 0.7}}]""",
+    },
+    "xyxy 0..1": {
+        "GRIT": """[{"caption": "the red kite flies", "noun_chunks": [[0.0, 12.0, 0.1, 0.2, 0.6, 0.9, 0.9]],
+        "ref_exps": [], "image": "p.png"}]""",
+        "own rows": """[{"image": "p.png", "caption": "the red kite flies",
+        "phrases": [{"text": "the red kite", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}]""",
+        "boxes and labels": """[{"image": "p.png", "boxes": [[0.1, 0.2, 0.6, 0.9], [0.6, 0.6, 0.7, 0.7]],
+        "labels": ["the red kite", "sun"]}]""",
+        "Visual-CoT, a part of the picture": r"""[{"image": ["p.png", "p.png###[40, 60, 240, 270]"],
+        "conversations": [{"from": "human", "value": "<image>\nWhere is the red kite?"}, {"from": "gpt",
+        "value": "[0.1,0.2,0.6,0.9]"}, {"from": "human", "value": "<image>"}, {"from": "gpt",
+        "value": "There."}]}]""",
+        "Saliency-R1": """[{"image": "p.png", "question": "the red kite", "answer": "x",
+        "bbox": "[0.1, 0.2, 0.6, 0.9]"}]""",
+        "ScreenSpot": """[{"image": "p.png", "instruction": "the red kite", "bbox": [0.1, 0.2, 0.6, 0.9],
+        "data_type": "icon", "data_source": "ios"}]""",
+        "OS-Atlas": """[{"img_filename": "p.png", "instruction": "the red kite",
+        "bbox": [0.1, 0.2, 0.6, 0.9]}]""",
+        "OS-Atlas, elements": """[{"img_filename": "p.png", "elements": [{"instruction": "the red kite",
+        "bbox": [0.1, 0.2, 0.6, 0.9]}]}]""",
+        "GUI-Actor": """[{"image": "p.png", "conversations": [{"from": "system", "value": "You act."},
+        {"from": "human", "value": "<image>the red kite"}, {"from": "gpt", "value": "pyautogui.click(x=0.35, y=0.55)",
+        "recipient": "os", "end_turn": true, "bbox_gt": [0.1, 0.2, 0.6, 0.9]}]}]""",
+        "ms-swift, shares": """[{"messages": [{"role": "user", "content": "<image>Where is <ref-object>?"},
+        {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"], "objects": {"ref": ["the red kite"],
+        "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}]""",
+        "a box beside a conversation": """[{"messages": [{"role": "user",
+        "content": "Where is the red kite?"}, {"role": "assistant", "content": "On the left."}], "images": ["p.png"],
+        "bbox": [0.1, 0.2, 0.6, 0.9]}]""",
+        "own phrases beside messages": """[{"messages": [{"role": "user", "content": "Where?"},
+        {"role": "assistant", "content": "See the red kite."}], "images": ["p.png"],
+        "phrases": [{"text": "the red kite", "sentence": 1, "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}]""",
+    },
+    "cxcywh pixels": {
+        "CreateML": """[{"image": "p.png", "annotations": [{"label": "the red kite",
+        "coordinates": {"x": 140, "y": 165, "width": 200, "height": 210}}]}]""",
+    },
+    "points 0..999": {
+        "UGround": r'[{"image": "p.png", "conversations": "[{\"from\": \"human\", '
+        r'\"value\": \"<image>\\nthe red kite\"}, {\"from\": \"gpt\", \"value\": \"(350, 549)\"}]"}]',
+    },
+    "points 0..100": {
+        "PixMo-Points": """[{"image": "p.png", "points": [{"x": 35.0, "y": 55.0}], "count": 1,
+        "label": "the red kite", "collection_method": "pointing"}]""",
+    },
+    "xyxy 0..1 padded": {
+        "LLaVA": r'[{"image": "p.png", "conversations": [{"from": "human", "value": "<image>\nPlease '
+        r'provide the bounding box coordinate of the region this sentence describes: the red kite."}, '
+        r'{"from": "gpt", "value": "[0.10, 0.275, 0.60, 0.80]"}]}]',
+    },
+    "xyxy 0..1000": {
+        "Qwen3-VL": r"""[{"image": "p.png", "conversations": [{"from": "human",
         "value": "<image>\nLocate the red kite in this image and output the bbox coordinates in JSON format."},
-        {"from": "gpt", "value": "[{\"bbox_2d\": [100, 200, 600, 900], \"label\": \"the red kite\"}]"}]}]"""),
-    "InternVL": ("xyxy 0..1000", r'[{"image": "p.png", "width": 400, "height": 300, "conversations": [{"from": '
+        {"from": "gpt", "value": "[{\"bbox_2d\": [100, 200, 600, 900], \"label\": \"the red kite\"}]"}]}]""",
+        "InternVL": r'[{"image": "p.png", "width": 400, "height": 300, "conversations": [{"from": '
         r'"human", "value": "<image>\nPlease '
         r'provide the bounding box coordinate of the region this sentence describes: '
         r'<ref>the red kite</ref>"}, {"from": "gpt", '
-        r'"value": "<ref>the red kite</ref><box>[[100, 200, 600, 900]]</box>"}]}]'),
-    "PaliGemma": ("yxyx 0..1024", """[{"image": "p.png", "prefix": "detect the red kite",
-        "suffix": "<loc0205><loc0102><loc0922><loc0614> the red kite"}]"""),
-    "marks in a caption": ("xyxy 0..1000", """[{"image": "p.png",
-        "caption": "See <ref>the red kite</ref><box>(100,200),(600,900)</box> fly."}]"""),
-    "ms-swift, shares": ("xyxy 0..1", """[{"messages": [{"role": "user", "content": "<image>Where is <ref-object>?"},
-        {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"], "objects": {"ref": ["the red kite"],
-        "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}]"""),
-    "query and response": ("xyxy 0..1000", """[{"image": "p.png", "query": "Find the red kite",
-        "response": "<box>(100,200),(600,900)</box>"}]"""),
-    "TRL": ("xyxy 0..1000", """[{"image": "p.png", "prompt": "Find the red kite",
-        "completion": "<box>(100,200),(600,900)</box>"}]"""),
-    "VLM-R1": ("xyxy 0..1000", r"""[{"image": "p.png", "problem": "Give the box of \"the red kite\".",
-        "solution": "<box>(100,200),(600,900)</box>"}]"""),
-    "alpaca": ("xyxy 0..1000", """[{"images": ["p.png"], "instruction": "<image>Find the red kite.", "input": "",
-        "output": "<|box_start|>(100,200),(600,900)<|box_end|>"}]"""),
-    "pictures inside of messages": ("xyxy 0..1000", """[{"messages": [{"role": "user", "content": [{"type": "image",
+        r'"value": "<ref>the red kite</ref><box>[[100, 200, 600, 900]]</box>"}]}]',
+        "marks in a caption": """[{"image": "p.png",
+        "caption": "See <ref>the red kite</ref><box>(100,200),(600,900)</box> fly."}]""",
+        "query and response": """[{"image": "p.png", "query": "Find the red kite",
+        "response": "<box>(100,200),(600,900)</box>"}]""",
+        "TRL": """[{"image": "p.png", "prompt": "Find the red kite",
+        "completion": "<box>(100,200),(600,900)</box>"}]""",
+        "VLM-R1": r"""[{"image": "p.png", "problem": "Give the box of \"the red kite\".",
+        "solution": "<box>(100,200),(600,900)</box>"}]""",
+        "alpaca": """[{"images": ["p.png"], "instruction": "<image>Find the red kite.", "input": "",
+        "output": "<|box_start|>(100,200),(600,900)<|box_end|>"}]""",
+        "pictures inside of messages": """[{"messages": [{"role": "user", "content": [{"type": "image",
         "image": "p.png"}, {"type": "text", "text": "Find the red kite."}]}, {"role": "assistant",
-        "content": [{"type": "text", "text": "<box>(100,200),(600,900)</box>"}]}]}]"""),
-    "OpenAI's messages": ("xyxy 0..1000", r'[{"messages": "[{\"role\": \"user\", \"content\": [{'
+        "content": [{"type": "text", "text": "<box>(100,200),(600,900)</box>"}]}]}]""",
+        "OpenAI's messages": r'[{"messages": "[{\"role\": \"user\", \"content\": [{'
         r'\"type\": \"image_url\", \"image_url\": {\"url\": \"p.png\"}}, {\"type\": \"text\", \"text\": '
-        r'\"Find the red kite.\"}]}, {\"role\": \"assistant\", \"content\": \"<box>(100,200),(600,900)</box>\"}]"}]'),
-    "a box beside a conversation": ("xyxy 0..1", """[{"messages": [{"role": "user",
-        "content": "Where is the red kite?"}, {"role": "assistant", "content": "On the left."}], "images": ["p.png"],
-        "bbox": [0.1, 0.2, 0.6, 0.9]}]"""),
-    "own phrases beside messages": ("xyxy 0..1", """[{"messages": [{"role": "user", "content": "Where?"},
-        {"role": "assistant", "content": "See the red kite."}], "images": ["p.png"],
-        "phrases": [{"text": "the red kite", "sentence": 1, "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}]"""),
+        r'\"Find the red kite.\"}]}, {\"role\": \"assistant\", \"content\": \"<box>(100,200),(600,900)</box>\"}]"}]',
+    },
+    "yxyx 0..1024": {
+        "PaliGemma": """[{"image": "p.png", "prefix": "detect the red kite",
+        "suffix": "<loc0205><loc0102><loc0922><loc0614> the red kite"}]""",
+    },
 }  # fmt: skip
 # Name -> the convention, what a user asks about the picture, and the answer.
 ANSWERS = {
@@ -218,9 +238,15 @@ def messages(question, answer, **more):
     return {"messages": turns, "images": ["p.png"], **more}
 
 
-ROWS = {name: json.loads(text.replace("MASK", MASK)) for name, (_, text) in CASES.items()}
-ROWS |= {name: [messages(question, answer)] for name, (_, question, answer) in ANSWERS.items()}
-CONVENTIONS = {name: case[0] for name, case in (CASES | ANSWERS).items()}
+ROWS = {}
+CONVENTIONS = {}
+for convention, texts in CASES.items():
+    for name, text in texts.items():
+        ROWS[name] = json.loads(text.replace("MASK", MASK))
+        CONVENTIONS[name] = convention
+for name, (convention, question, answer) in ANSWERS.items():
+    ROWS[name] = [messages(question, answer)]
+    CONVENTIONS[name] = convention
 
 
 def picture():
@@ -376,22 +402,25 @@ def test_boxes_without_clear_words_are_refused(case, folder):
         grounded_rows(write(folder, [messages(question, answer)]))
 
 
-# Answers whose numbers may be anything, and wrong answers: the row is kept without a phrase, and the report says it.
-@pytest.mark.parametrize(
-    "question, answer, more",
-    [
-        ("Read the chart.", "The values are [1, 2, 3, 4] in 2020.", {}),
-        ("Sort these numbers.", "[11, 12, 13, 14]", {}),
-        ("open the menu", "Action: type(content='[1, 2, 3, 4]')", {}),
-        ("Find the kite.", "[10%, 20%, 60%, 90%]", {}),
-        ("open the menu", '{"action": "click", "x": 100, "y": 200}', {}),
-        ("Find it.", "<box>(100,200),(600,900)</box>", {"label": False}),
-        ("Find it.", "<box>(100,200),(600,900)</box>", {"label": "false"}),
-        ("Find it.", "<box>(100,200),(600,900)</box>", {"label": 0}),
-    ],
-)
-def test_numbers_that_are_no_boxes_are_counted(question, answer, more, folder):
-    rows = grounded_rows(write(folder, [messages(question, answer, **more)]))
+# Questions, and answers whose numbers may be anything: the row is kept without a phrase, and the report says it.
+WITHOUT_BOX = {
+    "Read the chart.": "The values are [1, 2, 3, 4] in 2020.",
+    "Sort these numbers.": "[11, 12, 13, 14]",
+    "open the menu": "Action: type(content='[1, 2, 3, 4]')",
+    "Find the kite.": "[10%, 20%, 60%, 90%]",
+    "open the file": '{"action": "click", "x": 100, "y": 200}',
+}
+
+
+@pytest.mark.parametrize("question, answer", WITHOUT_BOX.items())
+def test_numbers_that_are_no_boxes_are_counted(question, answer, folder):
+    rows = grounded_rows(write(folder, [messages(question, answer)]))
+    assert sum(rows.report.dropped.values()) == rows.report.bare == 1
+
+
+@pytest.mark.parametrize("label", [False, "false", 0])
+def test_boxes_of_answers_that_are_marked_wrong_are_counted(label, folder):
+    rows = grounded_rows(write(folder, [messages("Find it.", "<box>(100,200),(600,900)</box>", label=label)]))
     assert sum(rows.report.dropped.values()) == rows.report.bare == 1
 
 
@@ -475,25 +504,25 @@ def test_every_shape_of_the_table_in_docs_is_tried(folder):
     assert tried == set(documented)
 
 
-# Rows with a thing, and a picture without one as people write it.
+# A picture without a thing as people write it, and a row with one.
 EMPTY = {
-    "null": ('{"annotations": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}', '{"annotations": null}'),
-    "an empty object": ('{"annotations": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}', '{"annotations": {}}'),
-    "an empty list": ('{"objects": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}', '{"objects": []}'),
-    "lists that are empty": ('{"objects": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}',
-        '{"objects": {"bbox": [], "label": []}}'),
-    "null lists": ('{"boxes": [[40, 60, 240, 270]], "labels": ["a kite"]}', '{"boxes": null, "labels": null}'),
-    "a null box": ('{"bbox": [40, 60, 240, 270], "label": "a kite"}', '{"bbox": null, "label": null}'),
-    "null sides": ('{"x1": 40, "y1": 60, "x2": 240, "y2": 270, "label": "a kite"}',
-        '{"x1": null, "y1": null, "x2": null, "y2": null, "label": null}'),
-    "no region": ('{"regions": [{"phrase": "a kite", "bbox": [40, 60, 240, 270]}]}', '{"regions": []}'),
+    '{"annotations": null}': '{"annotations": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}',
+    '{"annotations": {}}': '{"annotations": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}',
+    '{"objects": []}': '{"objects": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}',
+    '{"objects": {"bbox": [], "label": []}}': '{"objects": [{"bbox": [40, 60, 240, 270], "label": "a kite"}]}',
+    '{"boxes": null, "labels": null}': '{"boxes": [[40, 60, 240, 270]], "labels": ["a kite"]}',
+    '{"bbox": null, "label": null}': '{"bbox": [40, 60, 240, 270], "label": "a kite"}',
+    '{"x1": null, "y1": null, "x2": null, "y2": null, "label": null}':
+        '{"x1": 40, "y1": 60, "x2": 240, "y2": 270, "label": "a kite"}',
+    '{"regions": []}': '{"regions": [{"phrase": "a kite", "bbox": [40, 60, 240, 270]}]}',
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", EMPTY)
+@pytest.mark.parametrize("without, with_thing", EMPTY.items())
 @pytest.mark.parametrize("first", [False, True])
-def test_a_picture_without_a_thing(case, first, folder):
-    full, empty = ({"image": "p.png", **json.loads(text)} for text in EMPTY[case])
+def test_a_picture_without_a_thing(without, with_thing, first, folder):
+    empty = {"image": "p.png", **json.loads(without)}
+    full = {"image": "p.png", **json.loads(with_thing)}
     rows = grounded_rows(write(folder, [empty, empty, full] if first else [full, empty, empty]), boxes="xyxy pixels")
     assert sorted(len(row["phrases"]) for row in rows) == [0, 0, 1]
     assert not rows.report.dropped
@@ -516,15 +545,13 @@ OUTLINES = {
 
 @pytest.mark.parametrize("case", OUTLINES)
 def test_corners_are_the_box_around_them(case, folder):
-    assert_pixels(
-        grounded_rows(write(folder, [{"image": "p.png", **json.loads(OUTLINES[case])}])), [[90, 60, 210, 150]]
-    )
+    row = {"image": "p.png", **json.loads(OUTLINES[case])}
+    assert_pixels(grounded_rows(write(folder, [row])), [[90, 60, 210, 150]])
 
 
 def test_the_order_of_four_numbers_says_nothing_of_corners(folder):
-    rows = grounded_rows(
-        write(folder, [{"image": "p.png", **json.loads(OUTLINES["four corners"])}]), boxes="xywh pixels"
-    )
+    row = {"image": "p.png", **json.loads(OUTLINES["four corners"])}
+    rows = grounded_rows(write(folder, [row]), boxes="xywh pixels")
     assert_pixels(rows, [[90, 60, 210, 150]])
 
 
@@ -556,21 +583,20 @@ def test_a_box_in_a_picture_of_few_pixels(side, folder):
         grounded_rows(path)
 
 
-# Rows that say where something is, in a way that is not read: the column that is named, and the row.
+# Rows that say where something is, in a way that is not read, and the column that is named.
 UNREAD = {
-    "a file of a mask": ("mask", '{"text": "a dog", "mask": "m.png"}'),
-    "files of masks": ("masks", '{"text": "a dog", "masks": ["m.png", "n.png"]}'),
-    "a file of a mask under another name": ("gt", '{"text": "a dog", "gt": "m.png"}'),
-    "a path of a mouse": ("traces", '{"text": "a dog", "traces": [[{"x": 0.1, "y": 0.2, "t": 1.0}]]}'),
-    "turned boxes": ("rbox", '{"text": "a dog", "rbox": [100, 60, 40, 30, 12.5]}'),
-    "key points of an object": ("objects.keypoints", '{"objects": [{"label": "a dog", "keypoints": [100, 60, 2]}]}'),
-    "marks": ("objects.where", '{"objects": [{"label": "a dog", "where": "<loc0320><loc0064><loc0960><loc0384>"}]}'),
-}  # fmt: skip
+    '{"text": "a dog", "mask": "m.png"}': "mask",
+    '{"text": "a dog", "masks": ["m.png", "n.png"]}': "masks",
+    '{"text": "a dog", "gt": "m.png"}': "gt",
+    '{"text": "a dog", "traces": [[{"x": 0.1, "y": 0.2, "t": 1.0}]]}': "traces",
+    '{"text": "a dog", "rbox": [100, 60, 40, 30, 12.5]}': "rbox",
+    '{"objects": [{"label": "a dog", "keypoints": [100, 60, 2]}]}': "objects.keypoints",
+    '{"objects": [{"label": "a dog", "where": "<loc0320><loc0064><loc0960><loc0384>"}]}': "objects.where",
+}
 
 
-@pytest.mark.parametrize("case", UNREAD)
-def test_places_that_are_not_read_are_named(case, folder):
-    name, text = UNREAD[case]
+@pytest.mark.parametrize("text, name", UNREAD.items())
+def test_places_that_are_not_read_are_named(text, name, folder):
     row = {"image": "p.png", **json.loads(text)}
     with pytest.raises(DataError, match=re.escape(name)):
         grounded_rows(write(folder, [row]))

@@ -344,17 +344,17 @@ def test_types_in_parquet(changes, tmp_path):
 
 
 NESTED = {
-    "samples": {"samples": [{"sentences": ["the dog"], "bbox": TALL, "label": "dog"}]},
-    "regions": {"regions": [{"phrase": "the dog", "x": 300, "y": 200, "width": 80, "height": 60}]},
-    "boxes and labels": {"bboxes": [TALL], "labels": ["the dog"]},
-    "entities": {"caption": "see the dog", "entities": [{"text": "the dog", "bbox": TALL}]},
+    "samples": '{"samples": [{"sentences": ["the dog"], "bbox": [300, 200, 80, 60], "label": "dog"}]}',
+    "regions": '{"regions": [{"phrase": "the dog", "x": 300, "y": 200, "width": 80, "height": 60}]}',
+    "boxes and labels": '{"bboxes": [[300, 200, 80, 60]], "labels": ["the dog"]}',
+    "entities": '{"caption": "see the dog", "entities": [{"text": "the dog", "bbox": [300, 200, 80, 60]}]}',
 }
 
 
 @pytest.mark.parametrize("as_text", [True, False])
 @pytest.mark.parametrize("case", NESTED)
 def test_nested_columns_are_lists_or_texts_of_json(case, as_text, tmp_path):
-    row = {"image": PNG, **NESTED[case]}
+    row = {"image": PNG, **json.loads(NESTED[case])}
     if as_text:
         row |= {key: json.dumps(value) for key, value in row.items() if isinstance(value, list)}
     path = tmp_path / "rows.parquet"
@@ -523,117 +523,133 @@ def test_a_wrong_box_late_in_the_rows_is_counted(folder):
 
 # Damaged and odd rows: an error that names file, row and value, or the right reading
 
-# What the refusal must name, and the row.
+# The row, and what the refusal must name.
 DAMAGED = {
-    "three numbers": ("four numbers", '{"image": "p.png", "text": "the dog", "bbox": [1, 2, 3]}'),
-    "five numbers": ("four numbers", '{"image": "p.png", "text": "the dog", "bbox": [1, 2, 3, 4, 5]}'),
-    "no numbers": ("finite numbers", '{"image": "p.png", "text": "the dog", "bbox": ["a", "b", "c", "d"]}'),
-    "a null in a box": ("found [1, None, 3, 4], expected finite",
-        '{"image": "p.png", "text": "the dog", "bbox": [1, null, 3, 4]}'),
-    "truth values": ("finite numbers", '{"image": "p.png", "text": "the dog", "bbox": [true, false, true, true]}'),
-    "not finite": ("finite numbers", '{"image": "p.png", "text": "the dog", "bbox": [1, 2, NaN, 4]}'),
-    "infinite": ("finite numbers", '{"image": "p.png", "text": "the dog", "bbox": [1, 2, 1e400, 4]}'),
-    "a word as a box": ("finite numbers", '{"image": "p.png", "text": "the dog", "bbox": "left"}'),
-    "cut JSON in a box": ("neither JSON nor a list", '{"image": "p.png", "text": "the dog", "bbox": "[1, 2, 3"}'),
-    "an object without sides": ("x1, y1, x2, y2, or x, y, width, height",
-        '{"image": "p.png", "text": "the dog", "bbox": {"a": 1}}'),
-    "a number as a text": ("an unknown shape", '{"image": "p.png", "text": 5, "bbox": [300, 200, 80, 60]}'),
-    "an empty text": ("no text: found ['image', 'text', 'bbox']",
-        '{"image": "p.png", "text": " ", "bbox": [300, 200, 80, 60]}'),
-    "a negative width": ("width or height: found [-4, 300]",
-        '{"image": "p.png", "text": "the dog", "bbox": [300, 200, 80, 60], "width": -4, "height": 300}'),
-    "a width that is a word": ("width or height: found ['wide', 300]",
-        '{"image": "p.png", "text": "the dog", "bbox": [300, 200, 80, 60], "width": "wide", "height": 300}'),
-    "a size that is another picture's": ("boxes='xywh 0..1000'",
-        '{"image": "p.png", "text": "the dog", "bbox": [300, 200, 80, 60], "width": 300, "height": 400}'),
-    "no picture file": ("not an image file", '{"image": "rows.jsonl", "text": "the dog", "bbox": [300, 200, 80, 60]}'),
-    "an unknown key of a phrase": ("did you mean 'boxes'", """{"image": "p.png", "text": "the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "bboxs": [[0.1, 0.2, 0.6, 0.9]]}]}"""),
-    "a phrase without boxes": ("neither boxes nor regions",
-        '{"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog"}]}'),
-    "words that are not there": ("phrase 0 ('the cat')",
-        '{"image": "p.png", "text": "the dog", "phrases": [{"text": "the cat", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}'),
-    "words that occur twice": ("2 times in the texts", """{"image": "p.png", "text": "the dog and the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}"""),
-    "characters outside": ("characters 0 to 99", """{"image": "p.png", "text": "the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "start": 0, "end": 99}]}"""),
-    "characters of other words": ("'he dog'", """{"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog",
-        "boxes": [[0.1, 0.2, 0.6, 0.9]], "start": 1, "end": 7}]}"""),
-    "a start alone": ("start and end are 0 and None", """{"image": "p.png", "text": "the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "start": 0}]}"""),
-    "a text that the row does not have": ("sentence is 2", """{"image": "p.png", "text": "the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "sentence": 2}]}"""),
-    "a picture that the row does not have": ("image is out of range: found 1", """{"image": "p.png", "text": "the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "image": 1}]}"""),
-    "a weight that is a word": ("weight: found 'high'", """{"image": "p.png", "text": "the dog",
-        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "weight": "high"}]}"""),
-    "own boxes in pixels": ("such as [40, 60, 240, 270]",
-        '{"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog", "boxes": [[40, 60, 240, 270]]}]}'),
-    "a phrase that is a word": ("'the dog' is not a dictionary",
-        '{"image": "p.png", "text": "the dog", "phrases": ["the dog"]}'),
-    "an unknown role": ("role: found 'narrator'", """{"image": "p.png", "messages": [{"role": "narrator",
-        "content": "x"}]}"""),
-    "no content": ("message 0: bad content", '{"image": "p.png", "messages": [{"role": "user"}]}'),
-    "no messages": ("messages: found []", '{"image": "p.png", "messages": []}'),
-    "an unknown part": ("found {'type': 'video'}",
-        '{"image": "p.png", "messages": [{"role": "user", "content": [{"type": "video"}]}]}'),
-    "a box beyond its scale": ("[100, 200, 600, 1900]", """{"image": "p.png", "messages": [{"role": "user",
-        "content": "Where is the dog?"}, {"role": "assistant", "content": "<box>(100,200),(600,1900)</box>"}]}"""),
-    "too few boxes": ("too few for <bbox>", """{"messages": [{"role": "user", "content": "<image>Find <ref-object>."},
+    '{"image": "p.png", "text": "the dog", "bbox": [1, 2, 3]}': "four numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": [1, 2, 3, 4, 5]}': "four numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": ["a", "b", "c", "d"]}': "finite numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": [1, null, 3, 4]}': "found [1, None, 3, 4], expected finite",
+    '{"image": "p.png", "text": "the dog", "bbox": [true, false, true, true]}': "finite numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": [1, 2, NaN, 4]}': "finite numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": [1, 2, 1e400, 4]}': "finite numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": "left"}': "finite numbers",
+    '{"image": "p.png", "text": "the dog", "bbox": "[1, 2, 3"}': "neither JSON nor a list",
+    '{"image": "p.png", "text": "the dog", "bbox": {"a": 1}}': "x1, y1, x2, y2, or x, y, width, height",
+    '{"image": "p.png", "text": 5, "bbox": [300, 200, 80, 60]}': "an unknown shape",
+    '{"image": "p.png", "text": " ", "bbox": [300, 200, 80, 60]}': "no text: found ['image', 'text', 'bbox']",
+    '{"image": "p.png", "text": "the dog", "bbox": [300, 200, 80, 60], "width": -4, "height": 300}':
+        "width or height: found [-4, 300]",
+    '{"image": "p.png", "text": "the dog", "bbox": [300, 200, 80, 60], "width": "wide", "height": 300}':
+        "width or height: found ['wide', 300]",
+    '{"image": "p.png", "text": "the dog", "bbox": [300, 200, 80, 60], "width": 300, "height": 400}':
+        "boxes='xywh 0..1000'",
+    '{"image": "rows.jsonl", "text": "the dog", "bbox": [300, 200, 80, 60]}': "not an image file",
+    """{"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "bboxs": [[0.1, 0.2, 0.6, 0.9]]}]}""":
+        "did you mean 'boxes'",
+    '{"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog"}]}': "neither boxes nor regions",
+    '{"image": "p.png", "text": "the dog", "phrases": [{"text": "the cat", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}':
+        "phrase 0 ('the cat')",
+    """{"image": "p.png", "text": "the dog and the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]}""":
+        "2 times in the texts",
+    """{"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "start": 0, "end": 99}]}""":
+        "characters 0 to 99",
+    """{"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog",
+        "boxes": [[0.1, 0.2, 0.6, 0.9]], "start": 1, "end": 7}]}""":
+        "'he dog'",
+    """{"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "start": 0}]}""":
+        "start and end are 0 and None",
+    """{"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "sentence": 2}]}""":
+        "sentence is 2",
+    """{"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "image": 1}]}""":
+        "image is out of range: found 1",
+    """{"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "weight": "high"}]}""":
+        "weight: found 'high'",
+    '{"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog", "boxes": [[40, 60, 240, 270]]}]}':
+        "such as [40, 60, 240, 270]",
+    '{"image": "p.png", "text": "the dog", "phrases": ["the dog"]}': "'the dog' is not a dictionary",
+    """{"image": "p.png", "messages": [{"role": "narrator",
+        "content": "x"}]}""":
+        "role: found 'narrator'",
+    '{"image": "p.png", "messages": [{"role": "user"}]}': "message 0: bad content",
+    '{"image": "p.png", "messages": []}': "messages: found []",
+    '{"image": "p.png", "messages": [{"role": "user", "content": [{"type": "video"}]}]}':
+        "found {'type': 'video'}",
+    """{"image": "p.png", "messages": [{"role": "user",
+        "content": "Where is the dog?"}, {"role": "assistant", "content": "<box>(100,200),(600,1900)</box>"}]}""":
+        "[100, 200, 600, 1900]",
+    """{"messages": [{"role": "user", "content": "<image>Find <ref-object>."},
         {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"], "objects": {"ref": ["the dog"], "bbox": [],
-        "bbox_type": "norm1"}}"""),
-    "too few names": ("too few for <ref-object>", """{"messages": [{"role": "user",
+        "bbox_type": "norm1"}}""":
+        "too few for <bbox>",
+    """{"messages": [{"role": "user",
         "content": "<ref-object> <ref-object>"}], "images": ["p.png"], "objects": {"ref": [],
-        "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}"""),
-    "an unknown bbox_type": ("bbox_type: found 'norm7'", """{"messages": [{"role": "user",
+        "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}""":
+        "too few for <ref-object>",
+    """{"messages": [{"role": "user",
         "content": "<image>Find <ref-object>."}, {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"],
-        "objects": {"ref": ["the dog"], "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm7"}}"""),
-    "image ids of another length": ("one image_id for each bbox", """{"messages": [{"role": "user",
+        "objects": {"ref": ["the dog"], "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm7"}}""":
+        "bbox_type: found 'norm7'",
+    """{"messages": [{"role": "user",
         "content": "<image>Find <ref-object>."}, {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"],
-        "objects": {"ref": ["the dog"], "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1", "image_id": [0, 1]}}"""),
-    "GRIT, too few numbers": ("noun_chunks, element 0: found [0, 7, 0.1]",
-        '{"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 7, 0.1]]}'),
-    "GRIT, characters outside": ("noun_chunks, element 0: found [0, 70]",
-        '{"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 70, 0.1, 0.2, 0.6, 0.9, 0.9]]}'),
-    "GRIT, boxes in pixels": ("such as [40, 60, 240, 270]",
-        '{"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 7, 40, 60, 240, 270, 0.9]]}'),
-    "lists of several lengths": ("{'bbox': 2, 'category': 1}",
-        '{"image": "p.png", "objects": {"bbox": [[300, 200, 80, 60], [300, 200, 80, 60]], "category": ["dog"]}}'),
-    "no name": ("object 0: no name", '{"image": "p.png", "objects": {"bbox": [[300, 200, 80, 60]]}}'),
-    "objects that are a number": ("objects: found [1]", '{"image": "p.png", "objects": [1]}'),
-    "unknown columns": ("found 'a, b'", '{"a": 1, "b": 2}'),
-    "no column of boxes": ("found 'where'", '{"image": "p.png", "text": "the dog", "where": [1, 2, 3, 4]}'),
+        "objects": {"ref": ["the dog"], "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1", "image_id": [0, 1]}}""":
+        "one image_id for each bbox",
+    '{"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 7, 0.1]]}':
+        "noun_chunks, element 0: found [0, 7, 0.1]",
+    '{"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 70, 0.1, 0.2, 0.6, 0.9, 0.9]]}':
+        "noun_chunks, element 0: found [0, 70]",
+    '{"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 7, 40, 60, 240, 270, 0.9]]}':
+        "such as [40, 60, 240, 270]",
+    '{"image": "p.png", "objects": {"bbox": [[300, 200, 80, 60], [300, 200, 80, 60]], "category": ["dog"]}}':
+        "{'bbox': 2, 'category': 1}",
+    '{"image": "p.png", "objects": {"bbox": [[300, 200, 80, 60]]}}': "object 0: no name",
+    '{"image": "p.png", "objects": [1]}': "objects: found [1]",
+    '{"a": 1, "b": 2}': "found 'a, b'",
+    '{"image": "p.png", "text": "the dog", "where": [1, 2, 3, 4]}': "found 'where'",
 }  # fmt: skip
 # Rows that only look like those of a known set: the user is asked.
 LIKE_A_SET = {
-    "answers that are no RefCOCO": ("boxes='xyxy pixels'",
-        '{"image": "p.png", "question": "?", "answer": ["the dog"], "bbox": [40, 60, 150, 120]}'),
-    "a conversation as a text that is no UGround": ("boxes='xyxy 0..1000'",
-        r'{"image": "p.png", "conversations": "[{\"from\": \"human\", \"value\": \"<image>\\nFind the dog.\"}, '
-        r'{\"from\": \"gpt\", \"value\": \"{\\\"bbox_2d\\\": [40, 60, 150, 120]}\"}]"}'),
-    "a point and the size of its picture": ("columns={'boxes': ['x', 'y']}",
-        '{"image": "p.png", "text": "the dog", "x": 0.3, "y": 0.5, "width": 400, "height": 300}'),
-    "a caption that is not of Ref-L4": ("boxes='xyxy pixels'",
-        '{"image": "p.png", "caption": "the dog", "bbox": [40, 60, 150, 120], "bbox_id": 3}'),
-    "samples that are not of RefCOCO-M": ("boxes='xyxy pixels'",
-        '{"image": "p.png", "samples": [{"sentence": "the dog", "bbox": [40, 60, 150, 120]}]}'),
-    "targets that are not of V*": ("boxes='xyxy pixels'",
-        '{"image": "p.png", "question": "Where is the dog?", "target_object": ["dog"], "bbox": [[40, 60, 150, 120]]}'),
-    "two names and then three boxes": ("whose boxes", """{"images": ["p.png"], "messages": [{"role": "user",
+    # answers that are no RefCOCO
+    '{"image": "p.png", "question": "?", "answer": ["the dog"], "bbox": [40, 60, 150, 120]}':
+        "boxes='xyxy pixels'",
+    # a conversation as a text that is no UGround
+    r'{"image": "p.png", "conversations": "[{\"from\": \"human\", \"value\": \"<image>\\nFind the dog.\"}, '
+        r'{\"from\": \"gpt\", \"value\": \"{\\\"bbox_2d\\\": [40, 60, 150, 120]}\"}]"}':
+        "boxes='xyxy 0..1000'",
+    # a point and the size of its picture
+    '{"image": "p.png", "text": "the dog", "x": 0.3, "y": 0.5, "width": 400, "height": 300}':
+        "columns={'boxes': ['x', 'y']}",
+    # a caption that is not of Ref-L4
+    '{"image": "p.png", "caption": "the dog", "bbox": [40, 60, 150, 120], "bbox_id": 3}': "boxes='xyxy pixels'",
+    # samples that are not of RefCOCO-M
+    '{"image": "p.png", "samples": [{"sentence": "the dog", "bbox": [40, 60, 150, 120]}]}': "boxes='xyxy pixels'",
+    # targets that are not of V*
+    '{"image": "p.png", "question": "Where is the dog?", "target_object": ["dog"], "bbox": [[40, 60, 150, 120]]}':
+        "boxes='xyxy pixels'",
+    # two names and then three boxes
+    """{"images": ["p.png"], "messages": [{"role": "user",
         "content": "<image>Find <ref-object> and <ref-object>."}, {"role": "assistant",
         "content": "<bbox><bbox><bbox>"}], "objects": {"ref": ["the dog", "the cat"], "bbox": [[0.1, 0.2, 0.6, 0.9],
-        [0.1, 0.2, 0.6, 0.9], [0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}"""),
-    "one box and two pictures": ("several pictures: found 2",
-        '{"images": ["p.png", "p.png"], "text": "the dog", "bbox": [300, 200, 80, 60]}'),
-    "one box and a turn with two pictures": ("several pictures: found 2", """{"images": ["p.png", "p.png"],
+        [0.1, 0.2, 0.6, 0.9], [0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}""":
+        "whose boxes",
+    # one box and two pictures
+    '{"images": ["p.png", "p.png"], "text": "the dog", "bbox": [300, 200, 80, 60]}': "several pictures: found 2",
+    # one box and a turn with two pictures
+    """{"images": ["p.png", "p.png"],
         "messages": [{"role": "user", "content": "<image><image>Find the dog."}, {"role": "assistant",
-        "content": "<box>(100,200),(600,900)</box>"}]}"""),
+        "content": "<box>(100,200),(600,900)</box>"}]}""":
+        "several pictures: found 2",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DAMAGED | LIKE_A_SET)
-def test_a_damaged_row(case, folder):
-    problem, row = (DAMAGED | LIKE_A_SET)[case]
+@pytest.mark.parametrize("row, problem", (DAMAGED | LIKE_A_SET).items())
+def test_a_damaged_row(row, problem, folder):
     path = write(folder / "rows.jsonl", row.replace("\n", " ") + "\n")
     with pytest.raises(DataError, match=re.escape(problem)) as error:
         list(grounded_rows(path))
@@ -661,20 +677,20 @@ ODD = {
         "bbox": [300, 200, 80, 60]}""",
     "a file URL": '{"image": "file://ABSOLUTE", "text": "the dog", "bbox": [300, 200, 80, 60]}',
 }  # fmt: skip
-GOOD_ROWS = {
-    "objects": {"image": "p.png", "objects": {"bbox": [TALL], "category": ["dog"]}},
-    "phrases": {"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog", "boxes": [BOX]}]},
+# A row of the same shape, by a column of it.
+GOOD_ROWS = json.loads("""{
+    "objects": {"image": "p.png", "objects": {"bbox": [[300, 200, 80, 60]], "category": ["dog"]}},
+    "phrases": {"image": "p.png", "text": "the dog",
+        "phrases": [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]]}]},
     "messages": {"image": "p.png", "messages": [{"role": "user", "content": "Where is the dog?"},
         {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"}]},
-    "noun_chunks": {"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 7, *BOX, 0.9]]},
-    "bbox": GOOD,
-}  # fmt: skip
+    "noun_chunks": {"image": "p.png", "caption": "the dog", "noun_chunks": [[0, 7, 0.1, 0.2, 0.6, 0.9, 0.9]]}}""")
 
 
 @pytest.mark.parametrize("case", ODD)
 def test_an_odd_row_is_read(case, folder):
     odd = json.loads(ODD[case].replace("ABSOLUTE", str(folder / "p.png")))
-    [good] = [row for column, row in GOOD_ROWS.items() if column in odd]
+    [good] = [row for column, row in GOOD_ROWS.items() if column in odd] or [GOOD]
     rows = read(folder, good, odd)
     assert len(list(rows)) == 2
     assert rows.report.rows == 2

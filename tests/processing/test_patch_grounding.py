@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`PatchGroundingProcessor`: words and image tokens of phrases, found by decoding tokens and by loops over boxes."""
 
+import json
 import re
 from dataclasses import replace
 from unittest import mock
@@ -237,24 +238,31 @@ def test_settings_of_images_reach_the_processor():
     assert batch["phrase_regions"][0, 0].nonzero().flatten().tolist() == [4, 5, 6, 7]
 
 
-REFUSED = [
-    ({"text": "a <image> dog", "images": None}, "Example 0: 0 images"),
-    ({"images": ["missing.png"]}, r"Example 0, image 0 \(missing.png\): no such file"),
-    ({"text": [FIRST], "images": [IMAGES[0]], "phrases": [[], []]}, "phrases has 2 entries, but `text` has 1"),
-    ({"images": IMAGES[1], "phrases": [{"text": "dog", "boxes": [BOX]}]}, "Example 0, phrase 0: image is None"),
-    ({"phrases": [{"text": "dog", "boxes": [BOX], "image": 1}]}, "Example 0, phrase 0: image is 1"),
-    ({"phrases": [{"text": "dog", "regions": [36]}]}, r"Example 0, phrase 0: regions \[36\]"),
-    ({"phrases": [{"text": "dog", "sentence": 1}]}, "Example 0, phrase 0: sentence is 1"),
-    ({"phrase_pairs": []}, "phrase_pairs are given without phrases"),
-    ({"text": [[{"role": "user", "content": FIRST}]], "text_pair": ["a"]}, "text_pair is given with a conversation"),
-    ({"text": 3}, "must be a str, or a list of str"),
-]
+REFUSED = {
+    '{"text": "a <image> dog", "images": null}': "Example 0: 0 images",
+    '{"images": ["missing.png"]}': r"Example 0, image 0 \(missing.png\): no such file",
+    '{"text": ["a dog"], "images": null, "phrases": [[], []]}': "phrases has 2 entries, but `text` has 1",
+    '{"phrases": [{"text": "dog", "boxes": [[0, 0, 1, 1]], "image": 1}]}': "Example 0, phrase 0: image is 1",
+    '{"phrases": [{"text": "dog", "regions": [36]}]}': r"Example 0, phrase 0: regions \[36\]",
+    '{"phrases": [{"text": "dog", "sentence": 1}]}': "Example 0, phrase 0: sentence is 1",
+    '{"phrase_pairs": []}': "phrase_pairs are given without phrases",
+    '{"text": [[{"role": "user", "content": "a dog"}]], "text_pair": ["a"]}': "text_pair is given with a conversation",
+    '{"text": 3}': "must be a str, or a list of str",
+}
 
 
-@pytest.mark.parametrize("arguments, message", REFUSED)
+@pytest.mark.parametrize("arguments, message", REFUSED.items())
 def test_wrong_arguments_are_named(arguments, message):
+    grounding = PatchGroundingProcessor(make_processor("llava"))
+    given = {"text": FIRST, "images": IMAGES[0]} | json.loads(arguments)
     with pytest.raises(ValueError, match=message):
-        PatchGroundingProcessor(make_processor("llava"))(**{"text": FIRST, "images": IMAGES[0], **arguments})
+        grounding(**given)
+
+
+def test_a_box_without_its_image_is_refused_where_there_are_two():
+    phrases = [{"text": "dog", "boxes": [BOX]}]
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None"):
+        PatchGroundingProcessor(make_processor("llava"))(FIRST, images=IMAGES[1], phrases=phrases)
 
 
 def test_wrong_settings_are_named():

@@ -1,5 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 import doctest
+import json
 import random
 from itertools import product
 
@@ -63,23 +64,18 @@ def test_a_phrase_may_contain_a_special_token():
     assert processor.decode(inputs["input_ids"][0][inputs["phrase_mask"][0, 0]]).replace(" ", "") == "[sep]"
 
 
-def test_cutting_one_text_that_is_too_short_is_refused():
-    with pytest.raises(ValueError, match=r"Example 1: only_first .* raise max_length"):
-        make_processor()(["a", "a"], ["a", "a man in a red shirt"], truncation="only_first", max_length=6)
+PADDINGS = {
+    "{}": 7,
+    '{"padding": "longest"}': 7,
+    '{"padding": "max_length", "max_length": 10}': 10,
+    '{"pad_to_multiple_of": 8}': 8,
+    '{"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}': 12,
+}
 
 
-@pytest.mark.parametrize(
-    "options, width",
-    [
-        ({}, 7),
-        ({"padding": "longest"}, 7),
-        ({"padding": "max_length", "max_length": 10}, 10),
-        ({"pad_to_multiple_of": 8}, 8),
-        ({"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}, 12),
-    ],
-)
+@pytest.mark.parametrize("options, width", PADDINGS.items())
 def test_padding(options, width):
-    inputs = make_processor()(["a man", "a man in a shirt"], **options)
+    inputs = make_processor()(["a man", "a man in a shirt"], **json.loads(options))
     assert inputs["input_ids"].shape == (2, width)
     assert inputs["attention_mask"].sum(dim=1).tolist() == [4, 7]
     assert (inputs["input_ids"][0, 4:] == 0).all()
@@ -93,31 +89,33 @@ def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
     assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
 
 
-@pytest.mark.parametrize(
-    "text, options, message",
-    [
-        (["a", "a man"], {"padding": False}, r"padding=False, but the examples have \[3, 4\] tokens"),
-        ("a", {"padding": "left"}, "Unknown padding 'left'"),
-        ("a", {"padding": "max_length"}, "needs max_length"),
-        ("a", {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
-        ("a", {"max_length": 1}, "max_length=1 is too small"),
-        ("a", {"layout": "answer"}, "Unknown sequence layout 'answer'"),
-        (["a", "a"], {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
-        (["a", "a"], {"layout": ["caption", "plane"]}, "Example 1: Unknown sequence layout 'plane'"),
-        (["a", "a"], {"text_pair": ["a", None], "layout": "caption_pair"}, "Example 1: Layout 'caption_pair' takes 2"),
-        (["a"], {"phrases": 7}, "phrases: 7, expected a list with an entry for each of 1 texts"),
-        ("a", {"layout": "caption_pair"}, r"takes 2 text\(s\) an example, found 1"),
-        (["a"], {"text_pair": ["a", "a"]}, "text_pair has 2 entries, but `text` has 1"),
-        (["a"], {"text_pair": "a"}, "text_pair must be a str, or a list of str"),
-        (["a", None], {}, "text must be a str"),
-        ([], {}, "batch is empty"),
-        (["a"], {"phrase_pairs": [[(0, 0)]]}, "phrase_pairs are given without phrases"),
-        (["a"], {"image_sizes": [(1, 1)]}, "image_sizes given without region_features"),
-    ],
-)
-def test_wrong_arguments_are_named(text, options, message):
+WRONG_ARGUMENTS = {
+    '{"text": ["a", "a man"], "padding": false}': r"padding=False, but the examples have \[3, 4\] tokens",
+    '{"text": "a", "padding": "left"}': "Unknown padding 'left'",
+    '{"text": "a", "padding": "max_length"}': "needs max_length",
+    '{"text": "a", "truncation": "middle", "max_length": 8}': "Unknown truncation 'middle'",
+    '{"text": "a", "max_length": 1}': "max_length=1 is too small",
+    '{"text": "a", "layout": "answer"}': "Unknown sequence layout 'answer'",
+    '{"text": ["a", "a"], "layout": ["caption"]}': "layout has 1 entries, but `text` has 2",
+    '{"text": ["a", "a"], "layout": ["caption", "plane"]}': "Example 1: Unknown sequence layout 'plane'",
+    '{"text": ["a", "a"], "text_pair": ["a", null], "layout": "caption_pair"}': "Example 1: Layout 'caption_pair'",
+    '{"text": ["a"], "phrases": 7}': "phrases: 7, expected a list with an entry for each of 1 texts",
+    '{"text": "a", "layout": "caption_pair"}': r"takes 2 text\(s\) an example, found 1",
+    '{"text": ["a"], "text_pair": ["a", "a"]}': "text_pair has 2 entries, but `text` has 1",
+    '{"text": ["a"], "text_pair": "a"}': "text_pair must be a str, or a list of str",
+    '{"text": ["a", null]}': "text must be a str",
+    '{"text": []}': "batch is empty",
+    '{"text": ["a"], "phrase_pairs": [[[0, 0]]]}': "phrase_pairs are given without phrases",
+    '{"text": ["a"], "image_sizes": [[1, 1]]}': "image_sizes given without region_features",
+    '{"text": ["a", "a"], "text_pair": ["a", "a man in a red shirt"], "truncation": "only_first", "max_length": 6}':
+        "Example 1: only_first .* raise max_length",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments, message", WRONG_ARGUMENTS.items())
+def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
-        make_processor()(text, **options)
+        make_processor()(**json.loads(arguments))
 
 
 def test_unknown_argument_is_refused():
