@@ -2,6 +2,7 @@
 import ast
 import contextlib
 import io
+import json
 import os
 import re
 import struct
@@ -113,15 +114,15 @@ def make_image(mode, colour):
 
 MODES = {
     "1": ("1", 1, "png", "white"),
-    "L": ("L", GREY, "png", "#787878"),
-    "LA opaque": ("LA", (GREY, 255), "png", "#787878"),
-    "LA clear": ("LA", (GREY, 0), "png", "white"),
+    "L": ("L", "#787878", "png", "#787878"),
+    "LA opaque": ("LA", "#787878ff", "png", "#787878"),
+    "LA clear": ("LA", "#78787800", "png", "white"),
     "P": ("P", None, "png", "#c81e5a"),
     "P transparent": ("P", "transparent", "png", "white"),
     "P gif": ("P", None, "gif", "#c81e5a"),
-    "RGB": ("RGB", RED, "png", "#c81e5a"),
-    "RGBA opaque": ("RGBA", RED, "png", "#c81e5a"),
-    "RGBA half": ("RGBA", (0, 0, 0, 51), "png", "#cccccc"),
+    "RGB": ("RGB", "#c81e5a", "png", "#c81e5a"),
+    "RGBA opaque": ("RGBA", "#c81e5a", "png", "#c81e5a"),
+    "RGBA half": ("RGBA", "#00000033", "png", "#cccccc"),
     "CMYK": ("CMYK", (0, 255, 255, 0), "tiff", "red"),
     "I;16": ("I;16", GREY * 256 + 7, "png", "#787878"),
     "I;16 tiff": ("I;16", 65535, "tiff", "white"),
@@ -375,17 +376,27 @@ def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
             open_image(path)
 
 
+WRONG_VALUES = {
+    256: "from 256 to 256, expected integers 0 to 255",
+    -1: "from -1 to -1",
+    1.5: r"from 1.5 to 1.5, expected integers 0 to 255 or floats in \[0, 1\]",
+    np.nan: "from nan to nan",
+    False: "an array of bool",
+    "a": "an array of <U1",
+}
+
+
+@pytest.mark.parametrize("value, message", WRONG_VALUES.items())
+def test_other_values_than_those_of_pixels_are_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        small()(np.full((4, 5), value))
+
+
 @pytest.mark.parametrize(
     "image, message",
     [
         (np.zeros((5, 5, 2), np.uint8), r"shape \(5, 5, 2\), expected \(H, W\)"),
         (np.zeros((0, 5)), r"shape \(0, 5\)"),
-        (np.full((4, 5), 256), "from 256 to 256, expected integers 0 to 255"),
-        (np.full((4, 5), -1), "from -1 to -1"),
-        (np.full((4, 5), 1.5), r"from 1.5 to 1.5, expected integers 0 to 255 or floats in \[0, 1\]"),
-        (np.full((4, 5), np.nan), "from nan to nan"),
-        (np.full((4, 5), False), "an array of bool"),
-        (np.full((4, 5), "a"), "an array of <U1"),
         ([], "the batch is empty"),
         (7, "7 is not an image"),
         ([7], "image 0: int is not an image"),
@@ -398,18 +409,18 @@ def test_other_objects_than_images_are_refused(image, message):
         small()(image)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"size": {"shortest_edge": 9}}, "expected {'shortest_edge': pixels, 'longest_edge': pixels}"),
-        ({"size": {"shortest_edge": 9, "longest_edge": 8}}, "0 < shortest_edge <= longest_edge"),
-        ({"image_mean": [1, 2]}, r"image_mean=\[1, 2\], expected three numbers"),
-        ({"image_std": [1, 0, 1]}, "0 is not allowed"),
-    ],
-)
-def test_senseless_settings_are_refused(options, message):
+WRONG_SETTINGS = {
+    '{"size": {"shortest_edge": 9}}': "expected {'shortest_edge': pixels, 'longest_edge': pixels}",
+    '{"size": {"shortest_edge": 9, "longest_edge": 8}}': "0 < shortest_edge <= longest_edge",
+    '{"image_mean": [1, 2]}': r"image_mean=\[1, 2\], expected three numbers",
+    '{"image_std": [1, 0, 1]}': "0 is not allowed",
+}
+
+
+@pytest.mark.parametrize("settings, message", WRONG_SETTINGS.items())
+def test_senseless_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        FastRCNNImageProcessor(**options)
+        FastRCNNImageProcessor(**json.loads(settings))
 
 
 def test_unknown_argument_is_refused():

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`max_sequence_length`: text and regions cut together."""
 
+import json
 import random
 
 import numpy as np
@@ -89,12 +90,12 @@ def test_the_lowest_scores_go_and_every_cut_phrase_is_reported():
 
 @pytest.mark.parametrize(
     "options, message",
-    [
-        ({"max_sequence_length": 2}, "max_sequence_length=2, expected at least 3"),
-        ({"text_pair": "a", "max_sequence_length": 3}, "max_sequence_length=3, expected at least 4"),
-        ({"truncation": False, "max_sequence_length": 9}, "also cuts texts; remove it, or set truncation=True"),
-    ],
+    {
+        '{"max_sequence_length": 2}': "max_sequence_length=2, expected at least 3",
+        '{"text_pair": "a", "max_sequence_length": 3}': "max_sequence_length=3, expected at least 4",
+        '{"truncation": false, "max_sequence_length": 9}': "also cuts texts; remove it, or set truncation=True",
+    }.items(),
 )
 def test_senseless_limits_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        make_processor()("a man", **regions_of(2), **options)
+        make_processor()("a man", **regions_of(2), **json.loads(options))

@@ -2,6 +2,7 @@
 """Masks: read in each form, and as shares of image tokens and regions that equal a count of pixels."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -184,16 +185,16 @@ def test_regions_that_match_have_the_share_that_is_covered():
 @pytest.mark.parametrize(
     "mask",
     [
-        np.ones((2, 2, 3), bool),
-        np.full((2, 2), 1.5),
-        np.full((2, 2), np.nan),
-        {"size": [2, 2]},
-        {"size": [2, 2], "counts": [3]},
-        {**RUNS, "counts": "a"},
-        {"size": [10**6, 10**6], "counts": [10**12]},  # a terabyte, in a line of text
-        {"size": [-2, -2], "counts": [4]},
+        "[[[true, true], [true, true]], [[true, true], [true, true]], [[true, true], [true, true]]]",
+        "[[1.5, 1.5, 1.5], [1.5, 1.5, 1.5]]",
+        "[[NaN, NaN, NaN], [NaN, NaN, NaN]]",
+        '{"size": [2, 2]}',
+        '{"size": [2, 2], "counts": [3]}',
+        '{"size": [40, 56], "counts": "a"}',
+        '{"size": [1000000, 1000000], "counts": [1000000000000]}',  # a terabyte, in a line of text
+        '{"size": [-2, -2], "counts": [4]}',
     ],
 )
 def test_what_is_no_mask_is_named(mask):
     with pytest.raises(ValueError, match=r"phrase 0, mask: .*expected the pixels"):
-        process([BOX], [{"text": "man", "boxes": [BOX], "mask": mask}])
+        process([BOX], [{"text": "man", "boxes": [BOX], "mask": json.loads(mask)}])

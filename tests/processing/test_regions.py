@@ -1,4 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -86,53 +88,52 @@ def test_examples_without_image_or_without_regions():
     assert not inputs["region_features"][:2].any()
 
 
-def broken(array, index, value):
-    array = array.copy()
-    array[index] = value
-    return array
+ZEROS = "[0, 0, 0, 0, 0, 0]"
+WRONG_REGIONS = {
+    '{"region_features": [[0, 0], [0, 0], [0, 0]]}': r"region features of shape \(3, 2\)",
+    f'{{"region_features": [{ZEROS}, {ZEROS}, [0, 0, 0, 0, Infinity, 0]]}}': "NaN or infinity .* region 2",
+    '{"region_features": [[true, false], [true, false], [true, false]]}': "region_features: values of type bool",
+    '{"region_features": [[null], [null], [null]]}': "region_features: values of type object",
+    '{"region_boxes": [[0, 0, 1, 1], [0, 0, 1, 1]]}': r"boxes of shape \(2, 4\) for 3 regions",
+    '{"region_boxes": [[0, 0, 1, 1], [0, 0, NaN, 1], [0, 0, 1, 1]]}': "region 1: .* NaN",
+    '{"region_boxes": [[0, 0, 1, 1], [0.25, 0.5, 0.2, 1], [0, 0, 1, 1]]}': "region 1: .* inverted",
+    '{"region_boxes": [[0, 0, 1, 1], [0, 0, 1, 1], [-0.01, 0, 1, 1]]}': "region 2: .* outside the image",
+    '{"region_boxes": [[0, 0, 150, 150], [0, 0, 1, 1], [0, 0, 1, 1]]}':
+        r"region 0: .* outside .* pixel boxes need image_sizes",
+    '{"region_boxes": [["0", "0", "1", "1"]]}': "region_boxes: values of type <U.*, such as .*'0",
+    '{"region_boxes": [[0, 0, 1, 1], [0, 0, 1]]}': "region_boxes: .* in rows of equal length",
+    '{"image_features": [0, 0, 0, 0, 0]}': r"image feature of shape \(5,\)",
+    '{"image_features": [NaN, 0, 0, 0, 0, 0]}': "NaN or infinity .* whole-image feature",
+    '{"image_features": ["a", "a", "a", "a", "a", "a"]}': "image_features: values of type <U1",
+    '{"region_scores": ["1", "2", "3"]}': "region_scores: values of type <U1",
+    '{"region_scores": [1.0, 2.0]}': r"region_scores of shape \(2,\) for 3 regions",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name, value, message",
-    [
-        ("region_features", np.zeros((3, 5)), r"region features of shape \(3, 5\)"),
-        ("region_features", broken(features(3), (2, 4), np.inf), "NaN or infinity .* region 2"),
-        ("region_features", np.full((3, 6), True), "region_features: values of type bool"),
-        ("region_features", [[None] * 6] * 3, "region_features: values of type object"),
-        ("region_boxes", BOXES[:2], r"boxes of shape \(2, 4\) for 3 regions"),
-        ("region_boxes", broken(BOXES, (1, 2), np.nan), "region 1: .* NaN"),
-        ("region_boxes", broken(BOXES, (1, 2), 0.2), "region 1: .* inverted"),
-        ("region_boxes", broken(BOXES, (2, 0), -0.01), "region 2: .* outside the image"),
-        ("region_boxes", BOXES * 300, r"region 0: .* outside .* pixel boxes need image_sizes"),
-        ("region_boxes", BOXES.astype(str), "region_boxes: values of type <U.*, such as .*'0"),
-        ("region_boxes", [[0, 0, 1, 1], [0, 0, 1]], "region_boxes: .* in rows of equal length"),
-        ("image_features", np.zeros(5), r"image feature of shape \(5,\)"),
-        ("image_features", np.full(6, np.nan), "NaN or infinity .* whole-image feature"),
-        ("image_features", ["a"] * 6, "image_features: values of type <U1"),
-        ("region_scores", ["1", "2", "3"], "region_scores: values of type <U1"),
-        ("region_scores", [1.0, 2.0], r"region_scores of shape \(2,\) for 3 regions"),
-    ],
-)
-def test_bad_regions_are_named(name, value, message):
-    batch = {"region_features": [features(3)] * 2, "region_boxes": [BOXES] * 2, "region_scores": [[1, 2, 3]] * 2}
-    batch[name] = [batch.get(name, [None])[0], value]
+@pytest.mark.parametrize("wrong, message", WRONG_REGIONS.items())
+def test_wrong_regions_are_named(wrong, message):
+    good = {"region_features": features(3), "region_boxes": BOXES, "region_scores": [1, 2, 3], "image_features": None}
+    second = good | json.loads(wrong)
+    batch = {name: [value, second[name]] for name, value in good.items()}
     with pytest.raises(ValueError, match=f"Example 1[:,] {message}"):
         make_processor()(["a", "a"], **batch)
 
 
-@pytest.mark.parametrize(
-    "scale, size, message",
-    [
-        (1, (640, 480), r"all its boxes are within \[0, 1\]"),
-        (1, (float("inf"), 480), r"image size \(inf, 480\)"),
-        (1, ("640", "480"), "Example 0: image_sizes: values of type <U3"),
-        (1, (640, 0), r"image size \(640, 0\)"),
-        (700, (640, 480), r"outside the image.* after division"),
-    ],
-)
-def test_sizes_that_do_not_fit_the_boxes(scale, size, message):
+WRONG_SIZES = {
+    '{"image_sizes": [640, 480]}': r"all its boxes are within \[0, 1\]",
+    '{"image_sizes": [Infinity, 480]}': r"image size \[inf, 480\]",
+    '{"image_sizes": ["640", "480"]}': "Example 0: image_sizes: values of type <U3",
+    '{"image_sizes": [640, 0]}': r"image size \[640, 0\]",
+    '{"image_sizes": [640, 480], "region_boxes": [[0, 0, 350, 350], [0, 0, 700, 700], [0, 0, 9, 9]]}':
+        r"outside the image.* after division",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong, message", WRONG_SIZES.items())
+def test_sizes_that_do_not_fit_the_boxes(wrong, message):
+    given = {"region_features": features(3), "region_boxes": BOXES} | json.loads(wrong)
     with pytest.raises(ValueError, match=message):
-        make_processor()("a", region_features=features(3), region_boxes=BOXES * scale, image_sizes=size)
+        make_processor()("a", **given)
 
 
 def test_features_and_boxes_need_each_other():
