@@ -94,13 +94,13 @@ def test_ids_may_be_stems(data):
 
 @pytest.mark.parametrize(
     "second, problem",
-    [
-        ('{"image_id": 9, "box": [1, 2, 3], "score": 0.2}', "bad box"),
-        (f'{{"image_id": 9, "box": [0, 0, 10, 10], "score": 1{"0" * 400}}}', "impossible score"),
-        ('{"image_id": 9, "box": [1, 2, -3, 4], "score": 0.2}', "the box has"),
-        ('{"image_id": 9, "box": [0, 0, 10, 10], "score": null}', "bad score"),
-        ('{"image_id": 9, "box": [1, 1, 2, 2]}', ""),
-    ],
+    {
+        '{"image_id": 9, "box": [1, 2, 3], "score": 0.2}': "bad box",
+        f'{{"image_id": 9, "box": [0, 0, 10, 10], "score": 1{"0" * 400}}}': "impossible score",
+        '{"image_id": 9, "box": [1, 2, -3, 4], "score": 0.2}': "the box has",
+        '{"image_id": 9, "box": [0, 0, 10, 10], "score": null}': "bad score",
+        '{"image_id": 9, "box": [1, 1, 2, 2]}': "",
+    }.items(),
 )
 def test_wrong_detections_are_named(data, second, problem):
     with pytest.raises(DataError, match=rf"dets\.json.*element 2: {problem}"):

@@ -110,7 +110,7 @@ def test_json_lines_of_vl_bert(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, found", [("only a caption", "'1 columns"), ("a\tb\tc", "'3 columns"), ("a\t ", ""), ("", "")]
+    "line, found", {"only a caption": "'1 columns", "a\tb\tc": "'3 columns", "a\t ": "", "": ""}.items()
 )
 def test_wrong_columns_name_their_line(tmp_path, line, found):
     with pytest.raises(DataError, match=rf"training\.tsv, line 2: .*{found}"):
@@ -125,13 +125,13 @@ def test_too_few_columns_of_the_labelled_file(tmp_path):
 
 @pytest.mark.parametrize(
     "line, message",
-    [
-        ('{"image": "x.jpg", "caption": ["a"]', "line 1: not JSON"),
-        ("[]", "line 1: not an object"),
-        ('{"image": "x.jpg", "frcnn": "x"}', "caption is missing"),
-        ('{"image": "x.jpg", "frcnn": "x", "caption": "a cat"}', "bad caption: found 'a cat', expected a list"),
-        ('{"image": "x.jpg", "frcnn": "x", "caption": [1]}', "expected a list of words"),
-    ],
+    {
+        '{"image": "x.jpg", "caption": ["a"]': "line 1: not JSON",
+        "[]": "line 1: not an object",
+        '{"image": "x.jpg", "frcnn": "x"}': "caption is missing",
+        '{"image": "x.jpg", "frcnn": "x", "caption": "a cat"}': "bad caption: found 'a cat', expected a list",
+        '{"image": "x.jpg", "frcnn": "x", "caption": [1]}': "expected a list of words",
+    }.items(),
 )
 def test_bad_json_lines(tmp_path, line, message):
     with pytest.raises(DataError, match=message) as caught:

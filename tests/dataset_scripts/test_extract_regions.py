@@ -232,12 +232,12 @@ def test_images_of_a_folder_and_of_a_list(tmp_path):
 
 @pytest.mark.parametrize(
     "text, problem",
-    [
-        ("a\tb\tc\n", "line 1"),
-        ("\tx.png\n", "line 1"),
-        ("\n", "no images"),
-        ("x/1.png\ny/1.jpg\n", r"id 1: two images have the same id.*'x/1\.png and y/1\.jpg'"),
-    ],
+    {
+        "a\tb\tc\n": "line 1",
+        "\tx.png\n": "line 1",
+        "\n": "no images",
+        "x/1.png\ny/1.jpg\n": r"id 1: two images have the same id.*'x/1\.png and y/1\.jpg'",
+    }.items(),
 )
 def test_lists_of_images_that_are_refused(tmp_path, text, problem):
     folder = tmp_path / ("long" * 40)  # which the paths of the message leave out
@@ -330,15 +330,15 @@ def test_the_command_takes_boxes(command, tmp_path, output):
 
 @pytest.mark.parametrize(
     "line, problem",
-    [
-        ("--detector {tmp}/nowhere", "nowhere"),
-        ("--boxes {tmp}/b.json", "No boxes are given for image '001'"),
-        ("--detector {models}/yolos --queries dog", "has fixed classes"),
-        ("--boxes {tmp}/b.json --queries dog", "--queries needs a zero-shot"),
-        ("--detector scenes --queries ball", "--queries needs a zero-shot --detector"),
-        ("--detector {models}/yolos --min-regions 0", "expected 1 <= min_regions"),
-        ("--detector {models}/yolos --device warp", "--device warp"),
-    ],
+    {
+        "--detector {tmp}/nowhere": "nowhere",
+        "--boxes {tmp}/b.json": "No boxes are given for image '001'",
+        "--detector {models}/yolos --queries dog": "has fixed classes",
+        "--boxes {tmp}/b.json --queries dog": "--queries needs a zero-shot",
+        "--detector scenes --queries ball": "--queries needs a zero-shot --detector",
+        "--detector {models}/yolos --min-regions 0": "expected 1 <= min_regions",
+        "--detector {models}/yolos --device warp": "--device warp",
+    }.items(),
 )
 def test_user_errors_are_one_line_and_status_2(command, tmp_path, capsys, line, problem):
     (tmp_path / "b.json").write_text('{"000": [[0, 0, 3, 4]]}')

@@ -102,17 +102,17 @@ def test_annotation_names_and_boxes(tmp_path):
 
 @pytest.mark.parametrize(
     "corners, problem",
-    [
-        ("10 10 9 20", "the box is inverted, outside"),
-        ("0.25 0.5 0.75 1", "the box is inverted, outside"),
-        ("0.5 0.2 1.0000001 1", "the box is inverted, outside"),
-        ("10 10 102 20", "the box is inverted, outside"),
-        ("-1 10 20 20", "the box is inverted, outside"),
-        ("10 nan 20 20", "ymin is not a finite number"),
-        ("10 10 inf 20", "xmax is not a finite number"),
-        ("10 10 20 high", "ymax is not a finite number"),
-        ("10 10 20 ", "ymax is not a finite number"),
-    ],
+    {
+        "10 10 9 20": "the box is inverted, outside",
+        "0.25 0.5 0.75 1": "the box is inverted, outside",
+        "0.5 0.2 1.0000001 1": "the box is inverted, outside",
+        "10 10 102 20": "the box is inverted, outside",
+        "-1 10 20 20": "the box is inverted, outside",
+        "10 nan 20 20": "ymin is not a finite number",
+        "10 10 inf 20": "xmax is not a finite number",
+        "10 10 20 high": "ymax is not a finite number",
+        "10 10 20 ": "ymax is not a finite number",
+    }.items(),
 )
 def test_impossible_boxes(tmp_path, corners, problem):
     wrong = "<name>5</name>" + box(*corners.split(" "))

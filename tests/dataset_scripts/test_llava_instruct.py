@@ -95,19 +95,16 @@ def test_a_first_message_of_the_assistant_and_an_empty_answer_are_left_out(tmp_p
 
 @pytest.mark.parametrize(
     "change, message",
-    [
-        ('"conversations": []', "0 messages.*in turns"),
-        (
-            '"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, '
-            '{"from": "human", "value": "c"}]',
-            "3 messages",
-        ),
-        ('"conversations": [{"from": "gpt"}, {"from": "gpt"}]', "message 1.*bad from.*gpt.*human"),
-        ('"phrases": [{"message": 9, "start": 0, "end": 1, "boxes": []}]', "phrase 1.*bad message.*9.*below 4"),
-        ('"phrases": [{"message": 1, "start": 3, "end": 99, "boxes": []}]', r"bad span.*\(3, 99\).*25"),
-        ('"phrases": [{"message": 1, "start": 0, "end": 3, "boxes": [[0, 0, 50, 80]]}]', "bad box.*50.*divided by"),
-        ('"phrases": [{"message": 1, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.5, 1]]}]', "bad box"),
-    ],
+    {
+        '"conversations": []': "0 messages.*in turns",
+        '"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, '
+        '{"from": "human", "value": "c"}]': "3 messages",
+        '"conversations": [{"from": "gpt"}, {"from": "gpt"}]': "message 1.*bad from.*gpt.*human",
+        '"phrases": [{"message": 9, "start": 0, "end": 1, "boxes": []}]': "phrase 1.*bad message.*9.*below 4",
+        '"phrases": [{"message": 1, "start": 3, "end": 99, "boxes": []}]': r"bad span.*\(3, 99\).*25",
+        '"phrases": [{"message": 1, "start": 0, "end": 3, "boxes": [[0, 0, 50, 80]]}]': "bad box.*50.*divided by",
+        '"phrases": [{"message": 1, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.5, 1]]}]': "bad box",
+    }.items(),
 )
 def test_errors_name_the_element(tmp_path, change, message):
     record = json.loads(BUS) | json.loads(f"{{{change}}}")
@@ -118,11 +115,11 @@ def test_errors_name_the_element(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("[]", "0 without image"),
-        (f"[{GREETING}]", "1 without image"),
-        (f'{{"a": [{BUS}], "b": [{BUS}]}}', "element 1: not a list"),
-    ],
+    {
+        "[]": "0 without image",
+        f"[{GREETING}]": "1 without image",
+        f'{{"a": [{BUS}], "b": [{BUS}]}}': "element 1: not a list",
+    }.items(),
 )
 def test_a_file_without_a_list_of_conversations_is_refused(tmp_path, text, message):
     folder = write(tmp_path, text)

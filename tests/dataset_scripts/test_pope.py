@@ -121,11 +121,11 @@ def test_wrong_options(tmp_path, options, message):
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("77\n", r"few\.txt: no image of the list .*'77'"),
-        ("1\nmany words\n", r"few\.txt, line 2"),
-        ("\n", r"few\.txt"),
-    ],
+    {
+        "77\n": r"few\.txt: no image of the list .*'77'",
+        "1\nmany words\n": r"few\.txt, line 2",
+        "\n": r"few\.txt",
+    }.items(),
 )
 def test_a_wrong_list_of_images_is_named(tmp_path, text, message):
     write_instances(tmp_path / "coco", draw_images(8))

@@ -142,12 +142,12 @@ def test_an_interrupted_download_continues_and_works_offline_afterwards(pushed, 
 
 @pytest.mark.parametrize(
     "place, message",
-    [
-        (f"hub://{NAME}@nowhere", "Revision Not Found"),
-        ("hub://org/nothing", "Repository Not Found"),
-        ("hub://org", "not a place on the Hub"),
-        ("hub://org/rows", "no region table in this repository"),
-    ],
+    {
+        f"hub://{NAME}@nowhere": "Revision Not Found",
+        "hub://org/nothing": "Repository Not Found",
+        "hub://org": "not a place on the Hub",
+        "hub://org/rows": "no region table in this repository",
+    }.items(),
 )
 def test_errors_of_opening_are_one_line(loopback_hub, table, tmp_path, place, message):
     for name in (NAME, "org/rows"):

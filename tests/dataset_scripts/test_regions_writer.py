@@ -158,7 +158,7 @@ def straight(tmp_path_factory):
     return RegionTable.open(folder)
 
 
-@pytest.mark.parametrize("size, kept", [(1, "abc"), (200, "ab"), (10_000, "")])
+@pytest.mark.parametrize("size, kept", {1: "abc", 200: "ab", 10_000: ""}.items())
 @pytest.mark.parametrize("when", ["draft", "between"])
 def test_a_kill_costs_the_shard_that_is_not_written(tmp_path, straight, size, kept, when):
     script = [sys.executable, "-c", KILLED, str(tmp_path), str(size), when]

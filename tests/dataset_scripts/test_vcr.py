@@ -100,7 +100,7 @@ def test_splits_are_those_of_existing_files(data, tmp_path):
 
 @pytest.mark.parametrize(
     "image_id_format, ids",
-    [("img_id", ["val-0", "val-1"]), ("number", ["1000000", "1000001"]), ("file_stem", ["film_00.01@0"] * 2)],
+    {"img_id": ["val-0", "val-1"], "number": ["1000000", "1000001"], "file_stem": ["film_00.01@0"] * 2}.items(),
 )
 def test_image_ids_fit_the_features(data, tmp_path, image_id_format, ids):
     write(data, "val", [question(1, "val"), question(2, "val")])
@@ -124,12 +124,12 @@ def test_names_depend_on_the_item_alone():
 
 @pytest.mark.parametrize(
     "boxes, without",
-    [
-        ("[]", 3),
-        ("[[20, 10, 100, 50]]", 2),
-        ("[[20, 10, 100, 50, 1], null, []]", 2),
-        ("[[20, 10, 100, 50], [5, 5, 5, 9], [199.5, 0, 250, 9]]", 2),
-    ],
+    {
+        "[]": 3,
+        "[[20, 10, 100, 50]]": 2,
+        "[[20, 10, 100, 50, 1], null, []]": 2,
+        "[[20, 10, 100, 50], [5, 5, 5, 9], [199.5, 0, 250, 9]]": 2,
+    }.items(),
 )
 def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes, without):
     write_image(data, boxes=json.loads(boxes))

@@ -100,13 +100,13 @@ def test_the_shared_chain_decides_between_mentions():
 
 @pytest.mark.parametrize(
     "lines, outcome",
-    [
-        (("[/EN#1/people a man]", "[/EN#2/people a guy]"), "rows_with_disagreeing_chains"),
-        (("[/EN#0/notvisual a man]", "[/EN#0/notvisual a guy]"), "rows_with_disagreeing_chains"),
-        (("[/EN#1/people a man] [/EN#1/people a guy]", "x"), "rows_in_one_caption_only"),
-        (("[/EN#1/people a man]", "[/EN#1/people a guyish]"), "rows_with_phrase_not_in_captions"),
-        (("[/EN#1/people a man]", "[/EN#1/people A guy]"), "rows_with_phrase_not_in_captions"),
-    ],
+    {
+        ("[/EN#1/people a man]", "[/EN#2/people a guy]"): "rows_with_disagreeing_chains",
+        ("[/EN#0/notvisual a man]", "[/EN#0/notvisual a guy]"): "rows_with_disagreeing_chains",
+        ("[/EN#1/people a man] [/EN#1/people a guy]", "x"): "rows_in_one_caption_only",
+        ("[/EN#1/people a man]", "[/EN#1/people a guyish]"): "rows_with_phrase_not_in_captions",
+        ("[/EN#1/people a man]", "[/EN#1/people A guy]"): "rows_with_phrase_not_in_captions",
+    }.items(),
 )
 def test_rows_that_cannot_be_joined_are_reported(lines, outcome):
     found, report = join(lines, ("a man", "a guy", EQUIVALENCE))
@@ -196,12 +196,12 @@ def test_reading_the_binary_file(tmp_path):
 
 @pytest.mark.parametrize(
     "last_line, problem",
-    [
-        ("1,a,b,A,B,Entailment2", "wrong length"),
-        ("1,a,b,A,B,Entailment2,2,3", "wrong length"),
-        ("1,a,b,A,B,Entail,7", "impossible type_label"),
-        ('1,a,b,A,"B and', "truncated"),
-    ],
+    {
+        "1,a,b,A,B,Entailment2": "wrong length",
+        "1,a,b,A,B,Entailment2,2,3": "wrong length",
+        "1,a,b,A,B,Entail,7": "impossible type_label",
+        '1,a,b,A,"B and': "truncated",
+    }.items(),
 )
 def test_truncated_and_damaged_pair_files(tmp_path, last_line, problem):
     path = write_typology(tmp_path / "train_data.csv", [("1", "A", "C", 0)])

@@ -73,11 +73,11 @@ def test_other_texts_have_no_box(name):
 
 
 @pytest.mark.parametrize(
-    "limits, numbers",
-    [((1000, 1000), "105, 301, 232, 1001"), ((640, 480), "641, 0, 3, 4"), ((640, 480), "0, 0, 500, 500"),
-     ((1, 1), "105, 301, 232, 480"), ((1000, 1000), "0.1, 0.3, 0.2, 0.5"), ((1000, 1000), "-3, 1, 10, 20")],
+    "numbers, limits",
+    {"105, 301, 232, 1001": (1000, 1000), "641, 0, 3, 4": (640, 480), "0, 0, 500, 500": (640, 480),
+     "105, 301, 232, 480": (1, 1), "0.1, 0.3, 0.2, 0.5": (1000, 1000), "-3, 1, 10, 20": (1000, 1000)}.items(),
 )  # fmt: skip
-def test_another_scale_is_named_and_not_tried(limits, numbers):
+def test_another_scale_is_named_and_not_tried(numbers, limits):
     with pytest.raises(ValueError, match=f"{limits[0]:g}.*{limits[1]:g}") as error:
         BoxDialect(limits=limits).read(f"[{numbers}]")
     assert numbers in str(error.value)
@@ -175,7 +175,7 @@ def test_the_form_is_that_of_the_family():
     assert len(BOX_DIALECTS["plain"].read_all(f"The bus {bracket}.", own=True)) == 1
 
 
-@pytest.mark.parametrize("name, flipped", [("plain", True), ("qwen3_vl", True), ("gemma4", True), ("glm4v", False)])
+@pytest.mark.parametrize("name, flipped", {"plain": True, "qwen3_vl": True, "gemma4": True, "glm4v": False}.items())
 def test_a_key_of_gemini_has_y_first(name, flipped):
     found = BOX_DIALECTS[name].read('{"box_2d": [301, 105, 480, 232]}')
     assert found == pytest.approx(BOX if flipped else [BOX[at] for at in (1, 0, 3, 2)])

@@ -1,4 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
 import random
 import re
 
@@ -25,13 +26,13 @@ def random_text(source):
 
 @pytest.mark.parametrize(
     "text, expected",
-    [
-        ("the man on the left", "the man on the right"),
-        ("Left of the RIGHT-hand man's leftover", "Right of the LEFT-hand man's leftover"),
-        ("bright copyright left_ lefts", "bright copyright left_ lefts"),
-        ("lEFT", "right"),
-        ("", ""),
-    ],
+    {
+        "the man on the left": "the man on the right",
+        "Left of the RIGHT-hand man's leftover": "Right of the LEFT-hand man's leftover",
+        "bright copyright left_ lefts": "bright copyright left_ lefts",
+        "lEFT": "right",
+        "": "",
+    }.items(),
 )
 def test_words_swap(text, expected):
     assert swap_left_right(text) == expected
@@ -90,14 +91,13 @@ def test_boxes_are_those_of_the_mirrored_pixels():
 
 def test_phrases_of_an_example_flip_together():
     texts = ["left man", "the man right"]
-    phrases = [
+    phrases = json.loads("""[
         {"sentence": 0, "start": 0, "end": 8, "boxes": [[0.0, 0.25, 0.25, 0.5]], "entity_id": "7"},
-        {"sentence": 1, "start": 4, "end": 13},
-    ]
+        {"sentence": 1, "start": 4, "end": 13}]""")
+    expected = json.loads("""[
+        {"sentence": 0, "start": 0, "end": 9, "boxes": [[0.75, 0.25, 1.0, 0.5]], "entity_id": "7"},
+        {"sentence": 1, "start": 4, "end": 12}]""")
     flipped_texts, flipped = flip_phrases(texts, phrases)
     assert flipped_texts == ["right man", "the man left"]
-    assert flipped == [
-        {"sentence": 0, "start": 0, "end": 9, "boxes": [[0.75, 0.25, 1.0, 0.5]], "entity_id": "7"},
-        {"sentence": 1, "start": 4, "end": 12},
-    ]
+    assert flipped == expected
     assert flip_phrases(flipped_texts, flipped) == (texts, phrases)

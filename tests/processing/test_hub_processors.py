@@ -120,12 +120,17 @@ def test_a_torchvision_for_another_torch_is_a_remark(monkeypatch):
 
 @pytest.mark.parametrize(
     "sizes",
-    [{"height": 10**6, "width": 10**6}, {"shortest_edge": 10**12}, {"shortest_edge": 56, "longest_edge": 10**9}],
+    [
+        '{"height": 1000000, "width": 1000000}',
+        '{"shortest_edge": 1000000000000}',
+        '{"shortest_edge": 56, "longest_edge": 1000000000}',
+    ],
 )
 def test_pictures_larger_than_any_model_reads_are_refused_before_they_are_made(monkeypatch, sizes):
-    loaded = SimpleNamespace(image_processor=SimpleNamespace(size=sizes))
+    size = json.loads(sizes)
+    loaded = SimpleNamespace(image_processor=SimpleNamespace(size=size))
     monkeypatch.setattr("transformers.AutoProcessor.from_pretrained", lambda name: loaded)
-    with pytest.raises(ValueError, match=str(max(sizes.values()))):
+    with pytest.raises(ValueError, match=str(max(size.values()))):
         load_processor("org/model")
     loaded.image_processor.size = {"height": 1024, "width": 1024, "longest_edge": 28 * 28 * 16384}
     assert load_processor("org/model") is loaded

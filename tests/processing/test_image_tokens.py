@@ -247,16 +247,16 @@ def test_an_older_transformers_is_named_where_its_processor_differs(monkeypatch)
 
 @pytest.mark.parametrize(
     "sizes, message",
-    [
-        ([[(16, 16)]], "Example 0: 3 image tokens in the sequence"),
-        ([[(0, 16)]], r"image 0: size \(0, 16\)"),
-        ([[], []], "image_sizes has 2 entries"),
-    ],
+    {
+        "[[[16, 16]]]": "Example 0: 3 image tokens in the sequence",
+        "[[[0, 16]]]": r"image 0: size \[0, 16\]",
+        "[[], []]": "image_sizes has 2 entries",
+    }.items(),
 )
 def test_sizes_that_do_not_fit_the_tokens_are_refused(sizes, message):
     processor = make_processor("qwen2_vl")
     with pytest.raises(ValueError, match=message):
-        locate_image_tokens(processor, [[processor.image_token_id] * 3], sizes)
+        locate_image_tokens(processor, [[processor.image_token_id] * 3], json.loads(sizes))
 
 
 def test_the_docstring_example_runs():

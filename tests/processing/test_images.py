@@ -49,7 +49,7 @@ def test_sizes_equal_exact_arithmetic(short, long):
         assert max(found) <= long
 
 
-@pytest.mark.parametrize("size, expected", [((1, 5000), (1, 1000)), ((5000, 1), (1000, 1)), ((1, 1), (600, 600))])
+@pytest.mark.parametrize("size, expected", {(1, 5000): (1, 1000), (5000, 1): (1000, 1), (1, 1): (600, 600)}.items())
 def test_a_sliver_keeps_a_pixel(size, expected):
     assert FastRCNNImageProcessor().resized(*size) == expected
 
@@ -170,7 +170,7 @@ def test_pictures_are_upright_in_every_form(tmp_path, orientation, suffix):
     assert small()(path)["image_sizes"].tolist() == small()(expected)["image_sizes"].tolist()
 
 
-@pytest.mark.parametrize("mode, kind", [("RGB", "jpeg"), ("L", "png"), ("RGBA", "png")])
+@pytest.mark.parametrize("mode, kind", {"RGB": "jpeg", "L": "png", "RGBA": "png"}.items())
 def test_a_large_picture_is_opened_at_a_third(tmp_path, mode, kind):
     exif = Image.Exif()
     exif[0x0112] = 6

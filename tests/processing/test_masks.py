@@ -20,7 +20,7 @@ from tests.helpers.tiny_vlm_processors import make_processor
 WIDTH = 56
 HEIGHT = 40
 # An L: its box has an empty quarter.
-RING = [[8, 4], [24, 4], [24, 18], [48, 18], [48, 36], [8, 36]]
+RING = json.loads("[[8, 4], [24, 4], [24, 18], [48, 18], [48, 36], [8, 36]]")
 MASK = np.zeros((HEIGHT, WIDTH), dtype=bool)
 MASK[4:36, 8:24] = MASK[18:36, 24:48] = True
 BOX = [8 / WIDTH, 4 / HEIGHT, 48 / WIDTH, 36 / HEIGHT]
@@ -173,10 +173,13 @@ def process(boxes, phrases):
 
 
 def test_regions_that_match_have_the_share_that_is_covered():
-    regions = np.array([[8, 4, 48, 36], [8, 8, 44, 36], [24, 4, 48, 18], [0, 0, 4, 4]]) / np.tile([WIDTH, HEIGHT], 2)
+    pixels = json.loads("[[8, 4, 48, 36], [8, 8, 44, 36], [24, 4, 48, 18], [0, 0, 4, 4]]")
+    regions = pixels / np.tile([WIDTH, HEIGHT], 2)
     phrase = {"text": "man", "start": 2, "end": 5, "mask": RUNS}
     found = process(regions, [phrase, {"text": "man", "boxes": [BOX]}])["phrase_regions"][0]
-    shares = [MASK[4:36, 8:48].mean(), MASK[8:36, 8:44].mean(), 0, 0]
+    whole = MASK[4:36, 8:48].mean()
+    part = MASK[8:36, 8:44].mean()
+    shares = [whole, part, 0, 0]
     assert np.allclose(found, [shares, [1, 1, 0, 0]], atol=1e-5)
     _, mirrored = flip_phrases(["a man"], [phrase])
     assert np.allclose(process(flip_boxes(regions), mirrored)["phrase_regions"][0], [shares], atol=1e-5)

@@ -211,11 +211,11 @@ def test_a_very_large_picture_is_read_smaller_and_keeps_its_boxes(model_type, mo
 
 @pytest.mark.parametrize(
     "box, patch",
-    [([0.2, 0.3, 0.2, 0.3], 0), ([1.0, 0.0, 1.0, 1.0], 1), ([0.0, 0.0, 0.3, 1.0], 0), ([0.1, 0.0, 0.8, 0.1], 0)],
+    {"[0.2, 0.3, 0.2, 0.3]": 0, "[1, 0, 1, 1]": 1, "[0, 0, 0.3, 1]": 0, "[0.1, 0, 0.8, 0.1]": 0}.items(),
 )
 def test_boxes_without_area_and_at_the_border_get_the_patch_around_them(box, patch):
     patches = np.array([[[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]])
-    (marks,) = match_coverage(np.array([box]), patches, 0.5)
+    (marks,) = match_coverage(np.array([json.loads(box)]), patches, 0.5)
     assert marks.nonzero()[0].tolist() == [patch]
 
 

@@ -32,10 +32,9 @@ def read_tags(tags, count, text=TEXT, **options):
 
 
 def test_tokens_see_their_region_and_the_rest_the_whole_image():
-    tags = [
-        [span(TEXT, "man", regions=[0]), span(TEXT, "dog", regions=[2]), span(PAIR, "umbrella", 1, regions=[1])],
-        None,
-    ]
+    of_text = [span(TEXT, "man", regions=[0]), span(TEXT, "dog", regions=[2])]
+    of_pair = span(PAIR, "umbrella", 1, regions=[1])
+    tags = [[*of_text, of_pair], None]
     inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=tags, **regions(3, 1))
     # [CLS] a man and a dog [SEP] the umbrella , the ball [SEP]; column 0 is the whole image.
     assert inputs["token_regions"].dtype == torch.int64
