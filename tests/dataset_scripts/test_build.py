@@ -50,25 +50,22 @@ def test_a_second_build_replaces_the_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["flickr30k_entities", "--data-dir", "nowhere"], "nowhere: the data folder does not exist"),
-        (["vgp", "--data-dir", "data"], "pass regions=FOLDER"),
-        (["vgp", "--data-dir", "data", "--config", "ternary"], "Available: ['typology', 'binary']"),
-        (["vgp", "--data-dir", "data", "negative=random"], "unknown option: found 'negative=random'"),
-        (
-            ["vgp", "--data-dir", "data", "negatives=random", "seed=1", "seed=2"],
-            "option seed=2: expected KEY=VALUE, each once",
-        ),
-        (["vgp", "--data-dir", "data", "seed=[1"], "option seed: invalid YAML"),
-        (["vgp", "--data-dir", "data", "seed=one"], "bad option seed"),
-        (["flickr30k_entities", "--data-dir", "data", "--split", "dev"], "no such split"),
-    ],
+    "command, message",
+    {
+        "flickr30k_entities --data-dir nowhere": "nowhere: the data folder does not exist",
+        "vgp --data-dir data": "pass regions=FOLDER",
+        "vgp --data-dir data --config ternary": "Available: ['typology', 'binary']",
+        "vgp --data-dir data negative=random": "unknown option: found 'negative=random'",
+        "vgp --data-dir data negatives=random seed=1 seed=2": "option seed=2: expected KEY=VALUE, each once",
+        "vgp --data-dir data seed=[1": "option seed: invalid YAML",
+        "vgp --data-dir data seed=one": "bad option seed",
+        "flickr30k_entities --data-dir data --split dev": "no such split",
+    }.items(),
 )
-def test_errors_are_one_line_and_exit_2(tmp_path, monkeypatch, capsys, arguments, message):
+def test_errors_are_one_line_and_exit_2(tmp_path, monkeypatch, capsys, command, message):
     write_vgp(tmp_path / "data", PAIRS)
     monkeypatch.chdir(tmp_path)
-    assert main([*arguments, "--output", "built"]) == 2
+    assert main([*command.split(), "--output", "built"]) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert message in line

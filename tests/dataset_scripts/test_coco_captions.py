@@ -1,4 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+
 import pytest
 
 from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
@@ -52,14 +54,10 @@ def test_official_rows(tmp_path, inside):
     rows = builder.as_dataset()
     assert set(rows) == {"train", "validation"}
     assert rows["validation"]["image_id"][:] == ["9"]
-    assert rows["train"][:] == {
-        "image_id": ["8", "7"],
-        "width": [640, 639],
-        "height": [480, 1],
-        "captions": [["Two dogs on a lawn.", "A dog."], ["A cat ."]],
-        "caption_ids": [["3", "2"], ["1"]],
-        "file_name": ["COCO_train2014_000000000008.jpg", "COCO_train2014_000000000007.jpg"],
-    }
+    expected = """{"image_id": ["8", "7"], "width": [640, 639], "height": [480, 1],
+        "captions": [["Two dogs on a lawn.", "A dog."], ["A cat ."]], "caption_ids": [["3", "2"], ["1"]],
+        "file_name": ["COCO_train2014_000000000008.jpg", "COCO_train2014_000000000007.jpg"]}"""
+    assert rows["train"][:] == json.loads(expected)
     counts = {"images": 2, "captions": 3, "captions_without_words": 1, "images_without_captions": 1}
     assert counts.items() <= builder.report["train"].items()
     assert builder.report["train"]["examples"] == {"captions_without_words": ["4"], "images_without_captions": ["6"]}

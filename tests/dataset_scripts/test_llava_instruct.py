@@ -46,15 +46,13 @@ def test_the_public_layout(tmp_path):
     assert [row["example_id"] for row in rows] == ["000000033471#0", "000000033471#2"]
     assert rows[0]["image_id"] == "000000033471"
     assert rows[0]["file_name"] == "coco/train2017/000000033471.jpg"
-    assert rows[0]["messages"] == [
-        {"role": "user", "content": "What are the colors of the bus?"},
-        {"role": "assistant", "content": "The bus is white and red."},
-        {"role": "user", "content": "Where is it?"},
-        {"role": "assistant", "content": "On a street."},
-    ]
+    messages = """[{"role": "user", "content": "What are the colors of the bus?"},
+        {"role": "assistant", "content": "The bus is white and red."}, {"role": "user", "content": "Where is it?"},
+        {"role": "assistant", "content": "On a street."}]"""
+    assert rows[0]["messages"] == json.loads(messages)
     assert rows[0]["phrases"] == []
-    phrase = {"sentence": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
-    assert rows[1]["phrases"] == [phrase]
+    phrase = '{"sentence": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}'
+    assert rows[1]["phrases"] == [json.loads(phrase)]
     assert report["train"]["conversations"] == 2
     assert report["train"]["without image"] == 1
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows of a builder become Arrow tables as `datasets` itself encodes them; a value that does not fit is named."""
 
+import json
 import re
 
 import datasets
@@ -77,16 +78,20 @@ def test_streamed_rows_are_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, found",
+    "row_id, changes, found",
     [
-        ({"number": 2**31}, "column number: .*found 2147483648, expected int32"),
-        ({"row_id": "\ud800"}, r"column row_id: .*surrogates not allowed: found '.ud800', expected string"),
-        ({"phrases": [{"text": "\udcff", "boxes": [], "kind": 0}]}, "column phrases: .*surrogates not allowed"),
-        ({"row_id": 7}, "column row_id: .*found 7, expected string"),
-        ({"box": ["x"]}, "column box: .*found .'x'., expected list"),
+        ("r2", '{"number": 2147483648}', "column number: .*found 2147483648, expected int32"),
+        ("\ud800", "{}", r"column row_id: .*surrogates not allowed: found '.ud800', expected string"),
+        (
+            "r2",
+            r'{"phrases": [{"text": "\udcff", "boxes": [], "kind": 0}]}',
+            "column phrases: .*surrogates not allowed",
+        ),
+        (7, "{}", "column row_id: .*found 7, expected string"),
+        ("r2", '{"box": ["x"]}', "column box: .*found .'x'., expected list"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(changes, found):
-    rows = [row(1), row(2, **changes), row(3)]
-    with pytest.raises(DataError, match="^row " + re.escape(repr(changes.get("row_id", "r2"))) + f": {found}"):
+def test_a_value_that_does_not_fit_is_named(row_id, changes, found):
+    rows = [row(1), row(2, row_id=row_id, **json.loads(changes)), row(3)]
+    with pytest.raises(DataError, match="^row " + re.escape(repr(row_id)) + f": {found}"):
         rows_to_table(rows, FEATURES)

@@ -104,19 +104,19 @@ def test_scenes(tmp_path):
 
 @pytest.mark.parametrize(
     "options, message",
-    [
-        ({"questions": 3}, "bad option questions"),
-        ({"images": 0}, "bad option images"),
-        ({"seed": -1}, "bad option seed: found -1, expected greater than or equal to 0"),
-        ({"seed": 2**32}, "bad option seed: found 4294967296"),
-        ({"least_objects": 8}, "no image has 8 different objects"),
-        ({"instances": "none.json"}, "the file is missing"),
-    ],
+    {
+        '{"questions": 3}': "bad option questions",
+        '{"images": 0}': "bad option images",
+        '{"seed": -1}': "bad option seed: found -1, expected greater than or equal to 0",
+        '{"seed": 4294967296}': "bad option seed: found 4294967296",
+        '{"least_objects": 8}': "no image has 8 different objects",
+        '{"instances": "none.json"}': "the file is missing",
+    }.items(),
 )
 def test_wrong_options(tmp_path, options, message):
     write_instances(tmp_path / "coco", draw_images(8))
     with pytest.raises(DataError, match=message):
-        build(tmp_path / "coco", tmp_path / "cache", **options)
+        build(tmp_path / "coco", tmp_path / "cache", **json.loads(options))
 
 
 @pytest.mark.parametrize(

@@ -130,16 +130,16 @@ def test_several_files_make_one_table(tmp_path, output):
 
 @pytest.mark.parametrize(
     "options, message",
-    [
-        ({"format": "csv"}, "unknown format.*found 'csv', expected one of butd_tsv, h5"),
-        ({"format": "butd_tsv"}, "wrong number of fields: found 10, expected 6"),
-        ({"format": "butd_tsv", "on_error": "skip"}, "wrong number of fields: found 10, expected 6"),
-        ({"feature_size": 2048}, "features has a wrong length"),
-    ],
+    {
+        '{"format": "csv"}': "unknown format.*found 'csv', expected one of butd_tsv, h5",
+        '{"format": "butd_tsv"}': "wrong number of fields: found 10, expected 6",
+        '{"format": "butd_tsv", "on_error": "skip"}': "wrong number of fields: found 10, expected 6",
+        '{"feature_size": 2048}': "features has a wrong length",
+    }.items(),
 )
 def test_options_that_do_not_fit_a_source(source, output, options, message):
     with pytest.raises(DataError, match=message):
-        run(source, output, **options)
+        run(source, output, **json.loads(options))
     assert run(source, output)["images"] == 4
 
 

@@ -55,21 +55,21 @@ def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk
 
 @pytest.mark.parametrize(
     "text, message",
-    [
-        ("", "the file ends too early"),
-        ('[{"a": 1}, {"b"', "element 2: .*the file ends too early"),
-        ('[{"a": 1}, {"b": "x', "element 2: the file ends too early"),
-        ('[{"a": 1}', "the file ends too early"),
-        ('{"images": [1, 2', "ends too early"),
-        ("[1, 2] x", "unexpected content after the end"),
-        ("[1 2]", "element 1: not JSON: found '2]', expected ,"),
-        ('[{"a": }]', "element 1: Expecting value"),
-        ("[1, NaN]", "element 2: NaN is not JSON"),
-        ("[1, -1e999]", "element 2: -1e999 is too large for a number"),
-        ('{"a": [1], "a": [2]}', "repeated name"),
-        ("17", "not a list or an object"),
-        ("[" * 100_000, "nested too deeply"),
-    ],
+    {
+        "": "the file ends too early",
+        '[{"a": 1}, {"b"': "element 2: .*the file ends too early",
+        '[{"a": 1}, {"b": "x': "element 2: the file ends too early",
+        '[{"a": 1}': "the file ends too early",
+        '{"images": [1, 2': "ends too early",
+        "[1, 2] x": "unexpected content after the end",
+        "[1 2]": "element 1: not JSON: found '2]', expected ,",
+        '[{"a": }]': "element 1: Expecting value",
+        "[1, NaN]": "element 2: NaN is not JSON",
+        "[1, -1e999]": "element 2: -1e999 is too large for a number",
+        '{"a": [1], "a": [2]}': "repeated name",
+        "17": "not a list or an object",
+        "[" * 100_000: "nested too deeply",
+    }.items(),
 )
 def test_damaged_json_is_an_error(tmp_path, text, message):
     path = tmp_path / "x.json"

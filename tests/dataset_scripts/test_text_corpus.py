@@ -90,13 +90,8 @@ def test_files_by_name_and_bad_files(tmp_path):
         build(write(tmp_path / "empty", a_txt="\n \n"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"join_until": -1}, "bad option join_until"),
-        ({"join_until": True}, "bad option join_until"),
-    ],
-)
-def test_bad_options(tmp_path, options, message):
-    with pytest.raises(DataError, match=message):
-        build(write(tmp_path / "data", a_txt="x"), tmp_path, **options)
+@pytest.mark.parametrize("join_until", [-1, True])
+def test_wrong_lengths_are_refused(tmp_path, join_until):
+    data = write(tmp_path / "data", a_txt="x")
+    with pytest.raises(DataError, match="bad option join_until"):
+        build(data, tmp_path, join_until=join_until)
