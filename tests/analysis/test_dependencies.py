@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from grounded_attention.analysis.dependency_parses import (
     align_words,
@@ -203,7 +204,7 @@ def test_entity_at_either_end(tmp_path):
     of_girl = [("A", "det", 1), ("holds", "nsubj", 1)]
     of_balls = [("two", "nummod", 2), ("red", "amod", 2), ("holds", "obj", 2)]
     assert found_queries([found]) == of_girl + of_balls
-    np.testing.assert_array_equal(found.phrases[1].boxes, np.float32(BALL))
+    assert_array_equal(found.phrases[1].boxes, np.float32(BALL))
     assert found.image_id == "7"
     assert found.caption == caption
 

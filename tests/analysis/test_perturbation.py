@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, perturb
@@ -107,9 +108,9 @@ def perturbed(model=None, batch=None, **options):
 
 def test_a_faithful_map_takes_the_one_region_first_or_last():
     found = perturbed()
-    np.testing.assert_allclose(found.fractions, np.arange(R + 1) / R)
-    np.testing.assert_array_equal(found.curve("relevancy", MOST), [1, 0, 0, 0, 0, 0, 0])
-    np.testing.assert_array_equal(found.curve("relevancy", LEAST), [1, 1, 1, 1, 1, 1, 0])
+    assert_allclose(found.fractions, np.arange(R + 1) / R)
+    assert_array_equal(found.curve("relevancy", MOST), [1, 0, 0, 0, 0, 0, 0])
+    assert_array_equal(found.curve("relevancy", LEAST), [1, 1, 1, 1, 1, 1, 0])
     areas = dict(zip(found.curves, found.areas, strict=True))
     assert areas["relevancy", MOST] == pytest.approx(0.5 / R)
     assert areas["relevancy", LEAST] == pytest.approx(1 - 0.5 / R)
@@ -118,7 +119,7 @@ def test_a_faithful_map_takes_the_one_region_first_or_last():
 def test_a_map_that_looks_at_the_decoy_is_found_out():
     """Raw attention takes the decoy first: one step later than relevancy; random order stands between the two ends."""
     found = perturbed()
-    np.testing.assert_array_equal(found.curve("raw_last", MOST)[:3], [1, 1, 0])
+    assert_array_equal(found.curve("raw_last", MOST)[:3], [1, 1, 0])
     areas = dict(zip(found.curves, found.areas, strict=True))
     assert areas["relevancy", MOST] < areas["raw_last", MOST] < areas[RANDOM, RANDOM] < areas["relevancy", LEAST]
     assert areas[RANDOM, RANDOM] == pytest.approx(0.5, abs=0.12)
@@ -129,7 +130,7 @@ def test_random_order_depends_on_seed_and_example_alone():
     images = [*"abcdefghij"]
     parts = [(part_of(batch, slice(0, 4)), images[:4]), (part_of(batch, slice(4, 10)), images[4:])]
     whole = perturb(OneRegionModel(), [(batch, images)], **OPTIONS).sums
-    np.testing.assert_array_equal(perturb(OneRegionModel(), parts, **OPTIONS).sums, whole)
+    assert_array_equal(perturb(OneRegionModel(), parts, **OPTIONS).sums, whole)
     other = perturb(OneRegionModel(), [(batch, images)], **OPTIONS, seed=1).sums
     assert (other[:, :-1] == whole[:, :-1]).all()
     assert (other[:, -1] != whole[:, -1]).any()
@@ -140,7 +141,7 @@ def test_what_is_no_candidate_stays():
     batch = one_region_batch()
     batch["region_candidate_mask"] = (batch["region_features"][..., 0] == 0).long()
     found = perturbed(batch=batch)
-    np.testing.assert_array_equal(found.accuracy, np.ones_like(found.accuracy))
+    assert_array_equal(found.accuracy, np.ones_like(found.accuracy))
 
 
 def test_each_example_loses_its_own_share():
@@ -171,7 +172,7 @@ def test_examples_without_a_score_do_not_count():
     assert found.items.tolist() == [1] * 20
     assert found.image_ids[0] == "image 0"
     odd = perturbed(batch=part_of(one_region_batch(), slice(1, None, 2)))
-    np.testing.assert_array_equal(found.accuracy[:-1], odd.accuracy[:-1])  # the random order goes by the example
+    assert_array_equal(found.accuracy[:-1], odd.accuracy[:-1])  # the random order goes by the example
     with pytest.raises(ValueError, match="no example has a score"):
         perturbed(scores=lambda outputs, batch: [None] * len(outputs.logits))
     with pytest.raises(ValueError, match="steps is 0"):
@@ -205,7 +206,7 @@ def test_summary_files_and_figure(tmp_path):
     assert len((tmp_path / "out" / "perturbation.csv").read_text().splitlines()) == 1 + len(found.curves) * (R + 1)
     frame = found.to_pandas()
     chosen = frame[(frame["map"] == "rollout") & (frame["order"] == LEAST)]
-    np.testing.assert_array_equal(chosen["accuracy"], found.curve("rollout", LEAST))
+    assert_array_equal(chosen["accuracy"], found.curve("rollout", LEAST))
     figure = perturbation_figure(found, tmp_path / "curves.png")
     drawn = [axes for axes in figure.axes if axes.lines]
     assert len(drawn) == len(MAPS)

@@ -4,7 +4,9 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
+from torch.testing import assert_close
 
 from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import MAPS, ReadOut, attention_relevancy, region_maps
@@ -87,7 +89,7 @@ def test_relevancy_is_that_of_loops(reference):
     for row in range(3):
         of_example = [attention[row] for attention in attentions]
         expected = by_loops(of_example, [gradient[row] for gradient in gradients])
-        np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-7)
+        assert_allclose(found[row], expected, rtol=1e-4, atol=1e-7)
     assert (found - torch.eye(found.shape[-1])).abs().max() > 1e-2
 
 
@@ -106,7 +108,7 @@ def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
         "relevancy": attention_relevancy(attentions, gradients)[SEQUENCE, SEQUENCE],
     }
     for name, expected in whole.items():
-        np.testing.assert_allclose(found[name], expected[:, 0, 5:9], rtol=1e-4, atol=1e-7, err_msg=name)
+        assert_allclose(found[name], expected[:, 0, 5:9], rtol=1e-4, atol=1e-7, err_msg=name)
         assert found[name].shape == (3, 4)
         assert (found[name] >= 0).all()
         assert found[name][0, 3] == 0, f"{name} of a padded region"
@@ -118,7 +120,7 @@ def test_examples_of_a_batch_do_not_touch_each_other():
     together = region_maps(model, inputs, identified)
     alone = region_maps(model, {name: value[1:2] for name, value in inputs.items()}, identified)
     for name in MAPS:
-        np.testing.assert_allclose(together[name][1:2], alone[name], rtol=1e-4, atol=1e-7)
+        assert_allclose(together[name][1:2], alone[name], rtol=1e-4, atol=1e-7)
 
 
 def test_relevancy_follows_the_decision_and_raw_attention_does_not():
@@ -129,7 +131,7 @@ def test_relevancy_follows_the_decision_and_raw_attention_does_not():
     second = region_maps(model, inputs, lambda outputs, _: first_words(outputs.identification_logits[:, 1]))
     assert (first["relevancy"] - second["relevancy"]).abs().max() > 1e-3
     for name in ("raw_last", "raw_mean", "rollout"):
-        torch.testing.assert_close(first[name], second[name])
+        assert_close(first[name], second[name])
 
 
 def test_what_has_no_maps_is_refused():
@@ -165,8 +167,8 @@ def test_raw_attention_is_that_of_the_cross_calls(make):
     inputs = tiny_inputs()
     found = region_maps(model, inputs, answered, ("raw_last", "raw_mean", "rollout"))
     first, last = (attention[:, 0] for attention in eager_maps(model, inputs) if attention.shape[1:] == (5, 4))
-    torch.testing.assert_close(found["raw_last"], last)
-    torch.testing.assert_close(found["raw_mean"], (first + last) / 2)
+    assert_close(found["raw_last"], last)
+    assert_close(found["raw_mean"], (first + last) / 2)
     # of 12, one is padding
     assert found["rollout"].shape == (3, 4)
     assert (found["rollout"] > 0).sum() == 11
@@ -181,7 +183,7 @@ def test_a_region_is_read_from_the_stream_of_regions():
 
     found = region_maps(model, inputs, third_region, ("raw_last",))["raw_last"]
     own = [attention for attention in eager_maps(model, inputs) if attention.shape[1:] == (4, 4)]
-    torch.testing.assert_close(found, own[-1][:, 2] * inputs["region_attention_mask"])
+    assert_close(found, own[-1][:, 2] * inputs["region_attention_mask"])
 
 
 def test_a_model_without_maps_is_refused():
@@ -259,7 +261,7 @@ def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
     assert found[0, 3] == 0
     assert found.max() > 1e-3
     for row in range(3):
-        np.testing.assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
+        assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
 
 
 def test_perturbation_of_lxmert():

@@ -3,8 +3,8 @@
 
 import datasets
 import h5py
-import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from grounded_attention.commands import import_regions
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -71,7 +71,7 @@ def test_values_of_another_file_are_not_read(source, capsys, kind):
         del parent[name]
         KINDS[kind](parent, name, array, source.with_name("private"))
     with h5py.File(source, "r") as file:  # h5py itself follows it
-        np.testing.assert_array_equal(file[path][()], array)
+        assert_array_equal(file[path][()], array)
     assert import_file(source) == 2
     printed = capsys.readouterr().err
     assert printed.count("error: ") == 1

@@ -4,6 +4,7 @@
 from types import SimpleNamespace
 
 import torch
+from torch.testing import assert_close
 
 from benchmarks import look as benchmark
 
@@ -16,4 +17,4 @@ def test_both_ways_report_the_same_rows():
     maps = benchmark.Answer("eager maps", tokens, OPTIONS).step().attentions
     for layer, rows in read.items():
         later = torch.stack([step[layer][0, :, -1, :tokens] for step in maps[1:]], 1)
-        torch.testing.assert_close(rows[:, benchmark.WORDS : -1], later, atol=2e-6, rtol=0)
+        assert_close(rows[:, benchmark.WORDS : -1], later, atol=2e-6, rtol=0)

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from benchmarks import region_table as benchmark
 
@@ -19,11 +20,11 @@ def test_both_formats_hold_the_same_data(small, tmp_path):
         read = write(tmp_path, 4)
         for number in (2, 0, 3, 1):
             for found, array in zip(read(number), expected[number], strict=True):
-                np.testing.assert_array_equal(np.asarray(found, np.float32), array)
+                assert_array_equal(np.asarray(found, np.float32), array)
         boxes, features = benchmark.make_batch(read, [3, 1])
         most = max(len(expected[3][0]), len(expected[1][0]))
         assert boxes.shape == (2, most, 4)
         assert features.shape == (2, most, 6)
         assert boxes.dtype == features.dtype == np.float32
-        np.testing.assert_array_equal(features[1, : len(expected[1][1])], expected[1][1])
+        assert_array_equal(features[1, : len(expected[1][1])], expected[1][1])
         assert not features[1, len(expected[1][1]) :].any()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from numpy.testing import assert_array_equal
 from PIL import Image
 from transformers import pipeline, set_seed
 
@@ -310,9 +311,9 @@ def test_pictures_of_evidence():
     inside = np.zeros((10, 20, 1), dtype=bool)
     inside[3:8, 4:13] = True
     mean = pixels.mean((0, 1)).round()
-    np.testing.assert_array_equal(views["kept"], np.where(inside, pixels, mean))
-    np.testing.assert_array_equal(views["masked"], np.where(inside, mean, pixels))
-    np.testing.assert_array_equal(views["replaced"], np.where(inside, 9, pixels))
+    assert_array_equal(views["kept"], np.where(inside, pixels, mean))
+    assert_array_equal(views["masked"], np.where(inside, mean, pixels))
+    assert_array_equal(views["replaced"], np.where(inside, 9, pixels))
 
 
 def test_regions_of_evidence(tmp_path):

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 from transformers import BertConfig
 
@@ -112,7 +113,7 @@ def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, ground
         region = shares.argmax()
         assert row["region"] == region
         assert row["score"] == pytest.approx(shares[region], abs=1e-4)
-        np.testing.assert_allclose(box_of(row), np.array(BOXES[region]) * [80, 60, 80, 60], atol=0.06)
+        assert_allclose(box_of(row), np.array(BOXES[region]) * [80, 60, 80, 60], atol=0.06)
         assert row["label"] == ("cat", "dog", "dog")[region]
 
 
@@ -177,7 +178,7 @@ def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, grounded):
     large = grounded("--regions", files / "table", image="large/dog.png")["grounding"]
     for one, other in zip(small, large, strict=True):
         expected = np.array(box_of(one)) * [321 / 80, 4, 321 / 80, 4]
-        np.testing.assert_allclose(box_of(other), expected, rtol=1e-2)  # of rounded pixels
+        assert_allclose(box_of(other), expected, rtol=1e-2)  # of rounded pixels
         assert one["score"] == pytest.approx(other["score"])
 
 

@@ -9,6 +9,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, BertConfig, pipeline
@@ -98,8 +99,8 @@ def test_the_page_shows_the_attention_of_words(files):
     assert shown.attention.shape == (2, 4, 3, 36)
     attention, batch = attention_by_hand(model, processor, picture(files), "a red ball", shown.words)
     for word, maps in enumerate(attention):
-        np.testing.assert_allclose(shown.attention[:, :, word], maps, atol=1e-5)
-    np.testing.assert_allclose(shown.boxes, batch["region_boxes"][0], atol=1e-5)
+        assert_allclose(shown.attention[:, :, word], maps, atol=1e-5)
+    assert_allclose(shown.boxes, batch["region_boxes"][0], atol=1e-5)
     assert shown.gold.any()
     assert (shown.gold == shown.gold[0]).all()
 
@@ -214,7 +215,7 @@ def test_the_pipeline_finds_boxes(files):
     assert cube["text"] == "the cube"
     expected = boxes_by_hand(files, image, caption, [(0, 24), (0, 10), (16, 24)])
     found = [box_of(row) for row in (whole, ball, cube)]
-    np.testing.assert_allclose(found, expected, atol=0.06)
+    assert_allclose(found, expected, atol=0.06)
     json.dumps(ball)
 
 
@@ -240,7 +241,7 @@ def test_heads_in_the_repository_of_the_model_are_found(files, tmp_path, loopbac
     assert [tuple(pair) for pair in found] == list(ChosenHeads.from_file(files / "ranked").heads)
     image = Image.open(picture(files))
     (expected,) = boxes_by_hand(files, image, "a red ball", [(0, 10)])
-    np.testing.assert_allclose(box_of(grounding[0]), expected, atol=0.06)
+    assert_allclose(box_of(grounding[0]), expected, atol=0.06)
 
 
 def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):
@@ -292,7 +293,7 @@ def test_the_command_grounds_and_draws(files, tmp_path, capsys):
     assert ground.main([*arguments, *given, "--output", str(tmp_path / "ball.png"), "--json"]) == 0
     found = read_result(capsys)
     expected = boxes_by_hand(files, Image.open(picture(files)), "a red ball near the cube", [(0, 10), (16, 24)])
-    np.testing.assert_allclose([box_of(row) for row in found["grounding"]], expected, atol=0.06)
+    assert_allclose([box_of(row) for row in found["grounding"]], expected, atol=0.06)
     assert Image.open(tmp_path / "ball.png").size[0] > 300
     assert ground.main([*arguments, *given]) == 0
     assert "attention of L" in capsys.readouterr().out

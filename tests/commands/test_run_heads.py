@@ -8,6 +8,7 @@ import shutil
 import datasets
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from grounded_attention.commands.heads import main
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
@@ -57,7 +58,7 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     assert changes["after"] == "direct"
     assert changes["correction"] == "holm"
     expected = compare(before, after).corrected["text_to_region"]
-    np.testing.assert_array_equal(changes["text_to_region"]["p_corrected"], expected)
+    assert_array_equal(changes["text_to_region"]["p_corrected"], expected)
     assert not (folder / "none" / "changes.json").exists(), "what the others are compared with comes first"
     page = (folder / "heads.html").read_text()
     for part in ("What changed", "Syntactic relations", "Explorer", "not active"):

@@ -9,6 +9,7 @@ from unittest import mock
 
 import torch
 from parameterized import parameterized
+from torch.testing import assert_close
 from transformers.testing_utils import torch_device
 
 from benchmarks import gpu
@@ -32,7 +33,7 @@ class CompiledTest(unittest.TestCase):
         model = FAMILIES[name].base_model(config).eval().to(torch_device)
         expected = model(**inputs)
         found = torch.compile(model, fullgraph=True)(**inputs)
-        torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
+        assert_close(dict(found), dict(expected), **CLOSE)
 
     def test_a_training_step_without_padding(self):
         """As `make bench-gpu` compiles it, with sizes that are not fixed; on a CPU the benchmark only traces."""
@@ -43,7 +44,7 @@ class CompiledTest(unittest.TestCase):
         step.model.eval()
         plain.model.eval()
         loss = step.loss(half=False)
-        torch.testing.assert_close(loss, plain.loss(half=False), **CLOSE)
+        assert_close(loss, plain.loss(half=False), **CLOSE)
         loss.backward()
 
     @parameterized.expand(FAMILIES)
@@ -75,7 +76,7 @@ class CompiledTest(unittest.TestCase):
             gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in model.parameters()]
             results.append((losses, gradients))
         assert sum(gradient.any().item() for gradient in results[0][1]) > 20
-        torch.testing.assert_close(results[1], results[0], **CLOSE)
+        assert_close(results[1], results[0], **CLOSE)
 
     @torch.no_grad()
     def test_flex_attention(self):
@@ -83,7 +84,7 @@ class CompiledTest(unittest.TestCase):
         model = VLBertModel(config).eval().to(torch_device)
         expected = model(**inputs)
         model.set_attn_implementation("flex_attention")
-        torch.testing.assert_close(dict(model(**inputs)), dict(expected), **CLOSE)
+        assert_close(dict(model(**inputs)), dict(expected), **CLOSE)
 
 
 class ExportedTest(unittest.TestCase):

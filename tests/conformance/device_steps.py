@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from torch.testing import assert_close
 from transformers import pipeline
 
 from grounded_attention.analysis.perturbation_curves import perturb
@@ -308,7 +309,7 @@ def main(folder, device):
         assert found.keys() == expected.keys()
         for key, value in expected.items():
             close = CLOSE_FIGURES if key.endswith(FIGURES) else CLOSE
-            torch.testing.assert_close(found[key], value, **close, msg=lambda text, key=key: f"{key}: {text}")
+            assert_close(found[key], value, **close, msg=lambda text, key=key: f"{key}: {text}")
         print(name, flush=True)
     if device != "pretend":
         return

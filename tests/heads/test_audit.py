@@ -31,6 +31,7 @@ from grounded_attention.heads.reading import get_observer
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
 from grounded_attention.processing.phrase import Phrase
+from tests.helpers.plain_overlap import plain_iou
 from tests.helpers.supervision_models import forbid_maps
 from tests.helpers.tiny_audit import (
     FEATURES,
@@ -126,14 +127,6 @@ def lxmert_maps(model, words, features, boxes):
     return torch.cat(list(outputs.cross_encoder_attentions)), torch.stack(back)
 
 
-def overlap(box, other):
-    width = min(box[2], other[2]) - max(box[0], other[0])
-    height = min(box[3], other[3]) - max(box[1], other[1])
-    both = max(width, 0) * max(height, 0)
-    areas = [(x2 - x1) * (y2 - y1) for x1, y1, x2, y2 in (box, other)]
-    return both / (sum(areas) - both)
-
-
 class Sums(dict):
     """(direction, group, image) -> [items, right by head, share by head, baseline, chance, reachable]."""
 
@@ -170,7 +163,7 @@ def brute_force(model, processor, examples, regions, word="last", merged_box=Fal
             boxes = phrase.boxes.tolist()
             if merged_box:
                 boxes = [[*np.min(boxes, 0)[:2], *np.max(boxes, 0)[2:]]]
-            gold = {c for c in candidates if any(overlap(record.boxes[c - first], box) >= 0.5 for box in boxes)}
+            gold = {c for c in candidates if any(plain_iou(record.boxes[c - first], box) >= 0.5 for box in boxes)}
             row = there[:, :, queried].mean(2)
             sums.add("text_to_region", phrase.types, image, row, candidates, gold, best)
             for region in gold:

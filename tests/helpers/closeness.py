@@ -3,7 +3,7 @@
 
 from functools import partial
 
-import torch
+from torch.testing import assert_close
 
-assert_same = partial(torch.testing.assert_close, rtol=0, atol=0)
-assert_close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+assert_same = partial(assert_close, rtol=0, atol=0)
+assert_close = partial(assert_close, rtol=1e-5, atol=1e-5)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.export import Dim
+from torch.testing import assert_close
 
 from grounded_attention.families import FAMILIES
 from tests.helpers import tiny_visualbert, tiny_vl_bert
@@ -130,4 +131,4 @@ def assert_exported_equals_model(family, head):
             found = graph(**given)
             assert list(expected) == list(found)
             for name, value in expected.items():
-                torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+                assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")

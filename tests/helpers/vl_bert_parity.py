@@ -5,6 +5,7 @@ import zlib
 
 import torch
 from torch.nn.functional import pad
+from torch.testing import assert_close
 from transformers.masking_utils import create_bidirectional_mask
 
 from grounded_attention.modeling.modeling_vl_bert import get_first_state
@@ -73,10 +74,10 @@ def vgp_inputs(inputs):
 def check_vgp(model, inputs, reference):
     outputs = model(**inputs)
     expected = reference["outputs"]
-    torch.testing.assert_close(outputs.identification_logits, expected["sentence_label_logits"], **CLOSE)
-    torch.testing.assert_close(outputs.vgp_logits.flatten(0, 1), expected["phrase_label_logits"], **CLOSE)
+    assert_close(outputs.identification_logits, expected["sentence_label_logits"], **CLOSE)
+    assert_close(outputs.vgp_logits.flatten(0, 1), expected["phrase_label_logits"], **CLOSE)
     loss = expected["sentence_cls_loss"] + expected["phrase_cls_loss"]
-    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
+    assert_close(outputs.loss, loss, **CLOSE)
     return outputs
 
 

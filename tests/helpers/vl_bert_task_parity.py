@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Models and checks for comparisons with the reference of the VL-BERT task heads."""
 
-import torch
 from torch import nn
+from torch.testing import assert_close
 
 from tests.helpers.vl_bert_parity import CLOSE
 from tests.helpers.vl_bert_task_reference import choice_inputs, referring_inputs, vqa_inputs
@@ -22,8 +22,8 @@ def check_vqa(model, reference):
     inputs = vqa_inputs(reference["inputs"])
     for given in (inputs, pad_left(inputs)):
         outputs = model(**given)
-        torch.testing.assert_close(outputs.logits, reference["logits"], **CLOSE)
-        torch.testing.assert_close(outputs.loss, reference["loss"], **CLOSE)
+        assert_close(outputs.logits, reference["logits"], **CLOSE)
+        assert_close(outputs.loss, reference["loss"], **CLOSE)
 
 
 def check_referring(model, reference):
@@ -31,9 +31,9 @@ def check_referring(model, reference):
     mask = inputs["region_attention_mask"]
     for given in (inputs, pad_left(inputs)):
         outputs = model(**given)
-        torch.testing.assert_close(outputs.logits[mask], reference["logits"][mask], **CLOSE)
+        assert_close(outputs.logits[mask], reference["logits"][mask], **CLOSE)
         assert (outputs.logits[~mask] == -10000.0).all()
-        torch.testing.assert_close(outputs.loss, reference["loss"], **CLOSE)
+        assert_close(outputs.loss, reference["loss"], **CLOSE)
 
 
 def check_choice(model, reference):
@@ -41,8 +41,8 @@ def check_choice(model, reference):
     losses = {"labels": reference["ans_loss"], "region_class_labels": reference["cnn_reg_loss"]}
     for given in (inputs, pad_left(inputs)):
         outputs = model(**given)
-        torch.testing.assert_close(outputs.logits, reference["logits"], **CLOSE)
-        torch.testing.assert_close(outputs.loss, reference["loss"], **CLOSE)
+        assert_close(outputs.logits, reference["logits"], **CLOSE)
+        assert_close(outputs.loss, reference["loss"], **CLOSE)
     for name, expected in losses.items():
         given = {key: value for key, value in inputs.items() if key == name or key not in losses}
-        torch.testing.assert_close(model(**given).loss, expected, **CLOSE)
+        assert_close(model(**given).loss, expected, **CLOSE)

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
@@ -33,8 +34,8 @@ def sides(example):
 
 def assert_same(found, expected):
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-3)
-        np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+        assert_allclose(one.boxes, other.boxes, atol=1e-3)
+        assert_allclose(one.scores, other.scores, atol=1e-5)
 
 
 def example(caption, phrases, seed=0, size=(80, 64), **content):
@@ -178,7 +179,7 @@ def test_what_a_tiny_florence_writes_becomes_boxes(examples):
     places = np.array([[100, 200, 500, 900], [0, 0, 999, 999]])
     expected = (places + 0.5) / 1000 * sides(examples[0])
     for candidates, phrase in zip(found, ("a red ball", "a dog"), strict=True):
-        np.testing.assert_allclose(candidates.boxes, expected, atol=1e-3)
+        assert_allclose(candidates.boxes, expected, atol=1e-3)
         inputs = processor(text=[TASK + phrase], images=[examples[0].image], return_tensors="pt")
         logits = model(**inputs, decoder_input_ids=torch.tensor([[2, *tokens[:-1]]])).logits[0]
         chosen = logits.log_softmax(-1)[range(len(tokens)), tokens]
@@ -266,6 +267,6 @@ def test_attention_of_our_own_model_as_a_grounder(tmp_path):
             row = {"caption": CAPTION, "phrases": [phrase.text], "regions": table[given.image_id]}
             alone = pipe(row, layer=1, head=0, top_k=None)
             expected = [list(region["box"].values()) for region in alone]
-            np.testing.assert_allclose(candidates.boxes, 2 * np.array(expected))
-            np.testing.assert_allclose(candidates.scores, [region["score"] for region in alone], atol=1e-5)
+            assert_allclose(candidates.boxes, 2 * np.array(expected))
+            assert_allclose(candidates.scores, [region["score"] for region in alone], atol=1e-5)
             assert sum(candidates.scores) == pytest.approx(1, abs=1e-4)

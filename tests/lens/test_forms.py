@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.heads.choosing import elbow
 from grounded_attention.heads.maps import spatial_entropy
@@ -37,7 +38,7 @@ def test_heads_without_labels_are_those_of_vl_saliency(reference):
     for sample in reference["vl_saliency"]["localization"]:
         maps = attention[sample["sample"]]
         entropy = spatial_entropy(maps.flatten(0, 1), 2.0, 1e-3).double()
-        torch.testing.assert_close(entropy, sample["spatial_entropy"], atol=1e-6, rtol=0)
+        assert_close(entropy, sample["spatial_entropy"], atol=1e-6, rtol=0)
         assert elbow(maps.sum((2, 3)).numpy()) == pytest.approx(sample["elbow_value"], abs=1e-6)
         assert localization_heads(maps) == pairs(sample["default"])
         assert localization_heads(maps, most=3) == pairs(sample["max_3"])
@@ -57,7 +58,7 @@ def mean_attention(case, name):
 def test_relative_attention_and_crops_are_those_of_their_authors(reference):
     for case in reference["mllms_know"]["relative"]:
         found = relative(mean_attention(case, "question"), mean_attention(case, "neutral"))
-        torch.testing.assert_close(found.view(*case["grid"]), case["relative"], atol=1e-6, rtol=0)
+        assert_close(found.view(*case["grid"]), case["relative"], atol=1e-6, rtol=0)
     for case in reference["mllms_know"]["crop"]:
         assert crop_box(case["map"].numpy(), tuple(case["image_size"]), case["base"]) == tuple(case["box"].tolist())
 
@@ -114,4 +115,4 @@ def test_rollout_is_the_product_of_the_mixed_maps():
     product = torch.eye(5)
     for attention in maps:
         product = (0.5 * torch.eye(5) + 0.5 * attention) @ product
-    torch.testing.assert_close(rollout_rows(maps, torch.tensor([4, 1])), product[[4, 1]])
+    assert_close(rollout_rows(maps, torch.tensor([4, 1])), product[[4, 1]])

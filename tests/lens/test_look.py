@@ -8,9 +8,11 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from PIL import Image
 from tokenizers import AddedToken
+from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -91,7 +93,7 @@ def compare_with_eager(model, processor, family, pictures):
     again = read_rows(model, whole.inputs, with_last, columns)
     for layer, attention in beside.of(with_last).items():
         assert beside.of([length + 1], [layer])[layer].equal(attention[:, 2:3])
-        torch.testing.assert_close(attention, again[layer], atol=2e-6, rtol=0)
+        assert_close(attention, again[layer], atol=2e-6, rtol=0)
 
     find_language_model(model).set_attn_implementation("eager")
     eager = model.generate(
@@ -100,7 +102,7 @@ def compare_with_eager(model, processor, family, pictures):
     assert eager.sequences[0, length:].tolist() == ids
     for layer, attention in enumerate(read.values()):  # eager maps are those of layers with heads
         steps = [step[layer][0][:, -4:, columns] for step in eager.attentions]  # (heads, 4 or 1, columns)
-        torch.testing.assert_close(attention, torch.cat(steps, 1), atol=2e-6, rtol=1e-5)
+        assert_close(attention, torch.cat(steps, 1), atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -129,8 +131,8 @@ def test_rows_of_words_and_rows_that_produced_them(family, written):
         previous = [max(row - 1, 0) for row in word.rows]
         for place, (layer, head) in enumerate(heads):
             attention = maps[layer][0, head][:, columns].detach()
-            np.testing.assert_allclose(own.attention[place, number], attention[[*word.rows]].mean(0), atol=2e-6)
-            np.testing.assert_allclose(before.attention[place, number], attention[previous].mean(0), atol=2e-6)
+            assert_allclose(own.attention[place, number], attention[[*word.rows]].mean(0), atol=2e-6)
+            assert_allclose(before.attention[place, number], attention[previous].mean(0), atol=2e-6)
 
 
 def test_a_phrase_is_the_mean_of_its_words_and_a_map_has_the_size_of_the_image():
@@ -223,7 +225,7 @@ def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
     rows = [whole.words[number].rows[0] for number in single]
     read = read_rows(model, whole.inputs, rows, prompt.batch["region_positions"][0])
     heads = torch.stack([read[layer][head] for layer, head in lens.heads])
-    np.testing.assert_allclose(lens.attention[:, single], heads, atol=1e-6)
+    assert_allclose(lens.attention[:, single], heads, atol=1e-6)
 
 
 @pytest.mark.parametrize("heads", ["auto", "all"])
@@ -238,7 +240,7 @@ def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypat
     many = look(model, processor, PICTURE, TEXT, answer="a small cat", heads=heads)
     assert len(passes) > len(one.words)
     assert one.heads == many.heads
-    np.testing.assert_allclose(one.attention, many.attention, atol=1e-6)
+    assert_allclose(one.attention, many.attention, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["llama4", "kimi_k25", "llava"])
@@ -351,7 +353,7 @@ def test_adapters(tmp_path):
         assert "Localization Heads" in lens(model).heads_from
     read = lens(adapted, "all").attention
     assert not np.allclose(read, lens(load(folder), "all").attention, atol=1e-3)
-    np.testing.assert_allclose(read, lens(adapted.merge_and_unload(), "all").attention, atol=1e-5)
+    assert_allclose(read, lens(adapted.merge_and_unload(), "all").attention, atol=1e-5)
     virtual = get_peft_model(load(folder), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
     with pytest.raises(ValueError, match="virtual tokens"):
         lens(virtual)
@@ -492,7 +494,7 @@ def test_scores_of_rows_that_were_kept_have_a_bound(family, monkeypatch):
     monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
     with Scores() as alone:
         attention = rows.of(positions)[1]
-    torch.testing.assert_close(attention, expected, atol=2e-6, rtol=0)
+    assert_close(attention, expected, atol=2e-6, rtol=0)
     assert together.rows > alone.rows == 1
 
 
@@ -508,5 +510,5 @@ def test_a_prompt_that_is_read_in_parts_is_read_the_same(length):
     options = {"messages": [{"role": "user", "content": parts}], "heads": "all", "max_new_tokens": 4}
     whole = look(model, processor, **options)
     model.generation_config.prefill_chunk_size = length
-    np.testing.assert_allclose(look(model, processor, **options).attention, whole.attention, atol=1e-6)
+    assert_allclose(look(model, processor, **options).attention, whole.attention, atol=1e-6)
     assert whole.attention[:, -1].any()

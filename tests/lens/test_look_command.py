@@ -7,10 +7,10 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
 from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main
@@ -208,4 +208,4 @@ def test_models_are_loaded_without_their_language_head(model_type, tmp_path, mon
     loading = "grounded_attention.training.experiments.pretrained.load_processor"
     monkeypatch.setattr(loading, lambda *arguments, **options: processor)
     loaded, _ = load_vlm(str(tmp_path), with_language_head=False)
-    torch.testing.assert_close(loaded.state_dict(), model.base_model.state_dict(), rtol=0, atol=0)
+    assert_close(loaded.state_dict(), model.base_model.state_dict(), rtol=0, atol=0)

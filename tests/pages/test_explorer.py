@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
@@ -109,7 +110,7 @@ def named_total(sentence, others):
 def assert_regions_show(page, pane, attention):
     """Parts sum to 1; the sentence has the sum."""
     found, top = shares(page, pane)
-    np.testing.assert_allclose(found, attention / attention.sum(), atol=0.003)
+    assert_allclose(found, attention / attention.sum(), atol=0.003)
     assert top == attention.argmax()
     assert labelled(page, pane, top).endswith(f", {round(100 * found[top])}%")
     sentence = text(page, f'[data-pane="{pane}"] .said')

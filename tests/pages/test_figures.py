@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Text
+from numpy.testing import assert_array_equal
 from PIL import Image
 
 from grounded_attention.heads.attention_grounding import summarise
@@ -277,7 +278,7 @@ def test_a_resumed_log_counts_as_logged_last_and_gaps_are_left_out(tmp_path):
     losses = [(1, 5.0), (2, 9.0), (3, np.nan), (2, 4.0), (4, 3.0)]
     records = [{"step": step, "loss": loss} for step, loss in losses]
     figure = loss_curves_figure({"mine": records}, tmp_path / "a.png")
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[1, 5], [2, 4], [4, 3]])
+    assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[1, 5], [2, 4], [4, 3]])
 
 
 def test_methods_look_different(tmp_path):

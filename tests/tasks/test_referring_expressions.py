@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from PIL import Image
 from torch.nn import functional as F
 from transformers import BertTokenizer
@@ -144,7 +145,7 @@ def test_pictures_are_mirrored_with_boxes_and_words_in_training_alone(tmp_path):
     assert tokenizer.decode(flipped["input_ids"][0]) == "[CLS] a b right [SEP]"
     assert tokenizer.decode(plain["input_ids"][0]) == "[CLS] a b left [SEP]"
     mirrored = flip_boxes(plain["region_boxes"][0].numpy())
-    np.testing.assert_allclose(flipped["region_boxes"][0], mirrored, atol=1e-6)
+    assert_allclose(flipped["region_boxes"][0], mirrored, atol=1e-6)
     assert torch.equal(flipped["region_targets"], plain["region_targets"])
     assert torch.allclose(flipped["pixel_values"], plain["pixel_values"].flip(-1), atol=1e-5)
 

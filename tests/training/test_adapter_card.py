@@ -5,9 +5,9 @@ import ast
 import re
 
 import pytest
-import torch
 import yaml
 from peft import LoraConfig, get_peft_model
+from torch.testing import assert_close
 
 from grounded_attention.commands.push import best_of_run
 from grounded_attention.heads.card import HEADS
@@ -65,7 +65,7 @@ def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
     exec(code, done)
     layer = done["model"].base_model.encoder.layer[0].attention.self.query
     own = model.base_model.encoder.layer[0].attention.self.query
-    torch.testing.assert_close(layer.weight, own.base_layer.weight + own.get_delta_weight("default"))
+    assert_close(layer.weight, own.base_layer.weight + own.get_delta_weight("default"))
     assert type(load_merged(str(tmp_path / "adapter"))) is VLBertForVGP
 
 

@@ -6,6 +6,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
+from torch.testing import assert_close
 
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
@@ -122,7 +124,7 @@ def test_pairs_are_the_mean_over_the_heads_alone():
         alone.append(losses_of(model, get_method("direct", layers=[layer], heads=[head]), batch))
     for name, (total, count) in together.items():
         expected = torch.stack([losses[name][0] for losses in alone])
-        torch.testing.assert_close(total, expected.mean())
+        assert_close(total, expected.mean())
         assert expected.std() > 0
         assert all(losses[name][1] == count for losses in alone)
 
@@ -144,7 +146,7 @@ def test_all_pairs_equal_all_heads():
     batch = tiny_batch(6)
     pairs = losses_of(model, get_method("direct", heads=[[0, 0], [0, 1], [1, 0], [1, 1]]), batch)
     for name, (total, _) in losses_of(model, get_method("direct"), batch).items():
-        torch.testing.assert_close(pairs[name][0], total)
+        assert_close(pairs[name][0], total)
 
 
 def test_pairs_round_trip():
@@ -213,7 +215,7 @@ def test_the_measurement_equals_counting(tmp_path):
     found = measure_heads(trainer, seed=0)
     assert found["tokens"] == words
     assert found["rows"] == len(rows) == 16
-    np.testing.assert_allclose(found["accuracy"], expected, atol=1e-9)
+    assert_allclose(found["accuracy"], expected, atol=1e-9)
     assert len(np.unique(expected)) > 2
 
 

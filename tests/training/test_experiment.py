@@ -9,6 +9,7 @@ import sys
 import datasets
 import pytest
 import torch
+from torch.testing import assert_close
 
 import train
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -134,7 +135,7 @@ def test_a_checkpoint_loads_where_the_project_is_not(first, scenes, tmp_path, me
         expected = model(**inputs)
         states = model.vl_bert(**inputs).last_hidden_state
     found = torch.load(tmp_path / "outputs.pt", weights_only=True)
-    torch.testing.assert_close(found, [expected.identification_logits, expected.vgp_logits, states])
+    assert_close(found, [expected.identification_logits, expected.vgp_logits, states])
 
 
 def test_a_finished_run_trains_nothing_again(first, scenes, tmp_path, trained, run_recipe):

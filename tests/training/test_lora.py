@@ -9,6 +9,7 @@ import torch
 import yaml
 from peft import PeftModel
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
 from grounded_attention.commands.evaluate import main as evaluate
 from grounded_attention.families import FAMILIES
@@ -94,9 +95,9 @@ def test_a_lora_trains_and_loads(family, scenes, tmp_path, capsys, run_recipe):
     with torch.no_grad():
         expected = by_peft(**inputs).identification_logits
         for model in (by_transformers, merged):
-            torch.testing.assert_close(model(**inputs).identification_logits, expected, atol=1e-5, rtol=1e-5)
+            assert_close(model(**inputs).identification_logits, expected, atol=1e-5, rtol=1e-5)
         states = merged.base_model(**inputs).text_hidden_state
-        torch.testing.assert_close(load_base_model(str(folder)).eval()(**inputs).text_hidden_state, states)
+        assert_close(load_base_model(str(folder)).eval()(**inputs).text_hidden_state, states)
 
 
 def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, capsys, run_recipe):

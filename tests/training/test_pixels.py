@@ -8,6 +8,7 @@ import torch
 import yaml
 from datasets import Dataset
 from PIL import Image
+from torch.testing import assert_close
 from transformers import AutoModelForPreTraining, AutoProcessor
 
 from grounded_attention.dataset_scripts.regions.table import Regions
@@ -35,8 +36,8 @@ def assert_collated(batch, processor, text, pixels, boxes):
     expected = processor([text], images=[np.ascontiguousarray(pixels)], region_boxes=[boxes])
     for name in ("input_ids", "image_sizes", "region_attention_mask"):
         assert torch.equal(batch[name], expected[name])
-    torch.testing.assert_close(batch["pixel_values"], expected["pixel_values"])
-    torch.testing.assert_close(batch["region_boxes"], expected["region_boxes"])
+    assert_close(batch["pixel_values"], expected["pixel_values"])
+    assert_close(batch["region_boxes"], expected["region_boxes"])
     assert "region_features" not in batch
 
 
@@ -101,4 +102,4 @@ def test_a_recipe_trains_from_pictures_and_goes_on_after_a_kill(scenes, tmp_path
     resumed = saved_weights(directory)
     assert straight.keys() == resumed.keys()
     for name, weight in straight.items():
-        torch.testing.assert_close(weight, resumed[name], rtol=1e-6, atol=1e-7)
+        assert_close(weight, resumed[name], rtol=1e-6, atol=1e-7)

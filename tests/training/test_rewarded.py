@@ -7,6 +7,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from PIL import Image
+from torch.testing import assert_close
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from grounded_attention.supervision import get_method
@@ -126,7 +127,7 @@ def test_a_trainer_without_weight_is_that_of_trl(tmp_path, term):
     for found, expected in zip(own_losses, losses, strict=True):
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
     for key, weight in weights.items():
-        torch.testing.assert_close(own_weights[key], weight, atol=1e-5, rtol=1e-4)
+        assert_close(own_weights[key], weight, atol=1e-5, rtol=1e-4)
     assert len(logs(own, f"loss_{own.method.name}")) == len(losses)
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from torch.testing import assert_close
 from transformers import Trainer, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 
@@ -91,7 +92,7 @@ def step_by_hand():
 
 def assert_stepped(trainer, expected):
     for key, weight in trainer.model.named_parameters():
-        torch.testing.assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
+        assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 4])

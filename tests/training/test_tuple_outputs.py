@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut, region_maps
@@ -73,7 +74,7 @@ def test_a_measure_is_the_same(measure):
     named, tuples = (measure(tiny_model(return_dict=wanted)) for wanted in (True, False))
     assert named.keys() == tuples.keys()
     for name, value in named.items():
-        torch.testing.assert_close(tuples[name], value, rtol=0, atol=0)
+        assert_close(tuples[name], value, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("method", ["indirect", "semi_direct"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from torch.testing import assert_close
 from transformers import AutoConfig
 
 from grounded_attention.commands.point import main as point_main
@@ -68,7 +69,7 @@ def from_checkpoint(scenes, trained, output, **model):
 def assert_near(found, expected):
     assert found.keys() == expected.keys()
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, atol=1e-6, rtol=1e-4)
+        assert_close(found[key], value, atol=1e-6, rtol=1e-4)
 
 
 def snippet_of(folder):
