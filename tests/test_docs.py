@@ -138,7 +138,7 @@ for name, code, folder in json.load(open(sys.argv[1])):
 TOGETHER = sorted({(name.partition(":")[0], where) for name, _, where in SNIPPETS if where})
 
 
-@pytest.mark.parametrize(("page", "where"), TOGETHER)
+@pytest.mark.parametrize("page, where", TOGETHER)
 def test_snippets(tmp_path, request, page, where):
     todo = [(name, code) for name, code, each in SNIPPETS if name.partition(":")[0] == page and each == where]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}

@@ -124,7 +124,7 @@ ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "problem"),
+    "text, line, problem",
     [
         (ROW + "2\tgirl\t_\n", 2, "found 3 columns, expected 10"),
         (ROW + ROW, 2, "found the ID '1', expected 2"),
@@ -167,7 +167,7 @@ def test_a_file_of_other_bytes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("caption", "forms", "found"),
+    "caption, forms, found",
     [
         ("A girl's ball", ["a", "girl", "'s", "ball"], ["A", "girl", "s", "ball"]),
         ("girl ’s ball", ["girl", "'s", "ball"], ["girl", "s", "ball"]),
@@ -185,7 +185,7 @@ def test_alignment_passes_over_spacing_and_punctuation(tmp_path, caption, forms,
 
 
 @pytest.mark.parametrize(
-    ("caption", "problem"),
+    "caption, problem",
     [("a red cube", "'a red ball', the caption is 'a red cube'"), ("a red ball here", "'a red ball here'")],
 )
 def test_a_parse_of_another_caption_is_reported_with_its_line(tmp_path, caption, problem):
@@ -227,7 +227,7 @@ def test_an_entity_is_no_query(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "head"), [("a group of balls", 1), ("of balls", 3), ("a", 0), ("of balls lies", 4), ("grou", None)]
+    "text, head", [("a group of balls", 1), ("of balls", 3), ("a", 0), ("of balls lies", 4), ("grou", None)]
 )
 def test_the_head_of_a_phrase(tmp_path, text, head):
     """Of "group of balls" the group; of words that are no constituent the one nearest to the root."""

@@ -93,7 +93,7 @@ def test_an_unknown_option_is_refused(name, capsys):
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    "typed, meant",
     [("--limti", " (did you mean --limit?);"), ("--zzz", ";")],
 )
 def test_an_unknown_option_names_the_one_that_is_meant(typed, meant, capsys):

@@ -134,7 +134,7 @@ def test_an_official_file_of_gqa_scores_as_the_model_that_wrote_it(files, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    "change, problem",
     [
         (lambda rows: rows[1:], "has no answer for 1 of"),
         (lambda rows: [*rows, rows[0]], "has two answers"),

@@ -213,7 +213,7 @@ def test_suites_of_the_command_are_those_that_there_are():
     assert set(SUITES) == set(suites._MEASURE)
 
 
-@pytest.mark.parametrize(("match", "other", "value"), [("yes", 0.9, 1.0), ("yes", 0.1, 0.0), ("caption", 0.9, 1.0)])
+@pytest.mark.parametrize("match, other, value", [("yes", 0.9, 1.0), ("yes", 0.1, 0.0), ("caption", 0.9, 1.0)])
 def test_a_probe_of_a_file_is_scored_by_the_answers(match, other, value, tmp_path, monkeypatch, measure):
     """Winoground through the whole command, with the losses of a constructed model: 0.1 for (yes to) the right
     caption; `other` is that of the other one. A tie is wrong. A limit draws whole pairs."""
@@ -338,7 +338,7 @@ def test_another_picture_is_drawn_for_each():
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "alike"),
+    "text, answer, alike",
     [("A", "A", True), ("(A) a dog", "A", True), ("a dog", "A", False), ("Apple", "A", False), ("Red.", "red", True)],
 )
 def test_answers(text, answer, alike):
@@ -403,7 +403,7 @@ def test_amber_reads_descriptions(tmp_path, monkeypatch, measure):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         ("--suite grounding", "--probe"),
         ("--task vqa --data-dir SCENES --before nothing", "--before"),

@@ -80,7 +80,7 @@ def box_of(row):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    "options, expected",
     [
         (["--phrases", "a b, c"], ["a b", "c"]),
         (["--phrases", 'dog,"a b, and c"'], ["a b, and c", "dog"]),
@@ -117,7 +117,7 @@ def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, ground
         assert row["label"] == ("cat", "dog", "dog")[region]
 
 
-@pytest.mark.parametrize(("word", "tokens"), [("last", [2]), ("first", [1]), ("mean", [1, 2])])
+@pytest.mark.parametrize("word, tokens", [("last", [2]), ("first", [1]), ("mean", [1, 2])])
 def test_the_heads_of_a_file_ground(files, tmp_path, grounded, word, tokens):
     layers = [str(layer) for layer in range(tiny_model().config.num_hidden_layers)]
     content = {"format": 2, "layers": layers, "heads": 2, "about": {"word": word}}

@@ -135,7 +135,7 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ("--images nowhere", "--images nowhere: no such folder"),
         ("--choose-on test --split test", "--choose-on test is also the reported split"),
@@ -255,7 +255,7 @@ def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):
 
 
 @pytest.mark.parametrize(
-    ("heads", "message"),
+    "heads, message",
     [
         ([], "heads is empty"),
         ([(9, 0)], r"layer and head \(9, 0\)"),

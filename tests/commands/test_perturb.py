@@ -56,7 +56,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("task", "more", "problem"),
+    "task, more, problem",
     [
         ("vgp", ("--task", "vcr"), "--task vcr: expected one of gqa, referring_expressions, vgp, vqa"),
         ("vgp", ("--task", "vqa"), "VLBertForVisualQuestionAnswering lacks weights"),

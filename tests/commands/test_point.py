@@ -61,7 +61,7 @@ def test_rows_are_measured_by_the_groups_of_screenspot(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
+    "arguments, word",
     [
         ("", "--data"),
         ("{}/0.png", "--data"),

@@ -128,7 +128,7 @@ def far_away(run):
 
 
 @pytest.mark.parametrize(
-    ("damage", "options", "message"),
+    "damage, options, message",
     [
         (shutil.rmtree, "", "run: recipe.json is missing, so this is not a run of train.py; make it with `make"),
         (missing, "", "run/direct: results.json is missing, so this model is not finished; make it with `make train`"),

@@ -170,7 +170,7 @@ def test_an_option_is_not_repeated_without_end(capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "bad"),
+    "kind, bad",
     [
         (seed_number, "-1"),
         (seed_number, str(2**32)),

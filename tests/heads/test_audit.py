@@ -300,7 +300,7 @@ VILT = {"num_hidden_layers": 1, "image_size": 32, "patch_size": 16}
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make, message",
     [
         (lambda: ViltModel(ViltConfig(**SIZES, **VILT)), "ViltModel does not use the AttentionInterface"),
         (lambda: torch.nn.Linear(1, 1), "is not a model of transformers"),
@@ -319,7 +319,7 @@ def test_a_batch_without_positions_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"word": "middle"}, "word='middle' is unknown"),
         ({"directions": ["up"]}, "directions=.*expected some of text_to_region, region_to_text"),

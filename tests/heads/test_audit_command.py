@@ -119,7 +119,7 @@ def test_before_and_after_with_relations_and_the_page(call, places, parses):
 
 
 @pytest.mark.parametrize(
-    ("options", "choice", "reported"),
+    "options, choice, reported",
     [
         ({"regions": None, "split": "val"}, "chosen on test", "split validation"),  # regions lie with the data
         ({}, "chosen on validation", "split test"),
@@ -150,7 +150,7 @@ def test_the_command_counts_what_the_python_call_counts(call, places):
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "layers"),
+    "model, options, layers",
     [("visual_bert", {"tokenizer": "tokenizer"}, ("0", "1")), ("lxmert", {}, ("cross 0", "cross 1"))],
 )
 def test_checkpoints_of_transformers(call, places, model, options, layers):
@@ -196,7 +196,7 @@ CAPTIONS = {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"}
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"model": "nowhere"}, "--model nowhere: "),
         ({"model": "tokenizer"}, "--model tokenizer: "),

@@ -107,7 +107,7 @@ def best_head(table):
     return np.unravel_index(table.accuracy.argmax(), (LAYERS, HEADS))
 
 
-@pytest.mark.parametrize(("name", "table"), [("start", START), (HOSTILE, BEST)], ids=["start", "hostile"])
+@pytest.mark.parametrize("name, table", [("start", START), (HOSTILE, BEST)], ids=["start", "hostile"])
 def test_the_tables_hold_every_models_best_head(reader, name, table):
     (row,) = [row for row in reader.rows if row[:2] == ["text → region", name]]
     layer, head = best_head(table)

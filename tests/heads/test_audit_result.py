@@ -70,7 +70,7 @@ def test_heads_chosen_on_the_same_split_are_flattered():
 
 
 @pytest.mark.parametrize(
-    ("share", "expected"),
+    "share, expected",
     [
         ([[0.1, 0.3], [0.25, 0.2]], ("cross 1", 0, True)),  # 0.2 itself is not more than 20 %
         (0.1, ("cross 0", 0, False)),
@@ -82,7 +82,7 @@ def test_active_heads_come_first_and_none_need_be_active(share, expected):
 
 
 @pytest.mark.parametrize(
-    ("split", "words"),
+    "split, words",
     [("val", "audit of another split, or 'same_split'"), (result([[0.9, 0.1]]), "1 layers of 2 heads")],
 )
 def test_what_cannot_be_chosen_on(split, words):
@@ -139,7 +139,7 @@ def change_format(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    "damage, words",
     [
         (remove_all, r"heads\.json: cannot read the audit"),
         (overwrite_numbers, "is damaged"),

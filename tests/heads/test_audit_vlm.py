@@ -111,7 +111,7 @@ def check(groups, expected):
 
 @pytest.mark.parametrize("model_type", BOTH)
 @pytest.mark.parametrize(
-    ("word", "merged", "instruction"), [("last", False, None), ("mean", True, QUESTION), ("first", False, QUESTION)]
+    "word, merged, instruction", [("last", False, None), ("mean", True, QUESTION), ("first", False, QUESTION)]
 )
 def test_counts_equal_loops_over_eager_maps(model_type, word, merged, instruction):
     model, processor = make(model_type)
@@ -198,7 +198,7 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"images": None}, "give images"),
         ({"iou_threshold": 0.3}, "see coverage_threshold"),

@@ -135,7 +135,7 @@ CAPTIONS = {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", 
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"images": None}, "--model llava: the model reads images"),
         ({"regions": "scenes/regions"}, "--regions: only for models that read regions"),

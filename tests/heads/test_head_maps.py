@@ -63,7 +63,7 @@ def grid_of(boxes):
 
 
 @pytest.mark.parametrize("frame", [(0.0, 0.0, 1.0, 1.0), (0.15, 0.0, 0.85, 1.0)])
-@pytest.mark.parametrize(("columns", "rows"), [(1, 1), (7, 3), (24, 24)])
+@pytest.mark.parametrize("columns, rows", [(1, 1), (7, 3), (24, 24)])
 def test_one_grid_of_patches_stays_as_it_is(columns, rows, frame):
     grid = grid_of(patches(columns, rows, frame))
     attention = torch.rand(2, columns * rows)

@@ -84,7 +84,7 @@ def scores_by_hand(model, processor, words, instruction):
 
 
 @pytest.mark.parametrize(
-    ("model_type", "words", "instruction"),
+    "model_type, words, instruction",
     [
         *((name, "mean", None) for name in meant()),
         *((name, "last", QUESTION) for name in FOUR),
@@ -237,7 +237,7 @@ def test_the_elbow_is_where_values_begin_to_rise():
 # Boxes
 
 
-@pytest.mark.parametrize(("images", "name", "accuracy"), [("aaa", "chance", 0), ("abc", "centre box", 1 / 3)])
+@pytest.mark.parametrize("images, name, accuracy", [("aaa", "chance", 0), ("abc", "centre box", 1 / 3)])
 def test_the_boxes_of_baselines(images, name, accuracy):
     """The centre box fits a centred object; chance is the box of another image."""
     boxes = np.array([[[0.25, 0.25, 0.75, 0.75]], [[0.0, 0.0, 0.1, 0.1]], [[0.0, 0.0, 0.1, 0.1]]])
@@ -312,7 +312,7 @@ HEAD = '{"layer": 0, "head": 1}'
 
 
 @pytest.mark.parametrize(
-    ("part", "written", "message"),
+    "part, written, message",
     [
         ('"format": 2', '"format": 3', "format 3, expected 2"),
         (HEAD, "", "0 chosen heads"),
@@ -333,7 +333,7 @@ def test_a_damaged_file_is_refused(tmp_path, part, written, message):
 
 
 @pytest.mark.parametrize(
-    ("heads", "message"),
+    "heads, message",
     [
         (ChosenHeads(((0, 4),)), r"head \(0, 4\), but LlavaForConditionalGeneration has 2 layers of 4 heads"),
         (ChosenHeads(((0, 1),), layers=28, heads_per_layer=28), "28 layers of 28 heads, but"),
@@ -382,7 +382,7 @@ OUTSIDE = AuditExample("image 0", "a dog", (Phrase("", 0, 9, boxes=TWO[0].phrase
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"examples": [replace(TWO[0], size=(37, 53))]}, r"image image 0: 37 x 53 in the row, but 53 x 37"),
         ({"examples": [OUTSIDE]}, "a batch of the images image 0: .*phrase"),

@@ -31,7 +31,7 @@ def parity():
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5])
-@pytest.mark.parametrize(("source", "score"), [("aima", "max"), ("actor", "mean"), ("v2p", "max")])
+@pytest.mark.parametrize("source, score", [("aima", "max"), ("actor", "mean"), ("v2p", "max")])
 def test_points_are_those_of_the_authors(parity, source, score, share):
     maps = [key for key in parity if key.startswith(f"decode.{source}.") and key.endswith(".map")]
     assert len(maps) == 8
@@ -70,7 +70,7 @@ def test_crops_are_those_of_gui_aima_inside_the_image(parity):
 
 
 @pytest.mark.parametrize(
-    ("place", "reach", "hit"),
+    "place, reach, hit",
     [
         ((0.2, 0.4), (0.0, 0.0), True),
         ((0.85, 0.85), (0.0, 0.0), True),

@@ -81,7 +81,7 @@ def reference_of_dino(grounder, example, text, words):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "texts"),
+    "prompt, texts",
     [
         ("phrases", ["a red ball. a dog.", "a cat.", "dog."]),
         ("caption", ["a red ball and a dog.", "a cat.", "dog dog."]),

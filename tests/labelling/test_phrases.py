@@ -12,7 +12,7 @@ from grounded_attention.labelling.phrases import load_phrases, locate
 
 
 @pytest.mark.parametrize(
-    ("caption", "texts", "spans"),
+    "caption, texts, spans",
     [
         ("A Red ball near the red  ball.", ["red ball", "red ball"], [(2, 10), (20, 29)]),
         ("The man's hat and a man", ["man 's hat", "man"], [(4, 13), (20, 23)]),

@@ -154,7 +154,7 @@ def cut_rows(path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "problem"),
+    "damage, problem",
     [
         (cut_rows, "the part is cut: found 1, expected 5 rows"),
         (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "the part is damaged"),
@@ -267,7 +267,7 @@ class Fixed(Grounder):
 
 
 @pytest.mark.parametrize(
-    ("boxes", "scores", "problem"),
+    "boxes, scores, problem",
     [
         ([[50, 0, 60, 5]], [0.5], r"a box outside the image: found \[50.*pixels of an image of 40 x 20"),
         ([[0, 0, float("nan"), 5]], [0.5], "outside the image"),
@@ -317,7 +317,7 @@ def test_given_phrases_are_labelled(tmp_path, output):
 
 
 @pytest.mark.parametrize(
-    ("rows", "problem"),
+    "rows, problem",
     [
         (annotated(text="a cat"), "text is 'a cat', but characters 0 to 5 are 'a dog'"),
         (annotated(end=50), "characters 0 to 50"),

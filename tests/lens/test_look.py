@@ -299,7 +299,7 @@ def test_words_are_found_as_they_stand():
 
 
 @pytest.mark.parametrize(
-    ("question", "answer", "asked"),
+    "question, answer, asked",
     [
         ("哪里有球？", "红色的球在桌子上。", ["球", "桌子", "红色的球"]),
         ("ボールは？", "赤いサッカーボールがある", ["ボール", "サッカーボール", "赤い"]),
@@ -379,7 +379,7 @@ def test_forms_change_the_maps():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ({"images": None}, "needs an image"),
         ({"images": None, "video": FRAMES}, "videos of this type of model are not read"),

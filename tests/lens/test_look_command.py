@@ -138,7 +138,7 @@ def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options, message",
     [
         ("--heads 9-0", "layer and head (9, 0)"),
         ("--heads nowhere.json", "nowhere.json"),
@@ -167,7 +167,7 @@ PROCESSOR = "processor_config.json"
 
 
 @pytest.mark.parametrize(
-    ("file", "settings", "message"),
+    "file, settings, message",
     [
         (GENERATION, {"eos_token_id": [1e99]}, "copied: the checkpoint cannot be loaded"),
         (GENERATION, {"max_new_tokens": "x"}, "the checkpoint cannot be loaded .*'str' and 'int'"),

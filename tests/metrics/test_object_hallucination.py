@@ -13,7 +13,7 @@ from grounded_attention.metrics.object_hallucination import (
 
 
 @pytest.mark.parametrize(
-    ("answer", "read"),
+    "answer, read",
     [
         ("Yes, there is a dog.", "yes"),
         ("No", "no"),

@@ -67,7 +67,7 @@ def test_answers_are_normalised_only_where_humans_disagree():
 
 
 @pytest.mark.parametrize(
-    ("spoken", "written"),
+    "spoken, written",
     [
         ("Two", "2"),
         ("The red car", "red car"),

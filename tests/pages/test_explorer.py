@@ -135,7 +135,7 @@ def test_it_opens_on_a_named_word_and_the_head_with_most_attention_on_gold(page)
     assert texts(page, ".map", "lastElementChild.dataset.cell")[0] == f"{layer} {head}"
 
 
-@pytest.mark.parametrize(("word", "layer", "head"), [(3, 0, 1), (0, 2, 3), (4, 1, 0)])
+@pytest.mark.parametrize("word, layer, head", [(3, 0, 1), (0, 2, 3), (4, 1, 0)])
 def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer, head):
     choose(page, "[data-control=example]", 0)
     page.click(f'[data-pane="0"] [data-word="{word}"]')
@@ -264,7 +264,7 @@ def test_stored_values_are_close_and_keep_the_largest():
 
 
 @pytest.mark.parametrize(
-    ("checkpoints", "message"),
+    "checkpoints, message",
     [
         ({}, "checkpoints is empty"),
         ({"a": []}, "checkpoints is empty"),

@@ -139,7 +139,7 @@ def test_the_share_stays_inside_the_picture(draw, box):
 
 
 @pytest.mark.parametrize(
-    ("gold", "verdict"), [((1,), "✓ hit, 60% on gold"), ((0, 2), "✗ miss, 30% on gold"), ((), "– no gold region")]
+    "gold, verdict", [((1,), "✓ hit, 60% on gold"), ((0, 2), "✗ miss, 30% on gold"), ((), "– no gold region")]
 )
 def test_the_verdict_states_whether_the_top_region_is_gold(draw, gold, verdict):
     figure, _ = draw(attention("Two dogs", gold=gold), attention("ball"))
@@ -156,7 +156,7 @@ def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(dr
     assert f"warning: {note.strip()}" in figure.get_suptitle().replace("\n", " ")
 
 
-@pytest.mark.parametrize(("size", "mode"), [((40, 400), "RGB"), ((1000, 200), "L"), ((1, 1), "RGBA")])
+@pytest.mark.parametrize("size, mode", [((40, 400), "RGB"), ((1000, 200), "L"), ((1, 1), "RGBA")])
 def test_any_image_keeps_its_proportions(tmp_path, size, mode):
     figure = attention_figure(Image.new(mode, size), CAPTION, [attention("Two dogs")], tmp_path / "a.png")
     extent = figure.axes[0].get_window_extent()

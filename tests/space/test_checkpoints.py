@@ -106,7 +106,7 @@ def test_the_small_vision_language_model_answers_without_a_network(captures, sce
 
 
 @pytest.mark.parametrize(
-    ("caption", "line"), [(" ", "The caption is empty"), ("?!", "no word"), ("a " * LONGEST_TEXT, "shorten it")]
+    "caption, line", [(" ", "The caption is empty"), ("?!", "no word"), ("a " * LONGEST_TEXT, "shorten it")]
 )
 def test_captions_that_cannot_be_read(captures, scene, caption, line):
     with pytest.raises(VisitorError, match=line):

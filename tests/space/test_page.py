@@ -81,7 +81,7 @@ def test_it_opens_with_a_picture_and_asks_nobody_else(page):
     assert not page.problems
 
 
-@pytest.mark.parametrize(("scene", "word"), [(1, 4), (2, 5)])
+@pytest.mark.parametrize("scene, word", [(1, 4), (2, 5)])
 def test_a_clicked_word_shows_the_attention_of_both_checkpoints(page, settings, scene, word):
     open_scene(page, scene)
     page.evaluate(f"{REGIONS}.querySelector('[data-word=\"{word}\"]').click()")

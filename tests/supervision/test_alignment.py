@@ -20,7 +20,7 @@ def test_padded_tokens_and_regions_are_never_aligned():
 
 
 @pytest.mark.parametrize(
-    ("direction", "rows", "columns", "gold"),
+    "direction, rows, columns, gold",
     [
         ("text_to_region", [1, 3, 4, -1], [0, 1, 2], [[0, 2], [1, 2], [2, 2]]),
         ("region_to_text", [2, -1], [0, 1, 2, 3, 4], [[0, 1], [0, 3], [0, 4]]),

@@ -289,7 +289,7 @@ SCORES = {
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "back_end"),
+    "kind, back_end",
     [
         *((kind, "eager") for kind in SCORES),
         ("inkling_text", "sdpa"),

@@ -154,7 +154,7 @@ def test_the_weight_is_a_factor_and_attention_losses_stay(name):
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    "make, found",
     [
         (tiny_model, "none"),
         (lambda: tiny_model(box_layer=1), "one in layer 1"),
@@ -169,7 +169,7 @@ def test_a_model_without_the_head_is_refused(make, found):
 
 
 @pytest.mark.parametrize(
-    ("change", "lacking", "words"),
+    "change, lacking, words",
     [
         ({"pred_boxes": None}, None, "no pred_boxes"),
         ({"pred_boxes": torch.zeros(1, 1, 4)}, None, "pred_boxes of the shape"),

@@ -190,7 +190,7 @@ def tiny(cls, **fields):
 
 
 @pytest.mark.parametrize(
-    ("cls", "fields", "words"),
+    "cls, fields, words",
     [
         (VLBertForVGP, {}, r"config\.alignment_level=None.*alignment_level='phrase'"),
         (VLBertForVGP, {"alignment_level": "token"}, "alignment_level='token'"),
@@ -255,7 +255,7 @@ def test_the_fields_of_one_method_are_not_switched_off_by_another():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    "name, options, words",
     [
         ("direct+direct", {}, "different methods"),
         ("none+direct", {}, "without 'none'"),

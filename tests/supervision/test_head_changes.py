@@ -200,7 +200,7 @@ def test_the_columns_of_boxes_are_the_tokens_in_them():
 
 
 @pytest.mark.parametrize(
-    ("boxes", "message"),
+    "boxes, message",
     [([[]], "boxes of 1 examples, but the batch has 2"), ([[[0.5, 0.1, 0.2, 0.9]], []], "example 0: boxes")],
 )
 def test_boxes_that_do_not_fit_are_refused(boxes, message):
@@ -224,7 +224,7 @@ def flash_llama():
 
 
 @pytest.mark.parametrize(
-    ("make", "change", "message"),
+    "make, change, message",
     [
         (lambda: make_batch("gemma3")[0], {"heads": [(0, 1)]}, r"layers \[0\] of Gemma3TextModel.*sliding window"),
         (flash_llama, {}, "'flash_attention_2' takes no bias"),
@@ -248,7 +248,7 @@ def test_a_model_is_steered_once():
 
 
 @pytest.mark.parametrize(
-    ("columns", "shape", "message"),
+    "columns, shape, message",
     [
         (COLUMNS, (1, 2), "position 2 is outside of the sequence of 2"),
         (torch.tensor([[1, 2], [0, -1]]), (3, 6), "2 sequences, but the model reads 3"),

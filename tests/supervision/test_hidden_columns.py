@@ -95,7 +95,7 @@ def plain_loss(maps, kinds, batch, target):
 
 @pytest.mark.parametrize("target", ["uniform", "sum", "any"])
 @pytest.mark.parametrize(
-    ("make", "kinds"), [(gemma, KINDS), (mistral, ["sliding_attention"] * 3)], ids=["gemma3", "mistral"]
+    "make, kinds", [(gemma, KINDS), (mistral, ["sliding_attention"] * 3)], ids=["gemma3", "mistral"]
 )
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
 def test_hidden_gold_columns_are_dropped_and_the_count_follows(back_end, make, kinds, target):

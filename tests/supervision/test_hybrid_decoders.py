@@ -200,7 +200,7 @@ def test_a_file_that_counts_only_layers_with_heads_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    "name, options",
     [
         ("direct", {"layers": [3]}),
         ("direct", {"layers": ["layer 3"]}),
@@ -239,7 +239,7 @@ def test_measured_heads_of_a_training_have_the_layers_of_the_model():
 
 
 @pytest.mark.parametrize(
-    ("choice", "heads"), [({"best": 2}, [[2, 1], [3, 1]]), ({"worst": 1}, [[2, 0]]), ({"list": [[3, 0]]}, [[3, 0]])]
+    "choice, heads", [({"best": 2}, [[2, 1], [3, 1]]), ({"worst": 1}, [[2, 0]]), ({"list": [[3, 0]]}, [[3, 0]])]
 )
 def test_a_recipe_supervises_measured_heads(choice, heads):
     measured = {"accuracy": [[0.1, 0.9], [0.2, 0.3]], "layers": [2, 3]}

@@ -144,7 +144,7 @@ def test_shuffled_takes_a_target_of_the_donor_within_the_image():
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"), [("rnadom", "did you mean 'labels=random'"), ("shuffled", "give donor_targets")]
+    "labels, words", [("rnadom", "did you mean 'labels=random'"), ("shuffled", "give donor_targets")]
 )
 def test_bad_labels_are_refused(labels, words):
     with pytest.raises(ValueError, match=words):

@@ -155,7 +155,7 @@ def test_the_docstring_example_runs(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize(("name", "options"), CONTRACTS, ids=str)
+@pytest.mark.parametrize("name, options", CONTRACTS, ids=str)
 class TestContract:
     def test_counts_match_losses(self, name, options):
         model, method = prepared(name, **options)

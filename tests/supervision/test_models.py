@@ -68,7 +68,7 @@ def test_direct_equals_eager_maps_and_builds_none(family, checkpointing):
 
 
 @pytest.mark.parametrize(
-    ("make", "cls", "fields"),
+    "make, cls, fields",
     [
         (tiny_vl_bert.make_model, VLBertForVGP, {}),
         (tiny_vl_bert.make_model, VLBertForReferringExpression, {"grounding_head": True}),

@@ -36,7 +36,7 @@ def test_config_round_trip(name):
     assert config == config | json.loads(json.dumps(options))
 
 
-@pytest.mark.parametrize(("option", "index"), [("layers", LAYERS), ("heads", HEADS)])
+@pytest.mark.parametrize("option, index", [("layers", LAYERS), ("heads", HEADS)])
 def test_layers_and_heads_beyond_the_model_are_refused(option, index):
     with pytest.raises(ValueError, match=rf"cannot supervise {option} \[{index}\]: BertModel has {index} {option}"):
         get_method("direct", **{option: [0, index]}).prepare(bert())

@@ -125,7 +125,7 @@ def plain_row(layer, b, row, columns):
 
 
 @pytest.mark.parametrize(
-    ("columns", "sign", "layers", "divergence"), [("sequence", 1, None, "jsd"), ("image", -1, [0, 1], "kl")]
+    "columns, sign, layers, divergence", [("sequence", 1, None, "jsd"), ("image", -1, [0, 1], "kl")]
 )
 @pytest.mark.parametrize("family", FAMILIES)
 def test_divergence_to_earlier_attention(family, columns, sign, layers, divergence):
@@ -292,7 +292,7 @@ def test_long_responses_are_thinned_evenly():
 
 
 @pytest.mark.parametrize(
-    ("number", "change", "words"),
+    "number, change, words",
     [(0, {"phrases": [{"bbox": [0, 0, 1, 1]}]}, "'bbox'"), (1, {"image": None}, "row 1 of the batch")],
 )
 def test_wrong_rows(number, change, words):

@@ -95,7 +95,7 @@ def test_a_thin_box_has_a_target(parity, name):
     assert ours[theirs == 0].eq(0).all()
 
 
-@pytest.mark.parametrize(("kind", "spread"), KINDS.values())
+@pytest.mark.parametrize("kind, spread", KINDS.values())
 def test_a_box_without_width_has_a_target_and_one_that_is_none_has_not(parity, kind, spread):
     """The authors' labels of a box without width are 0 or NaN."""
     assert parity["labels.zero_width.aima"].sum() == 0
@@ -135,7 +135,7 @@ def test_tokens_of_other_images_and_dropped_phrases_have_no_target():
     assert soft_targets(batch, "overlap", 1.0).sum() == 0
 
 
-@pytest.mark.parametrize(("target", "weight", "words"), [("overlap", 1, "phrase_boxes"), ("given", -1, "below 0")])
+@pytest.mark.parametrize("target, weight, words", [("overlap", 1, "phrase_boxes"), ("given", -1, "below 0")])
 def test_regions_that_are_no_target_are_refused(target, weight, words):
     with pytest.raises(ValueError, match=words):
         soft_targets({"phrase_regions": torch.full((1, 1, 20), weight)}, target, 1.0)
@@ -366,7 +366,7 @@ def pointing():
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    "rows, words",
     [
         ("words", "the small cat <point>"),
         ("last_word", "cat <point>"),
@@ -385,7 +385,7 @@ def test_rows_of_words_answers_and_anchors(pointing, rows, words):
     assert tokenizer.convert_ids_to_tokens(ids) == words.split()
 
 
-@pytest.mark.parametrize(("rows", "missing"), [("answer", "labels"), ("anchor", "phrase_anchor")])
+@pytest.mark.parametrize("rows, missing", [("answer", "labels"), ("anchor", "phrase_anchor")])
 def test_a_batch_without_these_rows_is_refused(pointing, rows, missing):
     batch = {**pointing[1]}
     del batch[missing]
@@ -394,7 +394,7 @@ def test_a_batch_without_these_rows_is_refused(pointing, rows, missing):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    "name, options, words",
     [
         ("kl_attention", {"divergence": "reverse_kl"}, "background"),
         ("pointer", {"target": "gausian"}, "gaussian.*gausian"),

@@ -190,7 +190,7 @@ def point_at(made, question, answer, boxed=None):
     return collate(made, [row], expressions="point")
 
 
-@pytest.mark.parametrize(("answer", "boxed"), [("click", 0), ("<point>", 1)])
+@pytest.mark.parametrize("answer, boxed", [("click", 0), ("<point>", 1)])
 def test_an_anchor_has_the_box_of_the_question_or_of_itself(made, answer, boxed):
     assert point_at(made, "open it", answer, boxed)["phrase_anchor"].sum() == 1
 

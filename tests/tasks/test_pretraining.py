@@ -149,7 +149,7 @@ def test_soft_targets_are_the_tables_distributions(table, rows):
 
 
 @pytest.mark.parametrize(
-    ("missing", "targets", "message"),
+    "missing, targets, message",
     [
         ("classes", "hard", "image 0.*detector classes.*options.region_targets=hard.*options.regions=false"),
         ("class_probs", "soft", "class_probs.*options.region_targets=soft.*options.regions=false"),

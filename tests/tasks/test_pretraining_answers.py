@@ -155,7 +155,7 @@ def test_the_list_of_answers(tmp_path, rows):
 
 
 @pytest.mark.parametrize(
-    ("answer", "plain"),
+    "answer, plain",
     {"A man": "man", "the Bus.": "bus", "two": "2", "a grey": "gray", "the": "the", "one way": "one way"}.items(),
 )
 def test_plain_answers(answer, plain):
@@ -252,7 +252,7 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize(("kind", "config"), FAMILIES.items())
+@pytest.mark.parametrize("kind, config", FAMILIES.items())
 def test_exchanged_regions_show_another_image_and_are_predicted_as_themselves(table, rows, kind, config):
     processor = processor_of(kind)
     before = collator(table, rows, TASK.Options(**SHARES), processor, config)(list(rows))

@@ -73,7 +73,7 @@ def test_the_predicted_box_is_the_best_region_in_pixels():
         assert score(best, collated(), convention).scores["expressions_accuracy"] == [False]
 
 
-@pytest.mark.parametrize(("whole_image", "box"), {True: [0, 0, 100, 50], False: GOLD}.items())
+@pytest.mark.parametrize("whole_image, box", {True: [0, 0, 100, 50], False: GOLD}.items())
 def test_the_whole_image_is_chosen_only_where_it_is_a_candidate(whole_image, box):
     scored = score(outputs(9.0, 1.0, 0.0, 0.0), collated(whole_image=whole_image), "vl_bert")
     assert scored.notes["box"] == [box]

@@ -95,7 +95,7 @@ def test_the_test_split_cannot_be_joined_here():
 
 
 @pytest.mark.parametrize(
-    ("rows", "table", "message"),
+    "rows, table, message",
     [
         ([row()], regions(3), "image 1: the region table has 3 regions"),
         ([row(objects=("person", "cone"))], regions(), "image 1: the object 'cone' is not one of the 80 categories"),

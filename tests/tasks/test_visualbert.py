@@ -161,7 +161,7 @@ def test_a_question_of_vcr_stands_with_its_right_choice_and_its_tags():
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    "rows, message",
     [
         (captions(count=1), "image 0: 'a h' is its only text"),
         (captions(images=1), "options.second_caption needs several images"),
@@ -173,7 +173,7 @@ def test_captions_that_lack_a_second_are_named(rows, message):
         collated("caption_match_pretraining", rows, None, split=rows, exchanged=exchanged)
 
 
-@pytest.mark.parametrize(("task", "option"), {"pretraining": "regions", "vcr": "region_classes"}.items())
+@pytest.mark.parametrize("task, option", {"pretraining": "regions", "vcr": "region_classes"}.items())
 def test_what_the_family_does_not_predict_is_refused_by_its_option(task, option):
     task = TASKS[task]
     with pytest.raises(ValueError, match=rf"'visualbert'.*options\.{option}=false"):

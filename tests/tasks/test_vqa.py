@@ -135,7 +135,7 @@ def test_answers_outside_the_list_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         ("[", "cannot read a list of answers"),
         ('{"a": 1}', "found dict"),

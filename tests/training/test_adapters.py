@@ -13,7 +13,7 @@ UNSLOTH += r"|(?:\bmodel\.layers\.[\d]{1,}\.(?:mlp)\.(?:up))"
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_refused"),
+    "fields, is_refused",
     [
         ({"target_modules": ["q_proj", "v_proj"]}, False),
         ({"target_modules": UNSLOTH}, False),

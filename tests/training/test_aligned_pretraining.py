@@ -168,7 +168,7 @@ def test_a_start_may_be_supervised(scenes, tmp_path, run_recipe):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("start.methods=[direct, none]", "start.methods ... exactly one"),
         ("start.data.builder=coco_captions", "start.data ... needs grounding ... has a box"),
@@ -182,7 +182,7 @@ def test_a_wrong_key_or_value(scenes, tmp_path, override, words, refused):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("data.builder=coco_captions", "grounding_alignment ... needs grounding ... has a box"),
         ("data.regions=null", "grounding_alignment ... data.regions is null"),

@@ -36,7 +36,7 @@ def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tm
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("start.options.word_probabilty=0.1", "'start.options.word_probabilty' ... word_probability"),
         ("supervision.options.direct.layer=[1]", "layer ... layers"),
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_another_family(refused, scenes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("training={use_cpu: true, warmup_steps: 1, lr_scheduler_kwargs: {no_such: 1}}", "training ... no_such"),
         ("training.learning_rate_mapping={no_such_weight: 1e-3}", "no_such_weight"),

@@ -129,7 +129,7 @@ def test_a_pushed_card_loads_from_where_it_is_pushed_to(trained, card):
 
 
 @pytest.mark.parametrize(
-    ("scenes_of_record", "licence"),
+    "scenes_of_record, licence",
     [(None, None), ({"version": 4, "seed": 1, "images": 24}, "apache-2.0")],
     ids=["rows of others", "scenes"],
 )

@@ -35,7 +35,7 @@ def recipe_of(heads, methods=("direct",), **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "expected"),
+    "kind, value, expected",
     [
         ("best", 1, [(0, 1)]),  # of equal ones the first
         ("best", 3, [(0, 1), (0, 2), (1, 0)]),
@@ -81,7 +81,7 @@ def test_best_and_worst_are_the_ends_of_one_order():
 
 
 @pytest.mark.parametrize(
-    ("heads", "methods", "words"),
+    "heads, methods, words",
     [
         ({}, "direct", "supervision.heads ... one of best, worst, layers, list"),
         ({"best": 1, "worst": 1}, "direct", "supervision.heads ... one of best, worst, layers, list"),
@@ -158,7 +158,7 @@ def test_pairs_round_trip():
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "message"),
+    "method, options, message",
     [
         ("direct", {"heads": [[0, 1], 2]}, "heads"),
         ("direct", {"heads": [[0, 1, 2]]}, "heads"),
@@ -173,7 +173,7 @@ def test_wrong_pairs_are_refused(method, options, message):
         get_method(method, **options)
 
 
-@pytest.mark.parametrize(("pair", "words"), [([5, 0], "layers"), ([0, 5], "heads")])
+@pytest.mark.parametrize("pair, words", [([5, 0], "layers"), ([0, 5], "heads")])
 def test_pairs_that_a_model_does_not_have_are_refused(pair, words):
     method = get_method("direct", heads=[pair])
     with pytest.raises(ValueError, match=f"cannot supervise {words} .5.: "):

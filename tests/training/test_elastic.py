@@ -95,7 +95,7 @@ def test_a_sharded_checkpoint_is_not_continued_by_one_process(two, tmp_path):
         prepare_resume(elastic_trainer(tmp_path, **TOGETHER), two / "sharded" / CHECKPOINT)
 
 
-@pytest.mark.parametrize(("processes", "accumulation", "now"), [(3, 1, 3), (2, 2, 4), (1, 1, 1)])
+@pytest.mark.parametrize("processes, accumulation, now", [(3, 1, 3), (2, 2, 4), (1, 1, 1)])
 def test_one_process_has_the_rows_of_a_step_of_several(one, tmp_path, processes, accumulation, now):
     folder = shutil.copytree(one / CHECKPOINT, tmp_path / CHECKPOINT)
     found = read_json(folder / "step.json")

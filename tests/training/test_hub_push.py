@@ -278,7 +278,7 @@ def test_a_rejected_token_is_not_tried_again(trained):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    "name, expected",
     [
         ("wrong", "Invalid user token"),
         ("nobody", "Token is required"),

@@ -37,7 +37,7 @@ def test_names_of_repositories():
 
 
 @pytest.mark.parametrize(
-    ("training", "words"),
+    "training, words",
     [
         ({"hub_model_id": "a/b/c"}, "expected NAMESPACE/NAME"),
         ({"hub_model_id": 3}, "training.hub_model_id must be of type str, found int"),

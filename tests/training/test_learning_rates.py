@@ -83,7 +83,7 @@ def test_names_are_those_of_the_model_within_a_wrapper(wrapper):
 
 
 @pytest.mark.parametrize(
-    ("mapping", "nearest"),
+    "mapping, nearest",
     [({"region_encodr": 0.1}, "region_encoder"), ({"region": 0.1, "region_encoder": 0.2}, "region_encoder")],
 )
 def test_a_pattern_that_takes_no_weight_is_refused(tmp_path, mapping, nearest):
@@ -94,7 +94,7 @@ def test_a_pattern_that_takes_no_weight_is_refused(tmp_path, mapping, nearest):
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override, message",
     [
         ("training.learning_rate_mapping=[region_encoder]", "^training.learning_rate_mapping: .* dictionary, found"),
         ("training.learning_rate_mapping={region: fast}", "^training.learning_rate_mapping.region: .* 'fast'"),
@@ -109,9 +109,7 @@ def test_a_recipe_that_cannot_be_followed_is_refused_before_training(override, m
         check(load_recipe(find_recipe("scenes_vgp"), [override]))
 
 
-@pytest.mark.parametrize(
-    ("override", "expected"), [("null", None), ("{region_encoder: 1e-4}", {"region_encoder": 1e-4})]
-)
+@pytest.mark.parametrize("override, expected", [("null", None), ("{region_encoder: 1e-4}", {"region_encoder": 1e-4})])
 def test_the_mapping_of_an_extended_recipe_is_replaced(tmp_path, override, expected):
     text = "extends: scenes_vgp\ntraining: {learning_rate_mapping: {pooler: 1e-4}}\n"
     (tmp_path / "base.yaml").write_text(text)

@@ -84,7 +84,7 @@ def test_every_row_is_drawn_once_whatever_their_number(count):
     assert sorted(LengthSampler(lengths, BATCH, seed=0)) == list(range(count))
 
 
-@pytest.mark.parametrize(("data_seed", "seed"), [(None, 3), (5, 5)])
+@pytest.mark.parametrize("data_seed, seed", [(None, 3), (5, 5)])
 def test_the_trainer_draws_steps_of_like_lengths(rows, table, tmp_path, data_seed, seed):
     """Two micro-batches make a step, and share its lengths."""
     trainer = object.__new__(GroundingTrainer)

@@ -17,7 +17,7 @@ def steps(folder):
 
 
 @pytest.mark.parametrize(
-    ("recipe_of", "key", "short", "long"), [(tiny_recipe, "max_steps", 2, 4), (vlm_recipe, "num_train_epochs", 1, 2)]
+    "recipe_of, key, short, long", [(tiny_recipe, "max_steps", 2, 4), (vlm_recipe, "num_train_epochs", 1, 2)]
 )
 def test_a_finished_run_is_trained_longer(scenes, tmp_path, capsys, recipe_of, key, short, long, run_recipe):
     """With a constant learning rate it is the longer run; methods, baseline and root figures are made anew."""
@@ -66,7 +66,7 @@ def test_what_differs_is_named(scenes, tmp_path, monkeypatch, capsys, run_recipe
         "training.lr_scheduler_type=reduce_lr_on_plateau",
     ],
 )
-@pytest.mark.parametrize(("recipe_of", "figure"), [(tiny_recipe, "vgp_accuracy"), (vlm_recipe, "answer_perplexity")])
+@pytest.mark.parametrize("recipe_of, figure", [(tiny_recipe, "vgp_accuracy"), (vlm_recipe, "answer_perplexity")])
 def test_a_figure_that_no_evaluation_has_is_refused(scenes, tmp_path, override, recipe_of, figure, refused):
     line = refused(recipe_of(scenes, tmp_path / "run"), *EVALUATED, override)
     assert_words(line, f"training.metric_for_best_model ... {figure}")

@@ -125,7 +125,7 @@ def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, capsys,
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override, message",
     [
         ("model.adapter.lora.target_modules=[qkv]", "model.adapter.lora: ... target modules"),
         ("model.freeze=[encoder]", "model.freeze is only for vision-language models"),

@@ -82,7 +82,7 @@ def test_the_settings_of_the_public_code_are_the_facts_table():
     assert (training["num_train_epochs"], training["warmup_steps"], training["max_grad_norm"]) == (20, 0.05, 1.0)
 
 
-@pytest.mark.parametrize(("name", "rate"), [("lxmert_vqa", 5e-5), ("lxmert_gqa", 1e-5), ("lxmert_nlvr2", 5e-5)])
+@pytest.mark.parametrize("name, rate", [("lxmert_vqa", 5e-5), ("lxmert_gqa", 1e-5), ("lxmert_nlvr2", 5e-5)])
 def test_the_settings_of_the_tasks_are_the_facts_table(name, rate):
     recipe = load_recipe(find_recipe(name))
     training = recipe.training

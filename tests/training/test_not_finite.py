@@ -36,7 +36,7 @@ def step_of_row(folder):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "options", "reason"),
+    "spoil, options, reason",
     [
         (spoil_loss, {"add": NAN}, "loss_identification is nan"),
         (spoil_loss, {"add": INF}, "loss_identification is inf"),  # its gradients are finite
@@ -121,7 +121,7 @@ def test_many_rows_are_cut():
 
 
 @pytest.mark.parametrize(
-    ("logs", "warnings"), [({"loss": 0.5, "grad_norm": 1.0}, 0), ({"loss": 0.5, "grad_norm": NAN}, 1)]
+    "logs, warnings", [({"loss": 0.5, "grad_norm": 1.0}, 0), ({"loss": 0.5, "grad_norm": NAN}, 1)]
 )
 def test_a_trainer_of_ones_own_warns_once_that_training_is_lost(caplog, logs, warnings):
     """transformers leaves a NaN out of the loss that it logs, and trains on."""

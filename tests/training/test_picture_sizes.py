@@ -24,15 +24,13 @@ def collator(held=None, images=None):
     return Collator(task, None, None if held is None else {"7": held}, images=images)
 
 
-@pytest.mark.parametrize(
-    ("size", "other"), [((480, 640), (240, 320)), ((500, 333), (1000, 667)), ((64, 64), (64, 64))]
-)
+@pytest.mark.parametrize("size, other", [((480, 640), (240, 320)), ((500, 333), (1000, 667)), ((64, 64), (64, 64))])
 def test_rows_and_tables_of_one_shape_are_joined(size, other):
     assert same_shape(size, other)
     assert collator(record(other))([row_of(*size)])
 
 
-@pytest.mark.parametrize(("size", "other"), [((480, 640), (640, 480)), ((500, 499), (499, 500))])
+@pytest.mark.parametrize("size, other", [((480, 640), (640, 480)), ((500, 499), (499, 500))])
 def test_rows_and_tables_of_other_shapes_are_refused(size, other):
     assert not same_shape(size, other)
     with pytest.raises(ValueError, match=rf"image 7.*{size[0]} x {size[1]}.*{other[0]} x {other[1]}"):

@@ -141,7 +141,7 @@ def test_the_settings_of_vilberts_pretraining_are_the_facts_table():
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "rate", "epochs"),
+    "name, rows, rate, epochs",
     [
         ("vqa", 128, 4e-5, 20),
         ("gqa", 128, 4e-5, 20),
@@ -171,7 +171,7 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("options.region_targets=both", "options.region_targets ... 'both'"),
         ("data.regions=null", "data.regions ... pretraining"),

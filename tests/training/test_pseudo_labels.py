@@ -172,7 +172,7 @@ def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    "arguments, problem",
     [
         (["--prompt", "caption"], "--prompt is for another grounder: zero-shot detector; found scenes"),
         (["--dtype", "float16"], "--dtype is for another grounder: zero-shot detector"),
@@ -240,7 +240,7 @@ def test_a_training_row_gets_pseudo_labels_and_an_evaluation_keeps_gold(scenes, 
     assert joined["train"].remove_columns("phrases").to_list() == rows.to_list()
 
 
-@pytest.mark.parametrize(("column", "value"), [("text", "Another text"), ("image_id", "x")])
+@pytest.mark.parametrize("column, value", [("text", "Another text"), ("image_id", "x")])
 def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path, column, value):
     row = rows_for(scenes, tmp_path).select([0]).remove_columns(column).add_column(column, [value])
     with pytest.raises(DataError, match=rf"caption \S+: the labels are those of another .* expected '{value}'"):

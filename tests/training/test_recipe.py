@@ -69,7 +69,7 @@ def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text, words",
     [
         ("output_dri: runs/x", "unknown key 'output_dri' ... did you mean 'output_dir'?"),
         ("data: {data_dirr: x}", "'data.data_dirr' ... 'data.data_dir'"),
@@ -108,7 +108,7 @@ FAMILY_FIELDS = "{model: {config: {hidden_size: 8}, family_config: {vl_bert: {re
 
 
 @pytest.mark.parametrize(
-    ("overrides", "expected"),
+    "overrides, expected",
     [
         ([], {"region_classes": 4}),
         (["model.family=visualbert"], {}),
@@ -178,7 +178,7 @@ def test_a_key_that_is_given_twice_is_refused_with_its_lines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override, message",
     [
         ("data.limit.val=3", "unknown key 'data.limit.val'"),
         ("start.data.limit.dev=3", "unknown key 'start.data.limit.dev'"),

@@ -79,7 +79,7 @@ def test_an_evaluation_at_the_end_of_an_epoch_is_not_repeated(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "step", "limit", "best", "after"),
+    "before, step, limit, best, after",
     [
         ("1 2 3", 3, 1, None, "3"),
         ("1 2 10", 10, 2, None, "2 10"),

@@ -109,7 +109,7 @@ def cut(saved):
 
 
 @pytest.mark.parametrize(
-    ("wrap", "spoil"),
+    "wrap, spoil",
     [
         (PreTrainedModel.train, rename),
         (PreTrainedModel.train, drop),

@@ -131,7 +131,7 @@ def test_a_trainer_without_weight_is_that_of_trl(tmp_path, term):
     assert len(logs(own, f"loss_{own.method.name}")) == len(losses)
 
 
-@pytest.mark.parametrize(("kind", "term", "tolerance"), [("grpo", "ease", 1e-2), ("dpo", "margin", 1e-4)])
+@pytest.mark.parametrize("kind, term, tolerance", [("grpo", "ease", 1e-2), ("dpo", "margin", 1e-4)])
 def test_the_term_is_added_once_however_the_step_is_accumulated(tmp_path, kind, term, tolerance):
     def first_step(weight, batches):
         sizes = {"per_device_train_batch_size": 4 // batches, "gradient_accumulation_steps": batches}
@@ -204,7 +204,7 @@ def test_an_adapter_and_an_evaluation(tmp_path):
         assert "eval_loss" in trainer.evaluate(trainer.train_dataset)
 
 
-@pytest.mark.parametrize(("kind", "method"), [("grpo", get_method("direct")), ("dpo", AttentionMargin())])
+@pytest.mark.parametrize("kind, method", [("grpo", get_method("direct")), ("dpo", AttentionMargin())])
 def test_rows_without_phrases_or_columns_are_refused(tmp_path, kind, method):
     with pytest.raises(ValueError, match="phrases"):
         make_trainer(kind, tmp_path, method, data=rows().remove_columns("phrases"))
@@ -213,7 +213,7 @@ def test_rows_without_phrases_or_columns_are_refused(tmp_path, kind, method):
 
 
 @pytest.mark.parametrize(
-    ("kind", "method", "message"),
+    "kind, method, message",
     [
         ("grpo", EarlierAttention(), "num_iterations"),
         ("grpo", AttentionMargin(), "GroundedDPOTrainer"),
@@ -227,7 +227,7 @@ def test_what_would_do_nothing_is_refused(tmp_path, kind, method, message):
 
 
 @pytest.mark.parametrize(
-    ("method", "message"),
+    "method, message",
     [(AttentionMargin(), "teacher"), (AttentionDistillation([(0, 0)]), "2 heads, the student 1")],
 )
 def test_a_teacher_that_does_not_fit_is_refused(tmp_path, method, message):

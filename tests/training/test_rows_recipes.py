@@ -266,7 +266,7 @@ def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("command", "options"),
+    "command, options",
     [
         (extract_regions, "--features scenes"),
         (extract_regions, "--features scenes --detector grid --split val"),
@@ -307,7 +307,7 @@ def test_heads_of_a_run_are_measured_on_rows_of_each_form(tmp_path, form, monkey
 
 
 @pytest.mark.parametrize(
-    ("task", "options"), [("phrase_grounding", {}), ("vqa", {"answers": {"fewest": 1}})], ids=["phrases", "questions"]
+    "task, options", [("phrase_grounding", {}), ("vqa", {"answers": {"fewest": 1}})], ids=["phrases", "questions"]
 )
 def test_regions_are_made_for_other_tasks(tmp_path, prepare, task, options):
     prepared = prepare(write_rows(tmp_path / "own", answer="two"), task=task, options=options)

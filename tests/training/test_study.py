@@ -178,7 +178,7 @@ def test_an_original_from_elsewhere_is_not_trained(study):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("seedz=3", "'seedz' ... 'seeds'"),
         ("seeds=[1,a]", "seeds.1 ... 'a'"),

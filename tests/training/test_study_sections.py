@@ -103,7 +103,7 @@ def test_a_task_on_several_numbers_of_rows(tmp_path, run_cells):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("starts.lxmert.modell={}", "'starts.lxmert.modell' ... 'starts.lxmert.model'"),
         ("known_rows.none.start=lxmrt", "known_rows.none.start ... lxmrt ... lxmert"),

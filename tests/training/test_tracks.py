@@ -140,7 +140,7 @@ def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override, words",
     [
         ("methods=[direct]", "'direct' ... phrases ... referring_expressions"),
         ("data.regions=null", "data.regions is null ... referring_expressions"),

@@ -152,7 +152,7 @@ def test_wrong_arguments(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         ({"phrases": [{"text": "a horse", "boxes": []}]}, "row 0 of the batch, phrase 0: the phrase 'a horse' is"),
         ({"phrases": [{"text": "is", "boxes": []}], "completion": "is"}, "2 times in the texts: give sentence"),
@@ -193,7 +193,7 @@ def test_a_largest_length_cuts_the_ends_of_sequences():
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    "option, value",
     [
         ("completion_only_loss", False),
         ("pad_to_multiple_of", 8),
@@ -243,7 +243,7 @@ UNSEEN = [
 
 @pytest.mark.parametrize("way", ["trainer", "own loop"])
 @pytest.mark.parametrize(
-    ("change", "warning"),
+    "change, warning",
     [
         ({"prompt": None, "completion": None, "messages": UNSEEN}, "put images before the words"),
         ({"phrases": [{"text": "small cat", "boxes": []}]}, "phrases with boxes"),

@@ -261,7 +261,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, run_recipe):
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override, message",
     [
         ("data.images=null", "data.images is null"),
         ("model.config={model_type: llama}", "model.config.model_type is 'llama', expected one of llava"),
@@ -287,7 +287,7 @@ def test_a_wrong_recipe_is_refused_in_one_line(override, message, scenes, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    "model, message",
     [
         ("{config: {image_token_id: 3}}", "model.config.image_token_id: a checkpoint keeps its configuration"),
         ("{adapter: {prefix: {}}}", "unknown key 'model.adapter.prefix'; ... lora"),
@@ -322,9 +322,7 @@ def pointing(scenes, trained, output, method, **model):
     return recipe
 
 
-@pytest.mark.parametrize(
-    ("method", "adapter"), [("pointer", {}), ("actor", {}), ("pointer", {"lora": {"r": 2}})], ids=str
-)
+@pytest.mark.parametrize("method, adapter", [("pointer", {}), ("actor", {}), ("pointer", {"lora": {"r": 2}})], ids=str)
 def test_an_anchor_is_added_trained_and_saved(method, adapter, trained, scenes, tmp_path, capsys, run_recipe):
     run_recipe(pointing(scenes, trained, tmp_path / "run", method, tokens=["<point>"], adapter=adapter))
     folder = tmp_path / "run" / method

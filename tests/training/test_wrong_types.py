@@ -53,7 +53,7 @@ def test_checkpointing_under_both_names(name, own, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("config", "name"),
+    "config, name",
     [
         ({"num_hidden_layers": 10**9}, "num_hidden_layers"),
         ({"vision_config": {"hidden_size": 1e12}}, "vision_config.hidden_size"),
@@ -75,7 +75,7 @@ def test_options_of_a_builder(tmp_path, options):
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"),
+    "setting, value",
     [("max_regions", "3"), ("max_regions", True), ("region_feature_size", 8.5), ("iou_threshold", [0.5])],
 )
 def test_a_processor(setting, value):

@@ -102,7 +102,7 @@ def test_the_one_loss_needs_no_extra(found):
 
 
 @pytest.mark.parametrize(
-    ("name", "extra"), [("train", "train"), ("heads", "train"), ("picture", "plots"), ("table", "train")]
+    "name, extra", [("train", "train"), ("heads", "train"), ("picture", "plots"), ("table", "train")]
 )
 def test_a_missing_extra_is_named_in_one_line(found, name, extra):
     status, error = found[name]

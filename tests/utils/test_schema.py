@@ -43,7 +43,7 @@ def test_a_section_is_made_with_its_defaults():
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content, words",
     [
         (3, "the recipe: "),
         ({"nam": 1}, "'nam'; did you mean 'name'?"),
@@ -80,7 +80,7 @@ def test_the_place_of_a_section():
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "key"),
+    "task, options, key",
     [
         ("pretraining", {"co_masking": "all"}, "options.co_masking"),
         ("pretraining", {"region_targets": "both"}, "options.region_targets"),
@@ -108,7 +108,7 @@ def test_wrong_options_of_a_task(task, options, key):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    "name, options, words",
     [
         ("directly", {}, "'method=directly'; did you mean 'method=direct'?"),
         ("direct", {"layer": [1]}, "unknown key 'layer'; did you mean 'layers'?"),

@@ -7,7 +7,7 @@ from grounded_attention.utils.plain_text import short_names
 
 
 @pytest.mark.parametrize(
-    ("paths", "parts", "names"),
+    "paths, parts, names",
     [
         (["runs/a/direct"], 1, ["direct"]),
         (["runs/a/direct"], 2, ["a/direct"]),

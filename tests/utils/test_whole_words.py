@@ -114,7 +114,7 @@ def collated(text, words):
     return processor.tokenizer.decode(batch["input_ids"][0][places])
 
 
-@pytest.mark.parametrize(("text", "words"), pairs(WHOLE))
+@pytest.mark.parametrize("text, words", pairs(WHOLE))
 def test_whole_words_are_found(text, words):
     found = [text[start:end] for start, end in whole_words(re.escape(words), text)]
     assert found == [words]
@@ -123,7 +123,7 @@ def test_whole_words_are_found(text, words):
     assert words in collated(text, words)
 
 
-@pytest.mark.parametrize(("text", "words"), pairs(PARTS))
+@pytest.mark.parametrize("text, words", pairs(PARTS))
 def test_parts_of_words_are_refused(text, words):
     assert not [*whole_words(re.escape(words), text)]
     assert locate(text, [words]) == []
