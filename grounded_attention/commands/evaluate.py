@@ -9,7 +9,7 @@ The numbers equal those that training measures on the same rows. --set takes key
 data.options.NAME (options of the builder), options.NAME (options of the task).
 
 --perturb compares raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy and a random order
-(docs/audit.md); it writes perturbation.json, perturbation.csv and perturbation.png.
+(docs/heads.md); it writes perturbation.json, perturbation.csv and perturbation.png.
 
 examples:
   grounded-attention evaluate runs/scenes_vgp/direct --task vgp --data-dir data/scenes --regions data/scenes/regions \\

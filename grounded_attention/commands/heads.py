@@ -4,7 +4,7 @@
 Every head is scored on phrases with boxes: whether the region with the most attention is on the object (pointing), how
 much attention the object gets (lift), and how much all regions get (share). The best heads are chosen on one split
 (--choose-on) and reported on another (--split), with the boxes that they give without training. No attention maps are
-made. docs/audit.md and docs/vlm.md explain the numbers.
+made. docs/heads.md and docs/vlm.md explain the numbers.
 
 The model is a vision-language model (LLaVA, Qwen-VL, SmolVLM, Gemma 3 ...) or an adapter of one, whose regions are
 image tokens; a model of this project; or transformers' VisualBERT or LXMERT with a tokenizer. Models that read regions

@@ -465,7 +465,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable, words: b
             known = ", ".join([*FAMILIES, *FEATURE_SIZE])
             raise ValueError(
                 f"model type {config.model_type} is not supported, expected one of {known}; to measure another "
-                "model on transformers' attention interface, see the Python example in docs/audit.md"
+                "model on transformers' attention interface, see the Python example in docs/heads.md"
             )
         processor = _processor(path, config, tokenizer, regions)
         if words and not str((config.architectures or [""])[0]).endswith("ForPreTraining"):

@@ -3,7 +3,7 @@
 
 Li et al. (2020), "What does BERT with vision look at?", section 3.1: each head is a classifier; its answer for a word
 is the region that it attends to most, among the regions only. The whole-image region and END are not candidates
-(`region_candidate_mask`). docs/audit.md lists our decisions where the paper is open.
+(`region_candidate_mask`). docs/heads.md lists our decisions where the paper is open.
 
 Shape letters: L layers, B batch, H heads, Q query rows, K key columns, M items, W tokens of an item.
 """
