@@ -30,7 +30,7 @@ RELATION_WORDS = {
 }
 # A, B, C are mentions; R:AB are words for a relation of A to B, V:A is "is" or "are", S:A "sits" or "sit", I:B "it" or
 # "them". N is "each other" (a fact about A), P a word for the picture.
-TEMPLATES = (
+TEMPLATES: tuple[str, ...] = (
     "A V:A R:AB B",
     "there V:A A R:AB B",
     "R:AB B V:A A",
@@ -96,13 +96,12 @@ def _groups(scene: Scene) -> list[Entity]:
     groups = set()
     for shape in (None, *SHAPES):
         for colour in (None, *COLOURS):
-            members = frozenset(
-                number
-                for number, item in enumerate(scene.objects)
-                if shape in (None, *item.shapes) and colour in (None, *item.colours)
-            )
+            members = set()
+            for number, item in enumerate(scene.objects):
+                if shape in (None, *item.shapes) and colour in (None, *item.colours):
+                    members.add(number)
             if len(members) in (2, 3) and len(members) < len(scene.objects):
-                groups.add(members)
+                groups.add(frozenset(members))
     return [Entity("object", members) for members in sorted(groups, key=sorted)]
 
 
@@ -150,13 +149,17 @@ class _CaptionDraft:
     def write(self) -> bool:
         """Fills a random template; returns False if the entities do not fit it or have no relation."""
         entities = self.rng.sample(list(self.habits), len(self.habits))
-        if len(frozenset().union(*(e.members for e in entities))) < sum(len(e.members) for e in entities):
+        members = [number for entity in entities for number in entity.members]
+        if len(set(members)) < len(members):
             entities = entities[:2]  # a group and one of its members
         if not entities[0].members.isdisjoint(entities[1].members):
             return False
         pair = entities[0].members
         close = len(pair) == 2 and fact_holds(self.scene, "next_to", pair, pair)
-        template = self.rng.choice(PAIR_TEMPLATES if close and self.rng.random() < 0.6 else TEMPLATES).split()
+        templates = TEMPLATES
+        if close and self.rng.random() < 0.6:
+            templates = PAIR_TEMPLATES
+        template = self.rng.choice(templates).split()
         if "C" in template and len(entities) < 3:
             return False
         self.letters = dict(zip("ABC", entities, strict=False))
@@ -171,8 +174,11 @@ class _CaptionDraft:
         if mentions_ground:
             broad = self.rng.random() < 0.25
             phrases = BROAD_GROUND_PHRASES if broad else GROUND_PHRASES[self.scene.ground]
-            where: list[str | int] = ["on", self._mention(self.rng.choice(phrases), Entity("ground"))]
-            self.tokens[:] = [*where, ",", *self.tokens] if self.rng.random() < 0.4 else [*self.tokens, *where]
+            ground = self._mention(self.rng.choice(phrases), Entity("ground"))
+            if self.rng.random() < 0.4:
+                self.tokens[:0] = ["on", ground, ","]
+            else:
+                self.tokens += ["on", ground]
         if mentions_light:
             text = self.rng.choice(LIGHT_PHRASES).format(self.scene.light)
             self.tokens += ["in", self._mention(text, Entity("light"))]

@@ -89,8 +89,9 @@ class Caption:
     @property
     def content(self) -> Content:
         """What the caption says: its phrases about something visible, and the landmarks of its facts."""
-        looks = tuple(mention.text for mention in self.mentions if mention.entity)
-        return Content(looks, tuple((fact.relation, self.mentions[fact.target].text) for fact in self.facts))
+        phrases = tuple(mention.text for mention in self.mentions if mention.entity)
+        landmarks = tuple((fact.relation, self.mentions[fact.target].text) for fact in self.facts)
+        return Content(phrases, landmarks)
 
 
 def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]:

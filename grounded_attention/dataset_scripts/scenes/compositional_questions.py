@@ -56,14 +56,18 @@ def compose(
     drawn: list[Question] = []
     for question in drafts(KINDS, scene, rng, combinations):
         # A question may not entail one that names what `SEEN` leaves out.
-        if combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed):
+        if combinations is Combinations.SEEN and any(names_held_out(other.content) for other in question.entailed):
             continue
         drawn.append(question)
         if len(drawn) == PER_SCENE:
             break
     texts = [question.text for question in drawn]
-    entailed = [each for question in drawn for each in question.entailed if each.text not in texts]
-    return drawn, list({each.text: each for each in entailed}.values())
+    entailed = {}
+    for question in drawn:
+        for other in question.entailed:
+            if other.text not in texts:
+                entailed[other.text] = other
+    return drawn, list(entailed.values())
 
 
 def _yes_no(answer: bool) -> str:
@@ -85,13 +89,14 @@ def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -
 
 def _verification(phrase: str, attribute: str, value: str, true: str) -> Question:
     """Returns the question whether the only object that a phrase fits has a value of an attribute."""
-    said = with_article(value) if attribute == "shapes" else value
+    name = with_article(value) if attribute == "shapes" else value
     answer = value == true
-    inner = phrase.removeprefix("the ")
-    entailed = (_existence(f"{value} {inner}", True),) if answer and attribute in ("colours", "sizes") else ()
+    entailed: tuple[Question, ...] = ()
+    if answer and attribute in ("colours", "sizes"):
+        entailed = (_existence(f"{value} {phrase.removeprefix('the ')}", True),)
     content = Content((f"{phrase} {value}", f"{phrase} {true}"))
     types = (VERIFY, "attr", "verifyAttr")
-    return Question(f"Is {phrase} {said}?", _yes_no(answer), types, entailed=entailed, content=content)
+    return Question(f"Is {phrase} {name}?", _yes_no(answer), types, entailed=entailed, content=content)
 
 
 def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str, int] | None:
@@ -99,9 +104,13 @@ def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str, int] | No
     number of the object."""
     attribute = rng.choice(ATTRIBUTES)
     single = single_object(scene, rng, attribute)
-    if single is None or len(getattr(scene.objects[single[0]], attribute)) > 1:
+    if single is None:
         return None
-    return attribute, single[1], getattr(scene.objects[single[0]], attribute)[0], single[0]
+    number, phrase = single
+    names = getattr(scene.objects[number], attribute)
+    if len(names) > 1:
+        return None
+    return attribute, phrase, names[0], number
 
 
 def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
@@ -117,7 +126,8 @@ def _verify_attribute(scene: Scene, rng: random.Random) -> Question | None:
         return None
     attribute, phrase, true, number = decided
     wrong = [name for name in NAMES[attribute] if name != true]
-    asked = _verification(phrase, attribute, rng.choice((true, rng.choice(wrong))), true)
+    value = rng.choice((true, rng.choice(wrong)))
+    asked = _verification(phrase, attribute, value, true)
     return replace(asked, meant=((phrase, number),))
 
 
@@ -129,25 +139,28 @@ def _ask_attribute(chooses: bool, scene: Scene, rng: random.Random) -> Question 
     if decided is None:
         return None
     attribute, phrase, true, number = decided
+    word = WORDS[attribute]
+    names = NAMES[attribute]
     verified = _verification(phrase, attribute, true, true)
     question = Question(
-        f"What {WORDS[attribute]} is {phrase}?",
+        f"What {word} is {phrase}?",
         true,
         (QUERY, "attr", "directOf"),
-        NAMES[attribute],
+        names,
         _names_there(scene, attribute),
-        WORDS[attribute],
+        word,
         (verified, *verified.entailed),
         content=verified.content,
         meant=((phrase, number),),
     )
     if not chooses:
         return question
-    options = [true, rng.choice([name for name in NAMES[attribute] if name != true])]
+    wrong = rng.choice([name for name in names if name != true])
+    options = [true, wrong]
     rng.shuffle(options)
     return replace(
         question,
-        text=f"What {WORDS[attribute]} is {phrase}, {options[0]}, {options[1]}?",
+        text=f"What {word} is {phrase}, {', '.join(options)}?",
         types=(CHOOSE, "attr", "chooseAttr"),
         valid=tuple(options),
         plausible=tuple(options),
@@ -161,16 +174,18 @@ def _compare_colours(scene: Scene, rng: random.Random) -> Question | None:
     if pair is None:
         return None
     (first, phrase), (second, other) = pair
-    colours = scene.objects[first].colours, scene.objects[second].colours
-    if any(len(names) > 1 for names in colours):
+    colours = scene.objects[first].colours
+    other_colours = scene.objects[second].colours
+    if len(colours) > 1 or len(other_colours) > 1:
         return None
-    answer = colours[0] == colours[1]
-    looks = (f"{phrase} {colours[0][0]}", f"{other} {colours[0][0]}" if answer else other)
+    [colour] = colours
+    answer = colours == other_colours
+    described = f"{other} {colour}" if answer else other
     return Question(
         f"Are {phrase} and {other} of one color?",
         _yes_no(answer),
         (COMPARE, "attr", "twoSame"),
-        content=Content(looks),
+        content=Content((f"{phrase} {colour}", described)),
         meant=((phrase, first), (other, second)),
     )
 
@@ -186,17 +201,20 @@ def _verify_existence(scene: Scene, rng: random.Random) -> Question | None:
 
 def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether there are two objects, each of some color and shape; two entail each of them."""
-    looks = [draw_look(scene, rng), draw_look(scene, rng)]
-    answers = [exists(look, scene) for look in looks]
-    if None in answers or looks[0] == looks[1]:
+    first = draw_look(scene, rng)
+    second = draw_look(scene, rng)
+    answers = (exists(first, scene), exists(second, scene))
+    if None in answers or first == second:
         return None
-    answer = all(answers)
+    entailed: tuple[Question, ...] = ()
+    if all(answers):
+        entailed = (_existence(first, True), _existence(second, True))
     return Question(
-        f"Are there {with_article(looks[0])} and {with_article(looks[1])}?",
-        _yes_no(answer),
+        f"Are there {with_article(first)} and {with_article(second)}?",
+        _yes_no(all(answers)),
         (LOGICAL, "obj", "existAnd"),
-        entailed=tuple(_existence(look, True) for look in looks) if answer else (),
-        content=Content(tuple(looks)),
+        entailed=entailed,
+        content=Content((first, second)),
     )
 
 
@@ -234,12 +252,15 @@ def _relation(
 def _query_related(scene: Scene, rng: random.Random) -> Question | None:
     """Asks for the shape of the only object with some relation to another."""
     related = only_related(scene, rng)
-    if related is None or len(scene.objects[related[2]].shapes) > 1:
+    if related is None:
         return None
     (number, phrase), relation, other = related
-    [shape] = scene.objects[other].shapes
+    shape, *others = scene.objects[other].shapes
+    if others:
+        return None
+    words = rng.choice(RELATION_WORDS[relation])
     return Question(
-        f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?",
+        f"What is {words} {phrase}?",
         shape,
         (QUERY, "rel", "relO"),
         SHAPES,

@@ -106,28 +106,27 @@ def draw(seed: int, images: int, root: Path, held_out: bool, number: int) -> tup
     rng = random.Random(f"{seed}/expressions/{number}")
     asked = questions.ask(scene, random.Random(f"{seed}/questions/{number}"), combinations)
     composed, entailed = compositional_questions.compose(scene, random.Random(f"{seed}/gqa/{number}"), combinations)
+    places = range(len(scene.objects))
+    expressions = [writers_refcoco.refer(scene, place, rng, combinations) for place in places]
+    # The sentences about a further scene are to train on; there is one for every fourth image.
+    further_sentences: list[str] = []
+    if number % IMAGES_PER_DOCUMENT == 0:
+        _, captions = draw_described_scene(f"{seed}/corpus/{number}", split_combinations("train", held_out))
+        further_sentences = [caption.written()[0] for caption in captions]
     drawn = DrawnImage(
         **vars(record),
         boxes=writers_refcoco.object_boxes(scene),
         detections=features.detect(scene, np.random.default_rng([seed, number])),
-        expressions=[writers_refcoco.refer(scene, place, rng, combinations) for place in range(len(scene.objects))],
+        expressions=expressions,
         questions=asked,
         composed=composed,
         entailed=entailed,
         pairs=writers.phrase_pairs(record),
         parses=writers_conllu.conllu(record),
-        sentences=_corpus_sentences(seed, number, held_out),
+        sentences=further_sentences,
     )
     # The features come from the stored JPEG, so that they can be recomputed from the file.
     return drawn, *_regions(drawn, Image.open(jpeg, formats=["JPEG"]))
-
-
-def _corpus_sentences(seed: int, number: int, held_out: bool) -> list[str]:
-    """Returns the sentences about the further scene of an image, to train on; there is one for every fourth image."""
-    if number % IMAGES_PER_DOCUMENT:
-        return []
-    _, captions = draw_described_scene(f"{seed}/corpus/{number}", split_combinations("train", held_out))
-    return [caption.written()[0] for caption in captions]
 
 
 def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
@@ -139,16 +138,16 @@ def _regions(drawn: DrawnImage, image: Image.Image) -> tuple[Regions, Regions]:
     scene = drawn.scene
     about: Fields = {"image_id": drawn.image_id, "width": scene.width, "height": scene.height}
     boxes = normalise_boxes(boxes, scene.width, scene.height)
-    looks = vars(detections) | about | {"boxes": boxes[:count], "features": described[:count]}
-    names = [f"{item.colours[0]} {item.shapes[0]}" for item in scene.objects]
+    detected = Regions(**vars(detections) | about | {"boxes": boxes[:count], "features": described[:count]})
+    classes = [features.CLASSES.index(f"{item.colours[0]} {item.shapes[0]}") for item in scene.objects]
     true = Regions(
         **about,
         boxes=boxes[count:],
         features=described[count:],
-        classes=np.array([features.CLASSES.index(name) for name in names], dtype=np.int32),
-        scores=np.ones(len(names), dtype=np.float32),
+        classes=np.array(classes, dtype=np.int32),
+        scores=np.ones(len(classes), dtype=np.float32),
     )
-    return Regions(**looks), true
+    return detected, true
 
 
 def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool) -> Fields:
@@ -167,14 +166,14 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
             detected.write(regions)
             true.write(true_regions)
             everything.append(image)
-    splits = {split: [everything[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
+    splits = {}
     stated = {}
-    for split, listed in splits.items():
-        stated[split] = statements.state_all(
-            f"{seed}/statements/{split}",
-            [(image.image_id, image.scene) for image in listed],
-            split_combinations(split, held_out),
-        )
+    for split, numbers in split_numbers(seed, images).items():
+        listed = [everything[number] for number in numbers]
+        scenes = [(image.image_id, image.scene) for image in listed]
+        combinations = split_combinations(split, held_out)
+        splits[split] = listed
+        stated[split] = statements.state_all(f"{seed}/statements/{split}", scenes, combinations)
     files = writers.files(everything, splits) | writers_refcoco.files(everything, splits)
     files |= writers_questions.vqa_files(splits) | writers_questions.gqa_files(splits)
     files |= writers_questions.nlvr2_files(stated)
@@ -183,12 +182,14 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         make_folder((root / path).parent)
         if not isinstance(content, str | bytes):
             content = json.dumps(content) + "\n"
-        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-    told: Fields = {"splits": {split: len(listed) for split, listed in splits.items()}}
+        if isinstance(content, str):
+            content = content.encode("utf-8")
+        (root / path).write_bytes(content)
+    summary: Fields = {"splits": {split: len(listed) for split, listed in splits.items()}}
     if held_out:
         pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
-        told["held_out_combinations"] = pairs
-    return told
+        summary["held_out_combinations"] = pairs
+    return summary
 
 
 @contextmanager

@@ -38,15 +38,15 @@ class SceneRecord:
         """Returns the chain id, unique in the data set, of every entity in the related captions, or in the `foreign`
         one, whose entities refer to nothing in this image.
         """
-        captions = []
-        for index, each in enumerate(self.captions):
+        entities = dict[Entity, None]()
+        for index, caption in enumerate(self.captions):
             if (index == self.unrelated) == foreign:
-                captions.append(each)
-        mentioned = (mention.entity for caption in captions for mention in caption.mentions)
-        entities = dict.fromkeys(entity for entity in mentioned if entity)
+                entities |= dict.fromkeys(mention.entity for mention in caption.mentions if mention.entity)
         first = 1 + CHAINS_PER_IMAGE * self.number
         numbers = range(first, first + CHAINS_PER_IMAGE)
-        return dict(zip(entities, reversed(numbers) if foreign else numbers, strict=False))
+        if foreign:
+            numbers = numbers[::-1]
+        return dict(zip(entities, numbers, strict=False))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,7 @@ def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     """Describes the part of an RGB image in each box by integers."""
     size = (GRID, GRID)
     filtering = Image.Resampling.BILINEAR
-    corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
-    crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
+    crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in boxes.tolist()])
     pixels = crops.astype(np.int32)
     luma = (77 * pixels[..., 0] + 150 * pixels[..., 1] + 29 * pixels[..., 2]) >> 8
     # The frequency of each of 8 x 8 opponent colours; the middle of the crop counts four times.
@@ -50,9 +49,11 @@ def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     second = np.clip((red + green - 2 * blue + 320) // 80, 0, 7)
     weight = np.ones((GRID, GRID), dtype=np.int32)
     weight[GRID // 4 : -GRID // 4, GRID // 4 : -GRID // 4] = 4
-    index = (first * 8 + second).reshape(len(pixels), -1) + 64 * np.arange(len(pixels))[:, None]
-    counts = np.bincount(index.ravel(), np.tile(weight.ravel(), len(pixels)), minlength=64 * len(pixels))
-    hues = counts.reshape(len(pixels), 64).astype(np.int64) * 1024 // int(weight.sum())
+    count = len(pixels)
+    index = (first * 8 + second).reshape(count, -1) + 64 * np.arange(count)[:, None]
+    weights = np.tile(weight.ravel(), count)
+    counts = np.bincount(index.ravel(), weights, minlength=64 * count).reshape(count, 64)
+    hues = counts.astype(np.int64) * 1024 // int(weight.sum())
     # Width and height of the crops in pixels, each as sixteen slopes that saturate one after the other.
     sides = np.rint(boxes[:, 2:] - boxes[:, :2]).astype(np.int32)
     extents = np.clip((sides[..., None] - 4 * np.arange(2, 18)) * 16, -128, 128)
@@ -89,9 +90,12 @@ def _edges(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @lru_cache(maxsize=1)
 def _projection() -> np.ndarray:
     """Returns (number of descriptors, 2048) integers -1, 0 and 1, as float32; each column sums to 0."""
-    count = describe_crops(Image.new("RGB", (8, 8)), np.array([[0.0, 0.0, 8.0, 8.0]])).shape[1]
+    whole = np.array([[0.0, 0.0, 8.0, 8.0]])
+    count = describe_crops(Image.new("RGB", (8, 8)), whole).shape[1]
     third = count // 3
-    column = np.concatenate([np.full(third, -1), np.full(third, 1), np.zeros(count - 2 * third)]).astype(np.float32)
+    column = np.zeros(count, dtype=np.float32)
+    column[:third] = -1
+    column[third : 2 * third] = 1
     rng = np.random.default_rng(PROJECTION_SEED)
     return np.ascontiguousarray(rng.permuted(np.tile(column, (FEATURE_SIZE, 1)), axis=1).T)
 
@@ -123,7 +127,8 @@ def detect(scene: Scene, rng: np.random.Generator) -> Detections:
             detected.append((_jittered(scene, item, 0.6, 0.95, rng), item))
             if rng.random() < DUPLICATE_RATE:
                 detected.append((_jittered(scene, item, 0.5, 0.85, rng), item))
-    count = max(int(rng.integers(MIN_REGIONS, MAX_REGIONS + 1)), min(len(detected) + 3, MAX_REGIONS))
+    fewest = min(len(detected) + 3, MAX_REGIONS)
+    count = max(int(rng.integers(MIN_REGIONS, MAX_REGIONS + 1)), fewest)
     detected += [_distractor(scene, rng) for _ in range(count - len(detected))]
     detected = [detected[k] for k in rng.permutation(len(detected))]
     probs = np.stack([_class_probs(item, rng) for _, item in detected]).astype(np.float16)
@@ -144,7 +149,9 @@ def _jittered(scene: Scene, item: SceneObject, low: float, high: float, rng: np.
     moved = _inside(scene, true + rng.normal(size=(len(strengths), 4)) * strengths * extent)
     overlap = box_iou(moved, true[None], dtype=np.float32)[:, 0]
     fitting = np.flatnonzero((overlap >= low) & (overlap <= high))
-    return moved[fitting[0] if len(fitting) else int(np.abs(overlap - (low + high) / 2).argmin())]
+    if len(fitting):
+        return moved[fitting[0]]
+    return moved[np.abs(overlap - (low + high) / 2).argmin()]
 
 
 def _distractor(scene: Scene, rng: np.random.Generator) -> tuple[np.ndarray, SceneObject | None]:
@@ -152,17 +159,21 @@ def _distractor(scene: Scene, rng: np.random.Generator) -> tuple[np.ndarray, Sce
     kind = rng.random()
     first, second = rng.permutation(len(scene.objects))[:2]
     boxes = np.array([shapes.box(scene.objects[k]) for k in (first, second)], dtype=np.float32)
+    item: SceneObject | None = scene.objects[first]
     if kind < 0.25:
         union = np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
-        return _inside(scene, union[None] + rng.normal(scale=2, size=(1, 4)))[0], scene.objects[first]
-    if kind < 0.5:
+        box = union + rng.normal(scale=2, size=4)
+    elif kind < 0.5:
         size = boxes[0, 2:] - boxes[0, :2]
         part = size * rng.uniform(0.4, 0.6, 2)
         corner = boxes[0, :2] + (size - part) * rng.integers(0, 2, 2)
-        return _inside(scene, np.concatenate([corner, corner + part])[None])[0], scene.objects[first]
-    size = rng.uniform(18, 70, 2)
-    corner = rng.uniform(0, 1, 2) * (np.array([scene.width, scene.height]) - size)
-    return _inside(scene, np.concatenate([corner, corner + size])[None])[0], None
+        box = np.concatenate([corner, corner + part])
+    else:
+        item = None
+        size = rng.uniform(18, 70, 2)
+        corner = rng.uniform(0, 1, 2) * (np.array([scene.width, scene.height]) - size)
+        box = np.concatenate([corner, corner + size])
+    return _inside(scene, box[None])[0], item
 
 
 def _inside(scene: Scene, boxes: np.ndarray) -> np.ndarray:
@@ -178,17 +189,23 @@ def _class_probs(item: SceneObject | None, rng: np.random.Generator) -> np.ndarr
     noise = rng.dirichlet(np.full(len(CLASSES), 0.3))
     if item is None:
         highest = 0.3 * rng.random()
-        return highest * _one_hot(int(rng.integers(len(CLASSES)))) + 0.7 * noise + (0.3 - highest) / len(CLASSES)
+        peak = highest * _one_hot(int(rng.integers(len(CLASSES))))
+        return peak + 0.7 * noise + (0.3 - highest) / len(CLASSES)
     shape = _pick(item.shapes, rng)
     colour = _pick(item.colours, rng)
     if rng.random() < CLASS_NOISE:
-        shape, colour = (_pick(SHAPES, rng), colour) if rng.random() < 0.5 else (shape, _pick(COLOURS, rng))
+        if rng.random() < 0.5:
+            shape = _pick(SHAPES, rng)
+        else:
+            colour = _pick(COLOURS, rng)
     confidence = rng.uniform(0.45, 0.98)
     peak = _one_hot(CLASSES.index(f"{colour} {shape}"))
-    similarity = np.array(
-        [(name.split()[0] == colour) + (name.split()[1] == shape) for name in CLASSES], dtype=np.float64
-    )
-    return confidence * peak + (1 - confidence) * (0.5 * similarity / similarity.sum() + 0.5 * noise)
+    similarity = np.zeros(len(CLASSES))
+    for place, name in enumerate(CLASSES):
+        other_colour, other_shape = name.split()
+        similarity[place] = (other_colour == colour) + (other_shape == shape)
+    others = 0.5 * similarity / similarity.sum() + 0.5 * noise
+    return confidence * peak + (1 - confidence) * others
 
 
 def _one_hot(number: int) -> np.ndarray:

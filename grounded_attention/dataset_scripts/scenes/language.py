@@ -205,14 +205,9 @@ def with_article(noun: str) -> str:
 
 def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
     """Returns the possible referents of a phrase, read alone."""
-    if meaning.kind == "ground":
-        if scene.ground in meaning.grounds:
-            return [frozenset()]
-        return []
-    if meaning.kind == "light":
-        if scene.light in meaning.lights:
-            return [frozenset()]
-        return []
+    if meaning.kind != "object":
+        holds = scene.ground in meaning.grounds and scene.light in meaning.lights
+        return [frozenset()] if holds else []
     fitting = []
     for number, item in enumerate(scene.objects):
         if fits(item, meaning):
@@ -228,12 +223,9 @@ def chance(meaning: Meaning) -> float:
     """Estimates the probability that the phrase is true of something in a random scene."""
     if meaning.kind != "object":
         return len(meaning.grounds) / len(GROUNDS) * len(meaning.lights) / len(LIGHTS)
-    share = (
-        min(1.0, 1.1 * len(meaning.shapes) / len(SHAPES))
-        * min(1.0, 1.25 * len(meaning.colours) / len(COLOURS))
-        * min(1.0, 1.1 * len(meaning.sizes) / len(SIZES))
-        * len(meaning.textures)
-        / len(TEXTURES)
-    )
+    shapes = min(1.0, 1.1 * len(meaning.shapes) / len(SHAPES))
+    colours = min(1.0, 1.25 * len(meaning.colours) / len(COLOURS))
+    sizes = min(1.0, 1.1 * len(meaning.sizes) / len(SIZES))
+    share = shapes * colours * sizes * len(meaning.textures) / len(TEXTURES)
     # A scene has about 4.7 objects, often similar; several of a kind are rarer than one.
     return min(1.0, 4.7 * share) * (1.0 if meaning.counts == {1} else 0.3)

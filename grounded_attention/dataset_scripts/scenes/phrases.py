@@ -36,22 +36,23 @@ def draw_habit(rng: random.Random) -> Habit:
 
 def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng: random.Random) -> str:
     """Writes a phrase that is true of one object, or of each of several objects."""
-    included = {}
+    names: dict[str, tuple[str, ...]] = {}
     for attribute, usual in habit.items():
-        included[attribute] = usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
-    if included["sizes"]:
-        size = _word("sizes", _shared(items, "sizes"), rng)
-    else:
-        size = ""
-    if included["colours"]:
-        colour = _word("colours", _shared(items, "colours"), rng)
-    else:
-        colour = ""
-    texture = _texture_word(_shared(items, "textures"), rng) if included["textures"] else ""
-    noun = _noun(items, _shared(items, "shapes") if included["shapes"] else (), rng)
-    before = [size, *rng.sample(["" if texture in AFTER_NOUN else texture, colour], 2), noun]
-    after = ["with", texture] if texture in AFTER_NOUN else []
-    words = [word for word in (*before, *after) if word]
+        names[attribute] = ()
+        if usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail:
+            names[attribute] = _shared(items, attribute)
+    size = _word("sizes", names["sizes"], rng)
+    colour = _word("colours", names["colours"], rng)
+    texture = ""
+    if "plain" not in names["textures"] or rng.random() >= 0.6:  # few write "plain"
+        texture = _word("textures", names["textures"], rng)
+    noun = _noun(items, names["shapes"], rng)
+    adjectives = [texture, colour]
+    after = []
+    if texture in AFTER_NOUN:
+        adjectives = ["", colour]
+        after = ["with", texture]
+    words = [word for word in (size, *rng.sample(adjectives, 2), noun, *after) if word]
     return " ".join((_determiner(len(items), words[0], rng), *words))
 
 
@@ -83,42 +84,33 @@ def _words(attribute: str, name: str) -> tuple[list[str], list[str]]:
     return narrow, broad
 
 
-def _texture_word(names: Sequence[str], rng: random.Random) -> str:
-    """Returns a word as `_word` does, but seldom one for "plain"."""
-    if "plain" in names and rng.random() < 0.6:
-        return ""
-    return _word("textures", names, rng)
-
-
 def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random) -> str:
     """Returns a noun, plural for several objects, sometimes with a shape adjective; a broad noun without names."""
-    looks = tuple(item.shapes for item in items)
     if names:
-        fitting = _words("shapes", rng.choice(names))[0]
+        nouns, _ = _words("shapes", rng.choice(names))
+        adjectives = []
     else:
-        fitting = _broad_nouns(looks)
-    noun = rng.choice(fitting)
-    adjectives = [] if names else _shape_adjectives(looks)
+        nouns, adjectives = _broad_words(tuple(item.shapes for item in items))
+    noun = rng.choice(nouns)
+    if len(items) > 1:
+        noun = PLURALS[noun]
     if adjectives and rng.random() < 0.4:
-        adjective = rng.choice(adjectives) + " "
-    else:
-        adjective = ""
-    return adjective + (noun if len(items) == 1 else PLURALS[noun])
+        return f"{rng.choice(adjectives)} {noun}"
+    return noun
 
 
 @cache
-def _broad_nouns(looks: tuple[tuple[str, ...], ...]) -> list[str]:
-    """Returns the nouns that fit each of these looks under each of its names."""
-    broad = []
+def _broad_words(looks: tuple[tuple[str, ...], ...]) -> tuple[list[str], list[str]]:
+    """Returns the nouns that fit each of these looks under each of its names, and the adjectives that fit one."""
+    nouns = []
     for word, allowed in NOUNS.items():
         if len(allowed) > 1 and all(set(shapes) <= set(allowed) for shapes in looks):
-            broad.append(word)
-    return broad
-
-
-@cache
-def _shape_adjectives(looks: tuple[tuple[str, ...], ...]) -> list[str]:
-    return [word for word, allowed in SHAPE_ADJECTIVES.items() if all(set(shapes) & set(allowed) for shapes in looks)]
+            nouns.append(word)
+    adjectives = []
+    for word, allowed in SHAPE_ADJECTIVES.items():
+        if all(set(shapes) & set(allowed) for shapes in looks):
+            adjectives.append(word)
+    return nouns, adjectives
 
 
 def _determiner(count: int, next_word: str, rng: random.Random) -> str:
@@ -155,9 +147,9 @@ Draft = TypeVar("Draft", bound=_Draft)
 
 def names_held_out(content: Content) -> bool:
     """Returns whether a text names a combination that can be held out."""
-    return any(is_held_out_look(words) for words in content.looks) or any(
-        _only_shape(words) == HELD_OUT_LANDMARKS[relation] for relation, words in content.landmarks
-    )
+    if any(is_held_out_look(words) for words in content.looks):
+        return True
+    return any(_only_shape(words) == HELD_OUT_LANDMARKS[relation] for relation, words in content.landmarks)
 
 
 def allows(combinations: Combinations, content: Content) -> bool:
@@ -189,6 +181,7 @@ def is_held_out_look(words: str) -> bool:
 def _only_shape(words: str) -> str | None:
     """Returns the shape that words about one thing leave; None if they leave several."""
     shapes = meaning_of(words).shapes
-    if len(shapes) == 1:
-        return next(iter(shapes))
-    return None
+    if len(shapes) != 1:
+        return None
+    [shape] = shapes
+    return shape
