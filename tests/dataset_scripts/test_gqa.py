@@ -163,22 +163,6 @@ def test_predictions_come_back_as_they_were_written(tmp_path):
     assert first == {"questionId": "07333408", "prediction": "yes"}
 
 
-WRONG_PREDICTIONS = {
-    '[{"questionId": "1", "prediction": "a"}, {"questionId": "1", "prediction": "b"}]': "element 2",
-    '[{"questionId": "1"}]': "element 1: prediction is missing",
-    '[{"questionId": 1.5, "prediction": "a"}]': "element 1: bad questionId",
-    '{"a": [{"questionId": "1", "prediction": "a"}]}': "not a list",
-}
-
-
-@pytest.mark.parametrize("content, message", WRONG_PREDICTIONS.items())
-def test_wrong_predictions_are_named(tmp_path, content, message):
-    path = tmp_path / "predictions.json"
-    path.write_text(content)
-    with pytest.raises(DataError, match=message):
-        read_answers(path, **GQA_NAMES)
-
-
 # Scenes
 
 IMAGES = 40

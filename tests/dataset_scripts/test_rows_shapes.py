@@ -461,13 +461,13 @@ def test_a_page_of_words_gives_the_boxes_of_the_answer(column, folder):
 @pytest.mark.parametrize(
     "change, problem",
     [
-        ({"labels": ["O", "B", "I"]}, "labels"),  # tags of words are no names
-        ({"query": "Total?", "words": ["12", "12", "EUR"], "answers": ["12"]}, "once"),
+        ('{"labels": ["O", "B", "I"]}', "labels"),  # tags of words are no names
+        ('{"query": "Total?", "words": ["12", "12", "EUR"], "answers": ["12"]}', "once"),
     ],
 )
 def test_words_of_a_page_that_are_not_the_answer_are_refused(change, problem, folder):
     with pytest.raises(DataError, match=problem):
-        grounded_rows(write(folder, [json.loads(PAGE) | change]), boxes="xyxy pixels")
+        grounded_rows(write(folder, [json.loads(PAGE) | json.loads(change)]), boxes="xyxy pixels")
 
 
 def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(folder):

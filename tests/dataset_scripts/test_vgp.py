@@ -156,15 +156,16 @@ def test_binary_pairs():
 
 
 def test_cleaning_drops_leaks_conflicts_and_repetitions():
-    rows = [
-        PairRow(2, "1", "a", "b", FORWARD),
-        PairRow(3, "1", "b", "a", REVERSE),  # the same, read the other way round
-        PairRow(4, "1", "c", "d", FORWARD),
-        PairRow(5, "1", "d", "c", FORWARD),  # contradicts line 4
-        PairRow(6, "9", "a", "b", FORWARD),  # an image of the test split
-        PairRow(7, "77", "a", "b", FORWARD),
-        PairRow(8, "2", "a", "b", INDEPENDENCE),
+    fields = [
+        ("1", "a", "b", FORWARD),
+        ("1", "b", "a", REVERSE),  # the same, read the other way round
+        ("1", "c", "d", FORWARD),
+        ("1", "d", "c", FORWARD),  # contradicts line 4
+        ("9", "a", "b", FORWARD),  # an image of the test split
+        ("77", "a", "b", FORWARD),
+        ("2", "a", "b", INDEPENDENCE),
     ]
+    rows = [PairRow(line, *row) for line, row in enumerate(fields, 2)]
     report = BuildReport()
     kept = clean_pairs(rows, TYPOLOGY, {"1", "2"}, {"9"}, report)
     assert kept == {"1": [rows[0]], "2": [rows[6]]}
@@ -383,16 +384,16 @@ def test_layout_of_the_papers_code(tmp_path):
 
 @pytest.mark.parametrize(
     "options, problem",
-    [
-        ({"negatives": "nearest"}, "pass regions=FOLDER"),
-        ({"negatives": "closest"}, "'nearest' or 'random'"),
-        ({"negatives_per_image": -1}, "negatives_per_image"),
-    ],
+    {
+        '{"negatives": "nearest"}': "pass regions=FOLDER",
+        '{"negatives": "closest"}': "'nearest' or 'random'",
+        '{"negatives_per_image": -1}': "negatives_per_image",
+    }.items(),
 )
 def test_impossible_options(tmp_path, options, problem):
     write_vgp(tmp_path / "data")
     with pytest.raises(DataError, match=problem):
-        build(tmp_path, **options)
+        build(tmp_path, **json.loads(options))
 
 
 def test_real_rows_of_one_image(shared, tmp_path):

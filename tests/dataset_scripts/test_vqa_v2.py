@@ -103,6 +103,7 @@ def test_predictions_come_back_as_they_were_written(tmp_path):
 WRONG_PREDICTIONS = {
     '[{"question_id": 1, "answer": "a"}, {"question_id": 1, "answer": "b"}]': "element 2",
     '[{"question_id": 1}]': "element 1: answer is missing",
+    '[{"question_id": 1.5, "answer": "a"}]': "element 1: bad question_id",
     '{"answers": [{"question_id": 1, "answer": "a"}]}': "not a list",
     '[{"question_id": 1, "answer": "a"': "predictions.json",
 }

@@ -228,22 +228,22 @@ POINTS = {
 
 
 # What agents and others write as well.
-MORE_POINTS = [
-    ("gemma4", '[{"point": [301, 105], "label": "dog"}]'),
-    ("gemma4", "click(x=105, y=301)"),
-    ("molmo", '<points x1=" 10.5" y1=" 30.1" x2="23.2" y2="48.0" alt="2 (3, 4)">dogs</points>'),
-    ("molmo2", '<tracks coords="0.0 1 105 301;0.5 1 470 600">dog</tracks>'),
-    ("plain_999", "<|box_start|><105><301><|box_end|>"),
-    ("qwen3_vl", '{"label": "dog (1, 2)", "point_2d": [105, 301], "bbox_2d": [1, 2, 3, 4]}'),
-    ("qwen3_vl", '{"point_2d": {"x": 105, "y": 301}}'),
-    ("qwen3_vl", '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [105, 301]}}'),
-    ("qwen2_vl", "Action: drag(start_box='(105,301)', end_box='<|box_start|>(300,400)<|box_end|>')"),
-    ("plain", "105, 301"),
-]
+MORE_POINTS = {
+    '[{"point": [301, 105], "label": "dog"}]': "gemma4",
+    "click(x=105, y=301)": "gemma4",
+    '<points x1=" 10.5" y1=" 30.1" x2="23.2" y2="48.0" alt="2 (3, 4)">dogs</points>': "molmo",
+    '<tracks coords="0.0 1 105 301;0.5 1 470 600">dog</tracks>': "molmo2",
+    "<|box_start|><105><301><|box_end|>": "plain_999",
+    '{"label": "dog (1, 2)", "point_2d": [105, 301], "bbox_2d": [1, 2, 3, 4]}': "qwen3_vl",
+    '{"point_2d": {"x": 105, "y": 301}}': "qwen3_vl",
+    '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [105, 301]}}': "qwen3_vl",
+    "Action: drag(start_box='(105,301)', end_box='<|box_start|>(300,400)<|box_end|>')": "qwen2_vl",
+    "105, 301": "plain",
+}
 
 
-@pytest.mark.parametrize("name, answer", MORE_POINTS)
-def test_points_of_agents(name, answer):
+@pytest.mark.parametrize("answer, name", MORE_POINTS.items())
+def test_points_of_agents(answer, name):
     scale = 0.001 if name != "plain_999" else 1 / 999
     assert BOX_DIALECTS[name].read_point(answer) == pytest.approx([105 * scale, 301 * scale])
     assert BOX_DIALECTS[name].read(answer) == ([0.001, 0.002, 0.003, 0.004] if "bbox" in answer else None)

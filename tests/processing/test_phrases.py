@@ -179,11 +179,11 @@ def test_bad_phrases_are_named(phrase, message):
         make_processor()([TEXT, TEXT], **batch, phrases=phrases)
 
 
-@pytest.mark.parametrize("pairs", [[[0, 2]], [[0, 1.6]], [[0, 1, 1]], [0, 1]])
+@pytest.mark.parametrize("pairs", ["[[0, 2]]", "[[0, 1.6]]", "[[0, 1, 1]]", "[0, 1]"])
 def test_bad_pairs_are_named(pairs):
     phrases = [span(TEXT, "man"), span(TEXT, "shirt")]
     with pytest.raises(ValueError, match="Example 0: phrase_pairs"):
-        make_processor()(TEXT, phrases=phrases, phrase_pairs=pairs)
+        make_processor()(TEXT, phrases=phrases, phrase_pairs=json.loads(pairs))
 
 
 def test_report_survives_moving_copying_and_pickling():

@@ -107,34 +107,41 @@ def test_a_detector_without_features_gives_boxes_to_the_pixel_path():
 
 IMAGE = picture(30, 20)
 TWO = [IMAGE, IMAGE]
-PAIR = [BOXES, BOXES]
+GIVEN = {"images": TWO, "region_boxes": [BOXES, BOXES]}
 
 
 @pytest.mark.parametrize(
-    "images, boxes, rest, message",
+    "arguments, message",
     [
-        (TWO, None, {}, "images are given without region_boxes and without a detector"),
-        ([IMAGE], PAIR, {}, "images has 1 entries, but `text` has 2"),
-        (IMAGE, PAIR, {}, "images: .*, expected a list with an entry for each of 2"),
-        ("a.jpg", PAIR, {}, "images: 'a.jpg', expected a list"),
-        ([IMAGE, "none.jpg"], PAIR, {}, r"Example 1 \(none.jpg\): no such file"),
-        ([IMAGE, None], PAIR, {}, "Example 1: region_boxes without an image"),
-        (TWO, [BOXES, None], {}, "Example 1: an image without region_boxes"),
-        (TWO, [BOXES, BOXES[:, :3]], {}, r"Example 1: boxes of shape \(3, 3\)"),
-        (TWO, [BOXES, 5], {}, r"Example 1: boxes of shape \(\)"),
-        (TWO, [BOXES, "box"], {}, "Example 1: region_boxes: values of type <U3"),
-        (TWO, [BOXES * 20] * 2, {"image_sizes": [(30, 20), (20, 30)]}, r"Example 1: image_sizes is \[20, 30\]"),
-        (TWO, None, {"region_features": [1, 2]}, "region_features given together with images"),
-        (TWO, [1, 2], {"detector": Detector()}, "region_boxes given together with a detector"),
-        (TWO, None, {"detector": "detr"}, r"detector: str has no method extract\(images\)"),
-        (TWO, None, {"detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
-        (TWO, None, {"detector": Detector(feature_size=5)}, r"Example 0: region features of shape \(3, 5\)"),
-        (None, None, {"detector": Detector()}, "detector is given without images"),
+        ({"region_boxes": None}, "images are given without region_boxes and without a detector"),
+        ({"images": [IMAGE]}, "images has 1 entries, but `text` has 2"),
+        ({"images": IMAGE}, "images: .*, expected a list with an entry for each of 2"),
+        ({"images": "a.jpg"}, "images: 'a.jpg', expected a list"),
+        ({"images": [IMAGE, "none.jpg"]}, r"Example 1 \(none.jpg\): no such file"),
+        ({"images": [IMAGE, None]}, "Example 1: region_boxes without an image"),
+        ({"region_boxes": [BOXES, None]}, "Example 1: an image without region_boxes"),
+        ({"region_boxes": [BOXES, BOXES[:, :3]]}, r"Example 1: boxes of shape \(3, 3\)"),
+        ({"region_boxes": [BOXES, 5]}, r"Example 1: boxes of shape \(\)"),
+        ({"region_boxes": [BOXES, "box"]}, "Example 1: region_boxes: values of type <U3"),
+        ({"region_boxes": None, "region_features": [1, 2]}, "region_features given together with images"),
+        ({"detector": Detector()}, "region_boxes given together with a detector"),
+        ({"region_boxes": None, "detector": "detr"}, r"detector: str has no method extract\(images\)"),
+        ({"region_boxes": None, "detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
+        (
+            {"region_boxes": None, "detector": Detector(feature_size=5)},
+            r"Example 0: region features of shape \(3, 5\)",
+        ),
+        ({"images": None, "region_boxes": None, "detector": Detector()}, "detector is given without images"),
     ],
 )
-def test_conflicting_arguments(images, boxes, rest, message):
+def test_conflicting_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        pixel_processor()(["a", "a"], images=images, region_boxes=boxes, **rest)
+        pixel_processor()(["a", "a"], **{**GIVEN, **arguments})
+
+
+def test_another_size_than_that_of_the_image_is_refused():
+    with pytest.raises(ValueError, match=r"Example 1: image_sizes is \[20, 30\]"):
+        pixel_processor()(["a", "a"], images=TWO, region_boxes=[BOXES * 20] * 2, image_sizes=[(30, 20), (20, 30)])
 
 
 def test_boxes_of_images_need_an_image_processor():
