@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.pages.explorer import explorer_body, pack, picture
+from grounded_attention.pages.explorer import explorer_body, opening_word, pack, picture
 from grounded_attention.pages.page import html_page
 from grounded_attention.utils.named_types import Fields
 
@@ -65,14 +65,16 @@ def _explorer(name: str, lens: Lens, most_bytes: int) -> Fields:
     for number, (image, label) in enumerate(zip(lens.images, lens.names, strict=True)):
         here = torch.from_numpy(lens.token_images == number)
         grid = TokenGrid.of_tokens(torch.from_numpy(lens.token_boxes), here, cells)
-        longest = min(LONGEST_FRAME if label.startswith("frame") else LONGEST, max(image.size))
+        longest = LONGEST_FRAME if label.startswith("frame") else LONGEST
         place = {"rows": grid.rows, "columns": grid.columns, "frame": grid.frame}
         pictures.append(picture(image, grid.cell_boxes(), longest, label) | {"grid": place})
         maps.append(pack(grid.maps(attention * here).flatten(2).numpy()))
+    words = [(word.start, word.end, word.sentence) for word in lens.words]
     example = {
         "texts": lens.texts,
         "roles": ["prompt"] * (len(lens.texts) - 1) + ["answer"],
-        "words": [(word.start, word.end, word.sentence) for word in lens.words],
+        "words": words,
+        "first": opening_word(lens.texts, words),
         "pictures": pictures,
         "frames": any(each.startswith("frame") for each in lens.names),
         "shares": lens.share.round(4).tolist(),

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from grounded_attention.heads.example_attention import ExampleAttention
+from grounded_attention.modeling.caption_phrases import FUNCTION_WORDS
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.named_types import Columns, Fields
 
@@ -25,12 +26,12 @@ from .page import EXPLORER, embedded_json, html_page
 LONGEST = 640  # pixels, longer side of an image
 STEPS = 255
 HINT = (
-    "Click a word to see which regions it attends to; click a region to see which words it attends to. Choose layer "
-    "and head with the sliders, or click a cell of the map. With the keyboard: Tab to a word or region, Enter to "
-    "choose it, arrow keys to move along the words and sliders. Dashed: gold. Numbers on the image are shares of the "
-    "attention on all regions; the total of that attention is below. The error of a stored value is at most 0.2% of "
-    "the largest value of its row."
+    "Click a word to see which regions it attends to, or a region to see its words. Choose layer and head with the "
+    "sliders, or click a cell of the map; Tab, Enter and arrow keys do the same. Dashed: gold. Numbers on the image "
+    "are shares of the attention on all regions."
 )
+# Words that name nothing in a picture.
+NO_CONTENT = FUNCTION_WORDS | {"yes", "no"}
 
 
 def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: str = "Attention explorer") -> str:
@@ -133,12 +134,26 @@ def _example(same: Sequence[ExampleAttention], phrases: Sequence[Phrase]) -> Fie
         "texts": texts,
         "roles": ["", "phrases"],
         "words": words,
+        "first": opening_word(texts[:1], words),
         "pictures": [picture(first.image, first.boxes, LONGEST) | {"boxes": boxes.tolist()}],
         "labels": first.labels or [""] * len(first.boxes),
         "gold": gold and gold + [[]] * len(phrases),
         "to": to,
         "back": back,
     }
+
+
+def opening_word(texts: Sequence[str], words: Sequence[tuple[int, int, int]]) -> int:
+    """The word that a page opens on: the longest content word of the last text that has one."""
+    for number in reversed(range(len(texts))):
+        lengths = {}
+        for place, (start, end, text) in enumerate(words):
+            word = texts[number][start:end].lower()
+            if text == number and word not in NO_CONTENT and word[:1].isalpha():
+                lengths[place] = len(word)
+        if lengths:
+            return max(lengths, key=lambda place: lengths[place])
+    return 0
 
 
 def picture(image: Image.Image, boxes: np.ndarray, longest: int, label: str = "") -> Fields:

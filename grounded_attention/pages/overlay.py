@@ -22,7 +22,7 @@ from .colours import BLUE, GREEN, HIT, VERMILLION, scale_colours
 
 # of a colour, and of the hatching, in a pixel; the rest is the picture
 MIXED = 0.55
-HATCHED = 0.45
+HATCHED = 0.25
 STRIPE = 14  # pixels from one line of the hatching to the next
 EDGES = (240, 40)  # a light line in a dark one, for pages of any colour
 UNSEEN = "hatched: no region or image token"

@@ -93,15 +93,12 @@
       };
     }
 
-    // It opens on the last word of the first phrase that means a region, mostly its noun, or else on the longest one.
+    // It opens on the last word of the first phrase that means a region, mostly its noun, or else on a content word.
     function namingWord() {
-      const gold = (now().gold || []).map(String), { words } = now();
+      const gold = (now().gold || []).map(String);
       let place = gold.findIndex((regions) => regions);
       while (place >= 0 && gold[place] && gold[place + 1] === gold[place]) place++;
-      if (place >= 0) return place;
-      const length = ([start, end, text]) => (text === now().texts.length - 1) * (end - start);
-      const longest = Math.max(...words.map(length));
-      return Math.max(words.findIndex((one) => length(one) === longest), 0);
+      return place >= 0 ? place : now().first;
     }
     // The head that the page names, or that gives the largest part of the attention of the naming word to gold.
     function openBestHead() {
