@@ -150,7 +150,7 @@ def test_links_of_notebooks_lead_somewhere():
 
 
 def test_the_page_lists_every_notebook():
-    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "first_hour.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", page)) == sorted(NAMES)
 
 
