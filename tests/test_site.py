@@ -53,11 +53,16 @@ def load_docs(name):
 # What readers look for -> the page that must come first.
 SEARCHES = {
     "heatmap": "docs/look",
+    "attention map": "docs/look",
     "visualize attention": "docs/look",
     "visualise attention": "docs/look",
     "bbox": "docs/data",
     "install": "docs/first_hour",
-    "resume": "docs/training_stops",
+    "resume": "docs/training",
+    "wandb": "docs/training",
+    "Qwen": "docs/vlm",
+    "LoRA": "docs/",
+    "hallucination": "docs/",
     "onnx": "docs/loading",
     "optimizer": "docs/own_loop",
     "TRL": "docs/own_loop",
