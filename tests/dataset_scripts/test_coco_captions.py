@@ -133,13 +133,13 @@ def test_truncated_and_missing_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("official", {"image_id_format": "stem"}, "expected 'number' or 'file_stem'"),
-        ("official", {"splits": "test"}, "no such split: found 'test', expected train or validation"),
-        ("karpathy", {"year": "2017"}, "exist for 2014 only"),
-    ],
+    "options, message",
+    {
+        '{"image_id_format": "stem"}': "expected 'number' or 'file_stem'",
+        '{"splits": "test"}': "no such split: found 'test', expected train or validation",
+        '{"name": "karpathy", "year": "2017"}': "exist for 2014 only",
+    }.items(),
 )
-def test_bad_options(tmp_path, name, options, message):
+def test_wrong_options_are_named(tmp_path, options, message):
     with pytest.raises(DataError, match=message):
-        build(tmp_path, tmp_path, name, **options)
+        build(tmp_path, tmp_path, **json.loads(options))

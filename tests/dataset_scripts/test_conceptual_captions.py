@@ -163,16 +163,16 @@ def test_missing_empty_and_undecodable_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, options, message",
-    [
-        ("tsv", {"image_id_format": "number"}, "expected row or crc32"),
-        ("labelled", {"image_id_format": "row"}, "does not fit the labelled files: found 'row', expected crc32"),
-        ("labelled", {"splits": "validation"}, "no such split"),
-    ],
+    "options, message",
+    {
+        '{"image_id_format": "number"}': "expected row or crc32",
+        '{"name": "labelled", "image_id_format": "row"}': "does not fit the labelled files",
+        '{"name": "labelled", "splits": "validation"}': "no such split",
+    }.items(),
 )
-def test_bad_options(tmp_path, name, options, message):
+def test_wrong_options_are_named(tmp_path, options, message):
     with pytest.raises(DataError, match=message):
-        build(tmp_path, tmp_path, name, **options)
+        build(tmp_path, tmp_path, **json.loads(options))
 
 
 def test_real_excerpts(shared, tmp_path):

@@ -56,9 +56,10 @@ def test_bad_row_is_refused_and_leaves_no_trace(tmp_path, name, value, message):
 
 
 def test_pixel_boxes():
-    boxes = normalise_boxes([[0, 0, 50, 40], [25, 10, 25, 20], [-0.9, -1, 51, 40.5]], width=50, height=40)
+    pixels = np.loadtxt(["0 0 50 40", "25 10 25 20", "-0.9 -1 51 40.5"])
+    boxes = normalise_boxes(pixels, width=50, height=40)
     assert boxes.dtype == np.float32
-    assert_allclose(boxes, [[0, 0, 1, 1], [0.5, 0.25, 0.5, 0.5], [0, 0, 1, 1]])
+    assert_allclose(boxes, np.loadtxt(["0 0 1 1", "0.5 0.25 0.5 0.5", "0 0 1 1"]))
 
 
 @pytest.mark.parametrize("box", ["0 0 51.1 40", "0 -1.1 50 40", "30 0 20 40", "0 30 20 20", "0 0 nan 20"])

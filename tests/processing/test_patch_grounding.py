@@ -63,11 +63,10 @@ def gold_by_hand(tokens, boxes, image):
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_words_and_image_tokens_of_phrases(model_type, padding_side):
     processor = make_processor(model_type, padding_side)
-    dog = [[0.2, 0.1, 0.9, 0.7]]
-    cat = [[0.4, 0.45, 0.43, 0.5], [0.0, 0.6, 0.3, 1.0]]
-    balls = [[0.1, 0.2, 0.6, 0.9]]
-    of_first = [{"text": "a dog", "boxes": dog}, {"text": "small cat", "boxes": cat}, {"text": "runs"}]
-    of_second = [{"text": "red balls", "boxes": balls, "image": 1}, {"text": "two", "regions": [0, 3]}]
+    of_first = json.loads("""[{"text": "a dog", "boxes": [[0.2, 0.1, 0.9, 0.7]]},
+        {"text": "small cat", "boxes": [[0.4, 0.45, 0.43, 0.5], [0.0, 0.6, 0.3, 1.0]]}, {"text": "runs"}]""")
+    of_second = json.loads("""[{"text": "red balls", "boxes": [[0.1, 0.2, 0.6, 0.9]], "image": 1},
+        {"text": "two", "regions": [0, 3]}]""")
     grounding = PatchGroundingProcessor(processor, coverage_threshold=COVERAGE)
     batch = grounding(TEXTS, images=IMAGES, phrases=[of_first, of_second], phrase_pairs=[[[0, 2]], None])
     for example, phrases in enumerate((of_first, of_second)):
@@ -76,9 +75,9 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
     first, second = locate_image_tokens(processor, batch["input_ids"], SIZES)
     of_dog, of_cat, of_runs = batch["phrase_regions"][0, :, : len(first.positions)]
     of_balls, of_two, _ = batch["phrase_regions"][1, :, : len(second.positions)]
-    assert_array_equal(of_dog, gold_by_hand(first, dog, 0))
-    assert_array_equal(of_cat, gold_by_hand(first, cat, 0))
-    assert_array_equal(of_balls, gold_by_hand(second, balls, 1))
+    assert_array_equal(of_dog, gold_by_hand(first, of_first[0]["boxes"], 0))
+    assert_array_equal(of_cat, gold_by_hand(first, of_first[1]["boxes"], 0))
+    assert_array_equal(of_balls, gold_by_hand(second, of_second[0]["boxes"], 1))
     assert of_dog.any()
     assert of_cat.any()
     assert not of_runs.any()

@@ -116,7 +116,7 @@ def test_spatial_features_are_box_and_size_and_zero_for_padding():
     processor = make_processor(spatial_features=True)
     given = regions(2, 1)
     plain = make_processor()([TEXT, TEXT], **given)["region_features"]
-    given["region_boxes"] = [[[10, 20, 30, 60], [0, 0, 200, 100]], [[0, 0, 20, 10]]]
+    given["region_boxes"] = json.loads("[[[10, 20, 30, 60], [0, 0, 200, 100]], [[0, 0, 20, 10]]]")
     found = processor([TEXT, TEXT], image_sizes=[(200, 100), (20, 40)], **given)["region_features"]
     assert processor.model_feature_size == FEATURE_SIZE + 6 == found.shape[-1]
     expected = """[[[0.05, 0.2, 0.15, 0.6, 0.1, 0.4], [0, 0, 1, 1, 1, 1]],
