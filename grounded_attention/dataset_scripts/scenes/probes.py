@@ -43,7 +43,7 @@ REVIEWED = "reviewed"
 PLACES = ("left_of", "right_of", "above", "below")  # of two objects at most one holds
 QUESTIONS = 3  # about each image
 WRONG_RATE = 0.2  # of reviewed references
-_ARTICLE = re.compile(r"\b(a|an) (?=([a-z]))")
+_ARTICLE_AND_WORD = re.compile(r"\ban? ([a-z]+)")
 _NO_NOUN = re.compile(r"\bcan (?=see|be)")
 _SINGULAR = {plural: noun for noun, plural in PLURALS.items()}
 
@@ -59,11 +59,11 @@ def scene_probe(root: Path, kind: str) -> Path:
 
 
 def _test_records(root: Path) -> list[SceneRecord]:
-    told = read_json(root / MANIFEST)
-    seed = told["seed"]
-    images = told["images"]
+    manifest = read_json(root / MANIFEST)
+    seed = manifest["seed"]
+    images = manifest["images"]
     numbers = split_numbers(seed, images)["test"]
-    return [scene_record(seed, number, images, told[HELD_OUT]) for number in numbers]
+    return [scene_record(seed, number, images, manifest[HELD_OUT]) for number in numbers]
 
 
 def _rows(records: Sequence[SceneRecord], kind: str, seed: int) -> Iterator[Fields]:
@@ -81,11 +81,12 @@ def foils(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     for number, caption in enumerate(record.captions):
         if number == record.unrelated:
             continue
-        for group, made in (("colours", _other_colours(caption)), ("relations", _other_relations(caption))):
-            false = [each for each in made if not caption_holds(record.scene, each)]
+        for group, changed in (("colours", _other_colours(caption)), ("relations", _other_relations(caption))):
+            false = [other for other in changed if not caption_holds(record.scene, other)]
             if false:
-                told = {"caption": caption.written()[0], "negative_caption": rng.choice(false).written()[0]}
-                yield {**told, "group": group}
+                text, _ = caption.written()
+                foil, _ = rng.choice(false).written()
+                yield {"caption": text, "negative_caption": foil, "group": group}
 
 
 def _other_colours(caption: Caption) -> Iterator[Caption]:
@@ -98,14 +99,9 @@ def _other_colours(caption: Caption) -> Iterator[Caption]:
             mentions = list(caption.mentions)
             for number, old, new in ((first, one, other), (second, other, one)):
                 text = " ".join(new if word == old else word for word in mentions[number].text.split())
-                mentions[number] = replace(mentions[number], text=_ARTICLE.sub(_article, text))
+                text = _ARTICLE_AND_WORD.sub(lambda match: with_article(match[1]), text)
+                mentions[number] = replace(mentions[number], text=text)
             yield replace(caption, mentions=tuple(mentions))
-
-
-def _article(match: re.Match[str]) -> str:
-    if match[2] in "aeiou":
-        return "an "
-    return "a "
 
 
 def _other_relations(caption: Caption) -> Iterator[Caption]:
@@ -118,8 +114,8 @@ def _other_relations(caption: Caption) -> Iterator[Caption]:
             if words in caption.tokens:
                 facts = [*caption.facts]
                 facts[place] = replace(fact, relation=other)
-                changed = [opposite if token == words else token for token in caption.tokens]
-                yield replace(caption, tokens=tuple(changed), facts=tuple(facts))
+                tokens = tuple(opposite if token == words else token for token in caption.tokens)
+                yield replace(caption, tokens=tokens, facts=tuple(facts))
 
 
 def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
@@ -152,13 +148,13 @@ def _placed(records: Sequence[SceneRecord]) -> dict[tuple[str, str], dict[str, l
     found: dict[tuple[str, str], dict[str, list[SceneRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         alone = [shape for shape in SHAPES if count_of(record.scene, meaning_of(shape)) == 1]
-        number = {}
-        for shape in alone:
-            number[shape] = next(k for k, o in enumerate(record.scene.objects) if shape in o.shapes)
-        for pair in permutations(alone, 2):
+        numbers = {}
+        for number, item in enumerate(record.scene.objects):
+            numbers.update(dict.fromkeys(item.shapes, number))
+        for first, second in permutations(alone, 2):
             for place in PLACES:
-                if relation_holds(record.scene, place, *(number[shape] for shape in pair)):
-                    found[pair][place].append(record)
+                if relation_holds(record.scene, place, numbers[first], numbers[second]):
+                    found[first, second][place].append(record)
     return dict(sorted(found.items()))
 
 
@@ -170,33 +166,43 @@ def options(records: Sequence[SceneRecord]) -> Iterator[Fields]:
     """What'sUp: an image of each place of two shapes, as far as there are some, and a caption of each; the first is
     right. Images of the same shapes have one `pair`."""
     for (first, second), at in _placed(records).items():
-        for number, row in enumerate(zip_longest(*(at[place] for place in PLACES)) if first < second else ()):
+        if first > second:
+            continue
+        rows = zip_longest(*(at[place] for place in PLACES))
+        for number, row in enumerate(rows):
             for place, record in zip(PLACES, row, strict=True):
-                if record is not None:
-                    captions = []
-                    for each in (place, *(o for o in PLACES if o != place)):
-                        captions.append(_says(first, each, second))
-                    about = {"image": f"{record.image_id}.jpg", "caption_options": captions}
-                    yield {**about, "group": place.removesuffix("_of"), "pair": f"{first} {second} {number}"}
+                if record is None:
+                    continue
+                captions = [_says(first, place, second)]
+                captions += [_says(first, other, second) for other in PLACES if other != place]
+                about = {"image": f"{record.image_id}.jpg", "caption_options": captions}
+                yield {**about, "group": place.removesuffix("_of"), "pair": f"{first} {second} {number}"}
 
 
 def pairs(records: Sequence[SceneRecord]) -> Iterator[Fields]:
     """Winoground: two images and two captions of the same words, each true of one of them."""
     placed = _placed(records)
     for (first, second), at in placed.items():
-        for place in ("left_of", "above") if first < second else ():
-            others = placed.get((second, first), {}).get(place, [])
-            for number, both in enumerate(zip(at[place], others, strict=False)):
-                images = {f"image_{side}": f"{record.image_id}.jpg" for side, record in enumerate(both)}
-                captions = {"caption_0": _says(first, place, second), "caption_1": _says(second, place, first)}
-                tag = {"id": f"{first} {place} {second} {number}", "collapsed_tag": "Object"}
-                yield {**tag, **images, **captions}
+        if first > second:
+            continue
+        others = placed.get((second, first), {})
+        for place in ("left_of", "above"):
+            for number, (one, other) in enumerate(zip(at[place], others.get(place, []), strict=False)):
+                yield {
+                    "id": f"{first} {place} {second} {number}",
+                    "collapsed_tag": "Object",
+                    "image_0": f"{one.image_id}.jpg",
+                    "image_1": f"{other.image_id}.jpg",
+                    "caption_0": _says(first, place, second),
+                    "caption_1": _says(second, place, first),
+                }
 
 
 def statements(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """VSR: relations of two objects, true or not."""
     for _ in range(QUESTIONS):
-        if found := related_pair(record.scene, rng):
+        found = related_pair(record.scene, rng)
+        if found:
             (_, phrase), (_, other), relation, true = found
             text = f"{phrase} is {rng.choice(RELATION_WORDS[relation])} {other}."
             yield {"caption": text, "label": int(true == "yes"), "relation": relation.replace("_", " ")}
@@ -206,17 +212,25 @@ def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     """AMBER: yes or no about a colour, a number and a relation; half of them right."""
     scene = record.scene
     asked = []
-    if single := single_object(scene, rng, "colours"):
-        own = scene.objects[single[0]].colours
+    single = single_object(scene, rng, "colours")
+    if single:
+        number, phrase = single
+        own = scene.objects[number].colours
         right = rng.random() < 0.5
-        colour = rng.choice(own if right else [each for each in COLOURS if each not in own])
-        asked.append(("attribute-state", f"Is {single[1]} {colour}?", right))
-    counted = [(noun, count) for noun in SHAPES if (count := count_of(scene, meaning_of(noun))) in (2, 3)]
+        colours = own if right else [colour for colour in COLOURS if colour not in own]
+        asked.append(("attribute-state", f"Is {phrase} {rng.choice(colours)}?", right))
+    counted = []
+    for noun in SHAPES:
+        count = count_of(scene, meaning_of(noun))
+        if count in (2, 3):
+            counted.append((noun, count))
     if counted:
-        (noun, count), right = rng.choice(counted), rng.random() < 0.5
-        said = COUNTS[count if right else 5 - count]
-        asked.append(("attribute-number", f"Are there {said} {PLURALS[noun]}?", right))
-    if found := related_pair(scene, rng):
+        noun, count = rng.choice(counted)
+        right = rng.random() < 0.5
+        word = COUNTS[count if right else 5 - count]
+        asked.append(("attribute-number", f"Are there {word} {PLURALS[noun]}?", right))
+    found = related_pair(scene, rng)
+    if found:
         (_, phrase), (_, other), relation, true = found
         asked.append(("relation", f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?", true == "yes"))
     for kind, text, right in asked:
@@ -225,13 +239,15 @@ def verdicts(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
 
 def descriptions(root: Path) -> list[Fields]:
     """AMBER's free descriptions: each image with the shapes that it has, and those that it has not."""
-    made = []
+    rows = []
     for record in _test_records(root):
-        shown = {shape for each in record.scene.objects for shape in each.shapes}
-        told = {"truth": [s for s in SHAPES if s in shown], "hallu": [s for s in SHAPES if s not in shown]}
-        file = str((root / "flickr30k-images" / f"{record.image_id}.jpg").resolve())
-        made.append({"file": file, "query": "Describe the image.", **told})
-    return made
+        shown = {shape for item in record.scene.objects for shape in item.shapes}
+        row: Fields = {"file": str((root / "flickr30k-images" / f"{record.image_id}.jpg").resolve())}
+        row["query"] = "Describe the image."
+        row["truth"] = [shape for shape in SHAPES if shape in shown]
+        row["hallu"] = [shape for shape in SHAPES if shape not in shown]
+        rows.append(row)
+    return rows
 
 
 def shape_words() -> tuple[Callable[[str], list[str]], Callable[[str, str], bool], Mapping[str, list[str]], list[str]]:
@@ -253,10 +269,9 @@ def reviewed(record: SceneRecord, rng: random.Random) -> Iterator[Fields]:
     scene = record.scene
     for number in range(len(boxes)):
         wrong = len(boxes) > 1 and rng.random() < WRONG_RATE
+        meant = number
         if wrong:
-            meant = rng.choice([each for each in range(len(boxes)) if each != number])
-        else:
-            meant = number
+            meant = rng.choice([other for other in range(len(boxes)) if other != number])
         for text in refer(scene, meant, rng)[:1]:
             x1, y1, x2, y2 = boxes[number]
             about = {"width": scene.width, "height": scene.height, "ori_category_id": scene.objects[number].shapes[0]}

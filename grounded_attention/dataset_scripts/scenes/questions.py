@@ -155,7 +155,8 @@ def _count(scene: Scene, rng: random.Random) -> Question:
     looks = [getattr(item, attribute) for item in scene.objects]
     counted = tuple(number for number, look in enumerate(looks) if name in look)
     most = len(counted)
-    true = tuple(dict.fromkeys((str(most), str(looks.count((name,))))))
+    certain = looks.count((name,))
+    true = (str(most),) if certain == most else (str(most), str(certain))
     near = tuple(map(str, range(max(0, most - 1), most + 2)))
     text = f"How many {words} are there?"
     return Question(text, "how many", NUMBER, true, near, phrases=((words, counted),), evidence=counted)
@@ -167,7 +168,10 @@ def draw_look(scene: Scene, rng: random.Random) -> str:
     colour = rng.choice(item.colours)
     shape = rng.choice(item.shapes)
     if rng.random() < 0.5:
-        colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
+        if rng.random() < 0.5:
+            colour = rng.choice(COLOURS)
+        else:
+            shape = rng.choice(SHAPES)
     return f"{colour} {shape}"
 
 
@@ -178,16 +182,9 @@ def _existence(scene: Scene, rng: random.Random) -> Question | None:
     fitting = tuple(number for number, item in enumerate(scene.objects) if fits(item, meaning_of(look)))
     phrase = with_article(look)
     content = Content((look,))
-    return Question(
-        f"Is there {phrase}?",
-        "is there",
-        YES_NO,
-        (true,),
-        ("yes", "no"),
-        content,
-        phrases=((phrase, fitting),),
-        evidence=fitting,
-    )
+    meant = ((phrase, fitting),)
+    text = f"Is there {phrase}?"
+    return Question(text, "is there", YES_NO, (true,), ("yes", "no"), content, phrases=meant, evidence=fitting)
 
 
 def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
@@ -250,9 +247,10 @@ def related_pair(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tup
     if pair is None:
         return None
     true = rng.choice(("yes", "no"))
+    (first, _), (second, _) = pair
     fitting = []
     for name in RELATION_WORDS:
-        if relation_holds(scene, name, pair[0][0], pair[1][0]) == (true == "yes"):
+        if relation_holds(scene, name, first, second) == (true == "yes"):
             fitting.append(name)
     if fitting:
         return (*pair, rng.choice(fitting), true)

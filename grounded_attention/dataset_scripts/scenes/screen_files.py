@@ -56,11 +56,13 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int) -> Fields:
         drawn = list(with_progress(mapped(partial(_draw, seed, root, split_of), range(count)), "screens", count))
     for name, numbers in splits.items():
         lines = []
+        talks = []
         for number in numbers:
-            for row in drawn[number][0]:
-                lines.append(json.dumps(row) + "\n")
+            rows, talk = drawn[number]
+            lines += [json.dumps(row) + "\n" for row in rows]
+            talks.append(talk)
         write_text(root / name / "metadata.jsonl", "".join(lines))
-        write_text(root / f"{name}.json", json.dumps([drawn[number][1] for number in numbers]) + "\n")
+        write_text(root / f"{name}.json", json.dumps(talks) + "\n")
     asked = " ".join(turn["value"] for _, talk in drawn for turn in talk["conversations"][::2])
     known = [*sorted(set(asked.split())), *"0123456789[],"]
     for path, text in writers_llava.processor_files(known, PICTURE, PATCH, WORD).items():
@@ -76,12 +78,15 @@ def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple
     paint(screen).save(root / split_of[number] / name, compress_level=1)
     rows: list[Fields] = []
     talk: list[Fields] = []
-    for index, text, kind in rng.sample(asked := [*screens.ask(screen, rng)], len(asked)):
+    asked = [*screens.ask(screen, rng)]
+    for index, text, kind in rng.sample(asked, len(asked)):
         element = screen.elements[index]
         box = writers_llava.share_of(screen, element.box)
-        x = (box[0] + box[2]) / 2
-        y = (box[1] + box[3]) / 2
-        row = {"file_name": name, "bbox": box, "instruction": text, "data_type": "text" if element.shown else "icon"}
+        x1, y1, x2, y2 = box
+        x = (x1 + x2) / 2
+        y = (y1 + y2) / 2
+        data_type = "text" if element.shown else "icon"
+        row = {"file_name": name, "bbox": box, "instruction": text, "data_type": data_type}
         rows.append({**row, "data_source": screen.platform, "asked_by": kind})
         talk.append({"from": "human", "value": "<image> " * (not talk) + text})
         talk.append({"from": "gpt", "value": f"pyautogui.click(x={x:.4f}, y={y:.4f})", "bbox_gt": box})
@@ -148,7 +153,7 @@ _CIRCLES: dict[str, list[list[float]]] = {
 def _glyph(pen: ImageDraw.ImageDraw, name: str, box: Any, colour: Any, width: int) -> None:
     """Draws an icon into its box."""
     side = (box[2] - box[0]) / 10
-    for each in _LINES[name]:
-        pen.line([box[n % 2] + at * side for n, at in enumerate(each)], colour, width, joint="curve")
-    for each in _CIRCLES.get(name, ()):
-        pen.ellipse([box[n % 2] + at * side for n, at in enumerate(each)], None, colour, width)
+    for line in _LINES[name]:
+        pen.line([box[n % 2] + at * side for n, at in enumerate(line)], colour, width, joint="curve")
+    for circle in _CIRCLES.get(name, ()):
+        pen.ellipse([box[n % 2] + at * side for n, at in enumerate(circle)], None, colour, width)

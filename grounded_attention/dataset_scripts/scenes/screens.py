@@ -137,9 +137,10 @@ class _Layout:
     def fill(self) -> None:
         """The whole screen."""
         {"desktop": self._window, "mobile": self._phone, "web": self._browser}[self.place]()
-        for part in self.rng.sample((self._form, self._listing, self._listing), 2)[
-            : 1 if self.rng.random() < 0.4 else 2
-        ]:
+        parts = self.rng.sample((self._form, self._listing, self._listing), 2)
+        if self.rng.random() < 0.4:
+            parts.pop()
+        for part in parts:
             part()
         self._buttons()
 
@@ -165,13 +166,18 @@ class _Layout:
     def _window(self) -> None:
         self._shape((0, 0, self.right, self.bottom), "desk")
         margins = [self.rng.uniform(0, 6) for _ in range(4)]
-        self.left, self.top = self.left + margins[0], self.top + margins[1]
-        self.right, self.bottom = self.right - margins[2], self.bottom - margins[3]
+        self.left += margins[0]
+        self.top += margins[1]
+        self.right -= margins[2]
+        self.bottom -= margins[3]
         self._shape((self.left, self.top, self.right, self.bottom), "paper", radius=self.screen.radius)
         self._shape((self.left, self.top, self.right, self.top + 13), "bar", radius=self.screen.radius)
-        close, *others, side = *TITLE_ICONS, self.rng.choice((6, 7, 8))
-        mac = self.screen.platform == "macos"
-        x, names = (self.left + 5, [close, *others]) if mac else (self.right - side * 4.9, [*others, close])
+        side = self.rng.choice((6, 7, 8))
+        x = self.left + 5
+        names = [*TITLE_ICONS]
+        if self.screen.platform != "macos":
+            x = self.right - side * 4.9
+            names.append(names.pop(0))  # "close" is at the right
         self._row_of_icons(names, x, self.top + 6.5, side, "title bar")
         self.rng.randrange(3)  # a title has no room; without this draw the screens of a seed would be others
         self.top += 13
@@ -179,11 +185,12 @@ class _Layout:
             x = self.left + 4
             size = self.rng.choice((7, 8))
             for name in MENUS[: self.rng.randint(3, 5)]:
-                wide = text_width(name.title(), size) + 4
+                text = name.title()
+                wide = text_width(text, size) + 4
                 if x + wide > self.right - 2:
                     break
                 box = (x, self.top + 1, x + wide, self.top + 11)
-                self._add("menu", name, box, "menu bar", shown=name.title(), size=size)
+                self._add("menu", name, box, "menu bar", shown=text, size=size)
                 x += wide + 4
             self.top += 12
         self._toolbar(self.rng.randint(3, 6))
@@ -206,7 +213,8 @@ class _Layout:
         self._shape((0, self.bottom, self.right, self.bottom + 20), "bar")
         for number, name in enumerate(names):
             x = self.right * (number + 0.5) / len(names)
-            box = (x - side / 2, self.bottom + 10 - side / 2, x + side / 2, self.bottom + 10 + side / 2)
+            y = self.bottom + 10
+            box = (x - side / 2, y - side / 2, x + side / 2, y + side / 2)
             self._add("icon", name, box, "bottom bar")
 
     def _browser(self) -> None:
@@ -221,12 +229,13 @@ class _Layout:
             self._shape((6, self.top, 60, self.top + 16), "on_accent", text="My shop", size=10)
             x = self.right - 6
             for name in self._deal(self.rng.randint(2, 3)):
-                wide = text_width(name.title(), 8) + 4
+                text = name.title()
+                wide = text_width(text, 8) + 4
                 if x - wide < 56:
                     break
                 box = (x - wide, self.top + 3, x, self.top + 13)
                 x = x - wide - 5
-                self._add("link", name, box, "header", shown=name.title())
+                self._add("link", name, box, "header", shown=text)
             self.screen.elements[2:] = self.screen.elements[:1:-1]  # from the left to the right
             self.top += 16
         else:
@@ -239,11 +248,11 @@ class _Layout:
         for name in self.rng.sample([*FIELDS], self.rng.randint(2, 3)):
             if self.top + 16 > self.bottom - 20 or self.left + wide + 26 > self.right:
                 return
-            self._shape(
-                (self.left + 8, self.top + 3, self.left + wide, self.top + 15), "text", text=name.title(), size=size
-            )
-            right = min(self.right - 8, self.left + wide + 100)
-            self._add("field", name, (self.left + wide + 6, self.top + 3, right, self.top + 14), "form", down=True)
+            left = self.left + wide
+            top = self.top + 3
+            right = min(self.right - 8, left + 100)
+            self._shape((self.left + 8, top, left, self.top + 15), "text", text=name.title(), size=size)
+            self._add("field", name, (left + 6, top, right, self.top + 14), "form", down=True)
             self.top += 15
 
     def _listing(self) -> None:
@@ -253,26 +262,27 @@ class _Layout:
         for name in self._deal(self.rng.randint(2, 4)):
             if self.top + high > self.bottom - 20:
                 return
-            box = (
-                self.left + 8,
-                self.top + 2,
-                self.left + 16 + text_width(name.title(), self.text_size),
-                self.top + high,
-            )
-            self._add("entry", name, box, "list", shown=name.title(), size=self.text_size, down=True)
-            self._shape((self.left + 6, self.top + high + 0.5, self.right - 6, self.top + high + 1), "line")
+            text = name.title()
+            right = self.left + 16 + text_width(text, self.text_size)
+            bottom = self.top + high
+            box = (self.left + 8, self.top + 2, right, bottom)
+            self._add("entry", name, box, "list", shown=text, size=self.text_size, down=True)
+            self._shape((self.left + 6, bottom + 0.5, self.right - 6, bottom + 1), "line")
             self.top += high + 1
 
     def _buttons(self) -> None:
         size = self.rng.choice((7, 8, 9, 10))
         x = self.left + 8
         high = size + 6
-        y = min(self.rng.uniform(self.top + 2, max(self.bottom - high - 3, self.top + 2)), self.bottom - high - 1)
+        top = self.top + 2
+        y = self.rng.uniform(top, max(self.bottom - high - 3, top))
+        y = min(y, self.bottom - high - 1)
         for name in self._deal(self.rng.randint(1, 3) if y >= self.top else 0):
-            wide = text_width(name.title(), size) + 10
+            text = name.title()
+            wide = text_width(text, size) + 10
             if x + wide > self.right - 4:
                 return
-            self._add("button", name, (x, y, x + wide, y + high), "button row", shown=name.title(), size=size)
+            self._add("button", name, (x, y, x + wide, y + high), "button row", shown=text, size=size)
             x += wide + 6
 
 
@@ -281,24 +291,22 @@ class _Layout:
 BY_LABEL = "label"
 BY_PURPOSE = "function"
 BY_PLACE = "place"
+_VERBS = {"field": "type the", "menu": "open the menu", "entry": "choose", "link": "follow"}
 
 
 def ask(screen: Screen, rng: random.Random) -> Iterator[tuple[int, str, str]]:
     """Every instruction that means one element: its index, the text, and by what it asks."""
     for index, element in enumerate(screen.elements):
-        yield index, _by_label(element), BY_LABEL
+        verb = _VERBS.get(element.kind, "click")
+        yield index, f"{verb} {element.label}", BY_LABEL
         if element.purpose:
             yield index, element.purpose, BY_PURPOSE
         row = [other for other in screen.elements if other.group == element.group]
         if len(row) > 1:
             place = row.index(element)
-            last = len(row) > 2 and element is row[-1]
-            words = f"the {'last' if last else _ORDINALS[place]} {element.kind} of the {element.group}"
+            ordinal = "last" if len(row) > 2 and element is row[-1] else _ORDINALS[place]
+            words = f"the {ordinal} {element.kind} of the {element.group}"
             if place and rng.random() < 0.5:
-                words = f"the {element.kind} {'below' if element.down else 'right of'} {row[place - 1].label}"
+                side = "below" if element.down else "right of"
+                words = f"the {element.kind} {side} {row[place - 1].label}"
             yield index, words, BY_PLACE
-
-
-def _by_label(element: Element) -> str:
-    verb = {"field": "type the", "menu": "open the menu", "entry": "choose", "link": "follow"}
-    return f"{verb.get(element.kind, 'click')} {element.label}"

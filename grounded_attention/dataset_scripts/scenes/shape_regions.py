@@ -54,10 +54,7 @@ class ScenePixels:
 
 
 def _as_scene(image: Image.Image) -> Image.Image:
-    size = scene_size(*image.size)
-    if size == image.size:
-        return image
-    return image.resize(size, Image.Resampling.BICUBIC)
+    return image.resize(scene_size(*image.size), Image.Resampling.BICUBIC)
 
 
 class _Config(SimpleNamespace):
@@ -80,9 +77,8 @@ class SceneFeatures(nn.Module):
     def forward(self, pixel_values: Tensor, region_boxes: Tensor, region_attention_mask: Tensor) -> SimpleNamespace:
         """Computes the features of regions."""
         features = torch.zeros(*region_boxes.shape[:2], FEATURE_SIZE)
-        for row, (values, boxes, mask) in enumerate(
-            zip(pixel_values.cpu(), region_boxes.cpu(), region_attention_mask.cpu(), strict=True)
-        ):
+        rows = zip(pixel_values.cpu(), region_boxes.cpu(), region_attention_mask.cpu(), strict=True)
+        for row, (values, boxes, mask) in enumerate(rows):
             image = Image.fromarray(values.permute(1, 2, 0).to(torch.uint8).numpy())
             limit = np.tile(np.array(image.size, dtype=np.float32), 2)
             inside = np.clip(boxes[mask].numpy(), 0, limit)
@@ -114,7 +110,7 @@ def _find_shapes(image: Image.Image) -> SimpleNamespace:
     """Returns the objects of a picture, from left to right: boxes (n, 4) float32 in pixels, scores (n,) float32, and
     classes (n,) int64, the colours.
     """
-    small = image.resize(scene_size(*image.size), Image.Resampling.BICUBIC)
+    small = _as_scene(image)
     pixels = np.asarray(small.convert("RGB"), dtype=np.float64)
     # (H, W) int: the paint with the nearest hue and saturation, for any lightness of the pixel.
     colours = np.array(list(PAINTS.values()), dtype=np.float64)
@@ -137,7 +133,8 @@ def _foreground(pixels: np.ndarray) -> np.ndarray:
     """Returns (H, W) bool: the pixels that differ from a smooth surface, which is fitted to the other pixels."""
     height, width = pixels.shape[:2]
     y, x = np.meshgrid(np.linspace(-1, 1, height), np.linspace(-1, 1, width), indexing="ij")
-    terms = np.stack([x**i * y**j for i in range(4) for j in range(4 - i)], axis=-1).reshape(height * width, -1)
+    powers = [(i, j) for i in range(4) for j in range(4 - i)]
+    terms = np.stack([x**i * y**j for i, j in powers], axis=-1).reshape(height * width, -1)
     flat = pixels.reshape(-1, 3)
     distance = np.linalg.norm(flat - np.median(flat, axis=0), axis=1)
     for _ in range(FIT_STEPS):

@@ -2,8 +2,7 @@
 """The scenes' objects: every shape is a few filled polygons, which also determine its box; and their pictures."""
 
 import math
-from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -21,29 +20,26 @@ def faces(item: SceneObject) -> list[Face]:
     sine = math.sin(math.radians(item.tilt))
     drawn = []
     for corners, lightness in unit_faces(item.shapes):
-        drawn.append(
-            (
-                tuple(
-                    (item.x + item.radius * (cosine * x - sine * y), item.y + item.radius * (sine * x + cosine * y))
-                    for x, y in corners
-                ),
-                lightness,
-            )
-        )
+        turned = []
+        for x, y in corners:
+            right = cosine * x - sine * y
+            down = sine * x + cosine * y
+            turned.append((item.x + item.radius * right, item.y + item.radius * down))
+        drawn.append((tuple(turned), lightness))
     return drawn
 
 
 @lru_cache(maxsize=1000)
 def box(item: SceneObject) -> tuple[float, float, float, float]:
     """Returns the tight box (x1, y1, x2, y2) of an object in image pixels."""
-    xs, ys = zip(*(point for corners, _ in faces(item) for point in corners), strict=True)
+    points = [point for corners, _ in faces(item) for point in corners]
+    xs, ys = zip(*points, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
-@cache
 def unit_faces(shapes: tuple[str, ...]) -> tuple[Face, ...]:
     """Returns the faces of a shape, or of the shape between two, in units of its half extent."""
-    return tuple(_SHAPES[shapes]())
+    return tuple(_SHAPES[shapes])
 
 
 def _ellipse(x: float, y: float, rx: float, ry: float, steps: int = 40) -> tuple[Point, ...]:
@@ -52,27 +48,12 @@ def _ellipse(x: float, y: float, rx: float, ry: float, steps: int = 40) -> tuple
 
 
 def _spikes(count: int, inner: float) -> tuple[Point, ...]:
-    radii = []
+    points = []
     for k in range(2 * count):
-        radii.append(1.0 if k % 2 == 0 else inner)
-    turns = [math.pi * k / count - math.pi / 2 for k in range(2 * count)]
-    return tuple((r * math.cos(turn), r * math.sin(turn)) for r, turn in zip(radii, turns, strict=True))
-
-
-def _ball() -> list[Face]:
-    return [
-        (_ellipse(0, 0, 1, 1), 0.92),
-        (_ellipse(-0.08, -0.08, 0.84, 0.84), 1.0),
-        (_ellipse(-0.35, -0.38, 0.26, 0.22), 1.4),
-    ]
-
-
-def _cube() -> list[Face]:
-    return [
-        (((-1, -0.5), (0.5, -0.5), (0.5, 1), (-1, 1)), 1.0),
-        (((-1, -0.5), (-0.5, -1), (1, -1), (0.5, -0.5)), 1.3),
-        (((0.5, -0.5), (1, -1), (1, 0.5), (0.5, 1)), 0.7),
-    ]
+        radius = 1.0 if k % 2 == 0 else inner
+        turn = math.pi * k / count - math.pi / 2
+        points.append((radius * math.cos(turn), radius * math.sin(turn)))
+    return tuple(points)
 
 
 def _frustum(top: float, bottom: float) -> list[Face]:
@@ -83,15 +64,11 @@ def _frustum(top: float, bottom: float) -> list[Face]:
 
 
 def _heart() -> list[Face]:
-    turns = [2 * math.pi * step / 48 for step in range(48)]
     outline = []
-    for t in turns:
-        outline.append(
-            (
-                math.sin(t) ** 3,
-                -(13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)) / 17 + 0.1,
-            )
-        )
+    for step in range(48):
+        t = 2 * math.pi * step / 48
+        y = (13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)) / 17
+        outline.append((math.sin(t) ** 3, -y + 0.1))
     return [(tuple(outline), 1.0)]
 
 
@@ -99,17 +76,25 @@ _CROSS = (
     *((0.33, -1), (0.33, -0.33), (1, -0.33), (1, 0.33), (0.33, 0.33), (0.33, 1)),
     *((-0.33, 1), (-0.33, 0.33), (-1, 0.33), (-1, -0.33), (-0.33, -0.33), (-0.33, -1)),
 )
-_SHAPES: dict[tuple[str, ...], Callable[[], list[Face]]] = {
-    ("ball",): _ball,
-    ("cube",): _cube,
-    ("cone",): lambda: _frustum(0.03, 0.9),
-    ("cylinder",): lambda: _frustum(0.7, 0.7),
-    ("cone", "cylinder"): lambda: _frustum(0.36, 0.8),
-    ("star",): lambda: [(_spikes(5, 0.42), 1.0)],
-    ("cross",): lambda: [(_CROSS, 1.0)],
-    ("star", "cross"): lambda: [(_spikes(4, 0.42), 1.0)],
-    ("ring",): lambda: [(_ellipse(0, 0, 1, 1), 1.0), (_ellipse(0, 0, 0.52, 0.52), 0.0)],
-    ("heart",): _heart,
+_SHAPES: dict[tuple[str, ...], list[Face]] = {
+    ("ball",): [
+        (_ellipse(0, 0, 1, 1), 0.92),
+        (_ellipse(-0.08, -0.08, 0.84, 0.84), 1.0),
+        (_ellipse(-0.35, -0.38, 0.26, 0.22), 1.4),
+    ],
+    ("cube",): [
+        (((-1, -0.5), (0.5, -0.5), (0.5, 1), (-1, 1)), 1.0),
+        (((-1, -0.5), (-0.5, -1), (1, -1), (0.5, -0.5)), 1.3),
+        (((0.5, -0.5), (1, -1), (1, 0.5), (0.5, 1)), 0.7),
+    ],
+    ("cone",): _frustum(0.03, 0.9),
+    ("cylinder",): _frustum(0.7, 0.7),
+    ("cone", "cylinder"): _frustum(0.36, 0.8),
+    ("star",): [(_spikes(5, 0.42), 1.0)],
+    ("cross",): [(_CROSS, 1.0)],
+    ("star", "cross"): [(_spikes(4, 0.42), 1.0)],
+    ("ring",): [(_ellipse(0, 0, 1, 1), 1.0), (_ellipse(0, 0, 0.52, 0.52), 0.0)],
+    ("heart",): _heart(),
 }
 
 
@@ -141,11 +126,12 @@ def paint(scene: Scene) -> Image.Image:
 def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     """Draws the ground: its colour, brighter near the light, with coarse blotches, fine grain, and boards on wood."""
     across = np.linspace(1.12, 0.86, scene.width, dtype=np.float32)
-    shade = (across if scene.light == "left" else across[::-1])[None, :] * np.ones((scene.height, 1), np.float32)
-    shade = shade * np.linspace(0.95, 1.05, scene.height, dtype=np.float32)[:, None]
-    blotches = Image.fromarray(rng.integers(96, 160, (5, 6), dtype=np.uint8)).resize(
-        (scene.width, scene.height), Image.Resampling.BICUBIC
-    )
+    if scene.light != "left":
+        across = across[::-1]
+    down = np.linspace(0.95, 1.05, scene.height, dtype=np.float32)
+    shade = across[None, :] * down[:, None]
+    coarse = Image.fromarray(rng.integers(96, 160, (5, 6), dtype=np.uint8))
+    blotches = coarse.resize((scene.width, scene.height), Image.Resampling.BICUBIC)
     shade *= 0.88 + np.asarray(blotches, dtype=np.float32) / np.float32(1066)
     if scene.ground == "wood":
         shade[int(rng.integers(8, 24)) :: 24] *= 0.82
@@ -193,22 +179,17 @@ def _textured(patch: Image.Image, item: SceneObject, rng: np.random.Generator) -
     pen = ImageDraw.Draw(overlay)
     step = 0.46 * item.radius * OVERSAMPLING
     shift = float(rng.uniform(0, 1))
+    width, height = patch.size
     if item.textures == ("striped",):
         slant = float(rng.choice((-1.0, 0.0, 1.0)))
-        width, height = patch.size
         for k in range(-int(height / step) - 2, int(width / step) + int(height / step) + 2):
             start = (k + shift) * step * (1.0 if slant == 0 else 1.3)
             pen.line([(start, 0), (start + slant * height, height)], fill=255, width=max(2, int(step * 0.42)))
     else:
-        _dots(pen, patch.size, step, shift)
+        radius = step * 0.27
+        for row in range(int(height / step) + 2):
+            for column in range(int(width / step) + 2):
+                x = (column + shift - 0.5 * (row % 2)) * step
+                y = (row + shift - 0.5) * step
+                pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
     return Image.composite(patch.point(DARKER), patch, overlay)
-
-
-def _dots(pen: ImageDraw.ImageDraw, size: tuple[int, int], step: float, shift: float) -> None:
-    width, height = size
-    radius = step * 0.27
-    for row in range(int(height / step) + 2):
-        for column in range(int(width / step) + 2):
-            x = (column + shift - 0.5 * (row % 2)) * step
-            y = (row + shift - 0.5) * step
-            pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)

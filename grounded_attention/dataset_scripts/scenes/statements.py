@@ -77,7 +77,7 @@ def state(
     scenes: Sequence[tuple[str, Scene]], rng: random.Random, combinations: Combinations = Combinations.ALL
 ) -> Statement | None:
     """Makes a statement that is true of two pairs of scenes and false of two others."""
-    each = PAIRS // 2 if len(scenes) >= FEW else 1
+    needed = PAIRS // 2 if len(scenes) >= FEW else 1  # pairs that are true, and pairs that are false
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
         kind = rng.choice(KINDS)
         draft = draw_allowed(lambda: kind(rng.choice(scenes)[1], rng), combinations)  # noqa: B023
@@ -89,8 +89,8 @@ def state(
             truth = draft.holds(first, second)
             if truth is not None and (left, right) not in pairs_of[truth]:
                 pairs_of[truth].append((left, right))
-            if all(len(pairs) >= each for pairs in pairs_of.values()):
-                chosen = [(pair, truth) for truth, pairs in pairs_of.items() for pair in pairs[:each]]
+            if all(len(pairs) >= needed for pairs in pairs_of.values()):
+                chosen = [(pair, truth) for truth, pairs in pairs_of.items() for pair in pairs[:needed]]
                 rng.shuffle(chosen)
                 return Statement(draft.text, chosen)
     return None
@@ -107,16 +107,12 @@ def count_of(scene: Scene, meaning: Meaning) -> int | None:
 def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     """Returns a name for an object of the scene, singular and plural, and its meaning."""
     item = rng.choice(scene.objects)
+    noun = "object"
     if rng.random() < 0.7:
-        shape = rng.choice(item.shapes)
-    else:
-        shape = ""
-    if rng.random() < 0.6 or not shape:
-        colour = rng.choice(item.colours)
-    else:
-        colour = ""
-    before = f"{colour} " if colour else ""
-    noun = shape or "object"
+        noun = rng.choice(item.shapes)
+    before = ""
+    if rng.random() < 0.6 or noun == "object":
+        before = rng.choice(item.colours) + " "
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
 
 
@@ -163,12 +159,11 @@ def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
     def shows(scene: Scene) -> bool | None:
         if count_of(scene, meaning) is None or count_of(scene, target) is None:
             return None
-        pairs = permutations(range(len(scene.objects)), 2)
-        fitting = []
-        for k, j in pairs:
-            if fits(scene.objects[k], meaning) and fits(scene.objects[j], target):
-                fitting.append((k, j))
-        return any(relation_holds(scene, relation, k, j) for k, j in fitting)
+        for k, j in permutations(range(len(scene.objects)), 2):
+            are_meant = fits(scene.objects[k], meaning) and fits(scene.objects[j], target)
+            if are_meant and relation_holds(scene, relation, k, j):
+                return True
+        return False
 
     picture = with_article(rng.choice(IMAGE_WORDS))
     text = f"There is {picture} that shows {with_article(first)} {words} {with_article(second)}."

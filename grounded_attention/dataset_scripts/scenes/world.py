@@ -117,16 +117,16 @@ def draw_scene(rng: random.Random, combinations: Combinations = Combinations.ALL
     height = rng.randint(138, 162)
     looks: list[Look] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
-        looks.append(_alike(rng, rng.choice(looks)) if looks and rng.random() < LOOKALIKE_RATE else _look(rng))
+        if looks and rng.random() < LOOKALIKE_RATE:
+            looks.append(_alike(rng, rng.choice(looks)))
+        else:
+            looks.append(_look(rng))
     looks = _recombined(rng, looks, combinations)
-    return Scene(
-        width=width,
-        height=height,
-        ground=rng.choice(GROUNDS),
-        light=rng.choice(LIGHTS),
-        objects=_place(rng, [_borderline(rng, look, combinations) for look in looks], width, height),
-        noise_seed=rng.getrandbits(32),
-    )
+    ground = rng.choice(GROUNDS)
+    light = rng.choice(LIGHTS)
+    looks = [_borderline(rng, look, combinations) for look in looks]
+    objects = _place(rng, looks, width, height)
+    return Scene(width, height, ground, light, objects, rng.getrandbits(32))
 
 
 def holds_out(item: SceneObject) -> bool:
@@ -138,10 +138,15 @@ def _recombined(rng: random.Random, looks: list[Look], combinations: Combination
     """Returns looks with other colours or shapes where `combinations` requires it; equal pairs remain equal."""
     if combinations is Combinations.ALL:
         return looks
-    pairs = dict.fromkeys((look["colours"][0], look["shapes"][0]) for look in looks)
-    new = {pair: _other_pair(rng, *pair, combinations) for pair in pairs}
-    combined = ((look, new[look["colours"][0], look["shapes"][0]]) for look in looks)
-    return [{**look, "colours": (colour,), "shapes": (shape,)} for look, (colour, shape) in combined]
+    new: dict[tuple[str, str], tuple[str, str]] = {}
+    recombined = []
+    for look in looks:
+        pair = (look["colours"][0], look["shapes"][0])
+        if pair not in new:
+            new[pair] = _other_pair(rng, *pair, combinations)
+        colour, shape = new[pair]
+        recombined.append({**look, "colours": (colour,), "shapes": (shape,)})
+    return recombined
 
 
 def _other_pair(rng: random.Random, colour: str, shape: str, combinations: Combinations) -> tuple[str, str]:
@@ -204,7 +209,8 @@ def _place(rng: random.Random, looks: list[Look], width: int, height: int) -> tu
     """Places objects at random with little overlap; an object without space is omitted."""
     placed: list[SceneObject] = []
     for look in looks:
-        radius = sum(RADII[size] for size in look["sizes"]) / len(look["sizes"]) * rng.uniform(0.95, 1.05)
+        radii = [RADII[size] for size in look["sizes"]]
+        radius = sum(radii) / len(radii) * rng.uniform(0.95, 1.05)
         for _ in range(40):
             x = rng.uniform(radius + 2, width - radius - 2)
             y = rng.uniform(radius + 2, height - radius - 2)

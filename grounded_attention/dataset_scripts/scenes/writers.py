@@ -13,7 +13,7 @@ from typing import Any
 from grounded_attention.utils.named_types import Fields
 
 from . import shapes
-from .captions import Caption, Entity
+from .captions import Entity
 from .drawn import DrawnImage, Files, SceneRecord, Splits
 from .language import (
     ALTERNATION,
@@ -53,13 +53,15 @@ CAPTION_IDS_PER_IMAGE = 8
 
 def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
     """The files of captions, phrase pairs, parses and sentences, and the vocabulary."""
-    unrelated = [f"{image.image_id} {image.unrelated + 1}" for image in everything if image.unrelated is not None]
+    unrelated = ["# format: <imageID> <sentence number>"]
     documents = []
     for image in everything:
+        if image.unrelated is not None:
+            unrelated.append(f"{image.image_id} {image.unrelated + 1}")
         if image.sentences:
             documents.append("".join(f"{sentence}\n" for sentence in image.sentences))
     written: Files = {
-        "flickr30k_entities/UNRELATED_CAPTIONS": "\n".join(("# format: <imageID> <sentence number>", *unrelated)),
+        "flickr30k_entities/UNRELATED_CAPTIONS": "\n".join(unrelated),
         "corpus.txt": "\n".join(documents),
         "coco/dataset_coco.json": {"images": _karpathy_images(splits), "dataset": "coco"},
         "vocab.txt": "".join(f"{word}\n" for word in (*SPECIAL_TOKENS, *WORDS)),
@@ -78,22 +80,17 @@ def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
 
 def sentences(record: SceneRecord) -> str:
     """Returns the text of Sentences/<id>.txt: one tagged caption a line."""
-    chains = record.chains()
-    foreign = record.chains(foreign=True)
-    return "".join(
-        f"{_tagged(caption, foreign if index == record.unrelated else chains)}\n"
-        for index, caption in enumerate(record.captions)
-    )
-
-
-def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
-    text, spans = caption.written()
-    for mention, start, end in reversed(spans):
-        tag = "0/notvisual"
-        if mention.entity:
-            tag = f"{chains[mention.entity]}/{TYPES[mention.entity.kind]}"
-        text = f"{text[:start]}[/EN#{tag} {text[start:end]}]{text[end:]}"
-    return text
+    lines = []
+    for index, caption in enumerate(record.captions):
+        chains = record.chains(foreign=index == record.unrelated)
+        text, spans = caption.written()
+        for mention, start, end in reversed(spans):
+            tag = "0/notvisual"
+            if mention.entity:
+                tag = f"{chains[mention.entity]}/{TYPES[mention.entity.kind]}"
+            text = f"{text[:start]}[/EN#{tag} {text[start:end]}]{text[end:]}"
+        lines.append(f"{text}\n")
+    return "".join(lines)
 
 
 def annotation(record: SceneRecord) -> str:
@@ -148,10 +145,7 @@ def phrase_pairs(record: SceneRecord) -> list[tuple[str, ...]]:
             key = frozenset((first, second))
             if first_caption == second_caption or _content_words(first) == _content_words(second) or key in rows:
                 continue
-            if len(rows) % 2 == 0:
-                pair = (first, second)
-            else:
-                pair = (second, first)
+            pair = (first, second) if len(rows) % 2 == 0 else (second, first)
             label = relation_between(*map(meaning_of, pair))
             rows[key] = (record.image_id, *map(_content_words, pair), *pair, LABEL_NAMES[label], str(label))
     return list(rows.values())

@@ -50,7 +50,8 @@ def files(seed: int, splits: Splits) -> Files:
         for image in images:
             captions = [(CAPTION_PROMPT, *_described(image, caption)) for caption in image.related_captions]
             questions = [] if split == "test" else image.questions
-            turns = [*captions, *((each.text, usual_answer(each), []) for each in questions)]
+            turns = [*captions]
+            turns += [(question.text, usual_answer(question), []) for question in questions]
             random.Random(f"{seed}/llava/{image.image_id}").shuffle(turns)
             talks.append(_conversation(image.image_id, turns))
             rng = random.Random(f"{seed}/llava questions/{image.image_id}")
@@ -96,7 +97,8 @@ def _asked(question: Question, image: DrawnImage) -> Turn:
 
 def share_of(scene: Scene | Screen, box: Sequence[float], digits: int = 5) -> list[float]:
     """A box in pixels as shares of width and height."""
-    return [round(edge / side, digits) for edge, side in zip(box, (scene.width, scene.height) * 2, strict=True)]
+    sides = (scene.width, scene.height) * 2
+    return [round(edge / side, digits) for edge, side in zip(box, sides, strict=True)]
 
 
 def _conversation(image: str, turns: Iterable[Turn]) -> Fields:
@@ -112,10 +114,9 @@ def _conversation(image: str, turns: Iterable[Turn]) -> Fields:
 def processor_files(known: Iterable[str], picture: int, patch: int, word: str = r"\w+|[^\w\s]") -> dict[str, str]:
     """Path and text of the files of a processor: its words, and the sides of pictures and patches in pixels."""
     special = [*SPECIAL.values(), *EXTRA_SPECIAL.values()]
-    words = list(dict.fromkeys([*special, *known]))
-    tokenizer = Tokenizer(
-        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=SPECIAL["unk_token"])
-    )
+    words = dict.fromkeys([*special, *known])
+    vocabulary = {text: index for index, text in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(word), "removed", invert=True)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])

@@ -152,13 +152,16 @@ def _answered(question_id: str, question: composition.Question, ids: Mapping[str
         before, _, _ = f"{text} ".partition(f"{phrase} ")
         first = len(before.split())
         marks[f"{first}:{first + len(phrase.split())}"] = str(number)
+    local_group = f"{detailed}-{question.group}" if question.group else None
+    entailed = [ids[other.text] for other in question.entailed]
+    equivalent = [ids[other.text] for other in question.equivalent]
     return {
         "answer": question.answer,
         "types": {"structural": structural, "semantic": semantic, "detailed": detailed},
-        "groups": {"global": question.group, "local": f"{detailed}-{question.group}" if question.group else None},
+        "groups": {"global": question.group, "local": local_group},
         # As in the real data, a question entails itself.
-        "entailed": [question_id, *(ids[each.text] for each in question.entailed)],
-        "equivalent": [question_id, *(ids[each.text] for each in question.equivalent)],
+        "entailed": [question_id, *entailed],
+        "equivalent": [question_id, *equivalent],
         "annotations": {"question": marks, "answer": {}, "fullAnswer": {}},
     }
 
@@ -179,24 +182,28 @@ SCORE_OF_ONE = 0.3
 def lxmert_files(train: Sequence[DrawnImage], val: Sequence[DrawnImage]) -> Files:
     """The lists of images with their sentences."""
     tenth = max(1, len(train) // 10)
+    own = [_lxmert_image(image) for image in train[:-tenth]]
     return {
-        "lxmert/mscoco_train.json": [_lxmert_image(image) for image in train[: -2 * tenth]],
-        "lxmert/mscoco_nominival.json": [_lxmert_image(image) for image in train[-2 * tenth : -tenth]],
+        "lxmert/mscoco_train.json": own[:-tenth],
+        "lxmert/mscoco_nominival.json": own[-tenth:],
         "lxmert/vgnococo.json": [_lxmert_image(image, "vg") for image in train[-tenth:]],
         "lxmert/mscoco_minival.json": [_lxmert_image(image) for image in val],
     }
 
 
 def _lxmert_image(image: DrawnImage, source: str = "mscoco") -> Fields:
-    asked = [each.text for each in image.questions]
-    composed = [each.text for each in image.composed]
+    asked = []
     answers = []
-    for each in image.questions:
-        answers.append(
-            {answer: min(1.0, round(SCORE_OF_ONE * count, 1)) for answer, count in Counter(each.answers).items()}
-        )
+    for question in image.questions:
+        scores = {}
+        for answer, count in Counter(question.answers).items():
+            scores[answer] = min(1.0, round(SCORE_OF_ONE * count, 1))
+        asked.append(question.text)
+        answers.append(scores)
+    composed = [question.text for question in image.composed]
+    composed_answers = [{question.answer: 1.0} for question in image.composed]
     return {
         "img_id": image.image_id,
         "sentf": {source: related_texts(image), "vqa": asked, "gqa": composed},
-        "labelf": {"vqa": answers, "gqa": [{each.answer: 1.0} for each in image.composed]},
+        "labelf": {"vqa": answers, "gqa": composed_answers},
     }

@@ -33,10 +33,11 @@ CATEGORIES = [{"id": number, "name": shape, "supercategory": "shape"} for number
 def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
     """Returns the boxes of all objects in pixels, clipped to the image."""
     limits = (scene.width, scene.height) * 2
-    return tuple(
-        tuple(min(max(value, 0.0), float(limit)) for value, limit in zip(shapes.box(item), limits, strict=True))
-        for item in scene.objects
-    )
+    boxes = []
+    for item in scene.objects:
+        edges = zip(shapes.box(item), limits, strict=True)
+        boxes.append(tuple(min(max(edge, 0.0), float(limit)) for edge, limit in edges))
+    return tuple(boxes)
 
 
 def files(everything: Sequence[DrawnImage], splits: Splits) -> Files:
@@ -79,9 +80,10 @@ def _reference(image: DrawnImage, place: int, split: str) -> Fields:
     sentences = []
     for number, text in enumerate(image.expressions[place], start=first):
         sentences.append({"sent_id": number, "tokens": text.split(), "raw": text, "sent": text})
+    object_id = _annotation_id(image, place)
     return {
-        "ref_id": _annotation_id(image, place),
-        "ann_id": _annotation_id(image, place),
+        "ref_id": object_id,
+        "ann_id": object_id,
         "image_id": int(image.image_id),
         "file_name": f"{image.image_id}_{place}.jpg",
         "category_id": _category(image, place),
@@ -135,13 +137,17 @@ def _related(
 ) -> str | None:
     """Adds a relation to another object."""
     others = [other for other in range(len(scene.objects)) if other != number]
-    pairs = [each for each in product(RELATIONS, others) if relation_holds(scene, each[0], number, each[1])]
+    pairs = []
+    for relation, other in product(RELATIONS, others):
+        if relation_holds(scene, relation, number, other):
+            pairs.append((relation, other))
     if not pairs:
         return None
     relation, other = rng.choice(pairs)
     target = object_phrase([scene.objects[other]], draw_habit(rng), detail, rng)
-    mentions = tuple(
-        Mention(text, Entity("object", frozenset((index,)))) for text, index in ((phrase, number), (target, other))
+    mentions = (
+        Mention(phrase, Entity("object", frozenset((number,)))),
+        Mention(target, Entity("object", frozenset((other,)))),
     )
     caption = Caption((0, rng.choice(RELATION_WORDS[relation]), 1), mentions, (Fact(relation, 0, 1),))
     if not allows(combinations, caption.content):
