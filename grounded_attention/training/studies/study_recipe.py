@@ -69,7 +69,7 @@ Folder = Annotated[str, Predicate(is_folder)]
 
 @dataclass
 class Sections(Section):
-    """The content of a study recipe; `docs/table1.md` describes the keys."""
+    """The content of a study recipe; `docs/api/training.md` describes the keys."""
 
     study: Folder
     output_dir: Annotated[str, Len(1)]
