@@ -106,26 +106,27 @@ class BoxDialect:
         return self.limits or ((1, 1) if isinstance(self.scale, str) else (self.scale, self.scale))
 
     def _edges(self) -> list[tuple[float, float]]:
-        """First number and length of the image, for each number of a box or point."""
+        """First number and length of the image, for each of `_NAMES`."""
         left, top, right, bottom = self.frame or (0, 0, *self.bounds)
-        return [(left, right - left), (top, bottom - top)] * 2
+        return [(left, right - left), (top, bottom - top)] * 3
 
     def write_box(self, box: Sequence[float]) -> str:
         """Writes a box (x1, y1, x2, y2), divided by width and height of the image, clipped to it."""
         clipped = [min(max(float(value), 0.0), 1.0) for value in box]
         middle = [sum(clipped[place::2]) / 2 for place in (0, 1)]
         written = {}
-        edges = [*self._edges(), *self._edges()[:2]]
-        for name, value, (start, size) in zip(_NAMES, [*clipped, *middle], edges, strict=True):
+        for name, value, (start, size) in zip(_NAMES, [*clipped, *middle], self._edges(), strict=True):
             exact = start + value * size
             if self.number.endswith("d"):
                 whole = math.floor(exact - self.middle + 0.5)
                 written[name] = format(whole if self.most is None else min(whole, self.most), self.number)
             else:
                 written[name] = format(exact, self.number) if self.number else str(round(exact, 3))
-        first = [min(int(value * _CELLS), _CELLS - 1) for value in clipped[:2]]
-        last = [max(math.ceil(value * _CELLS - 1), low) for value, low in zip(clipped[2:], first, strict=True)]
-        written |= {name: f"{row * _CELLS + column:04d}" for name, (column, row) in (("first", first), ("last", last))}
+        left, top = (min(int(value * _CELLS), _CELLS - 1) for value in clipped[:2])
+        right = max(math.ceil(clipped[2] * _CELLS - 1), left)
+        bottom = max(math.ceil(clipped[3] * _CELLS - 1), top)
+        written["first"] = f"{top * _CELLS + left:04d}"
+        written["last"] = f"{bottom * _CELLS + right:04d}"
         return _fill(self.box, written)
 
     def write(self, boxes: Sequence[Sequence[float]], text: str = "") -> str:
@@ -133,9 +134,8 @@ class BoxDialect:
         as_json = json.dumps(text, ensure_ascii=False)
         items = []
         for number, box in enumerate(boxes, 1):
-            items.append(
-                _fill(self.item, {"box": self.write_box(box), "n": str(number), "json": as_json, "text": text})
-            )
+            values = {"box": self.write_box(box), "n": str(number), "json": as_json, "text": text}
+            items.append(_fill(self.item, values))
         return _fill(self.answer, {"items": self.join.join(items), "text": text})
 
     def read(self, text: str) -> list[float] | None:
@@ -154,13 +154,17 @@ class BoxDialect:
     def read_point(self, text: str) -> list[float] | None:
         """Reads the first point of an answer, x and y in [0, 1]: JSON, tags, a click, brackets; or a box's middle."""
         answer = _clean(text)
-        if coords := _COORDS.search(answer):  # image, then number of the point, x and y
+        coords = _COORDS.search(answer)
+        named = _POINTS.search(answer)
+        numbers: list[str] = []
+        if coords:  # image, then number of the point, x and y
             numbers = re.findall(_NUMBER, coords[1])[2:4]
-        elif (named := _POINTS.search(answer)) and (numbers := self._find_point(named[0])):
-            pass
-        elif (box := self.read(text)) is not None:
-            return [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
-        else:
+        elif named:
+            numbers = self._find_point(named[0])
+        if not coords and not numbers:
+            box = self.read(text)
+            if box is not None:
+                return [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
             numbers = self._find_point(answer)
         if len(numbers) > 1:
             return self._shares([float(number) for number in numbers])
@@ -168,11 +172,14 @@ class BoxDialect:
 
     def _find_point(self, answer: str) -> list[str]:
         """x and y of the first point."""
-        if named := re.search(_NAMED_POINT, answer):
+        named = re.search(_NAMED_POINT, answer)
+        if named:
             return [*named.groups()]
-        match = next((place for form in _POINT_FORMS if (place := re.search(form, answer))), None)
-        if match:
-            return [*match.groups()][:: -1 if self._flipped else 1]
+        for form in _POINT_FORMS:
+            pair = re.search(form, answer)
+            if pair:
+                numbers = [*pair.groups()]
+                return numbers[::-1] if self._flipped else numbers
         return []
 
     @property
@@ -202,7 +209,8 @@ class BoxDialect:
         if own:
             answer = " | ".join(match[0] for match in re.finditer(self._own_form, answer))
         for first, last in _CELL_PAIR.findall(answer):
-            (top, left), (bottom, right) = divmod(int(first), _CELLS), divmod(int(last), _CELLS)
+            top, left = divmod(int(first), _CELLS)
+            bottom, right = divmod(int(last), _CELLS)
             # Middles of cells; of one row or one column their edges.
             outer = 0.0 if left == right or top == bottom else 0.5
             cells = (left + outer, top + outer, right + 1 - outer, bottom + 1 - outer)
@@ -215,22 +223,26 @@ class BoxDialect:
                 ys = values[start + 1 : start + count : 2]
                 yield BoxDialect()._corners([min(xs), min(ys), max(xs), max(ys)])
         for token, order, middle, steps in _TOKENS:
-            if groups := re.findall(token * 4, answer):
+            groups = re.findall(token * 4, answer)
+            if groups:
                 scale = BoxDialect(scale=steps)
                 if self.box.startswith(token.partition("(")[0] + "{x1}"):  # DocTags has the tokens of Florence-2
                     scale = replace(self, box="")
                     middle = self.middle
-                yield from (scale._corners([float(group[at]) + middle for at in order]) for group in groups)
+                for group in groups:
+                    yield scale._corners([float(group[place]) + middle for place in order])
                 return
         by_key = bool(self.y_first_key) and re.search(rf"\b{self.y_first_key}\b", answer) is not None
         for numbers, keyed in _find_numbers(answer):
             values = [float(number) for number in numbers]
-            flipped = (self._flipped or by_key) and not keyed
-            yield self._corners([values[at] for at in (1, 0, 3, 2)] if flipped else values)
+            if (self._flipped or by_key) and not keyed:
+                values = [values[place] for place in (1, 0, 3, 2)]
+            yield self._corners(values)
 
     def _corners(self, numbers: Sequence[float]) -> list[float] | None:
         shares = self._shares(numbers)
-        (x1, x2), (y1, y2) = sorted(shares[::2]), sorted(shares[1::2])
+        x1, x2 = sorted(shares[::2])
+        y1, y2 = sorted(shares[1::2])
         if x1 < x2 and y1 < y2:
             return [x1, y1, x2, y2]
         return None
@@ -238,12 +250,16 @@ class BoxDialect:
     def _shares(self, numbers: Sequence[float]) -> list[float]:
         limits = self.bounds
         fractions = max(numbers) <= 1 < min(limits) and any(number % 1 for number in numbers)
-        if fractions or any(not 0 <= number <= limits[place % 2] for place, number in enumerate(numbers)):
+        outside = any(not 0 <= number <= limit for number, limit in zip(numbers, limits * 2, strict=False))
+        if fractions or outside:
             listed = ", ".join(f"{number:g}" for number in numbers)
             known = "x from 0 to {:g} and y from 0 to {:g}".format(*limits)
             raise ValueError(f"the box [{listed}] is not on the scale of {known}")
-        pairs = zip(numbers, self._edges(), strict=False)
-        return [min(max((number - start) / size, 0.0), 1.0) for number, (start, size) in pairs]
+        shares = []
+        for number, (start, size) in zip(numbers, self._edges(), strict=False):
+            share = (number - start) / size
+            shares.append(min(max(share, 0.0), 1.0))
+        return shares
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
@@ -271,19 +287,24 @@ def _find_numbers(text: str) -> Iterator[tuple[Sequence[str], bool]]:
     """The four numbers of each box that a text has, and whether keys name them: with a key, in brackets, or bare."""
     text = re.sub(r"[\[(][^\[\]()]*[\])]", _parted, text)
     keyed = " ".join(match[0] for match in _KEYED_BOXES.finditer(text))
-    if boxes := re.findall(_FOUR, keyed) or re.findall(_FOUR, text):
+    boxes = re.findall(_FOUR, keyed) or re.findall(_FOUR, text)
+    if boxes:
         yield from ((box, False) for box in boxes)
         return
-    if named := [*zip(*(key.findall(text) for key in _KEYED), strict=False)]:
-        yield from ((box, True) for box in named)
+    edges = [key.findall(text) for key in _KEYED]
+    if all(edges):
+        yield from ((box, True) for box in zip(*edges, strict=False))
         return
     corners = re.findall(rf"[\[(]\s*{_PAIR}\s*[\])]", text)
     if len(corners) > 1:
         yield [*corners[0], *corners[1]], False
         return
     # Other brackets are polygons or points. A number before those of a box is of its label, as in "dog 2".
-    runs = [re.findall(_NUMBER, run) for run in _RUN.findall(re.sub(r"[\[(][^\[\]()]*[\])]", " ; ", text))]
-    yield from ((run[len(run) % 4 :][:4], False) for run in runs if len(run) > 3)
+    bare = re.sub(r"[\[(][^\[\]()]*[\])]", " ; ", text)
+    for run in _RUN.findall(bare):
+        numbers = re.findall(_NUMBER, run)
+        if len(numbers) > 3:
+            yield numbers[len(numbers) % 4 :][:4], False
 
 
 _JSON_PROMPT = "Locate {text} in this image and output the bbox coordinates in JSON format."
@@ -416,17 +437,14 @@ BOX_DIALECTS: dict[str, BoxDialect] = {
 
 def fit_dialect(dialect: BoxDialect, settings: ImageSettings | None) -> BoxDialect:
     """The dialect for one image, or without one (whose boxes in pixels are then to 1000)."""
-    if settings is None:
-        if dialect.scale == "pixels":
-            return replace(dialect, limits=(1000, 1000))
-        return dialect
     if dialect.scale == "pixels":
-        rows, columns = qwen_size(settings)
+        rows, columns = (1000, 1000) if settings is None else qwen_size(settings)
         return replace(dialect, limits=(columns, rows))
-    if dialect.scale != "square":
+    if settings is None or dialect.scale != "square":
         return dialect
-    padded = settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square")
-    longest = max(settings.width, settings.height)
-    x = (1 - settings.width / longest) / 2 if padded else 0.0
-    y = (1 - settings.height / longest) / 2 if padded else 0.0
+    x = y = 0.0
+    if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
+        longest = max(settings.width, settings.height)
+        x = (1 - settings.width / longest) / 2
+        y = (1 - settings.height / longest) / 2
     return replace(dialect, frame=(x, y, 1 - x, 1 - y))

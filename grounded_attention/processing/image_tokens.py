@@ -52,8 +52,8 @@ class Token:
 
     def __call__(self, processor: Any) -> str:
         name = self.name.removeprefix("tokenizer.")
-        parts = [getattr(processor, "tokenizer", None), *([] if name != self.name else [processor])]
-        return next((getattr(part, name) for part in reversed(parts) if hasattr(part, name)), name)
+        token = getattr(getattr(processor, "tokenizer", None), name, name)
+        return token if name != self.name else getattr(processor, name, token)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class ImageTokenFamily:
         """Returns the images of each text as the processor takes them."""
         if self.nested:
             return images
-        return [image for each in images for image in each]
+        return [image for pictures in images for image in pictures]
 
 
 _PAN_AND_SCAN = {
@@ -317,7 +317,7 @@ def image_layouts(
         width, height = (int(edge) for edge in array)
         try:
             layout = family.layout(ImageSettings(processor, settings, width, height, len(sizes) == 1, image))
-            start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
+            start, end = [getattr(processor, name) for name in family.around] or ["", ""]
         except (AttributeError, KeyError, TypeError) as error:
             name = type(processor).__name__
             installed = transformers.__version__
@@ -335,18 +335,22 @@ def image_layouts(
 
 def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
     """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images."""
-    views = [picture_boxes(layout) for layout in layouts]
-    places = [(image, view, len(boxes)) for image, each in enumerate(views) for view, boxes in enumerate(each)]
-    images, numbers, counts = np.array(places, dtype=np.int64).reshape(-1, 3).T
+    parts: list[np.ndarray] = [np.zeros((0, 4))]
+    places = []
+    for image, layout in enumerate(layouts):
+        for view, part in enumerate(picture_boxes(layout)):
+            places.append((image, view, len(part)))
+            parts.append(part)
+    images, views, counts = np.array(places, dtype=np.int64).reshape(-1, 3).T
     if counts.sum() != len(positions):
         raise ValueError(
             f"{name}: {len(positions)} image tokens in the sequence, but its images make {counts.sum()}; give the "
             "sizes (width, height) of the images, and the settings of the image processor that were used. A response "
             "that was sampled must hold no image token: generate with bad_words_ids."
         )
-    boxes = np.concatenate([np.zeros((0, 4)), *(boxes for each in views for boxes in each)])
+    boxes = np.concatenate(parts)
     has_box = ~np.isnan(boxes[:, 0])
-    return ImageTokens(positions, boxes.astype(np.float32), has_box, images.repeat(counts), numbers.repeat(counts))
+    return ImageTokens(positions, boxes.astype(np.float32), has_box, images.repeat(counts), views.repeat(counts))
 
 
 def locate_image_tokens(

@@ -51,59 +51,62 @@ def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Coll
     and what follows an answer up to the first of the special tokens, if no other text comes before it; -100 elsewhere.
     """
     labels = np.full((len(sequences), length), IGNORED, dtype=np.int64)
-    for row, each in zip(labels, sequences, strict=True):
-        in_text = each.spans[..., 0] >= 0
-        for index, part in enumerate(each.prompt.parts):
+    for row, sequence in zip(labels, sequences, strict=True):
+        ids = sequence.ids
+        in_text = sequence.spans[..., 0] >= 0
+        for index, part in enumerate(sequence.prompt.parts):
             tokens = np.flatnonzero(in_text[index])
             if not part.answer or not len(tokens):
                 continue
-            after = np.arange(tokens[-1] + 1, len(each.ids))
-            stops = []
-            for place in after:
-                if in_text[:, place].any() or each.ids[place] in special_ids:
-                    stops.append(place)
-            if stops and each.ids[stops[0]] in special_ids:
-                tokens = np.append(tokens, np.arange(tokens[-1] + 1, stops[0] + 1))
-            row[each.positions[tokens]] = each.ids[tokens]
+            stop = tokens[-1] + 1
+            while stop < len(ids) and ids[stop] not in special_ids and not in_text[:, stop].any():
+                stop += 1
+            if stop < len(ids) and ids[stop] in special_ids:
+                tokens = np.append(tokens, np.arange(tokens[-1] + 1, stop + 1))
+            row[sequence.positions[tokens]] = ids[tokens]
     return labels
 
 
 def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:
     """Collects the tokens of all texts of a batch of sequences of N tokens."""
-    most = max((len(each.spans) for each in sequences), default=0)
+    most = max((len(sequence.spans) for sequence in sequences), default=0)
     lengths = np.zeros((most, len(sequences)), dtype=np.int64)
-    for example, each in enumerate(sequences):
-        lengths[: len(each.spans), example] = (each.spans[..., 0] >= 0).sum(axis=1)
+    for example, sequence in enumerate(sequences):
+        in_text = sequence.spans[..., 0] >= 0
+        lengths[: len(in_text), example] = in_text.sum(axis=1)
     first = np.cumsum(lengths, axis=0) - lengths
     width = max(1, int(lengths.sum(axis=0).max(initial=0)))
     # A mask of the whole sequence is recognised by its length, which must not be T.
     positions = np.full((len(sequences), width + (width == length)), -1, dtype=np.int64)
     spans = np.zeros((*lengths.shape, int(lengths.max(initial=0)), 2), dtype=np.int64)
-    for example, each in enumerate(sequences):
-        for index, span in enumerate(each.spans):
+    for example, sequence in enumerate(sequences):
+        for index, span in enumerate(sequence.spans):
             tokens = np.flatnonzero(span[:, 0] >= 0)
             spans[index, example, : len(tokens)] = span[tokens]
             start = first[index, example]
-            positions[example, start : start + len(tokens)] = each.positions[tokens]
+            positions[example, start : start + len(tokens)] = sequence.positions[tokens]
     encoded = EncodedTexts(np.zeros(spans.shape[:3], dtype=np.int64), spans, lengths)
     return encoded, TextColumns({}, lengths, first), positions
 
 
 def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
     """Pads the image tokens of B examples to R columns, at least one: the keys `region_...` of a batch."""
-    shape = (len(image_tokens), max(1, *(len(each.positions) for each in image_tokens)))
-    arrays: dict[str, np.ndarray] = {
-        "region_positions": np.full(shape, -1, dtype=np.int64),
-        "region_boxes": np.zeros((*shape, 4), dtype=np.float32),
-        "region_attention_mask": np.zeros(shape, dtype=np.int64),
-        "region_candidate_mask": np.zeros(shape, dtype=bool),
-        "region_image": np.zeros(shape, dtype=np.int64),
+    most = max(1, *(len(tokens.positions) for tokens in image_tokens))
+    shape = (len(image_tokens), most)
+    positions = np.full(shape, -1, dtype=np.int64)
+    boxes = np.zeros((*shape, 4), dtype=np.float32)
+    candidates = np.zeros(shape, dtype=bool)
+    images = np.zeros(shape, dtype=np.int64)
+    for example, tokens in enumerate(image_tokens):
+        count = len(tokens.positions)
+        positions[example, :count] = tokens.positions
+        boxes[example, :count] = np.nan_to_num(tokens.boxes)
+        candidates[example, :count] = tokens.has_box
+        images[example, :count] = tokens.images
+    return {
+        "region_positions": positions,
+        "region_boxes": boxes,
+        "region_attention_mask": (positions >= 0).astype(np.int64),
+        "region_candidate_mask": candidates,
+        "region_image": images,
     }
-    for example, each in enumerate(image_tokens):
-        count = len(each.positions)
-        arrays["region_positions"][example, :count] = each.positions
-        arrays["region_boxes"][example, :count] = np.nan_to_num(each.boxes)
-        arrays["region_attention_mask"][example, :count] = 1
-        arrays["region_candidate_mask"][example, :count] = each.has_box
-        arrays["region_image"][example, :count] = each.images
-    return arrays

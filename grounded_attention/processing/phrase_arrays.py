@@ -68,9 +68,11 @@ def flatten_phrases(
 def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
     """Finds the pieces of its text that share a character with each span, including cut pieces: (F, L) bool."""
     spans = encoded.spans[flat.text, flat.example]
-    covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
-    covered &= np.arange(spans.shape[1]) < encoded.lengths[flat.text, flat.example][:, None]
-    return covered & (flat.start < flat.end)[:, None]  # an empty span inside a word has no common character with it
+    start = flat.start[:, None]
+    end = flat.end[:, None]
+    length = encoded.lengths[flat.text, flat.example][:, None]
+    covered = (spans[..., 0] < end) & (spans[..., 1] > start) & (np.arange(spans.shape[1]) < length)
+    return covered & (start < end)  # an empty span inside a word has no common character with it
 
 
 def phrase_tokens(
@@ -79,8 +81,9 @@ def phrase_tokens(
     """Computes the token mask of each phrase: pieces that share a character with the span; `shape` is B, P, T."""
     covered = covered_tokens(flat, encoded)
     token = np.arange(covered.shape[1])
-    truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
-    empty = np.logical_not(covered.any(axis=1))
+    is_cut = token >= columns.kept[flat.text, flat.example][:, None]
+    truncated = (covered & is_cut).any(axis=1)
+    empty = ~covered.any(axis=1)
     phrase, token = np.nonzero(covered & ~truncated[:, None])
     mask = np.zeros(shape, dtype=bool)
     first = columns.first[flat.text[phrase], flat.example[phrase]]
@@ -117,11 +120,13 @@ def phrase_arrays(
     data = {"phrase_mask": mask}
     flags = {TRUNCATED: truncated, NO_TOKEN: empty}
     if regions is not None:
-        gold, lost, scores = ground_phrases(flat, regions, match, _image_of(flat, images, bool(regions.cover)))
-        data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
-        data["phrase_regions"][flat.example, flat.row] = gold * ~absent[:, None]
+        images_of = _image_of(flat, images, bool(regions.cover))
+        gold, lost, scores = ground_phrases(flat, regions, match, images_of)
+        targets = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
+        targets[flat.example, flat.row] = gold * ~absent[:, None]
+        data["phrase_regions"] = targets
         if scores is not None:
-            data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)
+            data["phrase_scores"] = np.ones_like(targets)
             data["phrase_scores"][flat.example, flat.row] = scores
         flags[REGIONS_CUT] = lost & ~absent
     if inputs["phrase_pairs"] is not None:
@@ -140,7 +145,8 @@ def ground_phrases(
     """
     is_gold = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     scores = np.zeros(is_gold.shape, dtype=np.float32)  # 0 where no box with a score decides
-    boxes: list[tuple[int, np.ndarray]] = []
+    boxes: list[np.ndarray] = []
+    owners: list[int] = []  # the phrase of each box
     has_scores = any(record.scores is not None for record in flat.records)
     box_scores = [np.ones(0, dtype=np.float32)] * len(flat.records)
     for index, record in enumerate(flat.records):
@@ -148,33 +154,38 @@ def ground_phrases(
             is_gold[index, check_indices(flat, index, regions.counts)] = True
         elif record.boxes is not None:
             gold = _gold_boxes(flat, index)
-            boxes += [(index, box) for box in gold]
+            boxes += [*gold]
+            owners += [index] * len(gold)
             if has_scores:
                 box_scores[index] = _box_scores(flat, index, len(gold))
-    boxed = np.array([index for index, _ in boxes], dtype=np.int64)
+    boxed = np.array(owners, dtype=np.int64)
     if boxes:
-        box, region = _match_boxes(flat, boxes, is_gold, regions, match, images)
+        stacked = np.array(boxes, dtype=np.float32)
+        problem = find_bad_box(stacked, pixels_hint=False)
+        if problem is not None:
+            raise ValueError(f"{flat.name(boxed[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
+        box, region = np.nonzero(match(stacked, _candidates(flat, boxed, regions, images)))
+        is_gold[boxed[box], region] = True
         if has_scores:
             np.maximum.at(scores, (boxed[box], region), np.concatenate(box_scores)[box])
     shares = np.ones(is_gold.shape, dtype=np.float32)
     for index, record in enumerate(flat.records):
         if record.mask is not None and record.regions is None:
             candidates = _candidates(flat, np.array([index]), regions, images)[0]
-            find = find_installed("utils.masks", "mask_regions")
-            shares[index], is_gold[index] = find(
-                record.mask, candidates, is_gold[index], regions.cover, flat.name(index)
-            )
+            mask_regions = find_installed("utils.masks", "mask_regions")
+            counted = mask_regions(record.mask, candidates, is_gold[index], regions.cover, flat.name(index))
+            shares[index], is_gold[index] = counted
     target = np.zeros((len(is_gold), regions.arrays["region_boxes"].shape[1]), dtype=np.float32)
-    phrase, region = np.nonzero(is_gold)
-    column = regions.columns[flat.example[phrase], region]
-    phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
+    columns = regions.columns[flat.example]
+    phrase, region = np.nonzero(is_gold & (columns >= 0))
+    column = columns[phrase, region]
     target[phrase, column] = shares[phrase, region]
-    lost = np.logical_and(is_gold.any(axis=1), ~target.any(axis=1))
+    lost = is_gold.any(axis=1) & ~target.any(axis=1)
     if regions.cover:
         lost[boxed] |= ~target[boxed].any(axis=1)
     if not has_scores:
         return target, lost, None
-    highest = np.array([each.max() if each.size else 1.0 for each in box_scores], dtype=np.float32)
+    highest = np.array([own.max() if own.size else 1.0 for own in box_scores], dtype=np.float32)
     sure = np.repeat(highest[:, None], target.shape[1], axis=1)
     matched = scores[phrase, region]  # 0 for regions that are given by their index
     sure[phrase, column] = np.where(matched > 0, matched, 1.0)
@@ -240,31 +251,13 @@ def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
     return array.reshape(-1, 4)
 
 
-def _match_boxes(
-    flat: FlatPhrases,
-    boxes: list[tuple[int, np.ndarray]],
-    is_gold: np.ndarray,
-    regions: RegionColumns,
-    match: BoxMatch,
-    images: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Marks in `is_gold` (F, G) the regions that match a gold box; box and region of each match, int64."""
-    phrase = np.array([index for index, _ in boxes], dtype=np.int64)
-    gold = np.array([box for _, box in boxes], dtype=np.float32)
-    problem = find_bad_box(gold, pixels_hint=False)
-    if problem is not None:
-        raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
-    box, region = np.nonzero(match(gold, _candidates(flat, phrase, regions, images)))
-    is_gold[phrase[box], region] = True
-    return box, region
-
-
 def _candidates(flat: FlatPhrases, phrase: np.ndarray, regions: RegionColumns, images: np.ndarray) -> np.ndarray:
     """The boxes (n, G, 4) of the regions of n phrases; 0 for those of other images."""
-    candidates = regions.given_boxes[flat.example[phrase]]
+    example = flat.example[phrase]
+    candidates = regions.given_boxes[example]
     if regions.images.any():
         image = images[phrase][:, None]
-        others = (image >= 0) & (regions.images[flat.example[phrase]] != image)
+        others = (image >= 0) & (regions.images[example] != image)
         candidates = np.where(others[..., None], np.float32(0), candidates)
     return candidates
 
@@ -317,19 +310,11 @@ def list_dropped(
 
 def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
     """Logs a warning about the phrases of each example that lost their label, of `phrase_count` phrases."""
-    records = []
-    for example, of_example in enumerate(dropped):
-        for record in of_example:
-            records.append((example, record))
-    if records:
-        shown = "; ".join(
-            f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"
-            for example, record in records[:3]
-        )
-        if len(records) > 3:
-            more = f"; and {len(records) - 3} more"
-        else:
-            more = ""
-        logger.warning(
-            f"{len(records)} of {phrase_count} phrases lost their label: {shown}{more} (`dropped_phrases`)."
-        )
+    named = []
+    for example, records in enumerate(dropped):
+        for record in records:
+            named.append(f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}")
+    if named:
+        more = f"; and {len(named) - 3} more" if len(named) > 3 else ""
+        listed = "; ".join(named[:3]) + more
+        logger.warning(f"{len(named)} of {phrase_count} phrases lost their label: {listed} (`dropped_phrases`).")

@@ -21,15 +21,16 @@ def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
     """Returns the number of boxes of each example."""
     for example, value in enumerate(boxes):
         if (value is None) == bool(has_image[example]):
-            present, missing = ("an image", "region_boxes") if value is None else ("region_boxes", "an image")
+            problem = "an image without region_boxes" if value is None else "region_boxes without an image"
             raise ValueError(
-                f"Example {example}: {present} without {missing}; give an empty list for an image without regions, "
-                "and None for both if there is no image."
+                f"Example {example}: {problem}; give an empty list for an image without regions, and None for both if "
+                "there is no image."
             )
-    arrays = []
-    for i, v in enumerate(boxes):
-        arrays.append(to_array([] if v is None else v, f"Example {i}: region_boxes"))
-    return np.array([len(array) if array.ndim else 0 for array in arrays], dtype=np.int64)
+    counts = []
+    for example, value in enumerate(boxes):
+        array = to_array([] if value is None else value, f"Example {example}: region_boxes")
+        counts.append(len(array) if array.ndim else 0)
+    return np.array(counts, dtype=np.int64)
 
 
 def stack_boxes(
@@ -37,19 +38,15 @@ def stack_boxes(
 ) -> np.ndarray:
     """Checks boxes, divides them by the image size if one is given, clips and pads them."""
     arrays = [_check_shape(i, value, int(counts[i])) for i, value in enumerate(boxes)]
-    if arrays:
-        flat = np.concatenate(arrays)
-    else:
-        flat = np.zeros((0, 4), dtype=np.float32)
+    flat = np.concatenate([np.zeros((0, 4), dtype=np.float32), *arrays])
     example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
     if image_sizes is not None:
         sizes = _check_sizes(image_sizes)
         # Boxes that are already within [0, 1]; another division would shrink them to a pixel.
         largest = np.zeros(len(sizes))
         np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
-        suspect = (
-            (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1 + BOX_TOLERANCE) & (sizes.min(axis=1) > 2)
-        )
+        has_boxes = counts > 0
+        suspect = has_boxes & (largest <= 1 + BOX_TOLERANCE) & (sizes.min(axis=1) > 2)
         if suspect.any():
             raise ValueError(
                 f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes are within [0, 1]; "
@@ -66,10 +63,7 @@ def stack_boxes(
 
 
 def _check_shape(example: int, boxes: Any, count: int) -> np.ndarray:
-    if boxes is None:
-        array = np.zeros((0, 4), dtype=np.float32)
-    else:
-        array = to_array(boxes, f"Example {example}: region_boxes")
+    array = to_array([] if boxes is None else boxes, f"Example {example}: region_boxes")
     if array.size == 0:
         array = array.reshape(0, 4)
     if array.shape != (count, 4):
@@ -81,13 +75,13 @@ def _check_shape(example: int, boxes: Any, count: int) -> np.ndarray:
 
 
 def _check_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
-    arrays = [to_array(size, f"Example {example}: image_sizes") for example, size in enumerate(image_sizes)]
-    for example, array in enumerate(arrays):
+    sizes = []
+    for example, size in enumerate(image_sizes):
+        array = to_array(size, f"Example {example}: image_sizes")
         if array.shape != (2,) or not (np.isfinite(array) & (array > 0)).all():
-            raise ValueError(
-                f"Example {example}: image size {image_sizes[example]!r}, expected (width, height) in pixels."
-            )
-    return np.stack(arrays)
+            raise ValueError(f"Example {example}: image size {size!r}, expected (width, height) in pixels.")
+        sizes.append(array)
+    return np.stack(sizes)
 
 
 def check_pixel_boxes(boxes: np.ndarray, size: tuple[int, int], name: str = "") -> None:
@@ -95,8 +89,9 @@ def check_pixel_boxes(boxes: np.ndarray, size: tuple[int, int], name: str = "") 
     one pixel outside the image is allowed."""
     width, height = size
     limit = np.array([width, height, width, height], dtype=np.float32)
-    wrong = ~np.isfinite(boxes).all(1) | (boxes < -1).any(1) | (boxes > limit + 1).any(1)
-    wrong |= (boxes[:, :2] > boxes[:, 2:]).any(1)
+    outside = ~np.isfinite(boxes) | (boxes < -1) | (boxes > limit + 1)
+    inverted = boxes[:, :2] > boxes[:, 2:]
+    wrong = outside.any(1) | inverted.any(1)
     expected = f"expected x1 <= x2 <= {width} and y1 <= y2 <= {height} in pixels"
     if wrong.any():
         index = int(wrong.argmax())
@@ -112,7 +107,7 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
     without area is valid.
     """
     finite = np.isfinite(boxes.sum(axis=1))
-    inverted = np.logical_or(boxes[:, 2] < boxes[:, 0], boxes[:, 3] < boxes[:, 1])
+    inverted = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
     outside = ((boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)).any(axis=1)
     bad = ~finite | inverted | outside
     if not bad.any():
@@ -131,10 +126,12 @@ def box_iou(first: Tensor, second: Tensor) -> Tensor:
     """Computes the intersection over union (IoU) of boxes; boxes without area overlap nothing."""
     first = first[..., :, None, :]
     second = second[..., None, :, :]
-    sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
-    intersection = sides.clamp(min=0).prod(-1)
+    low = torch.maximum(first[..., :2], second[..., :2])
+    high = torch.minimum(first[..., 2:], second[..., 2:])
+    intersection = (high - low).clamp(min=0).prod(-1)
     union = _area(first) + _area(second) - intersection
-    return torch.where(union > 0, intersection / union.clamp(min=torch.finfo(union.dtype).tiny), 0.0)
+    smallest = torch.finfo(union.dtype).tiny
+    return torch.where(union > 0, intersection / union.clamp(min=smallest), 0.0)
 
 
 def _area(boxes: Tensor) -> Tensor:

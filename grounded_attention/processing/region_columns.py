@@ -50,12 +50,19 @@ def check_regions(inputs: Mapping[str, Any], has_image: np.ndarray | None, width
     features = None
     boxes = inputs["region_boxes"]
     if has_image is None:
-        values = enumerate(inputs["region_features"])
         features = []
-        for i, v in values:
-            features.append(None if v is None else to_array(v, f"Example {i}: region_features"))
-        counts = np.array([_check_count(i, value, width) for i, value in enumerate(features)], dtype=np.int64)
-        has_image = np.array([value is not None for value in features])
+        lengths = []
+        for example, value in enumerate(inputs["region_features"]):
+            array = None if value is None else to_array(value, f"Example {example}: region_features")
+            if array is not None and (array.ndim != 2 or array.shape[1] != width):
+                raise ValueError(
+                    f"Example {example}: region features of shape {array.shape}, expected (regions, {width}); the "
+                    "processor's region_feature_size and that of the model's config must be the width of the features."
+                )
+            features.append(array)
+            lengths.append(0 if array is None else len(array))
+        counts = np.array(lengths, dtype=np.int64)
+        has_image = np.array([array is not None for array in features])
     else:
         counts = count_boxes(boxes, has_image)
     stacked = stack_boxes(boxes, counts, inputs["image_sizes"])
@@ -67,10 +74,7 @@ def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray
     """Ranks the regions of each example, by score if there are scores, else in their order."""
     ranks = np.tile(np.arange(counts.max(initial=0)), (len(counts), 1))
     for example, values in enumerate(scores or ()):
-        if values is None:
-            array = np.zeros(0)
-        else:
-            array = to_array(values, f"Example {example}: region_scores")
+        array = to_array([] if values is None else values, f"Example {example}: region_scores")
         if array.shape != (counts[example],) or np.isnan(array).any():
             raise ValueError(
                 f"Example {example}: region_scores of shape {array.shape} for {counts[example]} regions; "
@@ -110,14 +114,16 @@ def arrange_regions(
     row, region = np.nonzero(kept)
     region_boxes = np.zeros((len(columns), width, 4), dtype=np.float32)
     region_boxes[regions.has_image, :first] = WHOLE_IMAGE
-    region_boxes[row, columns[row, region]] = regions.boxes[row, region]
+    column = columns[row, region]
+    region_boxes[row, column] = regions.boxes[row, region]
+    images = np.zeros(attended.shape, dtype=np.int64)
+    images[row, column] = regions.images[row, region]
     arrays: dict[str, np.ndarray] = {
         "region_boxes": region_boxes,
         "region_attention_mask": attended.astype(np.int64),
         "region_candidate_mask": attended & (np.arange(width) >= first),
-        "region_image": np.zeros(attended.shape, dtype=np.int64),
+        "region_image": images,
     }
-    arrays["region_image"][row, columns[row, region]] = regions.images[row, region]
     if regions.features is not None:
         placed = _place_features(regions.features, image_features, columns, (width, feature_size), first)
         arrays = {"region_features": placed, **arrays}
@@ -142,17 +148,6 @@ def _stack_image_indices(indices: Sequence[Any] | None, counts: np.ndarray, imag
             )
         out[example, : len(array)] = array
     return out
-
-
-def _check_count(example: int, features: np.ndarray | None, feature_size: int) -> int:
-    if features is None:
-        return 0
-    if features.ndim != 2 or features.shape[1] != feature_size:
-        raise ValueError(
-            f"Example {example}: region features of shape {features.shape}, expected (regions, {feature_size}); "
-            "the processor's region_feature_size and that of the model's config must be the width of the features."
-        )
-    return len(features)
 
 
 def _place_features(

@@ -30,14 +30,16 @@ def token_regions(tagged: Tagged, columns: TextColumns, regions: RegionColumns) 
 def aligned_tokens(tagged: Tagged, columns: TextColumns, regions: RegionColumns) -> np.ndarray:
     """Computes the text columns that refer to each region."""
     example, token, region = tagged
-    shape = (len(columns.arrays["input_ids"]), regions.arrays["region_boxes"].shape[1])
+    examples = len(columns.arrays["input_ids"])
+    width = regions.arrays["region_boxes"].shape[1]
     inside = region >= 0
-    pairs = np.stack((example[inside] * shape[1] + region[inside], token[inside]))
+    pairs = np.stack((example * width + region, token))[:, inside]
     place, token = np.unique(pairs, axis=1)  # sorted: by example and region, then by column
     slot = np.arange(len(place)) - np.searchsorted(place, place)
-    out = np.full((shape[0] * shape[1], 1 + int(slot.max(initial=0))), -1, dtype=np.int64)
+    most = 1 + int(slot.max(initial=0))
+    out = np.full((examples * width, most), -1, dtype=np.int64)
     out[place, slot] = token
-    return out.reshape(*shape, -1)
+    return out.reshape(examples, width, most)
 
 
 def find_tagged(
@@ -50,11 +52,13 @@ def find_tagged(
     """Returns every tagged token in the order of the tags: example, text column, region column (-1 if dropped)."""
     flat = flatten_phrases(tags, texts, kind="tag")
     indices = [check_indices(flat, index, regions.counts) for index in range(len(flat.records))]
-    tag_of = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
+    tag_of = np.repeat(np.arange(len(indices)), [len(own) for own in indices])
     covered = covered_tokens(flat, encoded)
-    covered &= np.arange(covered.shape[1]) < columns.kept[flat.text, flat.example][:, None]
+    kept = columns.kept[flat.text, flat.example][:, None]
+    covered &= np.arange(covered.shape[1]) < kept
     pair, token = np.nonzero(covered[tag_of])
     tag = tag_of[pair]
     example = flat.example[tag]
     region = np.concatenate([*indices, np.zeros(0, np.int64)])[pair]
-    return example, columns.first[flat.text[tag], example] + token, regions.columns[example, region]
+    column = columns.first[flat.text[tag], example] + token
+    return example, column, regions.columns[example, region]
