@@ -96,7 +96,7 @@ def test_pairs_and_gradients_equal_eager_maps(back_end, make, share, padded):
     weights = torch.randn_like(expected)
     ours = gradients((weights * found).sum(), watched, inputs)
     theirs = gradients((weights * expected).sum(), plain, inputs)
-    assert_close(ours, theirs, atol=2e-4, rtol=1e-3)
+    assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
 def test_the_mean_takes_an_additive_mask_in_float16():
@@ -133,7 +133,7 @@ def test_mean_and_gradients_equal_eager_maps(monkeypatch, elements, heads, make,
     assert_close(found, expected, atol=1e-6, rtol=1e-5)
     if not padded:
         theirs = gradients((weights * expected).sum(), plain, inputs)
-        assert_close(ours, theirs, atol=2e-4, rtol=1e-3)
+        assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
 def test_output_is_the_back_ends_own():

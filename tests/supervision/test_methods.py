@@ -318,7 +318,7 @@ def test_loss_and_gradients_equal_eager_maps_without_building_any(name, checkpoi
     expected = method.maps_losses(maps, batch)
     wanted = gradients(mean_loss(expected), eager.bert, inputs)
     assert_close(losses, expected, atol=1e-5, rtol=1e-5)
-    assert_close(found, wanted, atol=1e-4, rtol=1e-3)
+    assert_close(found, wanted, atol=1e-5, rtol=1e-4)
 
 
 # Options
